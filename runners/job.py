@@ -1,0 +1,232 @@
+"""The whole contract between the optimizer and the runners: what is asked and what is answered.
+
+Everything here is plain data that survives JSON: a job travels through a broker, a spool directory or
+a command line. Standard library only, because a spool machine has torch and nothing else.
+`runners.wire` turns these classes into JSON and back, strictly: unknown or missing fields are errors.
+
+Units: `*_us` microseconds, `*_s` seconds, `*_bytes` bytes. Times are medians unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+PROTOCOL_VERSION = 1
+
+TunableValue = int | float | str | bool
+
+
+class Language(StrEnum):
+    """What a candidate is written in; each has one backend."""
+
+    CPP = "cpp"
+    HIP = "hip"
+    CUDA = "cuda"
+    TRITON = "triton"
+    PYTHON = "python"
+
+
+class Status(StrEnum):
+    """How an evaluation ended. Only `correct` kernels are ranked; only `infra_error` is not the kernel's doing."""
+
+    CORRECT = "correct"
+    INCORRECT = "incorrect"
+    BUILD_FAILED = "build_failed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    REJECTED = "rejected"
+    SUSPECT = "suspect"
+    INFRA_ERROR = "infra_error"
+
+
+class Verdict(StrEnum):
+    """What the statistics support about candidate against opponent (evaluation protocol, paired timing)."""
+
+    FASTER = "faster"
+    SAME = "same"
+    SLOWER = "slower"
+
+
+class Effort(StrEnum):
+    """How far the cascade goes. `build`: compile and report only. `quick`: short timing. `full`: paired timing
+    with an interval. `confirm`: full timing again in cold processes."""
+
+    BUILD = "build"
+    QUICK = "quick"
+    FULL = "full"
+    CONFIRM = "confirm"
+
+
+class Baseline(StrEnum):
+    """The reference implementation, as torch runs it."""
+
+    EAGER = "torch_eager"
+    COMPILE = "torch_compile"
+    MAX_AUTOTUNE = "torch_compile_max_autotune"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One kernel as text. `tunables` override the defaults that the text declares; `flags` are compiler flags
+    from the backend's allow-list."""
+
+    language: Language
+    text: str
+    tunables: dict[str, TunableValue] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 over everything that changes the built artefact; hex."""
+        parts = [self.language.value, self.text, sorted(self.tunables.items()), list(self.flags)]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ProblemBundle:
+    """A problem as it travels: every file it needs, by relative path. `format`: native, kernelbench or gpumode.
+    `entry` is the path inside `files` where reading starts."""
+
+    name: str
+    format: str
+    entry: str
+    files: dict[str, str]
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 over format, entry and files; hex."""
+        parts = [self.format, self.entry, sorted(self.files.items())]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a candidate may use. Wall-clock limits are kept by the referee, from outside."""
+
+    build_s: float = 120.0
+    call_s: float = 30.0
+    total_s: float = 600.0
+    memory_bytes: int = 4 << 30
+    log_bytes: int = 64 << 10
+    source_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One evaluation to carry out on one target."""
+
+    job_id: str
+    problem: ProblemBundle
+    target: str
+    candidate: Source
+    effort: Effort = Effort.FULL
+    baseline: Baseline = Baseline.EAGER
+    parent: Source | None = None
+    best_us: dict[str, float] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    profile: bool = False
+    protocol_version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """Opponent time divided by candidate time, geometric mean over the timed cases, with its bootstrap interval.
+    Above 1 the candidate is faster. `band` is the A/A band (a ratio ≥ 1) the verdict had to clear."""
+
+    median: float
+    low: float
+    high: float
+    baseline: str
+    band: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case. `samples` holds raw per-call times in µs by who was timed (`candidate`, `baseline`, `parent`).
+    `speedup*` are against the baseline. Fields stay None where the cascade stopped earlier."""
+
+    name: str
+    ok: bool
+    error: str | None = None
+    candidate_us: float | None = None
+    candidate_low_us: float | None = None
+    candidate_high_us: float | None = None
+    baseline_us: float | None = None
+    parent_us: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    roofline_us: float | None = None
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    samples: dict[str, list[float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """One stage of the cascade that was run, in order. `log` is capped, head and tail kept."""
+
+    name: str
+    seconds: float
+    ok: bool = True
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What the compiler says about one device kernel (or one CPU function). None where it does not say."""
+
+    name: str
+    vgpr: int | None = None
+    agpr: int | None = None
+    sgpr: int | None = None
+    registers: int | None = None
+    lds_bytes: int | None = None
+    scratch_bytes: int | None = None
+    vgpr_spills: int | None = None
+    sgpr_spills: int | None = None
+    occupancy: int | None = None
+    matrix_instructions: int | None = None
+    code_bytes: int | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """The outcome of a build: log, artefact digest, resource report per kernel and assembly where there is any."""
+
+    ok: bool
+    seconds: float
+    cached: bool
+    log: str
+    artefact_hash: str | None = None
+    kernels: list[KernelResources] = field(default_factory=list)
+    assembly: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """The answer to a JobSpec. `reasons` says in words why the status is what it is; `flags` holds
+    observations that do not decide it (for example `no_custom_kernel`, `nondeterministic`)."""
+
+    job_id: str
+    status: Status
+    reasons: list[str] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    verdict: Verdict | None = None
+    speedup: Speedup | None = None
+    versus_parent: Speedup | None = None
+    cases: list[CaseResult] = field(default_factory=list)
+    stages: list[StageResult] = field(default_factory=list)
+    build: BuildReport | None = None
+    profile: dict[str, Any] = field(default_factory=dict)
+    sandbox: str = "none"
+    environment: dict[str, Any] = field(default_factory=dict)
+    harness_version: str = ""
+    protocol_version: int = PROTOCOL_VERSION

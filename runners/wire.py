@@ -1,0 +1,128 @@
+"""Strict JSON for the dataclasses of `runners.job`: unknown, missing or ill-typed fields raise WireError.
+
+Standard library only (see `runners.job`); pydantic serves the same purpose on the optimizer's side.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, Union
+
+T = TypeVar("T")
+
+
+class WireError(ValueError):
+    """The bytes are not what the contract says; the message names the field."""
+
+
+def dumps(value: Any, *, indent: int | None = None) -> str:
+    """JSON text of a contract dataclass. NaN and infinities are refused: they are not JSON."""
+    return json.dumps(to_plain(value), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def loads(cls: type[T], text: str | bytes) -> T:
+    """Parse JSON text into `cls`. Raises WireError."""
+    try:
+        plain = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"not JSON: {error}") from error
+    return from_plain(cls, plain)
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses to dicts, enums to values, tuples to lists; recursively."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(cls: type[T], plain: Any) -> T:
+    """Build `cls` from decoded JSON. Raises WireError."""
+    return typing.cast(T, _decode(cls, plain, cls.__name__))
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _decode(expected: Any, plain: Any, where: str) -> Any:
+    origin = typing.get_origin(expected)
+    if expected is Any:
+        return plain
+    if origin in (Union, types.UnionType):
+        return _decode_union(typing.get_args(expected), plain, where)
+    if origin in (list, tuple, dict):
+        return _decode_container(origin, typing.get_args(expected), plain, where)
+    if dataclasses.is_dataclass(expected):
+        return _decode_dataclass(typing.cast(type, expected), plain, where)
+    if isinstance(expected, type) and issubclass(expected, Enum):
+        return _decode_enum(expected, plain, where)
+    return _decode_scalar(expected, plain, where)
+
+
+def _decode_union(options: tuple[Any, ...], plain: Any, where: str) -> Any:
+    if plain is None and type(None) in options:
+        return None
+    problems: list[str] = []
+    for option in sorted((o for o in options if o is not type(None)), key=lambda o: o is not type(plain)):
+        try:
+            return _decode(option, plain, where)
+        except WireError as error:
+            problems.append(str(error))
+    raise WireError(problems[0])
+
+
+def _decode_container(origin: Any, args: tuple[Any, ...], plain: Any, where: str) -> Any:
+    if origin is dict:
+        if not isinstance(plain, dict):
+            raise WireError(f"{where}: expected an object, got {type(plain).__name__}")
+        return {key: _decode(args[1], item, f"{where}.{key}") for key, item in plain.items()}
+    if not isinstance(plain, list):
+        raise WireError(f"{where}: expected a list, got {type(plain).__name__}")
+    items = [_decode(args[0], item, f"{where}[{n}]") for n, item in enumerate(plain)]
+    return items if origin is list else tuple(items)
+
+
+def _decode_dataclass(cls: type, plain: Any, where: str) -> Any:
+    if not isinstance(plain, dict):
+        raise WireError(f"{where}: expected an object, got {type(plain).__name__}")
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    if unknown := sorted(set(plain) - set(fields)):
+        raise WireError(f"{where}: unknown field {unknown[0]!r}")
+    for name, f in fields.items():
+        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        if required and name not in plain:
+            raise WireError(f"{where}: missing field {name!r}")
+    hints = _hints(cls)
+    return cls(**{name: _decode(hints[name], item, f"{where}.{name}") for name, item in plain.items()})
+
+
+def _decode_enum(cls: type[Enum], plain: Any, where: str) -> Enum:
+    try:
+        return cls(plain)
+    except ValueError as error:
+        raise WireError(f"{where}: {plain!r} is not one of {', '.join(str(m.value) for m in cls)}") from error
+
+
+def _decode_scalar(expected: Any, plain: Any, where: str) -> Any:
+    if expected is float and isinstance(plain, int) and not isinstance(plain, bool):
+        return float(plain)
+    if type(plain) is expected:
+        return plain
+    raise WireError(f"{where}: expected {expected.__name__}, got {type(plain).__name__}")
