@@ -1,0 +1,168 @@
+"""What the harness needs to know of a problem, whatever format it was written in.
+
+A format (native, kernelbench, gpumode) subclasses `Problem`. Everything up to `# executed` is readable without
+running problem code and without torch; the rest runs only in the oracle and baseline processes, never beside a
+candidate. Values travel between processes as raw bytes with the layout that `TensorSpec` declares.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from runners.job import Language, Source
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ProblemError(ValueError):
+    """A problem that cannot be read. `complaints` names every fault as `file: what is wrong`."""
+
+    def __init__(self, complaints: list[str]) -> None:
+        super().__init__("; ".join(complaints))
+        self.complaints = complaints
+
+
+class Role(StrEnum):
+    """What an argument of the C signature is."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    SIZE = "size"
+    SCALAR = "scalar"
+
+
+class Purpose(StrEnum):
+    """What a case is for. `smallest` is run first; `hidden` cases are checked but never shown to agents."""
+
+    TEST = "test"
+    BENCHMARK = "benchmark"
+    HIDDEN = "hidden"
+
+
+class TorchPolicy(StrEnum):
+    """What follows when a candidate's work is done by torch or a vendor library."""
+
+    FORBID = "forbid"
+    FLAG = "flag"
+    ALLOW = "allow"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of the C signature, in order. `shape` holds expressions over the sizes, outermost first;
+    `order` is `row` (last dimension contiguous) or `column` (first dimension contiguous). `distribution` is None
+    for what a case's distribution fills, or a fixed distribution's name."""
+
+    name: str
+    role: Role
+    dtype: str
+    shape: tuple[str, ...] = ()
+    order: str = "row"
+    distribution: str | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One shape of a problem. `targets` lists target keys or families (`cpu`, `gpu`, `gfx942`…) it is meant for."""
+
+    name: str
+    sizes: dict[str, Any]
+    purpose: Purpose
+    targets: tuple[str, ...] = ("cpu", "gpu")
+    distributions: tuple[str, ...] = ("normal",)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """|out - expected| <= atol + rtol * |expected|, for every element."""
+
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a case costs at least. `flops` by the dtype that the arithmetic is done in; `bytes` each input read
+    once and each output written once."""
+
+    flops: dict[str, float]
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A starting kernel that ships with a problem. `status` says what is known of it, for example
+    `built, never executed on MI300`."""
+
+    name: str
+    title: str
+    source: Source
+    status: str = ""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Layout of one tensor in shared memory: torch dtype name, shape, strides in elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CallInputs:
+    """The inputs of one call in argument order: tensors and plain numbers by name."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class Problem(ABC):
+    """A problem that has been read and found sound."""
+
+    name: str
+    title: str
+    description: str
+    format: str
+    torch_policy: TorchPolicy = TorchPolicy.FLAG
+    languages: tuple[Language, ...]
+    arguments: tuple[Argument, ...] = ()
+    symbol: str = ""
+    seeds: tuple[Seed, ...] = ()
+    reference_source: str = ""
+
+    @abstractmethod
+    def cases(self, target: str, purpose: Purpose) -> list[Case]:
+        """The cases of that purpose for a target key, smallest first; falls back to the target's family."""
+
+    @abstractmethod
+    def tolerance(self, dtype: str) -> Tolerance:
+        """Tolerance for an output of that dtype."""
+
+    @abstractmethod
+    def work(self, case: Case) -> Work | None:
+        """FLOPs and bytes of one call, or None where the format does not declare them."""
+
+    # executed: only in the oracle and the baseline process
+
+    @abstractmethod
+    def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
+        """Inputs of one call on the CPU, from a secret seed. The same seed gives the same bytes."""
+
+    @abstractmethod
+    def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
+        """The reference as torch runs it, on whatever device the inputs lie on: what the baselines time."""
+
+    @abstractmethod
+    def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
+        """The outputs to compare with, in higher precision (float64 where affordable)."""
+
+    def compare(
+        self, inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor]
+    ) -> str | None:
+        """A format's own verdict on the outputs (GPU MODE's check_implementation), or None to leave it to the
+        referee's element-wise comparison. A non-empty string is the complaint; "" means accepted."""
+        return None
