@@ -1,0 +1,55 @@
+"""Everything that is stored. One noun a module."""
+
+from optimizer.models.choices import (
+    AuthorKind,
+    CallState,
+    EvaluationState,
+    EvaluationStatus,
+    HypothesisKind,
+    JobState,
+    RunState,
+    TeamRole,
+    VerdictChoice,
+)
+from optimizer.models.evaluation import Evaluation, Measurement
+from optimizer.models.event import RunEvent
+from optimizer.models.finding import Finding
+from optimizer.models.hypothesis import Hypothesis
+from optimizer.models.job import Job, JobLog
+from optimizer.models.kernel import Kernel, KernelParent
+from optimizer.models.llm_call import LlmCall
+from optimizer.models.problem import Problem, ProblemVersion
+from optimizer.models.run import Run
+from optimizer.models.runner import Runner
+from optimizer.models.target import Target
+from optimizer.models.team import Membership, Team, User
+
+__all__ = [
+    "AuthorKind",
+    "CallState",
+    "Evaluation",
+    "EvaluationState",
+    "EvaluationStatus",
+    "Finding",
+    "Hypothesis",
+    "HypothesisKind",
+    "Job",
+    "JobLog",
+    "JobState",
+    "Kernel",
+    "KernelParent",
+    "LlmCall",
+    "Measurement",
+    "Membership",
+    "Problem",
+    "ProblemVersion",
+    "Run",
+    "RunEvent",
+    "RunState",
+    "Runner",
+    "Target",
+    "Team",
+    "TeamRole",
+    "User",
+    "VerdictChoice",
+]

@@ -1,0 +1,186 @@
+"""Enumerations that carry their label, their tone (a colour token of the design system) and whether they end."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class RunState(models.TextChoices):
+    """What a run is doing."""
+
+    PENDING = "pending", "Pending"
+    RUNNING = "running", "Running"
+    PAUSED = "paused", "Paused"
+    STOPPING = "stopping", "Stopping"
+    FINISHED = "finished", "Finished"
+    STOPPED = "stopped", "Stopped"
+    FAILED = "failed", "Failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when nothing will happen any more."""
+        return self in {RunState.FINISHED, RunState.STOPPED, RunState.FAILED}
+
+    @property
+    def tone(self) -> str:
+        """Colour token."""
+        return _RUN_TONES[self]
+
+
+class EvaluationState(models.TextChoices):
+    """Where an evaluation stands. What came of it is `Evaluation.status`."""
+
+    QUEUED = "queued", "Queued"
+    RUNNING = "running", "Running"
+    DONE = "done", "Done"
+    CANCELLED = "cancelled", "Cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when the outcome will not change."""
+        return self in {EvaluationState.DONE, EvaluationState.CANCELLED}
+
+    @property
+    def tone(self) -> str:
+        """Colour token."""
+        return "live" if self == EvaluationState.RUNNING else "muted"
+
+
+class EvaluationStatus(models.TextChoices):
+    """How an evaluation ended: `runners.job.Status` with labels."""
+
+    CORRECT = "correct", "Correct"
+    INCORRECT = "incorrect", "Incorrect"
+    BUILD_FAILED = "build_failed", "Build failed"
+    CRASHED = "crashed", "Crashed"
+    TIMEOUT = "timeout", "Timed out"
+    OUT_OF_MEMORY = "out_of_memory", "Out of memory"
+    REJECTED = "rejected", "Rejected"
+    SUSPECT = "suspect", "Suspect"
+    INFRA_ERROR = "infra_error", "Infrastructure error"
+
+    @property
+    def tone(self) -> str:
+        """Colour token."""
+        return _STATUS_TONES[self]
+
+
+class VerdictChoice(models.TextChoices):
+    """What the statistics support: `runners.job.Verdict` with labels."""
+
+    FASTER = "faster", "Faster"
+    SAME = "same", "Same"
+    SLOWER = "slower", "Slower"
+
+    @property
+    def tone(self) -> str:
+        """Colour token."""
+        return {"faster": "good", "same": "muted", "slower": "bad"}[self.value]
+
+
+class JobState(models.TextChoices):
+    """The queue's own state of a job."""
+
+    QUEUED = "queued", "Queued"
+    RUNNING = "running", "Running"
+    DONE = "done", "Done"
+    FAILED_INFRA = "failed_infra", "Infrastructure failed"
+    CANCELLED = "cancelled", "Cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when no worker will claim it again."""
+        return self in {JobState.DONE, JobState.FAILED_INFRA, JobState.CANCELLED}
+
+    @property
+    def tone(self) -> str:
+        """Colour token."""
+        return _JOB_TONES[self]
+
+
+class CallState(models.TextChoices):
+    """Where a call to a language model stands. `uncertain`: asked, and its worker was lost before an answer was
+    stored, so tokens may have been spent."""
+
+    QUEUED = "queued", "Queued"
+    ASKING = "asking", "Asking"
+    WAITING = "waiting", "Waiting for an answer"
+    ANSWERED = "answered", "Answered"
+    FAILED = "failed", "Failed"
+    UNCERTAIN = "uncertain", "Uncertain"
+    CANCELLED = "cancelled", "Cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when this row will not change any more."""
+        return self in {CallState.ANSWERED, CallState.FAILED, CallState.UNCERTAIN, CallState.CANCELLED}
+
+    @property
+    def tone(self) -> str:
+        """Colour token."""
+        return {"answered": "good", "failed": "bad", "uncertain": "warn", "asking": "live", "waiting": "live"}.get(
+            self.value, "muted"
+        )
+
+
+class AuthorKind(models.TextChoices):
+    """Who wrote a kernel."""
+
+    SEED = "seed", "Seed"
+    AGENT = "agent", "Agent"
+    TUNER = "tuner", "Tuner"
+    PERSON = "person", "Person"
+
+
+class HypothesisKind(models.TextChoices):
+    """The paper's words: the scientist has avenues and experiments, STARK has grounded instructions."""
+
+    AVENUE = "avenue", "Avenue"
+    EXPERIMENT = "experiment", "Experiment"
+    INSTRUCTION = "instruction", "Instruction"
+    DEBUG = "debug", "Debug"
+    TUNING = "tuning", "Tuning"
+    SUGGESTION = "suggestion", "Suggested edit"
+
+
+class TeamRole(models.TextChoices):
+    """What a member may do; each role includes those before it."""
+
+    VIEWER = "viewer", "Viewer"
+    REVIEWER = "reviewer", "Reviewer"
+    OPERATOR = "operator", "Operator"
+    OWNER = "owner", "Owner"
+
+    @property
+    def rank(self) -> int:
+        """Higher may do more."""
+        return list(TeamRole).index(self)
+
+
+_RUN_TONES = {
+    RunState.PENDING: "muted",
+    RunState.RUNNING: "live",
+    RunState.PAUSED: "warn",
+    RunState.STOPPING: "warn",
+    RunState.FINISHED: "good",
+    RunState.STOPPED: "muted",
+    RunState.FAILED: "bad",
+}
+_STATUS_TONES = {
+    EvaluationStatus.CORRECT: "good",
+    EvaluationStatus.INCORRECT: "bad",
+    EvaluationStatus.BUILD_FAILED: "bad",
+    EvaluationStatus.CRASHED: "bad",
+    EvaluationStatus.TIMEOUT: "bad",
+    EvaluationStatus.OUT_OF_MEMORY: "bad",
+    EvaluationStatus.REJECTED: "warn",
+    EvaluationStatus.SUSPECT: "warn",
+    EvaluationStatus.INFRA_ERROR: "muted",
+}
+_JOB_TONES = {
+    JobState.QUEUED: "muted",
+    JobState.RUNNING: "live",
+    JobState.DONE: "good",
+    JobState.FAILED_INFRA: "bad",
+    JobState.CANCELLED: "muted",
+}

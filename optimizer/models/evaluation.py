@@ -1,0 +1,77 @@
+"""What the harness found out about a kernel. A re-run adds a row; nothing here is edited."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from optimizer.models.choices import EvaluationState, EvaluationStatus, VerdictChoice
+from optimizer.models.kernel import Kernel
+from optimizer.models.target import Target
+from runners import wire
+from runners.job import JobResult
+
+
+class Evaluation(models.Model):
+    """One evaluation of one kernel on one target. The kernel's first one is `Kernel.evaluation`; confirmations and
+    re-runs have `repeats` set. `result` is a `runners.job.JobResult` as JSON without the raw samples, which are
+    `Measurement` rows. `time_us` is the geometric mean of the case medians."""
+
+    kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="evaluations")
+    target = models.ForeignKey(Target, on_delete=models.PROTECT, related_name="evaluations")
+    first_of = models.OneToOneField(
+        Kernel, null=True, blank=True, on_delete=models.CASCADE, related_name="evaluation"
+    )
+    effort = models.CharField(max_length=10)
+    state = models.CharField(max_length=10, choices=EvaluationState.choices, default=EvaluationState.QUEUED)
+    status = models.CharField(max_length=16, choices=EvaluationStatus.choices, blank=True)
+    verdict = models.CharField(max_length=8, choices=VerdictChoice.choices, blank=True)
+    time_us = models.FloatField(null=True, blank=True)
+    speedup = models.FloatField(null=True, blank=True)
+    speedup_low = models.FloatField(null=True, blank=True)
+    speedup_high = models.FloatField(null=True, blank=True)
+    parent_speedup = models.FloatField(null=True, blank=True)
+    parent_speedup_low = models.FloatField(null=True, blank=True)
+    parent_speedup_high = models.FloatField(null=True, blank=True)
+    parent_verdict = models.CharField(max_length=8, choices=VerdictChoice.choices, blank=True)
+    result = models.JSONField(default=dict, blank=True)
+    sandbox = models.CharField(max_length=20, blank=True)
+    harness_version = models.CharField(max_length=20, blank=True)
+    device_s = models.FloatField(default=0)
+    stage = models.CharField(max_length=30, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(time_us__isnull=True) | Q(time_us__gt=0), name="evaluation_time_us"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: {self.status or self.state}"
+
+    def as_result(self) -> JobResult | None:
+        """The stored result (without raw samples), or None before there is one."""
+        return wire.from_plain(JobResult, self.result) if self.result else None
+
+
+class Measurement(models.Model):
+    """Raw times of one case: who was timed, every sample in µs, the median and its interval."""
+
+    evaluation = models.ForeignKey(Evaluation, on_delete=models.CASCADE, related_name="measurements")
+    case = models.CharField(max_length=120)
+    subject = models.CharField(max_length=12)
+    samples_us = models.JSONField(default=list)
+    median_us = models.FloatField()
+    low_us = models.FloatField(null=True, blank=True)
+    high_us = models.FloatField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["evaluation", "case", "subject"], name="one_measurement_per_subject"),
+            models.CheckConstraint(condition=Q(median_us__gt=0), name="measurement_median_us"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.case} {self.subject}: {self.median_us:.2f} µs"

@@ -1,0 +1,44 @@
+"""Documents that runs write and people edit: findings, digests, hardware notes, meta notes."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from optimizer.models.problem import Problem
+from optimizer.models.run import Run
+from optimizer.models.target import Target
+from optimizer.models.team import Team, User
+
+
+class Finding(models.Model):
+    """One piece of knowledge. Never edited: an edit is a new row that supersedes the old one. It applies where all of
+    its set scopes (target, problem, run) apply. `origin`: shipped, agent, person or digest, with the source named."""
+
+    team = models.ForeignKey(Team, null=True, blank=True, on_delete=models.CASCADE, related_name="findings")
+    target = models.ForeignKey(Target, null=True, blank=True, on_delete=models.CASCADE, related_name="findings")
+    problem = models.ForeignKey(Problem, null=True, blank=True, on_delete=models.CASCADE, related_name="findings")
+    run = models.ForeignKey(Run, null=True, blank=True, on_delete=models.CASCADE, related_name="findings")
+    key = models.CharField(max_length=120, blank=True)
+    kind = models.CharField(max_length=20, default="finding")
+    title = models.CharField(max_length=200, blank=True)
+    text = models.TextField()
+    origin = models.CharField(max_length=20, default="agent")
+    source = models.CharField(max_length=400, blank=True)
+    call = models.ForeignKey("LlmCall", null=True, blank=True, on_delete=models.SET_NULL, related_name="findings")
+    author = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    superseded_by = models.OneToOneField(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="supersedes"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run", "key"], condition=~Q(key=""), name="one_finding_per_key", nulls_distinct=True
+            )
+        ]
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return self.title or self.text[:60]

@@ -1,0 +1,61 @@
+"""The queue. A row is the truth; a message only says that somebody should look."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from optimizer.models.choices import JobState
+from optimizer.models.evaluation import Evaluation
+
+
+class Job(models.Model):
+    """One piece of work for a runner. Claimed by conditional update with a lease and a fencing token: a result is
+    accepted once, and only from the holder of the current fence."""
+
+    evaluation = models.OneToOneField(Evaluation, on_delete=models.CASCADE, related_name="job")
+    queue = models.CharField(max_length=60)
+    dispatcher = models.CharField(max_length=20, default="celery")
+    spec = models.JSONField()
+    priority = models.SmallIntegerField(default=0)
+    state = models.CharField(max_length=14, choices=JobState.choices, default=JobState.QUEUED)
+    worker = models.CharField(max_length=100, blank=True)
+    fence = models.PositiveIntegerField(default=0)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    cancel_requested = models.BooleanField(default=False)
+    error = models.TextField(blank=True)
+    external = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [
+            # a claim looks only at jobs that may be claimed, oldest of the highest priority first
+            models.Index(
+                fields=["queue", "priority", "id"],
+                condition=Q(state__in=["queued", "running"]),
+                name="job_claimable",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"job {self.pk} on {self.queue}: {self.state}"
+
+
+class JobLog(models.Model):
+    """A chunk of a job's live log. Unique per fence and number, so that a repeated upload changes nothing."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="logs")
+    fence = models.PositiveIntegerField()
+    seq = models.PositiveIntegerField()
+    text = models.TextField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "fence", "seq"], name="one_log_chunk_per_seq")]
+        ordering = ["job", "fence", "seq"]
+
+    def __str__(self) -> str:
+        return f"log {self.job_id}/{self.fence}/{self.seq}"

@@ -1,0 +1,124 @@
+"""A run: one problem, one target, one strategy, one budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+
+from optimizer.models.choices import RunState
+from optimizer.models.problem import ProblemVersion
+from optimizer.models.target import Target
+from optimizer.models.team import Team, User
+
+if TYPE_CHECKING:
+    from optimizer.models.kernel import Kernel
+
+
+class RunQuerySet(models.QuerySet["Run"]):
+    """Verbs of the run table."""
+
+    def visible_to(self, user: User) -> Self:
+        """Runs of the teams the person belongs to; private runs only to their starter and the owners."""
+        if user.is_superuser:
+            return self
+        mine = Q(created_by=user) | Q(is_private=False) | Q(team__memberships__role="owner")
+        return self.filter(Q(team__memberships__user=user) & mine).distinct()
+
+    def for_dashboard(self) -> Self:
+        """With everything a row of the runs table shows, in one query."""
+        return self.select_related("problem_version__problem", "target", "created_by", "team", "best_kernel")
+
+    def active(self) -> Self:
+        """Runs that still have something to do."""
+        return self.filter(state__in=[state for state in RunState if not state.is_terminal])
+
+
+class Run(models.Model):
+    """The durable state of a search. `optimizer.loop.advance` moves it; nothing else assigns its counters.
+
+    A budget of None is unlimited. `spent_*` include failed calls and evaluations. `last_seq` is the number of the
+    newest event; it only grows, under the row's lock.
+    """
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="runs")
+    title = models.CharField(max_length=200, blank=True)
+    problem_version = models.ForeignKey(ProblemVersion, on_delete=models.PROTECT, related_name="runs")
+    target = models.ForeignKey(Target, on_delete=models.PROTECT, related_name="runs")
+    strategy = models.CharField(max_length=40)
+    settings = models.JSONField(default=dict, blank=True)
+    providers = models.JSONField(default=dict, blank=True)
+    baseline = models.CharField(max_length=40, default="torch_eager")
+    seed = models.BigIntegerField(default=0)
+    dispatcher = models.CharField(max_length=20, default="celery")
+    guidance = models.TextField(blank=True)
+    is_private = models.BooleanField(default=False)
+    is_demo = models.BooleanField(default=False)
+    is_archived = models.BooleanField(default=False)
+
+    budget_evaluations = models.PositiveIntegerField(null=True, blank=True)
+    budget_minutes = models.FloatField(null=True, blank=True)
+    budget_usd = models.DecimalField(max_digits=10, decimal_places=4, null=True, blank=True)
+    budget_tokens = models.PositiveBigIntegerField(null=True, blank=True)
+    budget_device_minutes = models.FloatField(null=True, blank=True)
+    spent_evaluations = models.PositiveIntegerField(default=0)
+    spent_usd = models.DecimalField(max_digits=12, decimal_places=6, default=0)
+    spent_tokens = models.PositiveBigIntegerField(default=0)
+    spent_device_s = models.FloatField(default=0)
+
+    state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.PENDING)
+    stop_reason = models.CharField(max_length=300, blank=True)
+    last_seq = models.PositiveBigIntegerField(default=0)
+    best_kernel = models.ForeignKey("Kernel", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    best_speedup = models.FloatField(null=True, blank=True)
+    best_speedup_low = models.FloatField(null=True, blank=True)
+    best_speedup_high = models.FloatField(null=True, blank=True)
+
+    created_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="runs")
+    cloned_from = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="clones")
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    running_since = models.DateTimeField(null=True, blank=True)
+    active_s = models.FloatField(default=0)
+    advanced_at = models.DateTimeField(null=True, blank=True)
+
+    kernels: models.Manager[Kernel]
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            # the runs table: newest first within a team
+            models.Index(fields=["team", "-created_at"]),
+            # the sweep looks at the few active runs among many ended ones
+            models.Index(
+                fields=["state"], condition=Q(state__in=["pending", "running", "stopping"]), name="run_active"
+            ),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(budget_minutes__isnull=True) | Q(budget_minutes__gt=0), name="run_minutes"
+            ),
+            models.CheckConstraint(condition=Q(budget_usd__isnull=True) | Q(budget_usd__gte=0), name="run_usd"),
+        ]
+
+    def __str__(self) -> str:
+        return self.title or f"Run {self.pk}"
+
+    @property
+    def state_choice(self) -> RunState:
+        """The state with its label, tone and terminality."""
+        return RunState(self.state)
+
+    def next_seq(self) -> int:
+        """Hand out the next event number. Call only while holding the row's lock."""
+        self.last_seq += 1
+        Run.objects.filter(pk=self.pk).update(last_seq=F("last_seq") + 1)
+        return self.last_seq
+
+    def elapsed_s(self) -> float:
+        """Seconds this run was in state running, over all its pauses."""
+        current = (timezone.now() - self.running_since).total_seconds() if self.running_since else 0.0
+        return self.active_s + current

@@ -1,0 +1,38 @@
+"""Processes that evaluate kernels, as they report themselves."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.db import models
+from django.utils import timezone
+
+from optimizer.models.job import Job
+from optimizer.models.target import Target
+
+LOST_AFTER = dt.timedelta(seconds=60)
+
+
+class Runner(models.Model):
+    """One worker on one device. Alive while its heartbeat is younger than `LOST_AFTER`; draining means: finish the
+    current job, claim no other."""
+
+    name = models.CharField(max_length=120, unique=True)
+    target = models.ForeignKey(Target, on_delete=models.CASCADE, related_name="runners")
+    queues = models.JSONField(default=list)
+    device = models.CharField(max_length=120, blank=True)
+    facts = models.JSONField(default=dict, blank=True)
+    sandbox = models.CharField(max_length=20, blank=True)
+    current_job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    heartbeat_at = models.DateTimeField()
+    started_at = models.DateTimeField(auto_now_add=True)
+    draining = models.BooleanField(default=False)
+    drain_note = models.CharField(max_length=300, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_alive(self) -> bool:
+        """True while it has been heard of lately."""
+        return timezone.now() - self.heartbeat_at < LOST_AFTER

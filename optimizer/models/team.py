@@ -1,0 +1,50 @@
+"""People and the teams they work in. A team owns runs; a role says what a member may do with them."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+from optimizer.models.choices import TeamRole
+
+
+class User(AbstractUser):
+    """A person or a service account."""
+
+    is_service_account = models.BooleanField(default=False)
+
+    def role_in(self, team: Team) -> TeamRole | None:
+        """The person's role, or None for an outsider. Administrators act as owners everywhere."""
+        if self.is_superuser:
+            return TeamRole.OWNER
+        membership = Membership.objects.filter(team=team, user=self).first()
+        return TeamRole(membership.role) if membership else None
+
+
+class Team(models.Model):
+    """The unit of visibility: what belongs to a team is invisible to everybody else."""
+
+    name = models.CharField(max_length=100)
+    slug = models.SlugField(unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    members: models.ManyToManyField[User, Membership] = models.ManyToManyField(
+        User, through="Membership", related_name="teams"
+    )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(models.Model):
+    """One person in one team."""
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=TeamRole.choices, default=TeamRole.VIEWER)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["team", "user"], name="one_membership_per_person_and_team")]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.team} as {self.role}"

@@ -1,0 +1,198 @@
+"""What a search strategy is: a pure function from a run's history to the next steps.
+
+`decide(history)` looks at what is there and says what should exist. It keeps nothing between calls, draws
+randomness only from `history.rng(key)`, and may be called twice, after a crash, or on a recorded history without a
+database or a model. Every step carries a `key` that is unique in the run: a step whose key exists already is not
+taken again, so a strategy may simply repeat what it said before.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from runners.job import JobResult, Source, Status
+
+
+class StrategySettings(BaseModel):
+    """Settings every strategy has; each strategy adds its own. Unknown settings are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    concurrency: int = 1
+    """Kernels evaluated at the same time. 1 for external evaluators."""
+
+
+@dataclass(frozen=True)
+class KernelView:
+    """A kernel as a strategy sees it. `times_us` and `parent_times_us` map case name to median; `time_us` is their
+    geometric mean and None until the kernel is known to be correct. `finished` says the evaluation has ended."""
+
+    key: str
+    number: int
+    parent_keys: tuple[str, ...]
+    author_kind: str
+    source: Source
+    finished: bool
+    status: Status | None = None
+    result: JobResult | None = None
+    time_us: float | None = None
+    times_us: Mapping[str, float] = field(default_factory=dict)
+    hypothesis_key: str | None = None
+    report: str = ""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def correct(self) -> bool:
+        """True once the harness accepted every case."""
+        return self.status == Status.CORRECT
+
+    @property
+    def failed(self) -> bool:
+        """True when it was evaluated and not accepted."""
+        return self.finished and self.status != Status.CORRECT
+
+
+@dataclass(frozen=True)
+class CallView:
+    """An agent's call. `answer` is the parsed, validated answer; None while it is open or when it failed for good
+    (`error` says why)."""
+
+    key: str
+    role: str
+    finished: bool
+    answer: Mapping[str, Any] | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class HypothesisView:
+    """A hypothesis on record, with what was measured (`measured_gain` in per cent) once its kernel was timed."""
+
+    key: str
+    kind: str
+    title: str
+    basis_key: str | None
+    chosen: bool
+    measured_gain: float | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """A run as a strategy sees it: an immutable snapshot. Kernels are in order of their number, seeds first."""
+
+    problem: Any
+    target: str
+    settings: StrategySettings
+    seed: int
+    kernels: Sequence[KernelView] = ()
+    calls: Mapping[str, CallView] = field(default_factory=dict)
+    hypotheses: Mapping[str, HypothesisView] = field(default_factory=dict)
+    evaluations_left: int | None = None
+    findings: Sequence[str] = ()
+    guidance: Sequence[str] = ()
+
+    def rng(self, key: str) -> random.Random:
+        """A generator that depends on the run's seed and `key` alone."""
+        return random.Random(f"{self.seed}/{key}")
+
+    def kernel(self, key: str) -> KernelView | None:
+        """The kernel with that key, or None."""
+        return next((kernel for kernel in self.kernels if kernel.key == key), None)
+
+    def best(self) -> KernelView | None:
+        """The fastest correct kernel so far; ties go to the older."""
+        correct = [kernel for kernel in self.kernels if kernel.correct and kernel.time_us is not None]
+        return min(correct, key=lambda kernel: (kernel.time_us, kernel.number), default=None)
+
+    def open_kernels(self) -> list[KernelView]:
+        """Kernels whose evaluation has not ended."""
+        return [kernel for kernel in self.kernels if not kernel.finished]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask an agent. `role` names prompt, model and temperature; `context` fills the prompt; `answer_schema` names
+    the pydantic class in `optimizer.agents.answers` that the answer must fit."""
+
+    key: str
+    role: str
+    context: Mapping[str, Any]
+    answer_schema: str
+    temperature: float | None = None
+
+
+@dataclass(frozen=True)
+class Hypothesise:
+    """Put a hypothesis on record (paper: avenue, experiment or instruction). Gains in per cent of speed."""
+
+    key: str
+    kind: str
+    title: str
+    description: str = ""
+    rubric: str = ""
+    basis_key: str | None = None
+    reference_key: str | None = None
+    predicted_min: float | None = None
+    predicted_max: float | None = None
+    innovation: int | None = None
+    chosen: bool = False
+    chosen_why: str = ""
+    round: int = 0
+    call_key: str | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A kernel to evaluate. `author_kind` is seed, agent, tuner or person."""
+
+    key: str
+    source: Source
+    parent_keys: tuple[str, ...] = ()
+    author_kind: str = "agent"
+    hypothesis_key: str | None = None
+    call_key: str | None = None
+    title: str = ""
+    report: str = ""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A finding or meta note that the run adds to its documents; `supersedes` names the note it replaces."""
+
+    key: str
+    text: str
+    scope: str = "run"
+    supersedes: str | None = None
+    call_key: str | None = None
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The run is over: nothing more is to be gained."""
+
+    reason: str
+
+
+Step = Ask | Hypothesise | Draft | Note | Finish
+
+
+class Strategy(ABC):
+    """A way to search. Registered in `optimizer.search.STRATEGIES`."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    summary: ClassVar[str]
+    Settings: ClassVar[type[StrategySettings]] = StrategySettings
+    needs_model: ClassVar[bool] = True
+    roles: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def decide(self, history: History) -> list[Step]:
+        """The steps that should be taken next. An empty list means: wait for what is open."""
