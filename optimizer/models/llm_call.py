@@ -12,7 +12,7 @@ from optimizer.models.team import User
 
 class LlmCall(models.Model):
     """One attempt at one question. `key` is the strategy's name for the question; a repeated question (repair,
-    lost worker) has a higher `attempt`. `cost_usd` is None while the price is unknown."""
+    lost worker) has a higher `attempt`. `context` is what the strategy's `Ask` said. `cost_usd` is None while the price is unknown."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="calls")
     key = models.CharField(max_length=120)
@@ -21,6 +21,7 @@ class LlmCall(models.Model):
     provider = models.CharField(max_length=60)
     model = models.CharField(max_length=120, blank=True)
     prompt_version = models.CharField(max_length=80, blank=True)
+    context = models.JSONField(default=dict, blank=True)
     messages = models.JSONField(default=list)
     parameters = models.JSONField(default=dict, blank=True)
     answer_schema = models.CharField(max_length=60, blank=True)

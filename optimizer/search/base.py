@@ -60,12 +60,13 @@ class KernelView:
 
 @dataclass(frozen=True)
 class CallView:
-    """An agent's call. `answer` is the parsed, validated answer; None while it is open or when it failed for good
-    (`error` says why)."""
+    """An agent's call. `context` is what the `Ask` said. `answer` is the parsed, validated answer; None while it is
+    open or when it failed for good (`error` says why)."""
 
     key: str
     role: str
     finished: bool
+    context: Mapping[str, Any] = field(default_factory=dict)
     answer: Mapping[str, Any] | None = None
     error: str = ""
 
@@ -117,8 +118,10 @@ class History:
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask an agent. `role` names prompt, model and temperature; `context` fills the prompt; `answer_schema` names
-    the pydantic class in `optimizer.agents.answers` that the answer must fit."""
+    """Ask an agent. `role` names prompt, model and temperature. `context` is small JSON that says what the prompt is
+    about (keys of kernels and hypotheses, never sources): `optimizer.agents.prompting` turns it into messages, and
+    the strategy reads it back from `CallView.context`. `answer_schema` names the class in `optimizer.agents.answers`
+    that the answer must fit."""
 
     key: str
     role: str
@@ -191,6 +194,7 @@ class Strategy(ABC):
     summary: ClassVar[str]
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
     needs_model: ClassVar[bool] = True
+    default_evaluations: ClassVar[int] = 30
     roles: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
