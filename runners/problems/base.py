@@ -120,6 +120,11 @@ class CallInputs:
     values: dict[str, Any] = field(default_factory=dict)
 
 
+def family_of(target: str) -> str:
+    """`cpu` or `gpu`: the family that a case may name instead of a target key."""
+    return "cpu" if target.startswith("cpu") else "gpu"
+
+
 class Problem(ABC):
     """A problem that has been read and found sound."""
 
@@ -146,6 +151,10 @@ class Problem(ABC):
     def work(self, case: Case) -> Work | None:
         """FLOPs and bytes of one call, or None where the format does not declare them."""
 
+    def outputs(self, case: Case) -> tuple[TensorSpec, ...] | None:
+        """Layouts of the outputs in argument order, or None where only running the reference tells."""
+        return None
+
     # executed: only in the oracle and the baseline process
 
     @abstractmethod
@@ -160,9 +169,7 @@ class Problem(ABC):
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The outputs to compare with, in higher precision (float64 where affordable)."""
 
-    def compare(
-        self, inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor]
-    ) -> str | None:
+    def compare(self, inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
         """A format's own verdict on the outputs (GPU MODE's check_implementation), or None to leave it to the
         referee's element-wise comparison. A non-empty string is the complaint; "" means accepted."""
         return None

@@ -1,0 +1,104 @@
+"""Arithmetic over named sizes, as problem files write it: `rows * cols`, `ceil_div(k, 128)`, `min(m, 64)`.
+
+Only numbers, names, + - * / // % **, comparisons-free; no attribute, no call but the three functions below.
+Hostile input: anything else raises ExpressionError, and so do results beyond `LARGEST`.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+
+Number = int | float
+
+LARGEST = 2**62
+LONGEST_TEXT = 500
+LARGEST_EXPONENT = 8
+
+
+class ExpressionError(ValueError):
+    """The text is not an expression we evaluate; the message says which part."""
+
+
+def evaluate(text: str, names: Mapping[str, Number]) -> Number:
+    """The value of `text` with `names` bound. Raises ExpressionError."""
+    try:
+        value = _value(_parse(text).body, names)
+    except (ZeroDivisionError, OverflowError, RecursionError) as error:
+        raise ExpressionError(f"{text!r}: {error}") from error
+    return value
+
+
+def names_in(text: str) -> set[str]:
+    """The sizes an expression reads. Raises ExpressionError."""
+    nodes = list(ast.walk(_parse(text)))
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called}
+
+
+def _parse(text: str) -> ast.Expression:
+    if len(text) > LONGEST_TEXT:
+        raise ExpressionError(f"an expression of {len(text)} characters; at most {LONGEST_TEXT} are read")
+    try:
+        return ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise ExpressionError(f"{text!r} is not an expression") from error
+
+
+def _ceil_div(a: Number, b: Number) -> Number:
+    return -(-a // b)
+
+
+def _power(base: Number, exponent: Number) -> Number:
+    if not 0 <= exponent <= LARGEST_EXPONENT:
+        raise ExpressionError(f"exponent {exponent} is outside 0…{LARGEST_EXPONENT}")
+    result: Number = base**exponent
+    return result
+
+
+_OPERATORS: dict[type[ast.AST], Callable[..., Number]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+_FUNCTIONS: dict[str, Callable[..., Number]] = {"min": min, "max": max, "ceil_div": _ceil_div}
+
+
+def _value(node: ast.expr, names: Mapping[str, Number]) -> Number:
+    value = _unchecked(node, names)
+    if abs(value) > LARGEST:
+        raise ExpressionError(f"{ast.unparse(node)} is beyond {LARGEST}")
+    return value
+
+
+def _unchecked(node: ast.expr, names: Mapping[str, Number]) -> Number:
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return value
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.Name(id=name):
+            raise ExpressionError(f"{name!r} is not a known size ({', '.join(sorted(names)) or 'none'})")
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(operand, names))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_value(left, names), _value(right, names))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
+            return _call(name, [_value(arg, names) for arg in args])
+    raise ExpressionError(
+        f"{ast.unparse(node)!r} is not allowed; use numbers, sizes, + - * / // % **, {', '.join(_FUNCTIONS)}"
+    )
+
+
+def _call(name: str, values: list[Number]) -> Number:
+    try:
+        return _FUNCTIONS[name](*values)
+    except TypeError as error:
+        raise ExpressionError(f"{name}: {error}") from error

@@ -1,0 +1,167 @@
+"""Our own problem format: a directory with problem.toml, a description, reference.py and seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from runners.problems.base import (
+    Argument,
+    CallInputs,
+    Case,
+    Problem,
+    Purpose,
+    Role,
+    TensorSpec,
+    Tolerance,
+    Work,
+    family_of,
+)
+from runners.problems.declaration import ENTRY, read_declaration
+from runners.problems.dtypes import ELEMENT_TYPES
+from runners.problems.expressions import evaluate
+
+if TYPE_CHECKING:
+    import torch
+
+
+class NativeProblem(Problem):
+    """A problem read from a native directory's files. Raises ProblemError where they are faulty."""
+
+    format = "native"
+
+    def __init__(self, files: dict[str, str]) -> None:
+        declaration = read_declaration(files)
+        self.declaration = declaration
+        self.name = declaration.name
+        self.title = declaration.title
+        self.description = declaration.description
+        self.torch_policy = declaration.torch_policy
+        self.languages = declaration.languages
+        self.arguments = declaration.arguments
+        self.symbol = declaration.symbol
+        self.seeds = declaration.seeds
+        self.reference_source = declaration.reference_source
+
+    def cases(self, target: str, purpose: Purpose) -> list[Case]:
+        """Cases that name the target itself, or else those that name its family; smallest first by bytes."""
+        of_purpose = [case for case in self.declaration.cases if case.purpose is purpose]
+        chosen = [case for case in of_purpose if target in case.targets]
+        if not chosen:
+            chosen = [case for case in of_purpose if family_of(target) in case.targets]
+        return sorted(chosen, key=self._bytes)
+
+    def tolerance(self, dtype: str) -> Tolerance:
+        """The declared tolerance. KeyError for a dtype that no output has."""
+        return self.declaration.tolerances[dtype]
+
+    def work(self, case: Case) -> Work | None:
+        """Declared FLOPs, and declared bytes or else every tensor moved once."""
+        flops = {dtype: float(evaluate(text, case.sizes)) for dtype, text in self.declaration.flops.items()}
+        return Work(flops=flops, bytes=self._bytes(case))
+
+    def layout(self, argument: Argument, case: Case) -> TensorSpec:
+        """Shape and strides of a tensor argument in a case."""
+        shape = tuple(int(evaluate(text, case.sizes)) for text in argument.shape)
+        return TensorSpec(argument.dtype, shape, _strides(shape, argument.order))
+
+    def outputs(self, case: Case) -> tuple[TensorSpec, ...]:
+        """Layouts of the outputs, in the order of the arguments."""
+        return tuple(self.layout(a, case) for a in self.arguments if a.role is Role.OUTPUT)
+
+    def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
+        """Inputs and scalars by name: reference.py's own fill where the problem declares one, else the generic."""
+        import torch
+
+        generator = torch.Generator().manual_seed(seed)
+        own: dict[str, Any] = {}
+        if distribution in self.declaration.own_distributions:
+            own = self._function(f"fill_{distribution}")(dict(case.sizes), generator)
+            distribution = "normal"
+        values: dict[str, Any] = {}
+        for argument in self.arguments:
+            if argument.role is Role.SCALAR:
+                values[argument.name] = case.sizes[argument.name]
+            elif argument.role is Role.INPUT:
+                values[argument.name] = self._fill(argument, case, generator, distribution, own)
+        return CallInputs(values)
+
+    def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
+        """`reference(**inputs)` of reference.py."""
+        return _as_list(self._function("reference")(**inputs.values))
+
+    def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
+        """`expected(**inputs)` of reference.py where it has one, else `reference` on inputs widened to float64."""
+        if hasattr(self._module, "expected"):
+            return _as_list(self._function("expected")(**inputs.values))
+        return _as_list(self._function("reference")(**{k: _widened(v) for k, v in inputs.values.items()}))
+
+    def _bytes(self, case: Case) -> float:
+        if self.declaration.bytes_expression:
+            return float(evaluate(self.declaration.bytes_expression, case.sizes))
+        tensors = [a for a in self.arguments if a.role in (Role.INPUT, Role.OUTPUT)]
+        return float(
+            sum(math.prod(self.layout(a, case).shape) * ELEMENT_TYPES[a.dtype].size_bytes for a in tensors)
+        )
+
+    def _fill(
+        self, argument: Argument, case: Case, generator: torch.Generator, distribution: str, own: dict[str, Any]
+    ) -> torch.Tensor:
+        import torch
+
+        from runners.problems.distributions import cast_finite, fill
+
+        spec = self.layout(argument, case)
+        dtype = getattr(torch, argument.dtype)
+        if argument.name in own:
+            value = own[argument.name]
+            if tuple(value.shape) != spec.shape:
+                raise ValueError(f"fill of {argument.name}: shape {tuple(value.shape)}, declared {spec.shape}")
+            value = cast_finite(value, dtype) if dtype.is_floating_point else value.to(dtype)
+        else:
+            value = fill(argument.distribution or distribution, spec.shape, dtype, generator)
+        return _in_order(value, argument.order)
+
+    @cached_property
+    def _module(self) -> ModuleType:
+        module = ModuleType(f"problem_{self.name}")
+        code = compile(self.reference_source, self.declaration.reference_file, "exec")
+        exec(code, module.__dict__)  # noqa: S102 - a problem's own reference, run in the oracle only
+        return module
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(self._module, name)
+        return function
+
+
+def _strides(shape: tuple[int, ...], order: str) -> tuple[int, ...]:
+    strides = [1] * len(shape)
+    extents = list(shape) if order == "row" else list(reversed(shape))
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * extents[axis + 1]
+    return tuple(strides if order == "row" else reversed(strides))
+
+
+def _in_order(value: torch.Tensor, order: str) -> torch.Tensor:
+    value = value.contiguous()
+    if order == "row" or value.dim() < 2:
+        return value
+    axes = list(reversed(range(value.dim())))
+    return value.permute(axes).contiguous().permute(axes)
+
+
+def _widened(value: Any) -> Any:
+    import torch
+
+    is_float = isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+    return value.to(torch.float64) if is_float else value
+
+
+def _as_list(result: Any) -> list[torch.Tensor]:
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+__all__ = ["ENTRY", "NativeProblem"]
