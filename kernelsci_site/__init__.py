@@ -1,0 +1,5 @@
+"""Wiring: settings, URLs, ASGI, the Celery application, and the servers that `manage.py up` brings along."""
+
+from kernelsci_site.celery import app as celery_app
+
+__all__ = ["celery_app"]

@@ -1,0 +1,29 @@
+"""What Daphne serves: pages over HTTP, live events over websockets of this very origin."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kernelsci_site.settings")
+# Daphne answers from many threads: persistent connections would leak, a pool does not. Workers fork: none there.
+os.environ.setdefault("KERNELSCI_DATABASE_POOL", "1")
+
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+from django.core.asgi import get_asgi_application
+
+http_application = get_asgi_application()  # loads the apps; what follows needs them
+
+if find_spec("optimizer.live.routing"):
+    from optimizer.live.routing import websocket_urlpatterns
+else:
+    websocket_urlpatterns = []
+
+application = ProtocolTypeRouter(
+    {
+        "http": http_application,
+        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+    }
+)

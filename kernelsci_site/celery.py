@@ -1,0 +1,25 @@
+"""The Celery application. Messages are doorbells: PostgreSQL holds the queue, a lost message costs latency only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from typing import Any
+
+from celery import Celery
+from celery.signals import worker_process_init
+
+PR_SET_PDEATHSIG = 1
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kernelsci_site.settings")
+
+app = Celery("kernelsci_site")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks(["optimizer", "runners"])
+
+
+@worker_process_init.connect
+def die_with_the_worker(**_kwargs: Any) -> None:
+    """A pool process whose worker was killed outright would go on alone with its task; the kernel ends it instead."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

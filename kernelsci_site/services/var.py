@@ -1,0 +1,74 @@
+"""The folder of everything this installation writes: data of the servers, logs, secrets; and its socket folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class UnsafeFolderError(RuntimeError):
+    """A folder that must be ours alone belongs to, or can be written by, someone else."""
+
+
+@dataclass(frozen=True)
+class Var:
+    """One installation's folder on disk. Its path names the sockets, so any later command finds the servers."""
+
+    root: Path
+
+    @classmethod
+    def at(cls, path: str | Path) -> Var:
+        """The installation at `path`, resolved, so that every spelling of it means the same sockets."""
+        return cls(Path(path).expanduser().resolve())
+
+    def folder(self, *names: str) -> Path:
+        """`root/names…`, created for our eyes only."""
+        path = self.root
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in names:
+            path = path / name
+            path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+    @property
+    def socket_folder(self) -> Path:
+        """Where the sockets lie: always under /tmp, for a socket's path may have 107 bytes and `root` any length."""
+        key = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:12]
+        return Path("/tmp") / f"kernelsci-{os.getuid()}-{key}"  # noqa: S108 - mode and owner are checked below
+
+    def make_socket_folder(self) -> Path:
+        """Create the socket folder, mode 0700. Raises `UnsafeFolderError` when someone else made it first."""
+        path = self.socket_folder
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+        ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        if not ours:
+            raise UnsafeFolderError(f"{path} is not a folder of ours with mode 0700: remove it and start again")
+        return path
+
+    def secret(self, name: str) -> str:
+        """The secret called `name`, made at first use: 0600, and the same for two processes that ask at once."""
+        path = self.folder("secrets") / name
+        if not path.exists():
+            _create_once(path, secrets.token_urlsafe(48))
+        return path.read_text().strip()
+
+
+def _create_once(path: Path, text: str) -> None:
+    """Write `text` to `path` unless it exists. Whoever links first wins; nobody sees a half-written file."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()

@@ -1,0 +1,165 @@
+"""Django's settings. Nothing here is edited for an installation: what may differ comes from the environment.
+
+Without any variable the site uses the servers that `manage.py up` keeps under `var/`; docs/operations.md lists
+the variables.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kernelsci_site import environment as env
+from kernelsci_site.services import postgres, redis_server
+from kernelsci_site.services.var import Var
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR = Var.at(env.text("KERNELSCI_VAR", str(BASE_DIR / "var")))
+
+# Secrets: made at first use and kept in var/secrets (0600), unless the environment brings them.
+SECRET_KEY = env.text("SECRET_KEY") or VAR.secret("django")
+# Fernet keys that encrypt what providers' keys need; the first encrypts, all decrypt. Derived text, any length.
+PROVIDER_KEY_SECRETS = env.words("PROVIDER_KEY_SECRETS") or [VAR.secret("provider_keys")]
+
+DEBUG = env.flag("DEBUG")
+ALLOWED_HOSTS = env.allowed_hosts()
+CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS")
+
+INSTALLED_APPS = [
+    "daphne",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "channels",
+    "django_htmx",
+    "kernelsci_site.apps.SiteConfig",
+    "optimizer.apps.OptimizerConfig",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "kernelsci_site.security_policy.ContentSecurityPolicyMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "kernelsci_site.urls"
+ASGI_APPLICATION = "kernelsci_site.asgi.application"
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# People
+AUTH_USER_MODEL = "optimizer.User"
+LOGIN_URL = "/sign-in/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/sign-in/"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+
+# PostgreSQL. Only Daphne pools (kernelsci_site/asgi.py asks for it): a pool must not survive a worker's fork.
+DATABASE_URL = env.text("DATABASE_URL")
+DATABASES = {
+    "default": env.database(DATABASE_URL or postgres.embedded_url(VAR), pooled=env.flag("KERNELSCI_DATABASE_POOL"))
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# Redis: broker and channel layer. Losing it costs latency, never data.
+REDIS_URL = env.text("REDIS_URL")
+_redis = REDIS_URL or redis_server.embedded_url(VAR)
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [_redis], "prefix": "kernelsci"},
+    }
+}
+
+# Celery. A message says "look at the queue"; the Job row is the truth. So: acknowledge early, hoard nothing,
+# store no result, and let an unread tick expire when the next one is due.
+SWEEP_EVERY_S = 5
+CELERY_BROKER_URL = env.text("CELERY_BROKER_URL") or env.celery_broker(_redis)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_TASK_DEFAULT_QUEUE = "agents"
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE = {
+    "sweep": {
+        "task": "optimizer.sweep",
+        "schedule": SWEEP_EVERY_S,
+        "options": {"queue": "timer", "expires": SWEEP_EVERY_S},
+    }
+}
+
+# Static files come from packages and static/ as they lie; nothing is collected first.
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "kernelsci_site.static_finders.PlotlyFinder",
+]
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+# The web's dangers
+HTTPS = env.flag("KERNELSCI_HTTPS")
+SECURE_SSL_REDIRECT = HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = HTTPS
+SECURE_HSTS_PRELOAD = HTTPS
+SESSION_COOKIE_SECURE = HTTPS
+CSRF_COOKIE_SECURE = HTTPS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("KERNELSCI_BEHIND_PROXY") else None
+SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_HTTPONLY = False  # htmx reads nothing from it, but small scripts send it with their requests
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
+
+# Language and time
+LANGUAGE_CODE = "en-gb"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": env.text("KERNELSCI_LOG_LEVEL", "INFO")},
+    "loggers": {"httpx": {"level": "WARNING"}, "django.server": {"level": "WARNING"}},
+}

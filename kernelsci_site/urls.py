@@ -1,0 +1,15 @@
+"""Addresses: health and the local sign-in link here, everything else in the optimizer."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from django.urls import URLPattern, URLResolver, include, path
+
+from kernelsci_site.health import healthz
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("healthz", healthz, name="healthz"),
+]
+if find_spec("optimizer.urls"):
+    urlpatterns.append(path("", include("optimizer.urls")))
