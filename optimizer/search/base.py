@@ -44,6 +44,7 @@ class KernelView:
     time_us: float | None = None
     times_us: Mapping[str, float] = field(default_factory=dict)
     hypothesis_key: str | None = None
+    title: str = ""
     report: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
 
@@ -81,6 +82,12 @@ class HypothesisView:
     basis_key: str | None
     chosen: bool
     measured_gain: float | None = None
+    description: str = ""
+    rubric: str = ""
+    predicted_min: float | None = None
+    predicted_max: float | None = None
+    innovation: int | None = None
+    round: int = 0
 
 
 @dataclass(frozen=True)
