@@ -67,13 +67,15 @@ class Argument:
 
 @dataclass(frozen=True)
 class Case:
-    """One shape of a problem. `targets` lists target keys or families (`cpu`, `gpu`, `gfx942`…) it is meant for."""
+    """One shape of a problem. `targets` lists target keys or families (`cpu`, `gpu`, `gfx942`…) it is meant for.
+    `reduced` says in words what an importer made smaller so that the case fits the target; empty where nothing."""
 
     name: str
     sizes: dict[str, Any]
     purpose: Purpose
     targets: tuple[str, ...] = ("cpu", "gpu")
     distributions: tuple[str, ...] = ("normal",)
+    reduced: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,27 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class CallInputs:
-    """The inputs of one call in argument order: tensors and plain numbers by name."""
+    """The inputs of one call in argument order: tensors and plain numbers by name. `structure` says in JSON how
+    the positional arguments of a Python entry point are rebuilt from them (`runners.problems.structure`); None
+    where each value is one argument."""
 
     values: dict[str, Any] = field(default_factory=dict)
+    structure: Any = None
+
+
+@dataclass(frozen=True)
+class CandidateSetup:
+    """What a Python candidate is given once, before its first call, beside its own source. Nothing in here is
+    secret. `files`: modules it may import, by file name. `init` and `state`: constructor arguments and weights of
+    a `ModelNew` (weights are loaded by name and shape where all match; where not, `weight_seed` set before
+    construction gives the reference's weights to a model that creates them in the same order). `call_seed`: what
+    torch's global generator is set to before every call, on both sides, where the reference draws from it."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    init: CallInputs = field(default_factory=CallInputs)
+    state: dict[str, torch.Tensor] = field(default_factory=dict)
+    weight_seed: int | None = None
+    call_seed: int | None = None
 
 
 def family_of(target: str) -> str:
@@ -136,6 +156,7 @@ class Problem(ABC):
     languages: tuple[Language, ...]
     arguments: tuple[Argument, ...] = ()
     symbol: str = ""
+    entry_point: str = "custom_kernel"
     seeds: tuple[Seed, ...] = ()
     reference_source: str = ""
 
@@ -156,6 +177,10 @@ class Problem(ABC):
         return None
 
     # executed: only in the oracle and the baseline process
+
+    def candidate_setup(self, case: Case) -> CandidateSetup:
+        """What a Python candidate needs beside the inputs, made in the oracle and sent over as bytes and JSON."""
+        return CandidateSetup()
 
     @abstractmethod
     def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
