@@ -1,0 +1,71 @@
+"""How untrusted code is held. The interface is in `base`; `run`, `spawn` and `probe` are here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runners.sandbox.base import (
+    Completed,
+    Devices,
+    KillReason,
+    ResourceLimits,
+    SandboxError,
+    SandboxLevel,
+    SandboxPolicy,
+    Usage,
+)
+from runners.sandbox.launch import prepare
+from runners.sandbox.paths import python_paths, share
+from runners.sandbox.probe import ProbeReport, allowed_level, probe, probe_report
+from runners.sandbox.process import Sandboxed
+from runners.sandbox.results import ResultFileError, read_result_file
+
+__all__ = [
+    "Completed",
+    "Devices",
+    "KillReason",
+    "ProbeReport",
+    "ResourceLimits",
+    "ResultFileError",
+    "SandboxError",
+    "SandboxLevel",
+    "SandboxPolicy",
+    "Sandboxed",
+    "Usage",
+    "probe",
+    "probe_report",
+    "python_paths",
+    "read_result_file",
+    "run",
+    "share",
+    "spawn",
+]
+
+
+def spawn(
+    argv: Sequence[str],
+    policy: SandboxPolicy,
+    pass_fds: Sequence[int] = (),
+    *,
+    stdin: bytes | None = None,
+    level: SandboxLevel | None = None,
+) -> Sandboxed:
+    """Start `argv` (an absolute path, or a name looked up in PATH) under `policy` and return it alive. `level`
+    overrides what the machine does best. Raises SandboxError when the sandbox can't be had."""
+    return Sandboxed(prepare(allowed_level(level), argv, policy, pass_fds), policy, stdin)
+
+
+def run(
+    argv: Sequence[str],
+    policy: SandboxPolicy,
+    stdin: bytes | None = None,
+    pass_fds: Sequence[int] = (),
+    *,
+    level: SandboxLevel | None = None,
+) -> Completed:
+    """Run `argv` to its end, or to the first limit it meets. How it ended is data; SandboxError means that
+    the sandbox could not be set up."""
+    process = spawn(argv, policy, pass_fds, stdin=stdin, level=level)
+    completed = process.wait()
+    assert completed is not None
+    return completed

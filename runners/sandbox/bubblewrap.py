@@ -1,0 +1,136 @@
+"""Holding a process with bubblewrap: namespaces first, then limits, then the filter.
+
+Two ways in, because a user who was dropped to can't bind what lies under a directory of mode 0700 (an
+interpreter under /root):
+- started as root, bubblewrap mounts as root with three capabilities (setuid, setgid, setpcap) and `setpriv`
+  inside then becomes the job's own user with none; new user namespaces are refused by the filter;
+- started as anybody else, bubblewrap makes a user namespace without capabilities and disables further ones.
+
+The environment is given to bubblewrap itself rather than set inside, so that its own init shows nothing else
+in /proc/1/environ. `/` and `/dev` are writable until remounted, which comes after all binds.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from runners.sandbox.base import ResourceLimits, SandboxError, SandboxPolicy
+from runners.sandbox.devices import device_binds
+
+SCRATCH = Path("/tmp")  # noqa: S108 - a private tmpfs inside the sandbox
+SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
+SYSTEM_PATHS = ("/usr", "/etc/ld.so.cache", "/etc/alternatives")
+HARDWARE_PATHS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+
+
+def bubblewrap_argv(
+    argv: Sequence[str], policy: SandboxPolicy, uid: int | None, *, filter_fd: int, status_fd: int
+) -> list[str]:
+    """The command line that runs `argv` under `policy`, as `uid` when the caller is root (else None)."""
+    return [
+        _tool("bwrap"),
+        *_namespaces(as_root=uid is not None),
+        *_mounts(policy),
+        *("--chdir", str(SCRATCH), "--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--"),
+        *_limits(policy),
+        *(_become(uid, policy) if uid is not None else ()),
+        *argv,
+    ]
+
+
+def _tool(name: str) -> str:
+    path = shutil.which(name, path="/usr/bin:/bin:/usr/local/bin:/usr/sbin:/sbin")
+    if path is None:
+        package = "bubblewrap" if name == "bwrap" else "util-linux"
+        raise SandboxError(f"{name} is missing: install the package {package}")
+    return path
+
+
+def _namespaces(*, as_root: bool) -> list[str]:
+    shared = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    shared += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    if as_root:
+        return [*shared, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
+    return ["--unshare-user", "--disable-userns", *shared]
+
+
+def _mounts(policy: SandboxPolicy) -> list[str]:
+    size = str(policy.limits.scratch_bytes)
+    arguments = ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", str(SCRATCH)]
+    arguments += _system_mounts()
+    arguments += _binds([*policy.read_only, *map(Path, HARDWARE_PATHS)], "--ro-bind-try")
+    devices = device_binds(policy.devices)
+    arguments += _binds(devices.read_only, "--ro-bind-try")
+    arguments += _binds(devices.nodes, "--dev-bind")
+    arguments += _binds(policy.writable, "--bind")
+    return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/"]
+
+
+def _system_mounts() -> list[str]:
+    arguments = _binds(map(Path, SYSTEM_PATHS), "--ro-bind-try")
+    for name in SYSTEM_LINKS:
+        path = Path(name)
+        if path.is_symlink():
+            arguments += ["--symlink", str(path.readlink()), name]
+        elif path.is_dir():
+            arguments += ["--ro-bind", name, name]
+    return arguments
+
+
+def _binds(paths: Iterable[Path], option: str) -> list[str]:
+    """Each path under its own name, outermost first; the directories above it can be passed through."""
+    arguments: list[str] = []
+    for path in sorted(set(paths)):
+        for parent in reversed(path.parents[:-1]):
+            arguments += ["--perms", "0755", "--dir", str(parent)]
+        arguments += [option, str(path), str(path)]
+    return arguments
+
+
+def _limits(policy: SandboxPolicy) -> list[str]:
+    arguments = [f"--{name}={value}" for name, value in rlimits(policy).items()]
+    return [_tool("prlimit"), *arguments]
+
+
+def rlimits(policy: SandboxPolicy) -> dict[str, int]:
+    """Limits by the names of prlimit(1), none above what the caller itself may have.
+
+    Private memory is limited a little above the sandbox's own limit: one huge allocation then fails at once,
+    while slow growth is seen, and named, by the supervisor. Not with an accelerator, whose driver maps its
+    whole address space."""
+    limits = policy.limits
+    wanted = {
+        "nproc": limits.processes,
+        "fsize": limits.file_bytes,
+        "cpu": cpu_seconds(limits),
+        "core": 0,
+        "nofile": limits.open_files,
+        "memlock": 8 << 20,
+    }
+    if policy.devices == "none":
+        wanted["data"] = limits.memory_bytes + (256 << 20)
+    return {name: _capped(name, value) for name, value in wanted.items()}
+
+
+def cpu_seconds(limits: ResourceLimits) -> int:
+    """The CPU limit of one process in whole seconds: as given, else all cores for the wall-clock limit."""
+    return int(limits.cpu_s if limits.cpu_s is not None else limits.wall_s * (os.cpu_count() or 1)) + 1
+
+
+def _capped(name: str, value: int) -> int:
+    hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+
+
+def _become(uid: int, policy: SandboxPolicy) -> list[str]:
+    groups = ",".join(map(str, device_binds(policy.devices).groups))
+    return [
+        _tool("setpriv"),
+        *(f"--reuid={uid}", f"--regid={uid}"),
+        f"--groups={groups}" if groups else "--clear-groups",
+        *("--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"),
+    ]

@@ -1,0 +1,55 @@
+"""Which files of the host a process needs to reach an accelerator.
+
+NVIDIA: the device nodes, /sys, and the driver's libraries where container toolkits put them (those of a
+distribution's packages lie in /usr, which is readable anyway).
+AMD: /dev/kfd and the render nodes with the groups that own them, /sys and /opt/rocm. Written from ROCm's
+container documentation; untested on AMD hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runners.sandbox.base import Devices
+
+NVIDIA_NODES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
+NVIDIA_PATHS = ("sys", "proc/driver/nvidia", "usr/local/nvidia", "usr/local/cuda", "opt/cuda")
+AMD_NODES = ("kfd", "dri/renderD[0-9]*")
+AMD_PATHS = ("sys", "opt/rocm", "opt/amdgpu")
+
+
+@dataclass(frozen=True)
+class DeviceBinds:
+    """`nodes` are bound as devices, `read_only` as they are; `groups` are the supplementary group ids a
+    process needs to open the nodes, when they are not open to everybody."""
+
+    nodes: tuple[Path, ...] = ()
+    read_only: tuple[Path, ...] = ()
+    groups: tuple[int, ...] = ()
+
+
+def device_binds(devices: Devices | str, root: Path = Path("/")) -> DeviceBinds:
+    """What there is for `devices` under `root`. An accelerator that is not there gives empty tuples."""
+    if Devices(devices) is Devices.NVIDIA:
+        return _present(root, NVIDIA_NODES, NVIDIA_PATHS)
+    if Devices(devices) is Devices.AMD:
+        return _present(root, AMD_NODES, (*AMD_PATHS, *_versioned_rocm(root)))
+    return DeviceBinds()
+
+
+def _present(root: Path, nodes: tuple[str, ...], paths: tuple[str, ...]) -> DeviceBinds:
+    found = sorted({node for pattern in nodes for node in (root / "dev").glob(pattern)})
+    present = tuple(root / path for path in paths if (root / path).exists())
+    return DeviceBinds(tuple(found), present, _groups(found))
+
+
+def _versioned_rocm(root: Path) -> tuple[str, ...]:
+    """/opt/rocm is usually a link to /opt/rocm-6.4.1, which must be bound too."""
+    return tuple(str(path.relative_to(root)) for path in sorted((root / "opt").glob("rocm-*")))
+
+
+def _groups(nodes: list[Path]) -> tuple[int, ...]:
+    """Owners of nodes closed to others; never root's group."""
+    owners = {node.stat().st_gid for node in nodes if not node.stat().st_mode & 0o006}
+    return tuple(sorted(owners - {0}))

@@ -1,0 +1,130 @@
+"""From a policy to what must be started: a command line, its environment, descriptors and what to undo after.
+
+Every level answers through the same status pipe, in bubblewrap's words: one JSON object a line, `child-pid`
+when the process is being started and `exit-code` when it ended. A launcher that exits without `exit-code`
+failed to set the sandbox up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runners.sandbox.account import own_account
+from runners.sandbox.base import SandboxError, SandboxLevel, SandboxPolicy
+from runners.sandbox.bubblewrap import SCRATCH, bubblewrap_argv
+from runners.sandbox.seccomp import filter_program
+
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+@dataclass
+class Launch:
+    """Ready to start. `status_fd` is the reading end here; `fds` must be passed on. `stop_signal` asks the
+    launcher to end everything. `disk` lists what the disk limit is checked on. `close` undoes all."""
+
+    level: SandboxLevel
+    argv: list[str]
+    env: dict[str, str]
+    fds: tuple[int, ...] = ()
+    status_fd: int | None = None
+    stop_signal: signal.Signals = signal.SIGKILL
+    uid: int | None = None
+    disk: tuple[Path, ...] = ()
+    cwd: Path = Path("/")
+    started: Callable[[], None] = lambda: None
+    _undo: ExitStack = field(default_factory=ExitStack)
+
+    def close(self) -> None:
+        self._undo.close()
+
+
+def prepare(level: SandboxLevel, argv: Sequence[str], policy: SandboxPolicy, pass_fds: Sequence[int]) -> Launch:
+    """Raises SandboxError when the policy asks for what can't be given."""
+    _check_paths(policy)
+    with ExitStack() as undo:
+        launch = _PREPARERS[level](argv, policy, undo)
+        launch.fds += tuple(pass_fds)
+        launch._undo = undo.pop_all()
+        return launch
+
+
+def _check_paths(policy: SandboxPolicy) -> None:
+    for path in (*policy.read_only, *policy.writable):
+        if not path.exists():
+            raise SandboxError(f"{path} does not exist, so the sandbox can't show it")
+
+
+def _prepare_bubblewrap(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStack) -> Launch:
+    uid = _own_uid(policy, undo)
+    filter_fd = _sealed_file(filter_program(policy.devices), undo)
+    status_read, status_write = _pipe(undo)
+    return Launch(
+        level=SandboxLevel.BUBBLEWRAP,
+        argv=bubblewrap_argv(argv, policy, uid, filter_fd=filter_fd, status_fd=status_write),
+        env=environment(policy, SCRATCH),
+        fds=(filter_fd, status_write),
+        status_fd=status_read,
+        uid=uid,
+        disk=policy.writable,
+        started=lambda: os.close(status_write),
+    )
+
+
+def _own_uid(policy: SandboxPolicy, undo: ExitStack) -> int | None:
+    """Take a user id where we are root, and make the policy's paths fit it."""
+    account = own_account()
+    if account is None:
+        return None
+    undo.callback(account.close)
+    for path in policy.read_only:
+        _check_readable(path)
+    for path in policy.writable:
+        os.chown(path, account.uid, account.uid, follow_symlinks=False)
+    return account.uid
+
+
+def _check_readable(path: Path) -> None:
+    needed = 0o005 if path.is_dir() else 0o004
+    if path.stat().st_mode & needed != needed:
+        raise SandboxError(f"{path} is not readable by everybody, so the sandbox's user can't read it")
+
+
+def environment(policy: SandboxPolicy, scratch: Path) -> dict[str, str]:
+    """All the variables a sandboxed process gets."""
+    base = {"PATH": DEFAULT_PATH, "HOME": str(scratch), "TMPDIR": str(scratch), "LANG": "C.UTF-8"}
+    return {**base, "USER": "sandbox", "LOGNAME": "sandbox", **policy.env}
+
+
+def sealed_input(data: bytes) -> int:
+    """A descriptor at the start of `data`, which nobody can change or grow."""
+    import fcntl
+
+    fd = os.memfd_create("sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with os.fdopen(os.dup(fd), "wb") as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def _sealed_file(data: bytes, undo: ExitStack) -> int:
+    fd = sealed_input(data)
+    undo.callback(os.close, fd)
+    return fd
+
+
+def _pipe(undo: ExitStack) -> tuple[int, int]:
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    undo.callback(os.close, reading)
+    return reading, writing
+
+
+_PREPARERS: dict[SandboxLevel, Callable[[Sequence[str], SandboxPolicy, ExitStack], Launch]] = {
+    SandboxLevel.BUBBLEWRAP: _prepare_bubblewrap,
+}

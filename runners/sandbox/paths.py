@@ -1,0 +1,47 @@
+"""Which paths an interpreter needs inside, and making a directory fit to be shown there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def python_paths() -> tuple[Path, ...]:
+    """What this interpreter, its standard library and its installed packages need read-only: the environment,
+    the installation behind it, both as written and with links resolved. /usr is there anyway."""
+    starts = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
+    links = _link_chain(Path(sys.executable))
+    found = {path for start in starts for path in (Path(start), Path(start).resolve())}
+    found |= {link.parent.parent for link in links}
+    outermost = {path for path in found if path.exists() and not _beneath(path, found - {path})}
+    return tuple(sorted(path for path in outermost if path != Path("/usr") and not _beneath(path, {Path("/usr")})))
+
+
+def _link_chain(path: Path) -> list[Path]:
+    """`path` and every file its symbolic links lead through."""
+    chain = [path]
+    while chain[-1].is_symlink() and len(chain) < 40:
+        chain.append(Path(os.path.normpath(chain[-1].parent / chain[-1].readlink())))
+    return chain
+
+
+def _beneath(path: Path, others: set[Path]) -> bool:
+    return any(path.is_relative_to(other) for other in others)
+
+
+def share(directory: Path) -> Path:
+    """Make a directory and all in it readable by the sandbox's user; links are left alone. Returns it."""
+    for root, _, names in os.walk(directory):
+        _let_read(Path(root), 0o555)
+        for name in names:
+            path = Path(root) / name
+            if not path.is_symlink():
+                _let_read(path, 0o444)
+    return directory
+
+
+def _let_read(path: Path, bits: int) -> None:
+    mode = path.stat().st_mode & 0o7777
+    if mode & bits != bits:
+        path.chmod(mode | bits)

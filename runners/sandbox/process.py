@@ -1,0 +1,272 @@
+"""A live sandboxed process and the thread that supervises it.
+
+The thread starts the process itself, because the kernel's die-with-parent signal follows the *thread* that
+forked; it then collects output, samples what the process and its descendants use, enforces the limits the
+kernel doesn't, and clears away what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import selectors
+import signal
+import subprocess
+import threading
+import time
+
+from runners.sandbox.base import Completed, KillReason, SandboxError, SandboxPolicy, Usage
+from runners.sandbox.capture import Capture
+from runners.sandbox.launch import Launch, sealed_input
+from runners.sandbox.meter import Sample, disk_bytes, process_tree, proportional_bytes, sample
+
+SAMPLE_S = 0.02
+SAMPLES_PER_DISK_CHECK = 10
+STOP_GRACE_S = 1.0
+CHUNK_BYTES = 1 << 16
+
+
+class Sandboxed:
+    """One process under supervision. Any thread may call its methods. The caller keeps its own ends of
+    `pass_fds`, and closes its copies of the child's ends after `spawn`.
+
+    pid: host process id of the launcher, whose descendants are the job. uid: the job's own user id, or None."""
+
+    def __init__(self, launch: Launch, policy: SandboxPolicy, stdin: bytes | None = None) -> None:
+        self._launch, self._policy, self._stdin = launch, policy, stdin
+        self.level, self.uid, self.pid = launch.level, launch.uid, 0
+        self._stdout, self._stderr = Capture(policy.limits.log_bytes), Capture(policy.limits.log_bytes)
+        self._status, self._pidfd, self._init_pidfd = b"", -1, -1
+        self._lock = threading.Lock()
+        self._killed: KillReason | None = None
+        self._killed_at = 0.0
+        self._now = Sample(0, 0.0, 0)
+        self._peak_bytes, self._samples, self._cpu_s = 0, 0, 0.0
+        self._failure: BaseException | None = None
+        self._completed: Completed | None = None
+        self._started, self._ended = threading.Event(), threading.Event()
+        self._started_at = time.monotonic()
+        threading.Thread(target=self._supervise, name="sandbox", daemon=True).start()
+        self._started.wait()
+        if self.pid == 0:
+            self._raise_failure()
+
+    @property
+    def alive(self) -> bool:
+        """False once the process has ended and nothing of it is left."""
+        return not self._ended.is_set()
+
+    def kill(self, reason: KillReason = KillReason.CANCELLED) -> None:
+        """End the process and all it started; `wait` tells when they are gone. The first reason stands."""
+        with self._lock:
+            if self._killed is None and self._pidfd >= 0:
+                self._killed, self._killed_at = reason, time.monotonic()
+                self._signal(self._launch.stop_signal)
+
+    def wait(self, timeout: float | None = None) -> Completed | None:
+        """The outcome, or None when the process still runs after `timeout` seconds. Raises SandboxError when
+        the sandbox could not be set up."""
+        if not self._ended.wait(timeout):
+            return None
+        if self._completed is None:
+            self._raise_failure()
+        return self._completed
+
+    def usage(self) -> Usage:
+        """The latest sample, at most about 20 ms old while the process lives."""
+        now, output = self._now, self._stdout.total_bytes + self._stderr.total_bytes
+        wall_s = time.monotonic() - self._started_at
+        return Usage(now.memory_bytes, self._peak_bytes, now.cpu_s, now.processes, output, wall_s)
+
+    def _raise_failure(self) -> None:
+        if isinstance(self._failure, SandboxError):
+            raise self._failure
+        raise SandboxError(f"the sandbox could not be started: {self._failure}") from self._failure
+
+    def _supervise(self) -> None:
+        try:
+            with contextlib.closing(self._launch):
+                process = self._start()
+                self._watch(process)
+                self._finish(process)
+        except (OSError, SandboxError) as error:
+            self._failure = error
+        finally:
+            self._ended.set()
+            self._started.set()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        stdin = subprocess.DEVNULL if self._stdin is None else sealed_input(self._stdin)
+        if self._policy.cpus is not None:
+            os.sched_setaffinity(0, self._policy.cpus)
+        process = subprocess.Popen(
+            self._launch.argv,
+            env=self._launch.env,
+            cwd=self._launch.cwd,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=self._launch.fds,
+            start_new_session=True,
+        )
+        if stdin >= 0:
+            os.close(stdin)
+        self._launch.started()
+        self._pidfd = os.pidfd_open(process.pid)
+        self.pid = process.pid
+        self._started.set()
+        return process
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout and process.stderr
+        with selectors.DefaultSelector() as selector:
+            for stream, capture in ((process.stdout, self._stdout), (process.stderr, self._stderr)):
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ, capture.add)
+            if self._launch.status_fd is not None:
+                selector.register(self._launch.status_fd, selectors.EVENT_READ, self._note_status)
+            selector.register(self._pidfd, selectors.EVENT_READ)
+            while not self._turn(selector):
+                self._enforce()
+            self._drain(selector)
+
+    def _turn(self, selector: selectors.BaseSelector) -> bool:
+        """Wait for output, the end or the next sample. True when the launcher has ended."""
+        ended = False
+        for key, _ in selector.select(SAMPLE_S):
+            if key.fd == self._pidfd:
+                ended = True
+            elif not _pump(key):
+                selector.unregister(key.fileobj)
+        return ended
+
+    def _drain(self, selector: selectors.BaseSelector) -> None:
+        """Take what lies in the pipes, once everything that could write to them is gone."""
+        self._clear_away()
+        for key in list(selector.get_map().values()):
+            while key.data is not None and _pump(key):
+                if self._output_bytes() > self._policy.limits.output_bytes:
+                    break
+
+    def _note_status(self, data: bytes) -> None:
+        self._status += data
+        pid = self._status_value("child-pid")
+        if pid is not None and self._init_pidfd < 0:
+            with contextlib.suppress(OSError):
+                self._init_pidfd = os.pidfd_open(pid)
+
+    def _status_value(self, name: str) -> int | None:
+        for line in self._status.splitlines():
+            with contextlib.suppress(ValueError):
+                if name in (report := json.loads(line)):
+                    return int(report[name])
+        return None
+
+    def _output_bytes(self) -> int:
+        return self._stdout.total_bytes + self._stderr.total_bytes
+
+    def _enforce(self) -> None:
+        self._take_sample()
+        limits = self._policy.limits
+        if time.monotonic() - self._started_at > limits.wall_s:
+            self.kill(KillReason.TIMEOUT)
+        if self._output_bytes() > limits.output_bytes:
+            self.kill(KillReason.OUTPUT)
+        if self._now.memory_bytes > limits.memory_bytes:
+            self.kill(KillReason.MEMORY)
+        if self._disk_is_full():
+            self.kill(KillReason.DISK)
+        if self._killed and time.monotonic() - self._killed_at > STOP_GRACE_S:
+            self._kill_tree()
+
+    def _take_sample(self) -> None:
+        tree = process_tree(self.pid)
+        taken = sample(tree)
+        if taken.memory_bytes > self._policy.limits.memory_bytes:
+            taken = Sample(proportional_bytes(tree), taken.cpu_s, taken.processes)
+        self._now = taken
+        self._peak_bytes = max(self._peak_bytes, taken.memory_bytes)
+        self._cpu_s = max(self._cpu_s, taken.cpu_s)
+        self._samples += 1
+
+    def _disk_is_full(self) -> bool:
+        if self._samples % SAMPLES_PER_DISK_CHECK or not self._launch.disk:
+            return False
+        return disk_bytes(self._launch.disk) > self._policy.limits.scratch_bytes
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the launcher and, when that is a plain kill, to the namespace's init, which takes all with it."""
+        pidfds = (self._pidfd, self._init_pidfd) if number == signal.SIGKILL else (self._pidfd,)
+        for pidfd in pidfds:
+            if pidfd >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, number)
+
+    def _kill_tree(self) -> None:
+        """The launcher did not obey: end everything that can be seen from outside."""
+        for pid in reversed(process_tree(self.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _clear_away(self) -> None:
+        """Wait until the namespace's init is gone, which is after everything in it."""
+        if self._init_pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._init_pidfd, signal.SIGKILL)
+            select.select([self._init_pidfd], [], [], STOP_GRACE_S)
+
+    def _finish(self, process: subprocess.Popen[bytes]) -> None:
+        wall_s = time.monotonic() - self._started_at
+        _, wait_status, resources = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(wait_status)
+        self._close_descriptors(process)
+        code = self._status_value("exit-code") if self._launch.status_fd is not None else process.returncode
+        if code is None and self._killed is None and process.returncode >= 0:
+            raise SandboxError(f"the sandbox could not be set up: {self._stderr.text().strip()}")
+        exit_code, number = _split_code(code if code is not None else process.returncode)
+        if self._killed is not None and code is None:
+            exit_code, number = None, int(signal.SIGKILL)
+        self._completed = Completed(
+            exit_code=exit_code,
+            signal=number,
+            stdout=self._stdout.text(),
+            stderr=self._stderr.text(),
+            output_bytes=self._output_bytes(),
+            wall_s=wall_s,
+            cpu_s=max(self._cpu_s, resources.ru_utime + resources.ru_stime),
+            peak_memory_bytes=self._peak_bytes,
+            killed_reason=self._killed,
+            level=self.level,
+        )
+
+    def _close_descriptors(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            for fd in (self._pidfd, self._init_pidfd):
+                if fd >= 0:
+                    os.close(fd)
+            self._pidfd = self._init_pidfd = -1
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _pump(key: selectors.SelectorKey) -> bool:
+    """Hand on what can be read. False at the end of the stream, or when nothing is left for now."""
+    try:
+        data = os.read(key.fd, CHUNK_BYTES)
+    except BlockingIOError:
+        return False
+    if data:
+        key.data(data)
+    return bool(data)
+
+
+def _split_code(code: int) -> tuple[int | None, int | None]:
+    """(exit code, signal): negative numbers and 128 + n are signals."""
+    if code < 0:
+        return None, -code
+    if 128 < code <= 128 + signal.NSIG:
+        return None, code - 128
+    return code, None

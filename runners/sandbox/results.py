@@ -1,0 +1,49 @@
+"""Reading a file that hostile code wrote."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+class ResultFileError(ValueError):
+    """The file is missing or is not the plain file it should be; the message says in what way."""
+
+
+def read_result_file(directory: Path, name: str, max_bytes: int, uid: int | None = None) -> bytes:
+    """The content of `directory/name`, written by the sandbox's user `uid` (None: the caller's own).
+
+    Refused, each with a ResultFileError: a name with a path in it, a symbolic link, a second hard link, a
+    FIFO, socket or device, another owner's file, and more than `max_bytes`."""
+    if Path(name).name != name or name in (".", ".."):
+        raise ResultFileError(f"{name!r} is not a file name")
+    folder = _open(directory, os.O_DIRECTORY)
+    try:
+        fd = _open(Path(name), os.O_NONBLOCK, dir_fd=folder)
+    finally:
+        os.close(folder)
+    with os.fdopen(fd, "rb") as file:
+        _check(name, os.fstat(fd), max_bytes, os.geteuid() if uid is None else uid)
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ResultFileError(f"{name}: grew past {max_bytes} bytes while it was read")
+    return content
+
+
+def _open(path: Path, flags: int, dir_fd: int | None = None) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | flags, dir_fd=dir_fd)
+    except OSError as error:
+        raise ResultFileError(f"{path}: {error.strerror}") from error
+
+
+def _check(name: str, found: os.stat_result, max_bytes: int, uid: int) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise ResultFileError(f"{name}: not a regular file")
+    if found.st_nlink != 1:
+        raise ResultFileError(f"{name}: has {found.st_nlink} links")
+    if found.st_uid != uid:
+        raise ResultFileError(f"{name}: belongs to user {found.st_uid}, not {uid}")
+    if found.st_size > max_bytes:
+        raise ResultFileError(f"{name}: {found.st_size} bytes, more than {max_bytes}")

@@ -1,0 +1,136 @@
+"""The system-call filter: a classic BPF program put together here, for x86-64 and aarch64.
+
+A deny list: what a compute kernel, a compiler or torch never needs fails with EPERM; everything else passes.
+Calls of another architecture (32-bit x86, x32) end the process, because their numbers mean other things.
+`clone3` answers ENOSYS, since a filter can't read its flags behind a pointer; the C library then uses `clone`.
+Sockets: no `socket` at all; `socketpair` of UNIX streams only, because a datagram pair can send to any name.
+
+Sources: seccomp(2); struct seccomp_data and the BPF opcodes of linux/seccomp.h, linux/bpf_common.h.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from runners.sandbox import syscalls
+from runners.sandbox.base import Devices, SandboxError
+
+LOAD_WORD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET, AND, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+OFFSET_NUMBER, OFFSET_ARCH, OFFSET_ARGUMENTS = 0, 4, 16
+ALLOW, KILL_PROCESS, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+X32_BIT = 0x40000000
+
+AF_UNIX, SOCK_STREAM, SOCK_SEQPACKET, SOCK_TYPE_MASK = 1, 1, 5, 0xF
+NEW_NAMESPACE_FLAGS = 0x7E020080  # CLONE_NEW{USER,PID,NET,IPC,UTS,CGROUP,NS,TIME}
+TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One row of the table: AUDIT_ARCH_* and the column of `syscalls`."""
+
+    audit: int
+    column: int
+
+
+ARCHITECTURES = {"x86_64": Architecture(0xC000003E, 0), "aarch64": Architecture(0xC00000B7, 1)}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One struct sock_filter; `yes` and `no` count the instructions to skip."""
+
+    code: int
+    value: int
+    yes: int = 0
+    no: int = 0
+
+    def pack(self) -> bytes:
+        return struct.pack("=HBBI", self.code, self.yes, self.no, self.value)
+
+
+@cache
+def filter_program(devices: Devices = Devices.NONE, machine: str = platform.machine()) -> bytes:
+    """The filter as an array of struct sock_filter. Raises SandboxError on an architecture without a table."""
+    architecture = ARCHITECTURES.get(machine)
+    if architecture is None:
+        raise SandboxError(f"no system-call table for {machine}: only {', '.join(ARCHITECTURES)} are known")
+    instructions = [
+        *_check_architecture(architecture),
+        *(i for number in _denied(devices, architecture.column) for i in _deny(number)),
+        *_special(architecture.column),
+        Instruction(RETURN, ALLOW),
+    ]
+    return b"".join(instruction.pack() for instruction in instructions)
+
+
+def _check_architecture(architecture: Architecture) -> list[Instruction]:
+    checks = [
+        Instruction(LOAD_WORD, OFFSET_ARCH),
+        Instruction(JUMP_EQUAL, architecture.audit, yes=1),
+        Instruction(RETURN, KILL_PROCESS),
+        Instruction(LOAD_WORD, OFFSET_NUMBER),
+    ]
+    if architecture.column == 0:
+        checks += [Instruction(JUMP_GREATER_EQUAL, X32_BIT, no=1), Instruction(RETURN, KILL_PROCESS)]
+    return checks
+
+
+def _denied(devices: Devices, column: int) -> Iterable[int]:
+    groups = [syscalls.TRACING, syscalls.KERNEL, syscalls.NAMESPACES, syscalls.KEYRINGS, syscalls.RINGS]
+    groups += [syscalls.MESSAGES, syscalls.SOCKETS, {"socket": syscalls.SOCKET}]
+    if devices is Devices.NONE:
+        groups.append(syscalls.MEMORY_FILES)
+    for group in groups:
+        for numbers in group.values():
+            if (number := numbers[column]) is not None:
+                yield number
+
+
+def _deny(number: int, error: int = errno.EPERM) -> list[Instruction]:
+    return [Instruction(JUMP_EQUAL, number, no=1), Instruction(RETURN, ERRNO | error)]
+
+
+def _special(column: int) -> list[Instruction]:
+    clone = [_argument(0), Instruction(JUMP_SET, NEW_NAMESPACE_FLAGS, no=1), _refuse()]
+    inject = [_argument(1), *(i for request in TERMINAL_INJECTION for i in _deny(request))]
+    return [
+        *_deny(syscalls.CLONE3[column], errno.ENOSYS),
+        *_when(syscalls.CLONE[column], clone),
+        *_when(syscalls.SOCKETPAIR[column], _only_streams()),
+        *_when(syscalls.IOCTL[column], inject),
+    ]
+
+
+def _only_streams() -> list[Instruction]:
+    allow = Instruction(RETURN, ALLOW)
+    return [
+        _argument(0),
+        Instruction(JUMP_EQUAL, AF_UNIX, no=5),
+        _argument(1),
+        Instruction(AND, SOCK_TYPE_MASK),
+        Instruction(JUMP_EQUAL, SOCK_STREAM, yes=1),
+        Instruction(JUMP_EQUAL, SOCK_SEQPACKET, no=1),
+        allow,
+        _refuse(),
+    ]
+
+
+def _when(number: int, body: list[Instruction]) -> list[Instruction]:
+    """`body` for that call only; what falls through its end is allowed."""
+    body = [*body, Instruction(RETURN, ALLOW)]
+    return [Instruction(JUMP_EQUAL, number, no=len(body)), *body]
+
+
+def _argument(index: int) -> Instruction:
+    """The low half of an argument; the flags looked at here are all 32 bits wide."""
+    return Instruction(LOAD_WORD, OFFSET_ARGUMENTS + 8 * index)
+
+
+def _refuse() -> Instruction:
+    return Instruction(RETURN, ERRNO | errno.EPERM)
