@@ -12,11 +12,14 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from runners.job import JobResult, Source, Status
+
+Own = TypeVar("Own", bound="StrategySettings")
 
 
 class StrategySettings(BaseModel):
@@ -24,8 +27,15 @@ class StrategySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    concurrency: int = 1
-    """Kernels evaluated at the same time. 1 for external evaluators."""
+    concurrency: int = Field(
+        1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."
+    )
+
+    def narrow(self, cls: type[Own]) -> Own:
+        """These settings as the strategy's own class. Raises TypeError for another strategy's."""
+        if not isinstance(self, cls):
+            raise TypeError(f"{type(self).__name__} are not {cls.__name__}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -109,9 +119,14 @@ class History:
         """A generator that depends on the run's seed and `key` alone."""
         return random.Random(f"{self.seed}/{key}")
 
+    @cached_property
+    def kernels_by_key(self) -> Mapping[str, KernelView]:
+        """Kernels by their key."""
+        return {kernel.key: kernel for kernel in self.kernels}
+
     def kernel(self, key: str) -> KernelView | None:
         """The kernel with that key, or None."""
-        return next((kernel for kernel in self.kernels if kernel.key == key), None)
+        return self.kernels_by_key.get(key)
 
     def best(self) -> KernelView | None:
         """The fastest correct kernel so far; ties go to the older."""

@@ -1,0 +1,209 @@
+"""Strategies that spend a budget of attempts one node at a time: STARK, its ablations and its two baselines.
+
+Each attempt chooses a node, lets the agents write a child and evaluates it. What differs is who chooses (the tree,
+the root, the last attempt) and who writes (plan, code and debug agents, or one agent alone), so STARK without its
+agents or without its search is a setting, and `sampling` and `reflexion` are a few lines each
+(arXiv 2510.16996, section 5).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Literal
+
+from pydantic import Field
+
+from optimizer.search.base import CallView, Draft, History, Hypothesise, KernelView, StrategySettings
+from optimizer.search.flow import Flow, FlowStrategy, Waiting
+from optimizer.search.machinery.handoff import TuneSettings, tune_promising
+from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
+from optimizer.search.machinery.proposals import propose
+from optimizer.search.machinery.seeds import reference_seed
+from optimizer.search.tree import Node, Rules, Tree, debug_window, plan_window, select, tree_of
+from runners.job import Language, Source
+
+MAX_FAILED_CALLS = 5
+"""Attempts in a row whose agents gave no usable answer before the run ends."""
+
+OPENING_ROLES = ("plan", "debug", "solo")
+
+
+class AttemptSettings(StrategySettings):
+    """Settings of every strategy made of attempts."""
+
+    language: Language | None = Field(None, description="Language of new kernels; empty: the target's own.")
+    tune: TuneSettings = Field(default_factory=TuneSettings, description="Hand promising kernels to tune.")
+    meta: MetaSettings = Field(default_factory=MetaSettings, description="Notes on what worked, every N kernels.")
+
+
+class SoloSettings(AttemptSettings):
+    """Settings of the single-agent baselines."""
+
+    temperature: float = Field(0.7, ge=0, le=2, description="Temperature of the only agent (section 5).")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Attempt number `number` on `node`, opened by a call to `opening_role` that sees the kernels of `window`."""
+
+    number: int
+    node: KernelView
+    opening_role: str
+    window: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Key of the attempt's kernel, and prefix of its calls."""
+        return f"a{self.number}"
+
+    def context(self) -> dict[str, Any]:
+        """What the opening call is about; read back from it at every replay."""
+        return {"node": self.node.key, "window": list(self.window)}
+
+    def draft(self, call: CallView, source: Source, **extra: Any) -> Draft:
+        """The attempt's kernel, as its writer answered."""
+        answer = call.answer or {}
+        return Draft(
+            key=self.key,
+            source=source,
+            parent_keys=(self.node.key,),
+            call_key=call.key,
+            title=str(answer.get("title", "")),
+            report=str(answer.get("report", "")),
+            **extra,
+        )
+
+
+class AttemptStrategy(FlowStrategy):
+    """The loop over attempts. Subclasses say how a node is chosen and who writes."""
+
+    def play(self, flow: Flow) -> None:
+        """Attempt after attempt until the budget is spent, `concurrency` of them side by side."""
+        if not reference_seed(flow.history).finished:
+            return None
+        failed_in_a_row = waiting = 0
+        for number in count(1):
+            if flow.out_of_budget and not _opening_call(flow.history, number):
+                return None if waiting else flow.finish("every attempt of the budget was made")
+            try:
+                failed_in_a_row = 0 if self._attempt(flow, number) else failed_in_a_row + 1
+            except Waiting:
+                waiting += 1
+            if waiting >= flow.history.settings.concurrency:
+                return None
+            if failed_in_a_row >= MAX_FAILED_CALLS:
+                return flow.finish(f"the agents gave no usable kernel {MAX_FAILED_CALLS} times in a row")
+        return None
+
+    @abstractmethod
+    def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
+        """Who chooses the node of a new attempt."""
+
+    @abstractmethod
+    def opening_role(self, node: KernelView, settings: StrategySettings) -> str:
+        """The role whose call opens an attempt on this node."""
+
+    @abstractmethod
+    def write(self, flow: Flow, attempt: Attempt) -> Draft | None:
+        """Let the agents write the attempt's kernel; None when they gave up. Raises Waiting."""
+
+    def rules(self, settings: StrategySettings) -> Rules:
+        """The search parameters in force."""
+        return Rules()
+
+    def tree(self, history: History, number: int) -> Tree:
+        """All attempts but `number` under the reference."""
+        attempts = [kernel for kernel in history.kernels if is_attempt(kernel.key)]
+        done = {kernel.key for kernel in attempts if kernel.finished} | {f"a{number}"}
+        pending = {key: parent for key, parent in _open_attempts(history) if key not in done}
+        return tree_of(reference_seed(history), attempts, pending, self.rules(history.settings))
+
+    def _attempt(self, flow: Flow, number: int) -> KernelView | None:
+        attempt = self._reopen(flow.history, number) or self._choose(flow.history, number)
+        draft = self.write(flow, attempt)
+        if draft is None:
+            return None
+        kernel = flow.evaluate(draft)
+        settings = flow.history.settings.narrow(AttemptSettings)
+        tune_promising(flow, kernel, settings.tune)
+        write_meta_notes(flow, number, settings.meta)
+        return kernel
+
+    def _reopen(self, history: History, number: int) -> Attempt | None:
+        """The attempt as it was begun, read back from its first call."""
+        call = _opening_call(history, number)
+        node = history.kernel(call.context["node"]) if call else None
+        if call is None or node is None:
+            return None
+        return Attempt(number, node, call.role, tuple(call.context["window"]))
+
+    def _choose(self, history: History, number: int) -> Attempt:
+        settings = history.settings
+        tree = self.tree(history, number)
+        chosen = _chosen(self.chooser_for(settings), tree, history, number)
+        node = history.kernels_by_key[chosen.key]
+        role = self.opening_role(node, settings)
+        window = (debug_window if role == "debug" else plan_window)(
+            tree, node.key, history.rng(f"a{number}.window")
+        )
+        return Attempt(number, node, role, tuple(entry.key for entry in window))
+
+
+def solo_draft(flow: Flow, attempt: Attempt, temperature: float) -> Draft | None:
+    """One agent plans and writes in one answer. Raises Waiting."""
+
+    def ask(key: str, extra: Any) -> CallView:
+        return flow.ask(key, "solo", "KernelAnswer", {**attempt.context(), **extra}, temperature)
+
+    def make(key: str, call: CallView, source: Source) -> Draft:
+        return attempt.draft(call, source)
+
+    return propose(flow, attempt.key, f"{attempt.key}.solo", ask, make)
+
+
+def is_attempt(key: str) -> bool:
+    """True for the key of an attempt's kernel (a1, a2 …), not for seeds or tuned ones."""
+    return key.startswith("a") and key[1:].isdigit()
+
+
+def instruction(attempt: Attempt, plan: CallView) -> Hypothesise:
+    """STARK's grounded instruction as a hypothesis on record."""
+    answer = plan.answer or {}
+    return Hypothesise(
+        key=f"{attempt.key}.h",
+        kind="instruction",
+        title=str(answer.get("title") or answer.get("instruction", ""))[:300],
+        description=str(answer.get("instruction", "")),
+        basis_key=attempt.node.key,
+        predicted_min=answer.get("predicted_min"),
+        predicted_max=answer.get("predicted_max"),
+        chosen=True,
+        chosen_why="the planner's one top-priority instruction",
+        round=attempt.number,
+        call_key=plan.key,
+    )
+
+
+def _opening_call(history: History, number: int) -> CallView | None:
+    keys = (f"a{number}.{role}" for role in OPENING_ROLES)
+    return next((history.calls[key] for key in keys if key in history.calls), None)
+
+
+def _open_attempts(history: History) -> Iterator[tuple[str, str]]:
+    """(kernel key, parent key) of every attempt that was opened and whose agents did not give up at once."""
+    for key, call in history.calls.items():
+        attempt, _, role = key.partition(".")
+        given_up = call.finished and call.answer is None
+        if is_attempt(attempt) and role in OPENING_ROLES and not given_up:
+            yield attempt, str(call.context["node"])
+
+
+def _chosen(chooser: str, tree: Tree, history: History, number: int) -> Node:
+    if chooser == "tree":
+        return select(tree, history.rng(f"a{number}.select"))
+    if chooser == "root":
+        return tree.root
+    return [node for node in tree.nodes if not node.pending][-1]

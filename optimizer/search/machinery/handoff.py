@@ -1,0 +1,35 @@
+"""Hand-off of promising kernels to the parameter search: a kernel that became the run's best and declares tunables
+is tuned before the agents go on (GPU Kernel Scientist, conclusion: autotuners as complement)."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from optimizer.search.base import History, KernelView
+from optimizer.search.flow import Flow
+
+
+class TuneSettings(BaseModel):
+    """How much tuning a promising kernel gets."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    evaluations: int = Field(0, ge=0, le=500, description="Configurations tried for each new best kernel; 0: none.")
+    sampler: str = Field("gp", description="Which sampler proposes them.")
+
+
+def is_promising(kernel: KernelView, history: History) -> bool:
+    """True for a correct kernel that was faster than every kernel before it."""
+    if not kernel.correct or kernel.time_us is None:
+        return False
+    earlier = [k.time_us for k in history.kernels if k.number < kernel.number and k.correct and k.time_us]
+    return kernel.time_us < min(earlier, default=float("inf"))
+
+
+def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings) -> None:
+    """Tune a kernel that deserves it; its configurations are kernels `<key>.t<n>`. Raises Waiting until done."""
+    if not settings.evaluations or kernel is None or not is_promising(kernel, flow.history):
+        return
+    from optimizer.search.machinery.tuning import tune_kernel
+
+    tune_kernel(flow, kernel, settings.sampler, settings.evaluations, prefix=f"{kernel.key}.t")

@@ -1,0 +1,29 @@
+"""Meta notes: every N kernels an agent writes down what worked and what did not; people may edit the note, and the
+next prompts show it (ShinkaEvolve's scratchpad is the model)."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from optimizer.search.base import Note
+from optimizer.search.flow import Flow
+
+
+class MetaSettings(BaseModel):
+    """How often meta notes are written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    every: int = Field(0, ge=0, le=1000, description="Write a note after every so many kernels; 0: never.")
+
+
+def write_meta_notes(flow: Flow, number: int, settings: MetaSettings) -> None:
+    """Ask for a note when kernel `number` completes a block of N. Raises Waiting until it is written."""
+    if not settings.every or number % settings.every:
+        return
+    block = number // settings.every
+    call = flow.ask(f"meta{block}", "meta", "NotesAnswer", {"upto": number})
+    previous = f"meta{block - 1}.note" if block > 1 else None
+    if call.answer is not None:
+        text = "\n".join(f"- {note}" for note in call.answer["notes"])
+        flow.note(Note(f"meta{block}.note", text, scope="run", supersedes=previous, call_key=call.key))

@@ -1,0 +1,80 @@
+"""From an agent's answer to a kernel worth evaluating: novelty first, then the repair lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from optimizer.search.base import CallView, Draft, History, KernelView
+from optimizer.search.flow import Flow
+from optimizer.search.machinery.novelty import twin_of
+from runners.job import Language, Source
+
+REPAIR_TRIES = 2
+"""How often a failed kernel goes back to its writer. Open in GPU Kernel Scientist; here 2, and a setting."""
+
+AskWriter = Callable[[str, Mapping[str, Any]], CallView]
+MakeDraft = Callable[[str, CallView, Source], Draft]
+
+
+def propose(flow: Flow, key: str, call_key: str, ask: AskWriter, make: MakeDraft, tries: int = 2) -> Draft | None:
+    """Ask for a kernel until it is new. `ask(call_key, extra context)` asks; a twin is named to the writer in
+    `duplicate_of`. Returns None when the agents gave up or kept repeating what exists. Raises Waiting."""
+    extra: dict[str, Any] = {}
+    for number in range(1 + tries):
+        call = ask(call_key if number == 0 else f"{call_key}.new{number}", extra)
+        if call.answer is None:
+            return None
+        source = source_in(call.answer, flow.history)
+        twin = twin_of(source, flow.history, key)
+        if twin is None:
+            return make(key, call, source)
+        extra = {"duplicate_of": twin.key}
+    return None
+
+
+def evaluate_with_repair(
+    flow: Flow, key: str, call_key: str, ask: AskWriter, make: MakeDraft, tries: int = REPAIR_TRIES
+) -> KernelView | None:
+    """Propose, evaluate, and send failures back to the writer with their message, at most `tries` times. Every
+    try is a kernel of its own (`<key>.fix<n>`). Returns the last kernel, or None when there never was one."""
+    last: KernelView | None = None
+    for number in range(1 + tries):
+        own = key if number == 0 else f"{key}.fix{number}"
+        failed: dict[str, Any] = {"failed": last.key} if last else {}
+        draft = propose(
+            flow,
+            own,
+            call_key if number == 0 else f"{call_key}.fix{number}",
+            lambda call, extra, failed=failed: ask(call, {**failed, **extra}),  # type: ignore[misc]
+            make,
+        )
+        if draft is None:
+            return last
+        last = flow.evaluate(draft)
+        if not last.failed:
+            return last
+    return last
+
+
+def source_in(answer: Mapping[str, Any], history: History) -> Source:
+    """The kernel in a writer's answer, in the language it names or else the run's."""
+    language = answer.get("language") or target_language(history)
+    return Source(Language(language), str(answer["source"]))
+
+
+def target_language(history: History) -> Language:
+    """The language new kernels are written in: the run's setting, else what the target builds natively if the
+    problem takes it, else the problem's first."""
+    wanted = getattr(history.settings, "language", None)
+    if wanted is not None:
+        return Language(wanted)
+    languages = tuple(history.problem.languages)
+    natural = _natural_language(history.target)
+    return natural if natural in languages or not languages else languages[0]
+
+
+def _natural_language(target: str) -> Language:
+    if target == "cpu":
+        return Language.CPP
+    return Language.HIP if target.startswith(("gfx", "mi3")) else Language.TRITON

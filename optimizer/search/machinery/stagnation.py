@@ -1,0 +1,26 @@
+"""What to do when nothing gets better: after so many flat rounds, ask for another family of hypotheses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+FLAT_ROUNDS = 5
+"""Rounds without a better kernel before the designer is told to leave the beaten track."""
+
+
+def flat_rounds(best_us_by_round: Sequence[float | None], min_gain: float = 0.01) -> int:
+    """How many rounds at the end brought no gain of at least `min_gain` (a fraction) over the best before them.
+    The entry of a round is its best time in µs, None for a round without a correct kernel."""
+    best = float("inf")
+    flat = 0
+    for time_us in best_us_by_round:
+        if time_us is not None and time_us < best * (1 - min_gain):
+            best, flat = time_us, 0
+        else:
+            flat += 1
+    return flat
+
+
+def is_stagnant(best_us_by_round: Sequence[float | None], patience: int = FLAT_ROUNDS) -> bool:
+    """True when the last `patience` rounds were all flat."""
+    return patience > 0 and flat_rounds(best_us_by_round) >= patience

@@ -1,0 +1,311 @@
+"""GPU Kernel Scientist: selector, experiment designer, three writers (arXiv 2506.20807, section 3).
+
+Round k: the selector picks Base and Reference from the table of times; the designer names 10 avenues and 5
+experiments on Base; three of the five are chosen by rule; three writers realise one each; what was learnt is added
+to the findings. The population only grows.
+
+Open in the paper, decided here: findings are asked for after every round; a failed kernel goes back to its writer at
+most `retries` times; after `patience` rounds without a better kernel the designer is told to leave the family of
+ideas that was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+from pydantic import Field
+
+from optimizer.search.base import CallView, Draft, History, Hypothesise, KernelView, Note, StrategySettings
+from optimizer.search.flow import Flow, FlowStrategy
+from optimizer.search.machinery.crossover import complement
+from optimizer.search.machinery.handoff import TuneSettings, tune_promising
+from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
+from optimizer.search.machinery.proposals import REPAIR_TRIES, evaluate_with_repair
+from optimizer.search.machinery.seeds import seeds_finished
+from optimizer.search.machinery.stagnation import FLAT_ROUNDS, is_stagnant
+from runners.job import Language, Source
+
+AVENUES = 10
+EXPERIMENTS = 5
+CHOSEN = 3
+MAX_FAILED_ROUNDS = 3
+"""Rounds in a row that brought no kernel at all before the run ends."""
+
+
+class ScientistSettings(StrategySettings):
+    """The paper's parameters and our additions."""
+
+    language: Language | None = Field(None, description="Language of new kernels; empty: the target's own.")
+    avenues: int = Field(AVENUES, ge=1, le=50, description="Avenues the designer names.")
+    experiments: int = Field(EXPERIMENTS, ge=3, le=20, description="Experiments the designer works out.")
+    retries: int = Field(REPAIR_TRIES, ge=0, le=10, description="Times a failed kernel goes back to its writer.")
+    bootstrap: bool = Field(True, description="Write a findings document before the first round.")
+    digest: bool = Field(True, description="Digest the hardware notes for this kernel before the first round.")
+    grow_findings: bool = Field(True, description="Add what was learnt after every round.")
+    patience: int = Field(FLAT_ROUNDS, ge=0, description="Flat rounds before another family of ideas is asked for.")
+    crossover: bool = Field(False, description="When stagnant, make the best complement of Base the Reference.")
+    selector_temperature: float | None = Field(None, ge=0, le=2, description="Empty: the model's default.")
+    designer_temperature: float | None = Field(None, ge=0, le=2, description="Empty: the model's default.")
+    writer_temperature: float | None = Field(None, ge=0, le=2, description="Empty: the model's default.")
+    tune: TuneSettings = Field(default_factory=TuneSettings, description="Hand promising kernels to tune.")
+    meta: MetaSettings = Field(default_factory=MetaSettings, description="Notes on what worked, every N rounds.")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of the designer's experiments, with its place in the answer and the rule that chose it."""
+
+    index: int
+    title: str
+    description: str
+    rubric: str
+    gain_min: float
+    gain_max: float
+    innovation: int
+    chosen_why: str = ""
+
+
+class Scientist(FlowStrategy):
+    """Selector → designer → three writers, round after round."""
+
+    name = "scientist"
+    title = "GPU Kernel Scientist"
+    summary = "Pick a base, design experiments with predicted gains, write three of them, learn, repeat."
+    Settings = ScientistSettings
+    default_evaluations = 30
+    roles = ("selector", "designer", "writer", "findings")
+
+    def play(self, flow: Flow) -> None:
+        """Bootstrap, then rounds until the budget is spent."""
+        if not seeds_finished(flow.history):
+            return None
+        settings = flow.history.settings.narrow(ScientistSettings)
+        _bootstrap(flow, settings)
+        empty_rounds = 0
+        for number in count(1):
+            if flow.out_of_budget and f"r{number}.select" not in flow.history.calls:
+                return flow.finish("every evaluation of the budget was made")
+            kernels = Round(flow, settings, number).play()
+            empty_rounds = 0 if any(kernels) else empty_rounds + 1
+            if empty_rounds >= MAX_FAILED_ROUNDS:
+                return flow.finish(f"{MAX_FAILED_ROUNDS} rounds in a row brought no kernel")
+        return None
+
+
+def _bootstrap(flow: Flow, settings: ScientistSettings) -> None:
+    """Findings and digest before the first round (paper §3.1: both were written by the model)."""
+    if settings.digest:
+        call = flow.ask("digest", "digest", "DigestAnswer", {})
+        if call.answer is not None:
+            flow.note(Note("digest.note", str(call.answer["digest"]), scope="digest", call_key=call.key))
+    if settings.bootstrap:
+        call = flow.ask("findings0", "findings", "FindingsAnswer", {"round": 0})
+        _note_findings(flow, call, "findings0")
+
+
+class Round:
+    """Round `number`: what it reads is what stood there when it began, so a replay reads the same."""
+
+    def __init__(self, flow: Flow, settings: ScientistSettings, number: int) -> None:
+        self.flow = flow
+        self.settings = settings
+        self.number = number
+        self.key = f"r{number}"
+
+    def play(self) -> list[KernelView | None]:
+        """Select, design, choose, write, learn. Returns the lanes' last kernels. Raises Waiting."""
+        chosen = self._select()
+        if chosen is None:
+            return []
+        base, reference = chosen
+        experiments = self._design(base, reference)
+        kernels = self.flow.lanes(partial(self._lane, base, reference, experiment) for experiment in experiments)
+        self._tune(kernels)
+        self._learn()
+        write_meta_notes(self.flow, self.number, self.settings.meta)
+        return kernels
+
+    def _select(self) -> tuple[KernelView, KernelView] | None:
+        """Base and Reference. An answer that names a kernel that isn't there falls back to the best."""
+        context = {"round": self.number, "population": [kernel.key for kernel in self._population()]}
+        call = self.flow.ask(
+            f"{self.key}.select", "selector", "SelectorAnswer", context, self.settings.selector_temperature
+        )
+        population = [self.flow.history.kernels_by_key[key] for key in call.context["population"]]
+        best = fastest(population)
+        if best is None:
+            return None
+        answer = call.answer or {}
+        base = _by_number(population, answer.get("basis_code")) or best
+        return base, self._reference(base, best, population, answer)
+
+    def _reference(
+        self, base: KernelView, best: KernelView, population: Sequence[KernelView], answer: Mapping[str, Any]
+    ) -> KernelView:
+        if self.settings.crossover and self._stagnant():
+            other = complement(base, population)
+            if other is not None:
+                return other
+        return _by_number(population, answer.get("basis_reference")) or best
+
+    def _population(self) -> list[KernelView]:
+        """The kernels of the rounds before this one, as the first replay of this round saw them."""
+        return [kernel for kernel in self.flow.history.kernels if kernel.finished]
+
+    def _design(self, base: KernelView, reference: KernelView) -> list[Experiment]:
+        call = self.flow.ask(
+            f"{self.key}.design",
+            "designer",
+            "DesignerAnswer",
+            {"base": base.key, "reference": reference.key, "round": self.number, "stagnant": self._stagnant()},
+            self.settings.designer_temperature,
+        )
+        if call.answer is None:
+            return []
+        experiments = experiments_in(call.answer)
+        chosen = choose(experiments)
+        self._record(call, base, reference, experiments, chosen)
+        return chosen
+
+    def _record(
+        self,
+        call: CallView,
+        base: KernelView,
+        reference: KernelView,
+        experiments: Sequence[Experiment],
+        chosen: Sequence[Experiment],
+    ) -> None:
+        """Avenues and experiments become hypotheses, chosen or not."""
+        common: dict[str, Any] = {"basis_key": base.key, "round": self.number, "call_key": call.key}
+        for index, avenue in enumerate((call.answer or {})["avenues"], 1):
+            self.flow.hypothesise(
+                Hypothesise(f"{self.key}.v{index}", "avenue", avenue["title"], avenue["sentence"], **common)
+            )
+        why = {experiment.index: experiment.chosen_why for experiment in chosen}
+        for experiment in experiments:
+            self.flow.hypothesise(
+                Hypothesise(
+                    key=self._hypothesis_key(experiment),
+                    kind="experiment",
+                    title=experiment.title,
+                    description=experiment.description,
+                    rubric=experiment.rubric,
+                    reference_key=reference.key,
+                    predicted_min=experiment.gain_min,
+                    predicted_max=experiment.gain_max,
+                    innovation=experiment.innovation,
+                    chosen=experiment.index in why,
+                    chosen_why=why.get(experiment.index, "not among the three that the rule takes"),
+                    **common,
+                )
+            )
+
+    def _lane(self, base: KernelView, reference: KernelView, experiment: Experiment) -> KernelView | None:
+        """One writer's experiment, with its retries (paper §3.3)."""
+        context = {"base": base.key, "reference": reference.key, "hypothesis": self._hypothesis_key(experiment)}
+
+        def ask(key: str, extra: Mapping[str, Any]) -> CallView:
+            return self.flow.ask(
+                key, "writer", "KernelAnswer", {**context, **extra}, self.settings.writer_temperature
+            )
+
+        def make(key: str, call: CallView, source: Source) -> Draft:
+            return Draft(
+                key=key,
+                source=source,
+                parent_keys=(base.key, reference.key) if reference.key != base.key else (base.key,),
+                hypothesis_key=self._hypothesis_key(experiment),
+                call_key=call.key,
+                title=experiment.title,
+                report=str((call.answer or {}).get("report", "")),
+            )
+
+        lane = f"{self.key}.k{experiment.index}"
+        return evaluate_with_repair(
+            self.flow, lane, f"{self.key}.w{experiment.index}", ask, make, self.settings.retries
+        )
+
+    def _tune(self, kernels: Sequence[KernelView | None]) -> None:
+        best = fastest([kernel for kernel in kernels if kernel is not None])
+        tune_promising(self.flow, best, self.settings.tune)
+
+    def _learn(self) -> None:
+        """What failures and surprises taught is added to the findings (paper §3.4)."""
+        if self.settings.grow_findings:
+            call = self.flow.ask(f"{self.key}.findings", "findings", "FindingsAnswer", {"round": self.number})
+            _note_findings(self.flow, call, f"{self.key}.finding")
+
+    def _stagnant(self) -> bool:
+        begun = self.flow.history.calls.get(f"{self.key}.design")
+        if begun is not None:
+            return bool(begun.context["stagnant"])
+        return is_stagnant(best_by_round(self.flow.history, self.number), self.settings.patience)
+
+    def _hypothesis_key(self, experiment: Experiment) -> str:
+        return f"{self.key}.e{experiment.index}"
+
+
+def experiments_in(answer: Mapping[str, Any]) -> list[Experiment]:
+    """The experiments of a designer's answer, in its order; a range given the wrong way round is put right."""
+    found = []
+    for index, item in enumerate(answer["experiments"], 1):
+        low, high = sorted(item["performance"])
+        title = item.get("title") or item["description"].split(". ")[0]
+        found.append(
+            Experiment(index, title[:200], item["description"], item["rubric"], low, high, item["innovation"])
+        )
+    return found
+
+
+def choose(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Three without replacement: the most innovative, then the highest maximum, then the highest minimum gain
+    (paper §3.2). Ties go to the one named first."""
+    rules = [
+        ("most innovative", lambda e: e.innovation),
+        ("highest maximum gain", lambda e: e.gain_max),
+        ("highest minimum gain", lambda e: e.gain_min),
+    ]
+    left = list(experiments)
+    chosen: list[Experiment] = []
+    for why, value in rules[:CHOSEN]:
+        if left:
+            best = max(left, key=value)
+            left.remove(best)
+            chosen.append(replace(best, chosen_why=why))
+    return chosen
+
+
+def fastest(kernels: Sequence[KernelView]) -> KernelView | None:
+    """The fastest correct kernel, ties to the older; None when none is correct."""
+    correct = [kernel for kernel in kernels if kernel.correct and kernel.time_us is not None]
+    return min(correct, key=lambda kernel: (kernel.time_us, kernel.number), default=None)
+
+
+def best_by_round(history: History, before: int) -> list[float | None]:
+    """Best time of each round before `before`, µs; the seeds come first as round 0."""
+    best: list[float | None] = []
+    for number in range(before):
+        mine = [k for k in history.kernels if _round_of(k) == number]
+        kernel = fastest(mine)
+        best.append(kernel.time_us if kernel else None)
+    return best
+
+
+def _round_of(kernel: KernelView) -> int:
+    head = kernel.key.split(".")[0]
+    return int(head[1:]) if head.startswith("r") and head[1:].isdigit() else 0
+
+
+def _by_number(population: Sequence[KernelView], number: Any) -> KernelView | None:
+    return next((kernel for kernel in population if kernel.number == number and kernel.correct), None)
+
+
+def _note_findings(flow: Flow, call: CallView, prefix: str) -> None:
+    if call.answer is None:
+        return
+    for index, text in enumerate(call.answer["findings"], 1):
+        flow.note(Note(f"{prefix}.{index}", str(text), scope="problem", call_key=call.key))

@@ -1,0 +1,174 @@
+"""STARK's strategic search over a tree of attempts (arXiv 2510.16996, section 4.4) and its context windows (4.5).
+
+Pure functions over an immutable tree. Score of a node is its run time, infinite when it did not compile or is
+wrong; failures stay in the tree.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from optimizer.search.base import KernelView
+
+N_ROOT = 5
+"""Root throttle: with this many children the root can't be chosen (section 4.4)."""
+N_CHILD = 3
+"""Dead branch: a node with more children than this, all failing, can't be chosen (section 4.4)."""
+EPSILON = 0.3
+"""Probability of exploring a leaf (section 4.4)."""
+LEADERBOARD = 2
+"""Size r of the leaderboard in the plan window (section 4.5)."""
+WINDOW_CAP = 5
+"""A larger window is sampled down to this many nodes (section 4.5)."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One attempt. `score_us` is infinite for failures; `parent` is None for the root alone. `pending` nodes are
+    attempts still in work: they count as children and are never chosen."""
+
+    key: str
+    parent: str | None
+    score_us: float = math.inf
+    failed: bool = False
+    pending: bool = False
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The search parameters of the paper; every one is a setting of the run."""
+
+    n_root: int = N_ROOT
+    n_child: int = N_CHILD
+    epsilon: float = EPSILON
+    leaderboard: int = LEADERBOARD
+    window_cap: int = WINDOW_CAP
+
+
+@dataclass(frozen=True)
+class Tree:
+    """All attempts in the order they were made; the root comes first."""
+
+    nodes: Sequence[Node]
+    rules: Rules = field(default_factory=Rules)
+
+    @property
+    def root(self) -> Node:
+        """The reference implementation."""
+        return self.nodes[0]
+
+    @cached_property
+    def by_key(self) -> Mapping[str, Node]:
+        """Nodes by key."""
+        return {node.key: node for node in self.nodes}
+
+    @cached_property
+    def _children(self) -> Mapping[str, list[Node]]:
+        children: dict[str, list[Node]] = defaultdict(list)
+        for node in self.nodes:
+            if node.parent is not None:
+                children[node.parent].append(node)
+        return children
+
+    def children(self, key: str) -> list[Node]:
+        """Children of a node, oldest first."""
+        return self._children.get(key, [])
+
+    def siblings(self, key: str) -> list[Node]:
+        """The other children of a node's parent: S(i)."""
+        parent = self.by_key[key].parent
+        return [] if parent is None else [node for node in self.children(parent) if node.key != key]
+
+    def subtree(self, key: str) -> set[str]:
+        """Keys of a node and everything under it."""
+        found: set[str] = set()
+        stack = [key]
+        while stack:
+            current = stack.pop()
+            found.add(current)
+            stack.extend(child.key for child in self.children(current))
+        return found
+
+    def eligible(self, node: Node) -> bool:
+        """Neither pending, nor the throttled root, nor a dead branch."""
+        if node.pending:
+            return False
+        children = self.children(node.key)
+        if node.parent is None and len(children) >= self.rules.n_root:
+            return False
+        dead = len(children) > self.rules.n_child and all(child.failed for child in children)
+        return not dead
+
+
+def select(tree: Tree, rng: random.Random) -> Node:
+    """The node to work on next: with probability ε an eligible leaf, uniformly; else the best eligible node.
+
+    Open in the paper, decided here: equal scores go to the newest node (failures are all equal, and the newest
+    failure has the least-tried message); when nothing is eligible the best correct node is taken, the root last.
+    """
+    explore = rng.random() < tree.rules.epsilon
+    eligible = [node for node in tree.nodes if tree.eligible(node)]
+    leaves = [node for node in eligible if not tree.children(node.key)]
+    if explore and leaves:
+        return rng.choice(leaves)
+    if eligible:
+        return min(reversed(eligible), key=lambda node: node.score_us)
+    return _fallback(tree)
+
+
+def leaderboard(tree: Tree, without: set[str]) -> list[Node]:
+    """Top-r of the correct nodes outside `without`, fastest first; ties to the older."""
+    correct = [node for node in tree.nodes if math.isfinite(node.score_us) and node.key not in without]
+    return sorted(correct, key=lambda node: node.score_us)[: tree.rules.leaderboard]
+
+
+def plan_window(tree: Tree, key: str, rng: random.Random) -> list[Node]:
+    """{i, root} ∪ D(i) ∪ Top-r(C) without i's own subtree, capped."""
+    best = leaderboard(tree, tree.subtree(key))
+    return _window(tree, key, [*tree.children(key), *best], rng)
+
+
+def code_window(tree: Tree, key: str, rng: random.Random) -> list[Node]:
+    """{i, root} ∪ D(i) ∪ the children of nodes in S(i), capped."""
+    cousins = [child for sibling in tree.siblings(key) for child in tree.children(sibling.key)]
+    return _window(tree, key, [*tree.children(key), *cousins], rng)
+
+
+def debug_window(tree: Tree, key: str, rng: random.Random) -> list[Node]:
+    """{i, root} ∪ S(i), capped."""
+    return _window(tree, key, tree.siblings(key), rng)
+
+
+def tree_of(root: KernelView, attempts: Sequence[KernelView], pending: Mapping[str, str], rules: Rules) -> Tree:
+    """The tree of a run's kernels. `pending` maps keys of attempts without an outcome to their parents' keys."""
+    nodes = [_node(root, None)]
+    nodes += [_node(kernel, kernel.parent_keys[0]) for kernel in attempts if kernel.finished]
+    nodes += [Node(key, parent, pending=True) for key, parent in pending.items()]
+    return Tree(nodes, rules)
+
+
+def _node(kernel: KernelView, parent: str | None) -> Node:
+    score = kernel.time_us if kernel.correct and kernel.time_us is not None else math.inf
+    return Node(kernel.key, parent, score, failed=kernel.failed)
+
+
+def _fallback(tree: Tree) -> Node:
+    correct = [node for node in tree.nodes if math.isfinite(node.score_us) and node.parent is not None]
+    return min(correct, key=lambda node: node.score_us, default=tree.root)
+
+
+def _window(tree: Tree, key: str, others: Sequence[Node], rng: random.Random) -> list[Node]:
+    """The node first, then the rest without repeats. Open in the paper, decided here: the sample that the cap asks
+    for always keeps node i, because its source is what the agent works on."""
+    unique = {node.key: node for node in (tree.root, *others) if node.key != key and not node.pending}
+    rest = list(unique.values())
+    room = tree.rules.window_cap - 1
+    if len(rest) > room:
+        picked = set(rng.sample(sorted(unique), room))
+        rest = [node for node in rest if node.key in picked]
+    return [tree.by_key[key], *rest]
