@@ -9,8 +9,8 @@ agents or without its search is a setting, and `sampling` and `reflexion` are a 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
 
@@ -53,6 +53,8 @@ class Attempt:
     node: KernelView
     opening_role: str
     window: tuple[str, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What a strategy wants to read back beside node and window; `model` goes to the call."""
 
     @property
     def key(self) -> str:
@@ -61,7 +63,7 @@ class Attempt:
 
     def context(self) -> dict[str, Any]:
         """What the opening call is about; read back from it at every replay."""
-        return {"node": self.node.key, "window": list(self.window)}
+        return {"node": self.node.key, "window": list(self.window), **self.extra}
 
     def draft(self, call: CallView, source: Source, **extra: Any) -> Draft:
         """The attempt's kernel, as its writer answered."""
@@ -122,7 +124,7 @@ class AttemptStrategy(FlowStrategy):
         return tree_of(reference_seed(history), attempts, pending, self.rules(history.settings))
 
     def _attempt(self, flow: Flow, number: int) -> KernelView | None:
-        attempt = self._reopen(flow.history, number) or self._choose(flow.history, number)
+        attempt = self._reopen(flow.history, number) or self.open(flow.history, number)
         draft = self.write(flow, attempt)
         if draft is None:
             return None
@@ -138,9 +140,13 @@ class AttemptStrategy(FlowStrategy):
         node = history.kernel(call.context["node"]) if call else None
         if call is None or node is None:
             return None
-        return Attempt(number, node, call.role, tuple(call.context["window"]))
+        extra = {
+            name: value for name, value in call.context.items() if name not in {"node", "window", "duplicate_of"}
+        }
+        return Attempt(number, node, call.role, tuple(call.context["window"]), extra)
 
-    def _choose(self, history: History, number: int) -> Attempt:
+    def open(self, history: History, number: int) -> Attempt:
+        """A new attempt: its node and the window of its opening call."""
         settings = history.settings
         tree = self.tree(history, number)
         chosen = _chosen(self.chooser_for(settings), tree, history, number)
@@ -156,7 +162,9 @@ def solo_draft(flow: Flow, attempt: Attempt, temperature: float) -> Draft | None
     """One agent plans and writes in one answer. Raises Waiting."""
 
     def ask(key: str, extra: Any) -> CallView:
-        return flow.ask(key, "solo", "KernelAnswer", {**attempt.context(), **extra}, temperature)
+        return flow.ask(
+            key, "solo", "KernelAnswer", {**attempt.context(), **extra}, temperature, attempt.extra.get("model")
+        )
 
     def make(key: str, call: CallView, source: Source) -> Draft:
         return attempt.draft(call, source)

@@ -80,6 +80,8 @@ class CallView:
     context: Mapping[str, Any] = field(default_factory=dict)
     answer: Mapping[str, Any] | None = None
     error: str = ""
+    model: str = ""
+    cost_usd: float | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ class Ask:
     context: Mapping[str, Any]
     answer_schema: str
     temperature: float | None = None
+    model: str | None = None
+    """Overrides the role's model (a bandit's choice); None leaves it to the run's providers."""
 
 
 @dataclass(frozen=True)

@@ -47,20 +47,32 @@ class Flow:
         self._evaluations_left = history.evaluations_left
 
     def begin(
-        self, key: str, role: str, answer_schema: str, context: Mapping[str, Any], temperature: float | None = None
+        self,
+        key: str,
+        role: str,
+        answer_schema: str,
+        context: Mapping[str, Any],
+        temperature: float | None = None,
+        model: str | None = None,
     ) -> CallView | None:
         """The finished call, or None after making sure that it has been asked."""
         call = self.history.calls.get(key)
         if call is None:
-            self.steps.append(Ask(key, role, dict(context), answer_schema, temperature))
+            self.steps.append(Ask(key, role, dict(context), answer_schema, temperature, model))
             return None
         return call if call.finished else None
 
     def ask(
-        self, key: str, role: str, answer_schema: str, context: Mapping[str, Any], temperature: float | None = None
+        self,
+        key: str,
+        role: str,
+        answer_schema: str,
+        context: Mapping[str, Any],
+        temperature: float | None = None,
+        model: str | None = None,
     ) -> CallView:
         """The finished call. Its `answer` is None when the agents gave up on it. Raises Waiting."""
-        call = self.begin(key, role, answer_schema, context, temperature)
+        call = self.begin(key, role, answer_schema, context, temperature, model)
         if call is None:
             raise Waiting(key)
         return call

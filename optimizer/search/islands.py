@@ -1,0 +1,138 @@
+"""Islands of elites: MAP-Elites (Mouret & Clune 2015) on four islands with ring migration, as a strategy.
+
+Every island keeps the fastest kernel of each cell of the descriptor. Parents come from the Pareto front over the
+cases, so that a specialist of one shape survives a generalist that is faster on average. Which model writes is a
+cost-aware bandit's choice when the run offers several. The archive is replayed from the kernels in their order, so
+it needs no storage of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import Field
+
+from optimizer.search.attempts import Attempt, SoloSettings, is_attempt
+from optimizer.search.base import History, KernelView
+from optimizer.search.baselines import SoloStrategy
+from optimizer.search.machinery.bandit import DECAY, Pull, choose_model
+from optimizer.search.machinery.crossover import complement, pareto_front
+from optimizer.search.machinery.descriptor import Cell, descriptor
+from optimizer.search.machinery.seeds import seeds
+
+ISLANDS = 4
+MIGRATION = 12
+"""Attempts between two migrations."""
+
+
+class IslandsSettings(SoloSettings):
+    """Settings of the archive and of the bandit."""
+
+    islands: int = Field(ISLANDS, ge=1, le=32, description="Islands that evolve apart.")
+    migration: int = Field(MIGRATION, ge=1, description="Attempts between two migrations to the next island.")
+    inspirations: int = Field(2, ge=0, le=5, description="Other elites shown beside the parent.")
+    models: list[str] = Field(
+        default_factory=list, description="Models the bandit chooses from; empty: the role's."
+    )
+    decay: float = Field(DECAY, gt=0, le=1, description="How fast the bandit forgets, per call.")
+
+
+@dataclass
+class Archive:
+    """The elites of every island by cell. `migrations` counts elites that a neighbour took over."""
+
+    islands: list[dict[Cell, KernelView]]
+    migrations: int = 0
+    origin: dict[str, int] = field(default_factory=dict)
+
+    def add(self, island: int, kernel: KernelView) -> bool:
+        """Keep a correct kernel if its cell is free or slower; True when it was kept."""
+        if not kernel.correct or kernel.time_us is None:
+            return False
+        cells = self.islands[island]
+        holder = cells.get(descriptor(kernel))
+        if holder is not None and holder.time_us is not None and holder.time_us <= kernel.time_us:
+            return False
+        cells[descriptor(kernel)] = kernel
+        return True
+
+    def migrate(self) -> None:
+        """Every island's fastest elite is offered to the next island of the ring, all at once."""
+        emigrants = [min(cells.values(), key=lambda k: k.time_us or 0, default=None) for cells in self.islands]
+        for island, kernel in enumerate(emigrants):
+            if kernel is not None:
+                self.migrations += self.add((island + 1) % len(self.islands), kernel)
+
+
+def replay_archive(history: History, settings: IslandsSettings) -> Archive:
+    """The archive after all finished attempts: seeds on every island, attempts on the island of their call."""
+    archive = Archive([{} for _ in range(settings.islands)])
+    for island in range(settings.islands):
+        for seed in seeds(history):
+            archive.add(island, seed)
+    for number, kernel in _attempts(history):
+        archive.add(island_of(number, settings), kernel)
+        if number % settings.migration == 0:
+            archive.migrate()
+    return archive
+
+
+def island_of(number: int, settings: IslandsSettings) -> int:
+    """Attempts visit the islands in turn."""
+    return (number - 1) % settings.islands
+
+
+class Islands(SoloStrategy):
+    """MAP-Elites on islands."""
+
+    name = "islands"
+    title = "Islands"
+    summary = "Keep the fastest kernel of every kind on four islands; breed from those that win some shape."
+    Settings = IslandsSettings
+
+    def open(self, history: History, number: int) -> Attempt:
+        """A parent from the island's Pareto front, with other elites as inspiration."""
+        settings = history.settings.narrow(IslandsSettings)
+        island = island_of(number, settings)
+        elites = list(replay_archive(history, settings).islands[island].values())
+        rng = history.rng(f"a{number}.open")
+        if not elites:
+            return super().open(history, number)
+        parent = rng.choice(pareto_front(elites) or elites)
+        others = [kernel for kernel in elites if kernel.key != parent.key]
+        shown = rng.sample(others, min(len(others), settings.inspirations))
+        partner = complement(parent, others)
+        window = dict.fromkeys([parent.key, *([partner.key] if partner else []), *(k.key for k in shown)])
+        return Attempt(number, parent, "solo", tuple(window), self._extra(history, settings, island, partner))
+
+    def _extra(
+        self, history: History, settings: IslandsSettings, island: int, partner: KernelView | None
+    ) -> Mapping[str, object]:
+        extra: dict[str, object] = {"island": island}
+        if partner is not None:
+            extra["crossover"] = partner.key
+        if settings.models:
+            extra["model"] = choose_model(settings.models, list(_pulls(history)), decay=settings.decay)
+        return extra
+
+
+def _attempts(history: History) -> Iterable[tuple[int, KernelView]]:
+    numbered = [(int(k.key[1:]), k) for k in history.kernels if is_attempt(k.key) and k.finished]
+    return sorted(numbered, key=lambda pair: pair[0])
+
+
+def _pulls(history: History) -> Iterable[Pull]:
+    """What each finished call brought: the share of its parent's time that its kernel saved."""
+    for key, call in history.calls.items():
+        attempt = key.partition(".")[0]
+        if is_attempt(attempt) and call.finished:
+            yield Pull(call.context.get("model") or call.model, _saved(history, attempt), call.cost_usd)
+
+
+def _saved(history: History, attempt: str) -> float:
+    kernel = history.kernel(attempt)
+    parent = history.kernel(kernel.parent_keys[0]) if kernel and kernel.parent_keys else None
+    if kernel is None or parent is None or not kernel.time_us or not parent.time_us:
+        return 0.0
+    return max(0.0, 1 - kernel.time_us / parent.time_us)

@@ -1,0 +1,67 @@
+"""Which model to ask next: an upper-confidence bandit over models that counts what an answer cost.
+
+UCB1 (Auer, Cesa-Bianchi, Fischer 2002) on discounted counts (Garivier & Moulines 2011), decay 0.95 per call, so that
+a model that was good early does not live on its past.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+DECAY = 0.95
+
+
+@dataclass(frozen=True)
+class Pull:
+    """One answered call: `reward` in [0, 1] is the gain it brought, `cost_usd` None where the price is unknown."""
+
+    model: str
+    reward: float
+    cost_usd: float | None = None
+
+
+@dataclass
+class _Arm:
+    weight: float = 0.0
+    reward: float = 0.0
+    cost: float = 0.0
+
+
+def choose_model(
+    models: Sequence[str], pulls: Sequence[Pull], exploration: float = 0.5, decay: float = DECAY
+) -> str:
+    """The model with the highest optimistic reward per relative cost; a model never asked comes first, in the order
+    given. With one unknown price all costs count as equal, since nothing can be compared."""
+    arms = _arms(models, pulls, decay)
+    untried = [model for model in models if arms[model].weight == 0]
+    if untried:
+        return untried[0]
+    priced = all(pull.cost_usd is not None for pull in pulls)
+    total = sum(arm.weight for arm in arms.values())
+    return max(models, key=lambda model: _score(arms, model, total, exploration, priced))
+
+
+def _arms(models: Sequence[str], pulls: Sequence[Pull], decay: float) -> dict[str, _Arm]:
+    arms = {model: _Arm() for model in models}
+    for pull in pulls:
+        for arm in arms.values():
+            arm.weight, arm.reward, arm.cost = arm.weight * decay, arm.reward * decay, arm.cost * decay
+        if pull.model in arms:
+            arm = arms[pull.model]
+            arm.weight += 1
+            arm.reward += min(1.0, max(0.0, pull.reward))
+            arm.cost += pull.cost_usd or 0.0
+    return arms
+
+
+def _score(arms: dict[str, _Arm], model: str, total: float, exploration: float, priced: bool) -> float:
+    arm = arms[model]
+    bonus = exploration * math.sqrt(math.log(max(total, math.e)) / arm.weight)
+    optimistic = arm.reward / arm.weight + bonus
+    if not priced:
+        return optimistic
+    mean_cost = sum(other.cost / other.weight for other in arms.values()) / len(arms)
+    relative = (arm.cost / arm.weight) / mean_cost if mean_cost > 0 else 1.0
+    return optimistic / max(relative, 0.05)
