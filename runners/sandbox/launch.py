@@ -7,6 +7,7 @@ failed to set the sandbox up.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from runners.sandbox.account import own_account
 from runners.sandbox.base import SandboxError, SandboxLevel, SandboxPolicy
 from runners.sandbox.bubblewrap import SCRATCH, bubblewrap_argv
+from runners.sandbox.landlock import config_for, launcher_argv, make_scratch
 from runners.sandbox.seccomp import filter_program
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -102,8 +104,6 @@ def environment(policy: SandboxPolicy, scratch: Path) -> dict[str, str]:
 
 def sealed_input(data: bytes) -> int:
     """A descriptor at the start of `data`, which nobody can change or grow."""
-    import fcntl
-
     fd = os.memfd_create("sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(data)
@@ -125,6 +125,47 @@ def _pipe(undo: ExitStack) -> tuple[int, int]:
     return reading, writing
 
 
+def _prepare_confined(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStack, *, landlock: bool) -> Launch:
+    uid = _own_uid(policy, undo)
+    scratch = make_scratch(uid, undo)
+    status_read, status_write = _pipe(undo)
+    config = config_for(argv, policy, uid, scratch, status_write, landlock=landlock)
+    config_fd = _sealed_file(config.encode(), undo)
+    return Launch(
+        level=SandboxLevel.LANDLOCK if landlock else SandboxLevel.RLIMITS_ONLY,
+        argv=launcher_argv(config_fd),
+        env=environment(policy, scratch),
+        fds=(config_fd, status_write),
+        status_fd=status_read,
+        stop_signal=signal.SIGTERM,
+        uid=uid,
+        disk=(scratch, *policy.writable),
+        started=lambda: os.close(status_write),
+    )
+
+
+def _prepare_landlock(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStack) -> Launch:
+    return _prepare_confined(argv, policy, undo, landlock=True)
+
+
+def _prepare_rlimits_only(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStack) -> Launch:
+    return _prepare_confined(argv, policy, undo, landlock=False)
+
+
+def _prepare_none(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStack) -> Launch:
+    scratch = make_scratch(None, undo)
+    return Launch(
+        level=SandboxLevel.NONE,
+        argv=list(argv),
+        env=environment(policy, scratch),
+        disk=(scratch, *policy.writable),
+        cwd=scratch,
+    )
+
+
 _PREPARERS: dict[SandboxLevel, Callable[[Sequence[str], SandboxPolicy, ExitStack], Launch]] = {
     SandboxLevel.BUBBLEWRAP: _prepare_bubblewrap,
+    SandboxLevel.LANDLOCK: _prepare_landlock,
+    SandboxLevel.RLIMITS_ONLY: _prepare_rlimits_only,
+    SandboxLevel.NONE: _prepare_none,
 }

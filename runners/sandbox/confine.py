@@ -1,0 +1,293 @@
+"""The launcher of the Landlock level, run as a script: `python -I -S confine.py CONFIG_FD`.
+
+It imports nothing of this package, so that a launch stays cheap, and does two things. The *child* gives up
+what it can, in this order: limits → user id and capabilities → Landlock → system-call filter → exec. The
+*parent* stays outside as the child's subreaper: it adopts every orphan, kills all of them when the child ends
+or when it is told to stop (SIGTERM, also sent by the kernel when the supervisor dies), and reports.
+
+The descriptor CONFIG_FD holds a JSON object; `landlock.Config` describes it.
+Sources: landlock(7), linux/landlock.h, capabilities(7), seccomp(2), prctl(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
+LANDLOCK_VERSION_FLAG, LANDLOCK_PATH_BENEATH = 1, 1
+FS_EXECUTE, FS_WRITE_FILE, FS_READ_FILE, FS_READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+FS_MAKE_CHAR, FS_MAKE_SOCK, FS_MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 11
+FS_TRUNCATE, FS_IOCTL_DEV = 1 << 14, 1 << 15
+FS_RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # how many of the rights an ABI knows
+FS_OF_FILES = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV
+NET_BIND_AND_CONNECT_TCP, SCOPE_ABSTRACT_UNIX_AND_SIGNALS = 3, 3
+ABI_WITH_NET, ABI_WITH_SCOPE = 4, 6
+
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_KEEPCAPS = 1, 22, 24, 8
+PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 38, 36, 47, 2
+SECCOMP_MODE_FILTER, CAPABILITY_VERSION_3, LAST_POSSIBLE_CAPABILITY = 2, 0x20080522, 63
+CAP_DAC_READ_SEARCH = 2
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class RulesetAttributes(ctypes.Structure):
+    """struct landlock_ruleset_attr."""
+
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class PathBeneath(ctypes.Structure):
+    """struct landlock_path_beneath_attr."""
+
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+class FilterProgram(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def checked(result: int, what: str) -> int:
+    """The result of a C call, or OSError with its errno and a name."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def prctl(option: int, *values: int) -> int:
+    arguments = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
+    return checked(libc.prctl(option, *arguments), f"prctl({option})")
+
+
+def landlock_abi() -> int:
+    """The kernel's Landlock version; 0 where there is none."""
+    return max(int(libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG)), 0)
+
+
+def set_limits(config: dict[str, Any]) -> None:
+    for name, value in config["rlimits"].items():
+        if name == "nproc" and config["uid"] is None:
+            value += tasks_of(os.getuid())
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), (value, value))
+
+
+def tasks_of(uid: int) -> int:
+    """Tasks this user runs already: the kernel's limit counts them too."""
+    count = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - pathlib would cost a launch 5 ms
+        try:
+            if os.stat(f"/proc/{name}").st_uid == uid:  # noqa: PTH116
+                count += len(os.listdir(f"/proc/{name}/task"))  # noqa: PTH208
+        except OSError:
+            continue
+    return count
+
+
+def become(config: dict[str, Any]) -> None:
+    """Change to the job's user with no capability but, where asked for, the right to pass closed directories."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    if config["uid"] is None:
+        return
+    kept = {CAP_DAC_READ_SEARCH} if config["keep_search"] else set()
+    for capability in set(range(LAST_POSSIBLE_CAPABILITY + 1)) - kept:
+        libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
+    prctl(PR_SET_KEEPCAPS, int(config["keep_search"]))
+    os.setgroups(config["groups"])
+    os.setresgid(config["uid"], config["uid"], config["uid"])
+    os.setresuid(config["uid"], config["uid"], config["uid"])
+    if config["keep_search"]:
+        keep_only(CAP_DAC_READ_SEARCH)
+
+
+def keep_only(capability: int) -> None:
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    low = 1 << capability
+    sets = (ctypes.c_uint32 * 6)(low, low, low, 0, 0, 0)  # effective, permitted, inheritable; low and high
+    checked(libc.capset(header, sets), "capset")
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
+
+
+def restrict_files(config: dict[str, Any]) -> None:
+    """Landlock: everything is closed but the listed paths; TCP, abstract sockets and signals where known."""
+    abi = landlock_abi()
+    handled = (1 << FS_RIGHTS_BY_ABI.get(abi, 16)) - 1
+    net = NET_BIND_AND_CONNECT_TCP if abi >= ABI_WITH_NET else 0
+    scoped = SCOPE_ABSTRACT_UNIX_AND_SIGNALS if abi >= ABI_WITH_SCOPE else 0
+    size = 24 if abi >= ABI_WITH_SCOPE else 16 if abi >= ABI_WITH_NET else 8
+    attributes = RulesetAttributes(handled, net, scoped)
+    create = libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(attributes), size, 0)
+    ruleset = checked(create, "landlock_create_ruleset")
+    reading = FS_EXECUTE | FS_READ_FILE | FS_READ_DIR
+    writing = handled & ~(FS_MAKE_CHAR | FS_MAKE_SOCK | FS_MAKE_BLOCK | FS_IOCTL_DEV)
+    nodes = handled & (FS_READ_FILE | FS_READ_DIR | FS_WRITE_FILE | FS_IOCTL_DEV | FS_TRUNCATE)
+    add_rules(ruleset, config["read_only"], reading)
+    add_rules(ruleset, config["writable"], writing)
+    add_rules(ruleset, config["nodes"], nodes)
+    checked(libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+    os.close(ruleset)
+
+
+def add_rules(ruleset: int, paths: Iterable[str], rights: int) -> None:
+    for path in paths:
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        allowed = rights if os.path.isdir(path) else rights & FS_OF_FILES  # noqa: PTH112
+        rule = PathBeneath(allowed, fd)
+        add = libc.syscall(LANDLOCK_ADD_RULE, ruleset, LANDLOCK_PATH_BENEATH, ctypes.byref(rule), 0)
+        checked(add, f"landlock_add_rule {path}")
+        os.close(fd)
+
+
+def filter_calls(program: bytes) -> None:
+    prog = FilterProgram(len(program) // 8, program)
+    checked(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(prog), 0, 0), "seccomp")
+
+
+def confine(config: dict[str, Any], parent: int) -> None:
+    """All the steps, in the order that lets each still be taken."""
+    os.setsid()
+    set_limits(config)
+    become(config)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
+    if os.getppid() != parent:
+        os._exit(1)
+    if config["landlock"]:
+        restrict_files(config)
+    filter_calls(bytes.fromhex(config["filter"]))
+
+
+def start(config: dict[str, Any]) -> int:
+    """Fork the confined child; its process id. A pipe that closes on exec tells of failures before it."""
+    told, tell = os.pipe()
+    parent = os.getpid()
+    if pid := os.fork():
+        os.close(tell)
+        with os.fdopen(told, "rb") as failure:
+            if message := failure.read():
+                os.waitpid(pid, 0)
+                sys.exit(message.decode("utf-8", "replace"))
+        return pid
+    os.close(told)
+    child(config, parent, tell)
+
+
+def child(config: dict[str, Any], parent: int, tell: int) -> NoReturn:
+    try:
+        os.chdir(config["scratch"])
+        confine(config, parent)
+        os.close(config["status_fd"])
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for number in (signal.SIGPIPE, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+    except (OSError, ValueError) as error:
+        os.write(tell, f"confine: {error}".encode())
+        os._exit(1)
+    try:
+        os.execvpe(config["argv"][0], config["argv"], os.environ)  # noqa: S606 - the sandbox's purpose
+    except OSError as error:
+        os.write(2, f"{config['argv'][0]}: {error.strerror}\n".encode())
+        os._exit(127)
+
+
+def supervise(child_pid: int, status_fd: int, uid: int | None) -> None:
+    """Until the child ends or a stop is asked for: reap; then end all that is left and report the exit code."""
+    report(status_fd, "child-pid", child_pid)
+    code = None
+    while code is None:
+        number = signal.sigwait({signal.SIGCHLD, signal.SIGTERM})
+        if number == signal.SIGTERM:
+            break
+        code = reap(child_pid)
+    end_all(uid)
+    if code is not None:
+        report(status_fd, "exit-code", code)
+
+
+def report(status_fd: int, name: str, value: int) -> None:
+    os.write(status_fd, json.dumps({name: value}).encode() + b"\n")
+
+
+def reap(child_pid: int) -> int | None:
+    """Collect every dead child; the exit code of the one that counts, 128 + n for signal n."""
+    code = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if pid == 0:
+            return code
+        if pid == child_pid:
+            number = os.waitstatus_to_exitcode(status)
+            code = number if number >= 0 else 128 - number
+
+
+def end_all(uid: int | None) -> None:
+    """Kill until nobody is left: orphans come to us, the subreaper, and the processes of a user id of its own
+    can be killed in one call that no fork escapes."""
+    while True:
+        if uid is not None:
+            kill_user(uid)
+        for pid in descendants():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        signal.sigtimedwait({signal.SIGCHLD}, 0.005)
+
+
+def kill_user(uid: int) -> None:
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+        return
+    os.setresuid(uid, uid, uid)
+    try:
+        os.kill(-1, signal.SIGKILL)
+    finally:
+        os._exit(0)
+
+
+def descendants() -> list[int]:
+    found = [os.getpid()]
+    for pid in found:
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+                with open(f"/proc/{pid}/task/{thread}/children") as file:  # noqa: PTH123
+                    found += map(int, file.read().split())
+        except OSError:
+            continue
+    return found[1:]
+
+
+def main() -> None:
+    with os.fdopen(int(sys.argv[1]), "rb") as file:
+        config = json.load(file)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != config["supervisor"]:
+        sys.exit("confine: the supervisor is gone")
+    supervise(start(config), config["status_fd"], config["uid"])
+
+
+if __name__ == "__main__":
+    main()
