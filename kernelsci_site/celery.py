@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_process_init
+from celery.signals import beat_embedded_init, worker_process_init
 
 PR_SET_PDEATHSIG = 1
 
@@ -19,7 +19,8 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["optimizer", "runners"])
 
 
+@beat_embedded_init.connect
 @worker_process_init.connect
 def die_with_the_worker(**_kwargs: Any) -> None:
-    """A pool process whose worker was killed outright would go on alone with its task; the kernel ends it instead."""
+    """A process whose worker was killed outright would go on alone; the kernel ends it instead."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -34,9 +34,7 @@ def allowed_hosts() -> list[str]:
     """ALLOWED_HOSTS. Raises `ImproperlyConfigured` for `*`: it would open the sockets to every other web site."""
     hosts = words("ALLOWED_HOSTS", LOCAL_HOSTS)
     if any(host in ("*", ".") for host in hosts):
-        raise ImproperlyConfigured(
-            "ALLOWED_HOSTS may not be '*': name the hosts that people type into their browser"
-        )
+        raise ImproperlyConfigured("ALLOWED_HOSTS may not be '*': name the hosts that people type")
     return hosts
 
 

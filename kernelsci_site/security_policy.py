@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import cast
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import sync_and_async_middleware
 
 # SHA-256 of the empty text. plotly.js adds an empty <style> and fills it through the CSSOM, which the policy does
 # not govern; allowing empty inline styles allows that and nothing that could carry anything.
@@ -25,35 +27,30 @@ POLICY = "; ".join(
     ]
 )
 
-Response = HttpResponse | Awaitable[HttpResponse]
+GetResponse = Callable[[HttpRequest], HttpResponse]
+GetResponseLater = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
-class ContentSecurityPolicyMiddleware:
-    """Adds the policy to every answer that has none of its own. Works for sync and async views alike."""
+@sync_and_async_middleware
+def content_security_policy(get_response: GetResponse | GetResponseLater) -> GetResponse | GetResponseLater:
+    """Middleware that adds the policy to every answer that has none of its own."""
+    if iscoroutinefunction(get_response):
+        return _policy_later(cast(GetResponseLater, get_response))
+    answer = cast(GetResponse, get_response)
 
-    sync_capable = True
-    async_capable = True
+    def middleware(request: HttpRequest) -> HttpResponse:
+        return _with_policy(answer(request))
 
-    def __init__(self, get_response: Callable[[HttpRequest], Response]) -> None:
-        self.get_response = get_response
-        self.is_async = iscoroutinefunction(get_response)
-        if self.is_async:
-            markcoroutinefunction(self)
-
-    def __call__(self, request: HttpRequest) -> Response:
-        """Answer, with the policy."""
-        if self.is_async:
-            return self._answer_later(request)
-        response = self.get_response(request)
-        assert isinstance(response, HttpResponse | object)
-        return with_policy(response)  # type: ignore[arg-type]
-
-    async def _answer_later(self, request: HttpRequest) -> HttpResponse:
-        response = self.get_response(request)
-        return with_policy(await response)  # type: ignore[misc]
+    return middleware
 
 
-def with_policy(response: HttpResponse) -> HttpResponse:
-    """The same response, with the policy unless it has one."""
+def _policy_later(get_response: GetResponseLater) -> GetResponseLater:
+    async def middleware(request: HttpRequest) -> HttpResponse:
+        return _with_policy(await get_response(request))
+
+    return middleware
+
+
+def _with_policy(response: HttpResponse) -> HttpResponse:
     response.headers.setdefault("Content-Security-Policy", POLICY)
     return response

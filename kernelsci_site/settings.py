@@ -41,7 +41,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "kernelsci_site.security_policy.ContentSecurityPolicyMiddleware",
+    "kernelsci_site.security_policy.content_security_policy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -91,18 +91,18 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # Redis: broker and channel layer. Losing it costs latency, never data.
 REDIS_URL = env.text("REDIS_URL")
-_redis = REDIS_URL or redis_server.embedded_url(VAR)
+REDIS_SERVER_URL = REDIS_URL or redis_server.embedded_url(VAR)
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [_redis], "prefix": "kernelsci"},
+        "CONFIG": {"hosts": [REDIS_SERVER_URL], "prefix": "kernelsci"},
     }
 }
 
 # Celery. A message says "look at the queue"; the Job row is the truth. So: acknowledge early, hoard nothing,
 # store no result, and let an unread tick expire when the next one is due.
 SWEEP_EVERY_S = 5
-CELERY_BROKER_URL = env.text("CELERY_BROKER_URL") or env.celery_broker(_redis)
+CELERY_BROKER_URL = env.text("CELERY_BROKER_URL") or env.celery_broker(REDIS_SERVER_URL)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
@@ -140,7 +140,8 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = HTTPS
 SECURE_HSTS_PRELOAD = HTTPS
 SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("KERNELSCI_BEHIND_PROXY") else None
+BEHIND_PROXY = env.flag("KERNELSCI_BEHIND_PROXY")
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
 SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_HTTPONLY = True
@@ -161,5 +162,5 @@ LOGGING: dict[str, Any] = {
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": env.text("KERNELSCI_LOG_LEVEL", "INFO")},
-    "loggers": {"httpx": {"level": "WARNING"}, "django.server": {"level": "WARNING"}},
+    "loggers": {name: {"level": "WARNING"} for name in ("httpx", "daphne", "django.server", "celery")},
 }

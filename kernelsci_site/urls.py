@@ -7,9 +7,11 @@ from importlib.util import find_spec
 from django.urls import URLPattern, URLResolver, include, path
 
 from kernelsci_site.health import healthz
+from kernelsci_site.welcome import welcome
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", healthz, name="healthz"),
+    path("welcome/<str:token>/", welcome, name="welcome"),
 ]
 if find_spec("optimizer.urls"):
     urlpatterns.append(path("", include("optimizer.urls")))

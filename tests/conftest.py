@@ -1,4 +1,4 @@
-"""What every test may ask for: a real PostgreSQL and a real Redis, started once, at the first test that needs them."""
+"""What every test may ask for: a real PostgreSQL and a real Redis, started at the first test that needs them."""
 
 from __future__ import annotations
 

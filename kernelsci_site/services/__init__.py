@@ -1,1 +1,1 @@
-"""The servers of one machine: PostgreSQL and Redis from whatever is installed, and the supervisor over all parts."""
+"""The servers of one machine: PostgreSQL and Redis from whatever is installed, the supervisor over all parts."""

@@ -40,13 +40,9 @@ def find_postgres(existing_major: int | None = None) -> PostgresBinaries:
         if existing_major in (None, found.major):
             return found
     package = f"postgresql-{existing_major}" if existing_major else "postgresql"
-    reason = (
-        f"the data under var/ is of PostgreSQL {existing_major}, and"
-        if existing_major
-        else "DATABASE_URL is not set, and"
-    )
+    reason = f"the data here is of PostgreSQL {existing_major}" if existing_major else "DATABASE_URL is not set"
     raise NoServerError(
-        f"{reason} no such PostgreSQL is installed here. Debian, Ubuntu: apt-get install {package}. "
+        f"{reason}, and no such PostgreSQL is installed. Debian, Ubuntu: apt-get install {package}. "
         "Or point DATABASE_URL at a server."
     )
 
@@ -98,10 +94,7 @@ def _major_version(folder: Path) -> int | None:
 
 
 def _package_folder(name: str) -> Path:
-    """Where an installed package lies, found without importing it; a folder that is not there when it is absent."""
+    """Where an installed package lies, found without importing it; a path that leads nowhere when it is absent."""
     spec = importlib.util.find_spec(name)
-    return (
-        Path(spec.submodule_search_locations[0])
-        if spec and spec.submodule_search_locations
-        else Path("/nonexistent")
-    )
+    places = spec.submodule_search_locations if spec else None
+    return Path(places[0]) if places else Path("/nonexistent")

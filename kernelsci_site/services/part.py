@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -25,6 +26,8 @@ class Part:
     """What to run and how to treat it.
 
     `stop_signal` asks for an orderly end; `abandon_signal` is what the kernel sends when the supervisor is killed.
+    A server is stopped after the parts that lean on it.
+    What a `quiet` part says goes to its log, and to the console only when it dies.
     `prepare` runs before each start, `is_ready` is polled after it; both may raise `PartFailedError`.
     """
 
@@ -37,6 +40,9 @@ class Part:
     unroot: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     keep_fds: tuple[int, ...] = ()
+    folder: Path | None = None
+    quiet: bool = False
+    is_server: bool = False
     prepare: Callable[[], None] = lambda: None
     is_ready: Callable[[], bool] = lambda: True
 
@@ -58,6 +64,7 @@ class Part:
             stderr=subprocess.STDOUT,
             env={**os.environ, **self.environment},
             pass_fds=self.keep_fds,
+            cwd=self.folder,
             start_new_session=True,
         )
         return Child(self, process)
@@ -100,18 +107,14 @@ class Child:
 
     def finish(self) -> None:
         """Wait for the orderly end, then kill whatever of the process group is left."""
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(self.part.stop_within_s)
-        except subprocess.TimeoutExpired:
-            pass
         self.sweep_up()
 
     def sweep_up(self) -> None:
-        """Kill the rest of the process group: pool processes of a dead worker, backends of a dead postmaster."""
-        try:
+        """Kill the rest of the process group: pool processes of a dead worker, a dead postmaster's backends."""
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         self.process.wait()
 
     def stop(self) -> None:

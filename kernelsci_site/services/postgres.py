@@ -48,7 +48,7 @@ class EmbeddedPostgres:
         return find_postgres(int(version.read_text()) if version.exists() else None)
 
     def part(self) -> Part:
-        """The server as the supervisor keeps it. SIGINT is PostgreSQL's fast shutdown: sessions are cut, data safe."""
+        """The server as the supervisor keeps it. SIGINT is PostgreSQL's fast shutdown."""
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(self.var.socket_folder),
@@ -64,6 +64,8 @@ class EmbeddedPostgres:
             stop_signal=signal.SIGINT,
             abandon_signal=signal.SIGINT,
             unroot=unroot.way_down(),
+            quiet=True,
+            is_server=True,
             prepare=self.prepare,
             is_ready=self.is_ready,
         )
@@ -90,7 +92,7 @@ class EmbeddedPostgres:
         return psycopg.connect(embedded_url(self.var, database), autocommit=True, connect_timeout=CONNECT_TIMEOUT_S)
 
     def _initialise(self) -> None:
-        """initdb into a draft folder, renamed when complete: a start killed half-way leaves nothing that looks done."""
+        """initdb into a draft folder, renamed when complete: a start killed half-way leaves nothing that counts."""
         draft = self.var.folder() / "postgres.draft"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)
@@ -126,9 +128,8 @@ class EmbeddedPostgres:
 
     def _old_servers(self) -> list[int]:
         """Process ids of PostgreSQL processes that work in our data folder."""
-        return [
-            int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and self._works_here(entry)
-        ]
+        processes = (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
+        return [int(entry.name) for entry in processes if self._works_here(entry)]
 
     def _works_here(self, process: Path) -> bool:
         try:

@@ -46,7 +46,14 @@ class EmbeddedRedis:
             "--daemonize": "no",
         }
         command = [self.program[0], *(word for pair in options.items() for word in pair)]
-        return Part(name="redis", command=command, prepare=self.prepare, is_ready=self.is_ready)
+        return Part(
+            name="redis",
+            command=command,
+            quiet=True,
+            is_server=True,
+            prepare=self.prepare,
+            is_ready=self.is_ready,
+        )
 
     def prepare(self) -> None:
         """Make the data folder and forget a dead server's socket."""

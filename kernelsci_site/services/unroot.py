@@ -26,19 +26,8 @@ def command_prefix(how: str | None) -> list[str]:
     """What to put before a command that must end before we do (initdb)."""
     if how is None:
         return []
-    return [
-        sys.executable,
-        "-I",
-        "-S",
-        str(LEASH),
-        "--parent",
-        str(os.getpid()),
-        "--signal",
-        "9",
-        "--unroot",
-        how,
-        "--",
-    ]
+    leash = [sys.executable, "-I", "-S", str(LEASH), "--parent", str(os.getpid()), "--signal", "9"]
+    return [*leash, "--unroot", how, "--"]
 
 
 def hand_over(how: str | None, *folders: Path) -> None:

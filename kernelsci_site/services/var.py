@@ -36,7 +36,7 @@ class Var:
 
     @property
     def socket_folder(self) -> Path:
-        """Where the sockets lie: always under /tmp, for a socket's path may have 107 bytes and `root` any length."""
+        """Where the sockets lie: under /tmp, for a socket's path may have 107 bytes, `root` any length."""
         key = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:12]
         return Path("/tmp") / f"kernelsci-{os.getuid()}-{key}"  # noqa: S108 - mode and owner are checked below
 

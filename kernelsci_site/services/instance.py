@@ -1,0 +1,62 @@
+"""One supervisor per `var` folder: the lock, and what a second one is told about the first."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from kernelsci_site.services.var import Var
+
+
+class AlreadyRunningError(RuntimeError):
+    """Another supervisor holds this folder. The text says which and where it answers."""
+
+
+class Instance:
+    """The held lock. The kernel lets go of it when we die, however we die."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self.note()
+
+    def note(self, address: str = "") -> None:
+        """Write down who holds the lock and where it answers, for the reader of a refusal."""
+        self._file.seek(0)
+        self._file.truncate()
+        json.dump({"pid": os.getpid(), "address": address}, self._file)
+        self._file.flush()
+
+
+@contextmanager
+def only_instance(var: Var) -> Iterator[Instance]:
+    """Hold `var` for this process. Raises `AlreadyRunningError` when another one does."""
+    path = var.folder() / "supervisor.lock"
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunningError(_refusal(file, var)) from None
+        yield Instance(file)
+
+
+def running_address(var: Var) -> str | None:
+    """Where the supervisor of `var` answers, or None when none runs."""
+    try:
+        with only_instance(var):
+            return None
+    except AlreadyRunningError:
+        return str(json.loads((var.root / "supervisor.lock").read_text() or "{}").get("address", ""))
+
+
+def _refusal(file: IO[str], var: Var) -> str:
+    file.seek(0)
+    try:
+        held = json.loads(file.read())
+    except json.JSONDecodeError:
+        held = {}
+    where = held.get("address") or "an address it has not chosen yet"
+    return f"already running for {var.root}: process {held.get('pid', '?')} at {where}"

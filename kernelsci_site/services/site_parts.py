@@ -1,0 +1,101 @@
+"""The parts that are ours: the web server and the workers."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernelsci_site.services.part import Part
+
+PORTS_TRIED = 20
+LIVELY_WITHIN_S = 2.0
+# Workers hold no untrusted code themselves: the sandbox does, and it gives up root first.
+AS_ROOT_BY_INTENT = "ignore:You're running the worker with superuser privileges"
+
+
+class NoPortError(RuntimeError):
+    """No address to listen on. The text says why."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket on `port`, or on the next free one of twenty.
+
+    The supervisor holds it and hands it to each web server in turn: while one restarts, callers wait in the queue
+    instead of being refused. Raises `NoPortError`.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    last_error = OSError("no port was tried")
+    for candidate in range(port, min(port + PORTS_TRIED, 65_536)):
+        try:
+            return _bound(family, host, candidate)
+        except OSError as error:
+            last_error = error
+    raise NoPortError(f"cannot listen on {host}, ports {port} to {candidate}: {last_error.strerror}")
+
+
+def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def web_part(listener: socket.socket, folder: Path, *, host_header: str, behind_proxy: bool = False) -> Part:
+    """Daphne on an open socket."""
+    command = [sys.executable, "-m", "daphne", "-v", "0", "--fd", str(listener.fileno())]
+    command += ["--proxy-headers"] if behind_proxy else []
+    return Part(
+        name="web",
+        command=[*command, "kernelsci_site.asgi:application"],
+        abandon_signal=signal.SIGKILL,
+        keep_fds=(listener.fileno(),),
+        folder=folder,
+        is_ready=lambda: _answers(listener, host_header),
+    )
+
+
+def worker_part(name: str, queues: Sequence[str], processes: int, folder: Path, *, beats: bool = False) -> Part:
+    """A Celery worker on some queues. Its work is leased, so a worker that does not end in time may be killed."""
+    command = [sys.executable, "-W", AS_ROOT_BY_INTENT, "-m", "celery", "--quiet", "-A", "kernelsci_site", "worker"]
+    command += ["-n", f"{name}@%h", "-Q", ",".join(queues), "-c", str(processes), "-l", "WARNING"]
+    command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    command += ["-B", "--scheduler", "celery.beat:Scheduler"] if beats else []
+    return Part(name=name, command=command, abandon_signal=signal.SIGKILL, folder=folder)
+
+
+def worker_parts(targets: Sequence[str], folder: Path) -> list[Part]:
+    """The workers of one machine.
+
+    `agents` mostly waits for language models, so several at once cost nothing; one `build` leaves a core of two to
+    the timings; measuring is one job a device; and `timer` is a worker of its own, so that no long call can hold
+    up the sweep that revives lost work.
+    """
+    return [
+        worker_part("timer", ["timer"], 1, folder, beats=True),
+        worker_part("agents", ["agents"], 4, folder),
+        worker_part("build", ["build"], 1, folder),
+        *(worker_part(f"bench.{target}", [f"bench.{target}"], 1, folder) for target in targets),
+    ]
+
+
+def _answers(listener: socket.socket, host_header: str) -> bool:
+    """Whether a request gets an answer without error through our own door."""
+    host, port = listener.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    connection = http.client.HTTPConnection(reachable, port, timeout=LIVELY_WITHIN_S)
+    try:
+        connection.request("GET", "/healthz", headers={"Host": host_header})
+        return connection.getresponse().status == http.client.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()

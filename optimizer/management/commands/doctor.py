@@ -1,0 +1,94 @@
+"""`manage.py doctor`: what this machine can do, and what to install for the rest."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import redis
+from django.conf import settings
+from django.core.management import BaseCommand
+from django.db import connection
+from django.db.utils import OperationalError
+
+from kernelsci_site.services.binaries import NoServerError, find_postgres, find_redis
+from kernelsci_site.services.instance import running_address
+from runners.doctor import Fact, as_json, as_text, facts
+
+TOPIC = "Servers"
+START = "manage.py up starts it"
+
+
+class Command(BaseCommand):
+    """Looks at compilers, GPUs, the sandbox, servers and model providers."""
+
+    help = "Say what this machine can build, run and hold, and what to install for what is missing."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """For people by default."""
+        parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Print the findings. Exit status 1 when something that everything needs is missing."""
+        found = [*facts(), *_servers(), *_providers()]
+        answer = as_json(found)
+        self.stdout.write(json.dumps(answer, indent=2) if options["json"] else as_text(found))
+        if not answer["ready"]:
+            raise SystemExit(1)
+
+
+def _servers() -> list[Fact]:
+    return [_supervisor(), _postgres(), _redis()]
+
+
+def _supervisor() -> Fact:
+    address = running_address(settings.VAR)
+    return Fact(TOPIC, "supervisor", address is not None, address or "not running", "manage.py up")
+
+
+def _postgres() -> Fact:
+    if settings.DATABASE_URL:
+        return _answering("PostgreSQL", "DATABASE_URL", _postgres_version, "check DATABASE_URL")
+    try:
+        binaries = find_postgres()
+    except NoServerError as error:
+        return Fact(TOPIC, "PostgreSQL", False, "not found", str(error), needed=True)
+    where = f"{binaries.folder} ({binaries.origin}, {binaries.major})"
+    return _answering("PostgreSQL", where, _postgres_version, START)
+
+
+def _redis() -> Fact:
+    if settings.REDIS_URL:
+        return _answering("Redis", "REDIS_URL", _redis_version, "check REDIS_URL")
+    try:
+        program, origin = find_redis()
+    except NoServerError as error:
+        return Fact(TOPIC, "Redis", False, "not found", str(error), needed=True)
+    return _answering("Redis", f"{program} ({origin})", _redis_version, START)
+
+
+def _answering(name: str, where: str, version: Callable[[], str], remedy: str) -> Fact:
+    """A server that can be had; whether it answers right now is the fact."""
+    try:
+        return Fact(TOPIC, name, True, f"{where}, answers as {version()}")
+    except (OperationalError, psycopg.Error, redis.RedisError):
+        return Fact(TOPIC, name, False, f"{where}, not running", remedy)
+
+
+def _postgres_version() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version")
+        return str(cursor.fetchone()[0])
+
+
+def _redis_version() -> str:
+    with redis.Redis.from_url(settings.REDIS_SERVER_URL, socket_timeout=2) as client:
+        return str(client.info("server")["redis_version"])
+
+
+def _providers() -> list[Fact]:
+    return []

@@ -1,0 +1,139 @@
+"""`manage.py up`: everything this machine needs, under one supervisor, until Ctrl-C."""
+
+from __future__ import annotations
+
+import socket
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management import BaseCommand, CommandError, call_command
+from django.db import connections
+
+from kernelsci_site.services.binaries import NoServerError
+from kernelsci_site.services.console import Console
+from kernelsci_site.services.embedded import server_parts
+from kernelsci_site.services.instance import AlreadyRunningError, Instance, only_instance
+from kernelsci_site.services.part import PartFailedError
+from kernelsci_site.services.site_parts import NoPortError, listen, web_part, worker_parts
+from kernelsci_site.services.supervisor import StopRequestedError, Supervisor
+from kernelsci_site.services.var import UnsafeFolderError
+from kernelsci_site.welcome import ensure_administrator, make_link
+from optimizer.models import Run
+from runners.doctor import missing_compiler
+
+LOCAL = "127.0.0.1"
+EXPECTED = (AlreadyRunningError, NoServerError, NoPortError, PartFailedError, UnsafeFolderError)
+
+
+class Command(BaseCommand):
+    """Starts PostgreSQL, Redis, the web server and the workers; restarts what dies; stops all of it."""
+
+    help = "Start everything on this machine: servers, pages, workers. Ctrl-C stops."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Where to listen, what to measure on, and whether to begin with a run."""
+        parser.add_argument("--host", default=LOCAL, help=f"address to listen on (default {LOCAL})")
+        parser.add_argument("--port", type=int, default=8000, help="first port to try (default 8000)")
+        parser.add_argument(
+            "--bench", action="append", metavar="TARGET", help="target measured by a worker here (default cpu)"
+        )
+        parser.add_argument("--demo", action="store_true", help="start a demonstration run if there is no run yet")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Run until an end is asked for. Raises `CommandError` for what a person can mend."""
+        try:
+            with only_instance(settings.VAR) as instance:
+                Site(instance, Console(), options).run()
+        except EXPECTED as error:
+            raise CommandError(str(error)) from error
+
+
+class Site:
+    """One run of the whole site."""
+
+    def __init__(self, instance: Instance, console: Console, options: dict[str, Any]) -> None:
+        self.instance = instance
+        self.console = console
+        self.options = options
+        self.supervisor = Supervisor(console, settings.VAR.folder("log"))
+
+    def run(self) -> None:
+        """Start in order, keep alive, and stop all whatever happens."""
+        with self.supervisor.listening_for_signals():
+            try:
+                self._start_and_keep()
+            except StopRequestedError:
+                self.console.say("stopped before everything was up")
+            finally:
+                connections.close_all()
+                self.supervisor.stop()
+        self.console.say("stopped; nothing is left running")
+
+    def _start_and_keep(self) -> None:
+        self._name_what_is_missing()
+        with listen(self.options["host"], self.options["port"]) as listener:
+            address = self._choose_address(listener)
+            self._start_servers()
+            self._migrate()
+            self._prepare_first_run()
+            self._start_site(listener)
+            self._greet(address)
+            self.supervisor.run(address)
+
+    def _name_what_is_missing(self) -> None:
+        if advice := missing_compiler():
+            self.console.warn(advice)
+
+    def _choose_address(self, listener: socket.socket) -> str:
+        port = listener.getsockname()[1]
+        if port != self.options["port"]:
+            self.console.say(f"port {self.options['port']} is taken; using {port}")
+        address = f"http://{self._host_name()}:{port}/"
+        self.instance.note(address)
+        return address
+
+    def _host_name(self) -> str:
+        """What people type: the address itself, or for 'all addresses' the first allowed host."""
+        host = self.options["host"]
+        name = settings.ALLOWED_HOSTS[0] if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared
+        return f"[{name}]" if ":" in name and not name.startswith("[") else str(name)
+
+    def _start_servers(self) -> None:
+        parts = server_parts(settings.VAR, postgres=not settings.DATABASE_URL, redis=not settings.REDIS_URL)
+        self.supervisor.wait_until_ready([self.supervisor.start(part) for part in parts])
+
+    def _migrate(self) -> None:
+        call_command("migrate", interactive=False, verbosity=0)
+        self.supervisor.check_not_stopped()
+
+    def _prepare_first_run(self) -> None:
+        self.administrator, self.password = ensure_administrator()
+        if self.options["demo"] and not Run.objects.exists():
+            from optimizer.actions.demo import do_start_demo
+
+            do_start_demo()
+        connections.close_all()
+
+    def _start_site(self, listener: socket.socket) -> None:
+        targets = self.options["bench"] or ["cpu"]
+        name, proxied = self._host_name(), settings.BEHIND_PROXY
+        web = web_part(listener, settings.BASE_DIR, host_header=name, behind_proxy=proxied)
+        workers = worker_parts(targets, settings.BASE_DIR)
+        self.console.expect([web.name, *(part.name for part in workers)])
+        web_keeper = self.supervisor.start(web)
+        for part in workers:
+            self.supervisor.start(part)
+        self.supervisor.wait_until_ready([web_keeper])
+
+    def _greet(self, address: str) -> None:
+        link = make_link(settings.VAR, self.administrator)
+        say = self.console.say
+        say()
+        say(f"  Kernel Scientist answers at {address}")
+        say(f"  Sign in once, within the hour: {address.rstrip('/')}{link}")
+        if self.password:
+            say(f"  Or as {self.administrator.username} with the password {self.password} (shown only now)")
+        say(f"  Logs: {settings.VAR.root / 'log'}   Data: {settings.VAR.root}")
+        say()

@@ -1,0 +1,187 @@
+"""What this machine can build, run and hold, and what to install for the rest. Standard library only.
+
+Facts are looked up, never guessed: programs are asked for their version, GPUs are read from the driver's own files.
+Nothing here imports torch or triton, so it answers in well under a second.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from runners.backends.cpp import compiler
+from runners.harness.errors import InfraFailure
+from runners.sandbox.base import SandboxLevel
+from runners.sandbox.probe import probe_report
+
+ASK_WITHIN_S = 5.0
+OLDEST_HIP_CLANG, NEWEST_HIP_CLANG = 19, 30
+KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
+INSTALL_SANDBOX = "Debian, Ubuntu: apt-get install bubblewrap"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing looked at. `remedy` says what to install when it is not `ok`; `needed` marks what nothing runs
+    without."""
+
+    topic: str
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+    needed: bool = False
+
+
+def facts() -> list[Fact]:
+    """Everything about this machine as a runner."""
+    return [*_system(), *_compilers(), *_libraries(), *_gpus(), *_sandbox()]
+
+
+def as_json(found: list[Fact]) -> dict[str, Any]:
+    """The facts as plain data: `{"ready": bool, "facts": [...]}`."""
+    return {"ready": all(fact.ok for fact in found if fact.needed), "facts": [asdict(fact) for fact in found]}
+
+
+def as_text(found: list[Fact]) -> str:
+    """The facts for people: a block per topic, a remedy under what is missing."""
+    lines: list[str] = []
+    for topic in dict.fromkeys(fact.topic for fact in found):
+        lines += [topic, *(line for fact in found if fact.topic == topic for line in _lines_of(fact)), ""]
+    return "\n".join(lines).rstrip()
+
+
+def missing_compiler() -> str | None:
+    """What to install before any CPU kernel can be built, or None."""
+    try:
+        compiler()
+    except InfraFailure as failure:
+        return str(failure)
+    return None
+
+
+def cpp_compiler() -> str | None:
+    """The C++ compiler that CPU kernels are built with."""
+    return None if missing_compiler() else compiler()
+
+
+def hip_compiler() -> str | None:
+    """A compiler of HIP device code: `hipcc`, or a stock clang new enough for gfx942 (19)."""
+    clangs = (f"clang++-{major}" for major in range(NEWEST_HIP_CLANG, OLDEST_HIP_CLANG - 1, -1))
+    return next((found for name in ("hipcc", *clangs) if (found := shutil.which(name))), None)
+
+
+def local_targets() -> list[str]:
+    """Names of the targets that can be timed here: the CPU, and each kind of GPU once."""
+    return ["cpu", *dict.fromkeys(target for target, _model in [*_nvidia_gpus(), *_amd_gpus()])]
+
+
+def _lines_of(fact: Fact) -> list[str]:
+    mark = "✓" if fact.ok else ("✗" if fact.needed else "–")
+    line = f"  {mark} {fact.name:<20} {fact.detail}"
+    return [line] if fact.ok or not fact.remedy else [line, f"    {'':<20} {fact.remedy}"]
+
+
+def _system() -> Iterator[Fact]:
+    yield Fact("Machine", "python", True, f"{platform.python_version()} on {platform.machine()}")
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    cores = len(os.sched_getaffinity(0))
+    yield Fact("Machine", "cpu", True, f"{_cpu_model()}, {cores} cores, {memory_bytes / 2**30:.1f} GiB memory")
+
+
+def _compilers() -> Iterator[Fact]:
+    yield _compiler("C++ (CPU kernels)", cpp_compiler(), "Debian, Ubuntu: apt-get install g++", needed=True)
+    yield _compiler("HIP (AMD kernels)", hip_compiler(), "Debian: clang-19, or hipcc of ROCm")
+    yield _compiler("CUDA (NVIDIA kernels)", shutil.which("nvcc"), "nvcc of the CUDA toolkit")
+
+
+def _compiler(name: str, path: str | None, remedy: str, *, needed: bool = False) -> Fact:
+    version = _first_line([path, "--version"]) if path else None
+    if path is None:
+        return Fact("Compilers", name, False, "not found", remedy, needed)
+    return Fact("Compilers", name, version is not None, f"{path}: {version or 'does not run'}", remedy, needed)
+
+
+def _libraries() -> Iterator[Fact]:
+    for name, use in (("torch", "references and baselines"), ("triton", "Triton kernels")):
+        version = _installed_version(name)
+        yield Fact(
+            "Python packages", name, bool(version), f"{version or 'missing'}: {use}", f"pip install {name}",
+            needed=name == "torch",
+        )  # fmt: skip
+
+
+def _gpus() -> Iterator[Fact]:
+    found = [*_nvidia_gpus(), *_amd_gpus()]
+    for target, model in found:
+        yield Fact("GPUs", target, True, model)
+    if not found:
+        yield Fact("GPUs", "none", False, "CPU kernels are timed here; GPU kernels are built, not timed")
+
+
+def _nvidia_gpus() -> list[tuple[str, str]]:
+    answer = _ask(["nvidia-smi", "--query-gpu=compute_cap,name", "--format=csv,noheader"])
+    rows = [line.split(", ", 1) for line in (answer or "").splitlines() if ", " in line]
+    return [(f"sm_{capability.replace('.', '')}", model) for capability, model in rows]
+
+
+def _amd_gpus() -> list[tuple[str, str]]:
+    """From the kernel driver's topology, which is there without ROCm. CPUs are nodes with version 0."""
+    found = []
+    for properties in sorted(KFD_NODES.glob("*/properties")):
+        version = re.search(r"^gfx_target_version (\d+)$", properties.read_text(), re.MULTILINE)
+        if version and int(version[1]):
+            found.append((gfx_name(int(version[1])), f"AMD GPU, KFD node {properties.parent.name}"))
+    return found
+
+
+def gfx_name(version: int) -> str:
+    """The driver's number as the compiler's target: 90402 is gfx942, 90010 is gfx90a."""
+    major, minor, step = version // 10_000, version // 100 % 100, version % 100
+    return f"gfx{major}{minor:x}{step:x}"
+
+
+def _sandbox() -> Iterator[Fact]:
+    """How firmly untrusted kernels are held, and why not more firmly."""
+    found = probe_report()
+    firm = found.level is SandboxLevel.BUBBLEWRAP
+    confined = found.level in (SandboxLevel.BUBBLEWRAP, SandboxLevel.LANDLOCK)
+    reasons = "; ".join(f"not {level}: {reason}" for level, reason in found.reasons.items())
+    yield Fact(
+        "Sandbox", str(found.level), confined, reasons or "the firmest there is", "" if firm else INSTALL_SANDBOX,
+        needed=True,
+    )  # fmt: skip
+
+
+def _cpu_model() -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found[1] if found else platform.processor() or "unknown processor"
+
+
+def _installed_version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _first_line(command: list[str]) -> str | None:
+    answer = _ask(command)
+    return answer.splitlines()[0].strip() if answer else None
+
+
+def _ask(command: list[str]) -> str | None:
+    """What a program says, or None when it is absent, fails or hangs."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_WITHIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
