@@ -1,0 +1,181 @@
+"""Where a provider's base URL may lead, checked on the very addresses that are connected to.
+
+A name is resolved once per connection; every address it resolves to must be allowed, and the connection goes to the
+checked address itself (TLS and the Host header still use the name). So a name that changes its address between
+check and use (DNS rebinding) gains nothing. There are no redirects and no proxies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import AsyncIterator, Sequence
+from typing import cast
+from urllib.parse import urlsplit
+
+import httpx2
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+MAX_RESPONSE_BYTES = 32 * 1024 * 1024
+# What a provider's server is told. The SDK adds more: a description of this machine, and, from the environment, an
+# organisation and custom headers that belong to whoever started the worker and not to this provider.
+SENT_HEADERS = frozenset(
+    {"host", "authorization", "content-type", "content-length", "transfer-encoding", "accept", "user-agent"}
+)
+
+# Addresses that hand out a machine's credentials: the link-local ranges (AWS, GCP, Azure, Oracle) and those outside.
+METADATA = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "169.254.0.0/16",  # link local: AWS, GCP, Azure, DigitalOcean, Oracle instance metadata
+        "fe80::/10",  # the same in IPv6
+        "fd00:ec2::/32",  # AWS instance metadata over IPv6
+        "fd20:ce::/32",  # GCP metadata over IPv6
+        "100.100.100.200/32",  # Alibaba Cloud
+        "168.63.129.16/32",  # Azure's host agent
+        "192.0.0.192/32",  # Oracle Cloud classic
+    )
+)
+# Private to a site, a host or a carrier: allowed where an administrator says so.
+PRIVATE = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "127.0.0.0/8",
+        "100.64.0.0/10",
+        "::1/128",
+        "fc00::/7",
+    )
+)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+
+
+class ForbiddenAddressError(ValueError):
+    """A base URL that must not be asked; the message says why, in words for the person who typed it."""
+
+
+def check_base_url(url: str) -> str:
+    """The URL without its trailing slash. Raises ForbiddenAddressError for anything but plain http(s) with a host."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise ForbiddenAddressError(f"not a URL: {error}") from error
+    if parts.scheme not in {"http", "https"}:
+        raise ForbiddenAddressError("the address must begin with http:// or https://")
+    if not parts.hostname or port == 0:
+        raise ForbiddenAddressError("the address has no host")
+    if parts.username is not None or parts.password is not None:
+        raise ForbiddenAddressError("leave name and password out of the address: the key has its own field")
+    if parts.query or parts.fragment:
+        raise ForbiddenAddressError("the address must have no ?query and no #fragment")
+    if any(char.isspace() or ord(char) < 32 for char in url.strip()):
+        raise ForbiddenAddressError("the address contains blanks or control characters")
+    return url.strip().rstrip("/")
+
+
+def check_address(address: IpAddress, *, allow_private: bool) -> None:
+    """Raises ForbiddenAddressError unless `address`, and any IPv4 address hidden in it, may be connected to."""
+    for candidate in (address, *_embedded(address)):
+        if any(_within(candidate, network) for network in METADATA):
+            raise ForbiddenAddressError(f"{address} is a metadata or link-local address, which is never asked")
+        if any(_within(candidate, network) for network in PRIVATE):
+            if not allow_private:
+                raise ForbiddenAddressError(
+                    f"{address} is a private address; an administrator can allow it for this provider"
+                )
+        elif not candidate.is_global or candidate.is_multicast:
+            raise ForbiddenAddressError(f"{address} is not a public address")
+
+
+async def resolve(host: str, port: int, *, allow_private: bool) -> str:
+    """The address to connect to for `host`. Raises ForbiddenAddressError if any of its addresses is forbidden, and
+    httpx2.ConnectError when it has none."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise httpx2.ConnectError(f"{host} does not resolve: {error}") from error
+    texts = [str(entry[4][0]).partition("%")[0] for entry in found]
+    return _checked(texts, allow_private=allow_private)
+
+
+def check_host(host: str, *, allow_private: bool) -> None:
+    """Raises ForbiddenAddressError for a host whose present addresses are forbidden. A name that does not resolve now
+    passes: the check that counts is made again for each connection."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return
+    _checked([str(entry[4][0]).partition("%")[0] for entry in found], allow_private=allow_private)
+
+
+class PinnedTransport(httpx2.AsyncBaseTransport):
+    """HTTP over checked, pinned addresses, with a cap on what a response may hold."""
+
+    def __init__(self, *, allow_private: bool, inner: httpx2.AsyncBaseTransport | None = None) -> None:
+        self.allow_private = allow_private
+        self._inner = inner or httpx2.AsyncHTTPTransport(trust_env=False, retries=0)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send `request` to the checked address of its host. Raises ForbiddenAddressError."""
+        host, port = request.url.host, request.url.port or (443 if request.url.scheme == "https" else 80)
+        address = await resolve(host, port, allow_private=self.allow_private)
+        request.extensions = {**request.extensions, "sni_hostname": host}
+        request.url = request.url.copy_with(host=address)
+        kept = [(name, value) for name, value in request.headers.items() if name.lower() in SENT_HEADERS]
+        request.headers = httpx2.Headers([*kept, ("accept-encoding", "identity"), ("connection", "keep-alive")])
+        response = await self._inner.handle_async_request(request)
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.DecodingError("the server compressed its answer although it was asked not to")
+        response.stream = _CappedStream(cast(httpx2.AsyncByteStream, response.stream), MAX_RESPONSE_BYTES)
+        return response
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._inner.aclose()
+
+
+class _CappedStream(httpx2.AsyncByteStream):
+    """A response body that ends in an error where it grows past `cap_bytes`."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, cap_bytes: int) -> None:
+        self._inner = inner
+        self._left_bytes = cap_bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner:
+            self._left_bytes -= len(chunk)
+            if self._left_bytes < 0:
+                raise httpx2.ReadError("the answer is larger than any answer may be")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _checked(texts: Sequence[str], *, allow_private: bool) -> str:
+    """The first of the addresses, after every one of them was checked."""
+    for text in texts:
+        check_address(ipaddress.ip_address(text), allow_private=allow_private)
+    return texts[0]
+
+
+def _within(address: IpAddress, network: IpNetwork) -> bool:
+    return address.version == network.version and address in network
+
+
+def _embedded(address: IpAddress) -> list[ipaddress.IPv4Address]:
+    """IPv4 addresses that an IPv6 address stands for: mapped, compatible, 6to4, Teredo and NAT64."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return []
+    found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return [embedded for embedded in found if embedded is not None]

@@ -1,0 +1,245 @@
+"""The two ways in which OpenAI-compatible servers are asked: Chat Completions and Responses.
+
+A form turns a request into the server's parameters and reads the answer, streamed or whole, into a `Draft`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from openai import AsyncOpenAI
+
+from optimizer.llm.port import MAX_ANSWER_CHARACTERS, CompletionRequest, Message, Usage
+
+
+@dataclass
+class Draft:
+    """An answer while it arrives. `finish` stays empty until the server says how it ended. It is cut where it is
+    longer than any answer may be."""
+
+    emit: Callable[[str], None]
+    started: float = field(default_factory=time.monotonic)
+    refusal: str = ""
+    finish: str = ""
+    model: str = ""
+    request_id: str = ""
+    usage: Usage = field(default_factory=Usage)
+    first_token_s: float | None = None
+    _parts: list[str] = field(default_factory=list)
+    _length: int = 0
+
+    def add(self, piece: str | None) -> bool:
+        """Append a piece; False when the answer is too long to go on."""
+        if not piece:
+            return True
+        if self.first_token_s is None:
+            self.first_token_s = time.monotonic() - self.started
+        room = MAX_ANSWER_CHARACTERS - self._length
+        self._parts.append(piece[:room])
+        self._length += min(len(piece), room)
+        self.emit(piece[:room])
+        if len(piece) >= room:
+            self.finish = "too_long"
+        return len(piece) < room
+
+    @property
+    def content(self) -> str:
+        """What has arrived so far."""
+        return "".join(self._parts)
+
+
+class Form(ABC):
+    """How one API is spoken. `optional` lists parameters a request can do without, most dispensable first, each with
+    the words by which servers name it when they refuse it."""
+
+    optional: ClassVar[Mapping[str, tuple[str, ...]]]
+
+    @abstractmethod
+    def parameters(self, request: CompletionRequest, without: frozenset[str]) -> dict[str, Any]:
+        """The call's keyword arguments, leaving out those in `without`."""
+
+    @abstractmethod
+    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
+        """Send, and read the answer into `draft`."""
+
+
+class ChatForm(Form):
+    """POST /chat/completions, which every compatible server speaks."""
+
+    optional = {
+        "stream_options": ("stream_options", "include_usage"),
+        "temperature": ("temperature",),
+        "reasoning_effort": ("reasoning_effort", "reasoning effort"),
+        "max_completion_tokens": ("max_completion_tokens",),
+        "response_format": ("response_format", "json_schema", "structured", "guided", "grammar"),
+        "stream": ("stream",),
+    }
+
+    def parameters(self, request: CompletionRequest, without: frozenset[str]) -> dict[str, Any]:
+        """See `Form`. Older servers know `max_tokens` where newer ones want `max_completion_tokens`."""
+        limit = "max_tokens" if "max_completion_tokens" in without else "max_completion_tokens"
+        wanted = {
+            "temperature": request.temperature,
+            "reasoning_effort": request.effort,
+            limit: request.max_tokens,
+            "response_format": request.schema and _chat_format(request),
+            "stream": True,
+            "stream_options": None if "stream" in without else {"include_usage": True},
+        }
+        return {"model": request.model, "messages": _messages(request, without)} | _present(wanted, without)
+
+    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
+        """See `Form`."""
+        answer: Any = await client.chat.completions.create(**parameters)
+        if not parameters.get("stream"):
+            self._take(answer, draft, whole=True)
+            return
+        async with answer:
+            async for chunk in answer:
+                if not self._take(chunk, draft, whole=False):
+                    return
+
+    def _take(self, chunk: Any, draft: Draft, *, whole: bool) -> bool:
+        """Read one chunk, or a whole completion; False to stop reading. Servers leave fields out at will."""
+        draft.model = getattr(chunk, "model", None) or draft.model
+        draft.request_id = getattr(chunk, "id", None) or draft.request_id
+        if getattr(chunk, "usage", None):
+            draft.usage = _chat_usage(chunk.usage)
+        going = True
+        for choice in (getattr(chunk, "choices", None) or [])[:1]:
+            piece = getattr(choice, "message" if whole else "delta", None)
+            draft.refusal += getattr(piece, "refusal", None) or ""
+            going = draft.add(getattr(piece, "content", None))
+            draft.finish = draft.finish or _CHAT_FINISH.get(getattr(choice, "finish_reason", None) or "", "")
+        return going
+
+
+class ResponsesForm(Form):
+    """POST /responses. Nothing is stored on the server (`store` is false)."""
+
+    optional = {
+        "temperature": ("temperature",),
+        "reasoning": ("reasoning",),
+        "store": ("store",),
+        "max_output_tokens": ("max_output_tokens",),
+        "text": ("text.format", "json_schema", "structured"),
+        "stream": ("stream",),
+    }
+
+    def parameters(self, request: CompletionRequest, without: frozenset[str]) -> dict[str, Any]:
+        """See `Form`."""
+        wanted = {
+            "temperature": request.temperature,
+            "reasoning": request.effort and {"effort": request.effort},
+            "max_output_tokens": request.max_tokens,
+            "text": request.schema and {"format": {"type": "json_schema", **_named_schema(request)}},
+            "stream": True,
+            "store": False,
+        }
+        return {"model": request.model, "input": _messages(request, without)} | _present(wanted, without)
+
+    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
+        """See `Form`."""
+        answer: Any = await client.responses.create(**parameters)
+        if not parameters.get("stream"):
+            draft.add(answer.output_text)
+            self._end(answer, draft)
+            return
+        async with answer:
+            async for event in answer:
+                if not self._take(event, draft):
+                    return
+
+    def _take(self, event: Any, draft: Draft) -> bool:
+        if event.type == "response.output_text.delta":
+            return draft.add(event.delta)
+        if event.type == "response.refusal.delta":
+            draft.refusal += event.delta
+        elif event.type in {"response.completed", "response.incomplete", "response.failed"}:
+            self._end(event.response, draft)
+        return True
+
+    def _end(self, response: Any, draft: Draft) -> None:
+        """Take over how a response ended and what it cost."""
+        draft.model, draft.request_id = response.model or "", response.id or ""
+        draft.usage = _responses_usage(response.usage) if response.usage else draft.usage
+        reason = response.incomplete_details.reason if response.incomplete_details else ""
+        ends = {"max_output_tokens": "length", "content_filter": "filter"}
+        if response.status == "failed":
+            raise ServerReportedError(response.error.message if response.error else "the response failed")
+        draft.finish = draft.finish or ends.get(reason or "", "stop" if response.status == "completed" else "")
+
+
+class ServerReportedError(Exception):
+    """The server said, in the middle of an answer, that it failed."""
+
+
+FORMS: Mapping[str, Form] = {"chat": ChatForm(), "responses": ResponsesForm()}
+
+_CHAT_FINISH = {
+    "stop": "stop",
+    "length": "length",
+    "content_filter": "filter",
+    "tool_calls": "stop",
+    "function_call": "stop",
+    "eos": "stop",
+}
+
+
+def schema_instruction(schema: Mapping[str, Any]) -> str:
+    """What is added to a prompt where the server (or a person) gets the schema in words only."""
+    return (
+        "Answer with one JSON object and nothing else. It must fit this JSON schema:\n"
+        f"```json\n{json.dumps(schema, indent=1, ensure_ascii=False)}\n```"
+    )
+
+
+def _messages(request: CompletionRequest, without: frozenset[str]) -> list[Message]:
+    """The prompt, with the schema in words where the server does not take it as a parameter."""
+    messages = [dict(message) for message in request.messages]
+    if request.schema and {"response_format", "text"} & without:
+        messages[-1]["content"] += "\n\n" + schema_instruction(request.schema)
+    return list(messages)
+
+
+def _present(wanted: Mapping[str, Any], without: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in wanted.items() if value is not None and name not in without}
+
+
+def _named_schema(request: CompletionRequest) -> dict[str, Any]:
+    return {"name": request.schema_name, "schema": request.schema, "strict": True}
+
+
+def _chat_format(request: CompletionRequest) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": _named_schema(request)}
+
+
+def _chat_usage(usage: Any) -> Usage:
+    details = getattr(usage, "prompt_tokens_details", None)
+    answer = getattr(usage, "completion_tokens_details", None)
+    return Usage(
+        prompt=_count(usage, "prompt_tokens"),
+        answer=_count(usage, "completion_tokens"),
+        cached=_count(details, "cached_tokens"),
+        reasoning=_count(answer, "reasoning_tokens"),
+    )
+
+
+def _responses_usage(usage: Any) -> Usage:
+    return Usage(
+        prompt=_count(usage, "input_tokens"),
+        answer=_count(usage, "output_tokens"),
+        cached=_count(getattr(usage, "input_tokens_details", None), "cached_tokens"),
+        reasoning=_count(getattr(usage, "output_tokens_details", None), "reasoning_tokens"),
+    )
+
+
+def _count(source: Any, name: str) -> int | None:
+    """A token count as the server gave it, where it is a plausible one."""
+    value = getattr(source, name, None)
+    return value if isinstance(value, int) and 0 <= value < 2**31 else None

@@ -1,0 +1,270 @@
+"""Any server that speaks OpenAI's API: OpenAI, Azure (its v1 address), Gemini, Anthropic's and AMD's compatible
+endpoints, vLLM, llama.cpp, Ollama.
+
+What servers disagree about is found out by asking: a request is sent with everything, and repeated without the
+optional parameter that the server refused. What happened before an answer is repeated with back-off; what happened
+in the middle of one is not (the SDK would not either), because tokens may have been paid for: the caller decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import openai
+from openai import AsyncOpenAI
+
+from optimizer.llm.addresses import ForbiddenAddressError, PinnedTransport, check_base_url
+from optimizer.llm.forms import FORMS, Draft, Form, ServerReportedError
+from optimizer.llm.keys import Scrubber, redact
+from optimizer.llm.port import (
+    CallCancelledError,
+    Cancelled,
+    Completion,
+    CompletionRequest,
+    InterruptedStreamError,
+    OnToken,
+    Provider,
+    ProviderRefusedError,
+    ProviderUnavailableError,
+    Try,
+)
+from optimizer.llm.pump import Pump, PumpCancelledError
+from optimizer.llm.retries import RETRIED_STATUSES, RetryPolicy, retry_after_s
+
+MAX_ERROR_CHARACTERS = 2_000
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server as a team configured it. `silence_s` is how long it may send nothing at all; `without` names the
+    optional parameters it is known to refuse."""
+
+    base_url: str
+    key: str = ""
+    allow_private: bool = False
+    connect_s: float = 10.0
+    silence_s: float = 300.0
+    without: frozenset[str] = frozenset()
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+
+
+@dataclass
+class _Progress:
+    """What happened so far while one request is being answered."""
+
+    without: set[str]
+    dropped: list[str] = field(default_factory=list)
+    tries: list[Try] = field(default_factory=list)
+    draft: Draft | None = None
+
+    @property
+    def partial(self) -> str:
+        return self.draft.content if self.draft else ""
+
+
+class OpenAiCompatible(Provider):
+    """See the module. One instance per endpoint; it keeps nothing between requests."""
+
+    def __init__(self, endpoint: Endpoint, rng: random.Random | None = None) -> None:
+        self.endpoint = endpoint
+        self._rng = rng or random.SystemRandom()
+
+    def complete(self, request: CompletionRequest, *, on_token: OnToken, cancelled: Cancelled) -> Completion:
+        """See `Provider`."""
+        progress = _Progress(set(self.endpoint.without))
+        scrub = functools.partial(redact, key=self.endpoint.key)
+        pieces = Scrubber(self.endpoint.key, on_token)
+        try:
+            completion = Pump(lambda emit: self._answer(request, progress, emit)).run(pieces.feed, cancelled)
+            pieces.close()
+            return completion
+        except PumpCancelledError:
+            raise CallCancelledError(
+                "cancelled", partial=scrub(progress.partial), maybe_spent=progress.draft is not None
+            ) from None
+        except ForbiddenAddressError as error:
+            raise ProviderRefusedError(str(error)) from error
+
+    async def _answer(
+        self, request: CompletionRequest, progress: _Progress, emit: Callable[[str], None]
+    ) -> Completion:
+        check_base_url(self.endpoint.base_url)
+        form = FORMS[request.api]
+        async with self._client() as client:
+            while True:
+                draft = progress.draft = Draft(emit)
+                parameters = form.parameters(request, frozenset(progress.without))
+                try:
+                    async with asyncio.timeout(request.timeout_s):
+                        await form.ask(client, parameters, draft)
+                    return self._completion(draft, progress, parameters)
+                except _Repeat:
+                    continue
+                except (
+                    openai.OpenAIError,
+                    httpx2.HTTPError,
+                    TimeoutError,
+                    ValueError,
+                    ServerReportedError,
+                ) as error:
+                    await self._recover(error, form, parameters, progress)
+
+    def _client(self) -> AsyncOpenAI:
+        transport = PinnedTransport(allow_private=self.endpoint.allow_private)
+        timeout = httpx2.Timeout(self.endpoint.silence_s, connect=self.endpoint.connect_s)
+        key = self.endpoint.key or "none"
+        return AsyncOpenAI(
+            api_key=key,
+            base_url=self.endpoint.base_url,
+            max_retries=0,
+            timeout=timeout,
+            default_headers={"Authorization": f"Bearer {key}"},
+            http_client=httpx2.AsyncClient(
+                transport=transport, timeout=timeout, follow_redirects=False, trust_env=False
+            ),
+        )
+
+    def _completion(self, draft: Draft, progress: _Progress, parameters: dict[str, Any]) -> Completion:
+        """The finished answer. Raises InterruptedStreamError where the stream ended without saying that it did."""
+        text = draft.content
+        if not draft.finish and not draft.refusal:
+            if not text and parameters.get("stream"):
+                self._drop("stream", "the stream was empty", progress)
+                raise _Repeat
+            raise InterruptedStreamError(
+                "the stream ended in the middle of the answer",
+                partial=redact(text, self.endpoint.key),
+                maybe_spent=True,
+                tries=tuple(progress.tries),
+            )
+        return Completion(
+            text=redact(text, self.endpoint.key),
+            usage=draft.usage,
+            finish="refusal" if draft.refusal and not text else draft.finish or "stop",
+            model=draft.model[:120],
+            refusal=redact(draft.refusal, self.endpoint.key)[:MAX_ERROR_CHARACTERS],
+            first_token_s=draft.first_token_s,
+            duration_s=time.monotonic() - draft.started,
+            tries=tuple(progress.tries),
+            dropped=tuple(progress.dropped),
+            request_id=draft.request_id[:100],
+        )
+
+    async def _recover(self, error: Exception, form: Form, sent: Mapping[str, Any], progress: _Progress) -> None:
+        """Return to have the request sent again; raise ProviderError when it must not be."""
+        words = self._words(error)
+        forbidden = _cause(error, ForbiddenAddressError)
+        if forbidden is not None:
+            raise ProviderRefusedError(str(forbidden), tries=tuple(progress.tries)) from error
+        if isinstance(error, openai.APIStatusError):
+            await self._recover_status(error, words, form, sent, progress)
+        elif _was_never_sent(error):
+            await self._pause(words, None, progress)
+        else:
+            raise InterruptedStreamError(
+                words,
+                partial=redact(progress.partial, self.endpoint.key),
+                maybe_spent=True,
+                tries=tuple(progress.tries),
+            ) from error
+
+    async def _recover_status(
+        self, error: openai.APIStatusError, words: str, form: Form, sent: Mapping[str, Any], progress: _Progress
+    ) -> None:
+        if error.status_code in {400, 404, 415, 422, 501}:
+            name = refused_parameter(error, form, sent)
+            if name is not None:
+                self._drop(name, words, progress)
+                return
+        if error.status_code not in RETRIED_STATUSES or _is_out_of_credit(error):
+            raise ProviderRefusedError(words, tries=tuple(progress.tries)) from error
+        await self._pause(words, retry_after_s(error.response.headers), progress)
+
+    def _drop(self, name: str, words: str, progress: _Progress) -> None:
+        """Go on without an optional parameter."""
+        progress.without.add(name)
+        progress.dropped.append(name)
+        progress.tries.append(Try(words))
+
+    async def _pause(self, words: str, asked_s: float | None, progress: _Progress) -> None:
+        """Wait before the next try, or raise when there is to be none."""
+        failures = sum(1 for earlier in progress.tries if earlier.waited_s) + 1
+        pause_s = self.endpoint.policy.pause_s(failures, asked_s, self._rng)
+        if pause_s is None:
+            asked = f" (the server asks to wait {asked_s:.0f} s)" if asked_s else ""
+            raise ProviderUnavailableError(f"{words}{asked}", tries=tuple(progress.tries))
+        progress.tries.append(Try(words, waited_s=max(round(pause_s, 3), 0.001)))
+        progress.draft = None
+        await asyncio.sleep(pause_s)
+
+    def _words(self, error: Exception) -> str:
+        """What went wrong, without the key and not longer than anybody reads."""
+        return redact(_describe(error), self.endpoint.key)[:MAX_ERROR_CHARACTERS]
+
+
+class _Repeat(Exception):
+    """Send the request again, now."""
+
+
+def refused_parameter(error: openai.APIStatusError, form: Form, sent: Mapping[str, Any]) -> str | None:
+    """The optional parameter that a server's 4xx answer complains about, if any. Servers that only say "bad request"
+    mostly mean the structured answer."""
+    body = error.body if isinstance(error.body, dict) else {}
+    named = str(body.get("param") or "").lower()
+    message = f"{error.message} {json.dumps(body, default=str)}".lower()
+    for name, words in form.optional.items():
+        if name in sent and named and any(named.startswith(word) for word in words):
+            return name
+    for name, words in form.optional.items():
+        if name in sent and any(word in message for word in words):
+            return name
+    structured = next((name for name in ("response_format", "text") if name in sent), None)
+    return structured if error.status_code in {400, 422} and not _is_about_length(message) else None
+
+
+def _is_about_length(message: str) -> bool:
+    return "context" in message or "too long" in message or "maximum" in message
+
+
+def _is_out_of_credit(error: openai.APIStatusError) -> bool:
+    """OpenAI answers 429 with this code for an empty account too: waiting does not fill it."""
+    return error.code == "insufficient_quota"
+
+
+def _was_never_sent(error: Exception) -> bool:
+    """True when the server cannot have begun an answer."""
+    return _cause(error, httpx2.ConnectError) is not None or _cause(error, httpx2.ConnectTimeout) is not None
+
+
+def _cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
+    """The first error of that kind in the chain of causes."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, openai.APIStatusError):
+        return f"HTTP {error.status_code}: {_status_message(error)}"
+    if isinstance(error, TimeoutError):
+        return "the answer took longer than its time"
+    if isinstance(error, openai.APITimeoutError):
+        return "the server fell silent"
+    if isinstance(error, openai.APIConnectionError):
+        return f"the connection failed: {error.__cause__ or error}"
+    if isinstance(error, json.JSONDecodeError):
+        return "the server sent something that is not JSON"
+    return f"{type(error).__name__}: {error}"
+
+
+def _status_message(error: openai.APIStatusError) -> str:
+    body = error.body if isinstance(error.body, dict) else {}
+    return str(body.get("message") or error.message)
