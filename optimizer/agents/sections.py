@@ -1,0 +1,190 @@
+"""The parts prompts are put together from: task, kernels, tables, hypotheses. Text in, markdown out.
+
+Whatever came from a tool, a kernel or a person stands between a Fencer's marks; numbers are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from optimizer.llm.fence import Fencer
+from optimizer.search.base import History, HypothesisView, KernelView
+from runners.job import JobResult, KernelResources, Language
+from runners.problems.base import Argument, Case, Problem, Purpose, Role
+
+SOURCE_CAP = 120_000
+LOG_CAP = 6_000
+REPORT_CAP = 3_000
+_LANGUAGES = Path(__file__).parent / "prompts" / "languages"
+
+
+def language_guide(language: Language) -> str:
+    """What a kernel in that language must look like to be built here (prompts/languages/*.md)."""
+    return (_LANGUAGES / f"{language.value}.md").read_text()
+
+
+def task(problem: Problem, target: str, language: Language, fencer: Fencer) -> str:
+    """The problem, its signature, cases and tolerances, and the language's rules. Hidden cases are not shown."""
+    parts = [
+        f"## Task: {problem.title}\n\nTarget: `{target}`. New kernels are written in **{language.value}**.",
+        fencer.fence(problem.description, "problem description"),
+        _signature(problem),
+        _cases(problem, target),
+        "### Reference\n\n" + fencer.fence(problem.reference_source, "reference implementation", SOURCE_CAP),
+        language_guide(language),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def kernel(kernel: KernelView, history: History, fencer: Fencer, heading: str, *, source: bool = True) -> str:
+    """One kernel: where it comes from, what was tried, how it did, its logs when it failed, its source."""
+    parts = [
+        f"### {heading}: kernel #{kernel.number} {kernel.title}".rstrip(),
+        _origin(kernel, history, fencer),
+        outcome(kernel, fencer),
+        resources(kernel.result),
+        profile(kernel.result),
+    ]
+    if kernel.report:
+        parts.append(fencer.fence(kernel.report, f"what the writer of #{kernel.number} says it did", REPORT_CAP))
+    if source:
+        parts.append(fencer.fence(kernel.source.text, f"source of #{kernel.number}", SOURCE_CAP))
+    return "\n\n".join(part for part in parts if part)
+
+
+def outcome(kernel: KernelView, fencer: Fencer) -> str:
+    """Times per case, or why it failed with the tool's words."""
+    if not kernel.finished:
+        return "Not evaluated yet."
+    if kernel.correct:
+        return f"Correct. Geometric mean {kernel.time_us or 0:.2f} µs. {_times(kernel)}{_speedup(kernel.result)}"
+    result = kernel.result
+    status = kernel.status.value if kernel.status else "unknown"
+    lines = [f"**Failed: {status}.**"]
+    if result is not None:
+        lines += [fencer.fence("\n".join(result.reasons), f"reasons of #{kernel.number}", LOG_CAP)]
+        lines += [fencer.fence(log, f"log of #{kernel.number}", LOG_CAP) for log in _failure_logs(result)]
+    return "\n\n".join(lines)
+
+
+def resources(result: JobResult | None) -> str:
+    """The compiler's resource report, one line a kernel; empty where there is none."""
+    kernels = result.build.kernels if result and result.build else []
+    lines = [line for line in map(_resource_line, kernels) if line]
+    return "Resources from the compiler:\n" + "\n".join(lines) if lines else ""
+
+
+def profile(result: JobResult | None) -> str:
+    """The profiler's normalised summary; empty where nothing was profiled."""
+    facts = [f"- {name}: {value}" for name, value in (result.profile if result else {}).items()]
+    return "Profile:\n" + "\n".join(facts[:20]) if facts else ""
+
+
+def population_table(kernels: Iterable[KernelView], history: History) -> str:
+    """Ids, parents and times per case, no code (GPU Kernel Scientist §3.1). Failures show their status."""
+    shown = list(kernels)
+    cases = list(dict.fromkeys(case for kernel in shown for case in kernel.times_us))
+    head = ["id", "parents", "author", *(f"{case} µs" for case in cases), "geometric mean µs"]
+    rows = [_row(kernel, cases, history) for kernel in shown]
+    return "\n".join([_line(head), _line(["---"] * len(head)), *rows])
+
+
+def hypothesis(view: HypothesisView, fencer: Fencer) -> str:
+    """An experiment as it stands on record."""
+    gain = ""
+    if view.predicted_min is not None and view.predicted_max is not None:
+        gain = f"\nPredicted gain: {view.predicted_min:g} to {view.predicted_max:g} %."
+    measured = f"\nMeasured gain: {view.measured_gain:.1f} %." if view.measured_gain is not None else ""
+    words = "\n\n".join(part for part in (view.title, view.description, view.rubric) if part)
+    return fencer.fence(words, f"{view.kind} {view.key}", REPORT_CAP * 2) + gain + measured
+
+
+def documents(titled: Sequence[tuple[str, str]], fencer: Fencer) -> str:
+    """Knowledge documents under their titles."""
+    return "\n\n".join(f"#### {title}\n\n{fencer.fence(text, title, SOURCE_CAP)}" for title, text in titled)
+
+
+def _signature(problem: Problem) -> str:
+    if not problem.arguments:
+        return ""
+    lines = [f"- `{argument.name}`: {_argument(argument)}" for argument in problem.arguments]
+    return f"### Signature\n\nSymbol `{problem.symbol}`, arguments in this order:\n\n" + "\n".join(lines)
+
+
+def _argument(argument: Argument) -> str:
+    if argument.role is Role.SIZE:
+        return "size, 64-bit integer"
+    shape = " × ".join(argument.shape) or "scalar"
+    return f"{argument.role.value}, {argument.dtype}, {shape}, {argument.order}-major"
+
+
+def _cases(problem: Problem, target: str) -> str:
+    timed = problem.cases(target, Purpose.BENCHMARK)
+    tested = problem.cases(target, Purpose.TEST)
+    lines = [f"- timed: {_case(case, problem)}" for case in timed] + [
+        f"- tested: {_case(c, problem)}" for c in tested
+    ]
+    return "### Cases\n\n" + "\n".join(
+        [*lines, "- further shapes and input distributions are tested and not shown"]
+    )
+
+
+def _case(case: Case, problem: Problem) -> str:
+    sizes = ", ".join(f"{name}={value}" for name, value in case.sizes.items())
+    work = problem.work(case)
+    if work is None:
+        return sizes
+    flops = sum(work.flops.values())
+    return f"{sizes} ({flops:.3g} FLOP, {work.bytes:.3g} bytes at least)"
+
+
+def _origin(kernel: KernelView, history: History, fencer: Fencer) -> str:
+    """The one-step history: parents with their times, and the experiment that led here (paper §3.3)."""
+    parents = [parent for key in kernel.parent_keys if (parent := history.kernel(key))]
+    lines = [f"Parent: #{parent.number}. {_times(parent)}".rstrip() for parent in parents]
+    view = history.hypotheses.get(kernel.hypothesis_key or "")
+    if view is not None:
+        lines.append(hypothesis(view, fencer))
+    return "\n".join(lines)
+
+
+def _times(kernel: KernelView) -> str:
+    return (
+        "Times: " + ", ".join(f"{case} {us:.2f} µs" for case, us in kernel.times_us.items())
+        if kernel.times_us
+        else ""
+    )
+
+
+def _speedup(result: JobResult | None) -> str:
+    speedup = result.speedup if result else None
+    if speedup is None:
+        return ""
+    return f" {speedup.median:.2f}× against {speedup.baseline} (95 % interval {speedup.low:.2f} to {speedup.high:.2f})."
+
+
+def _failure_logs(result: JobResult) -> list[str]:
+    logs = [result.build.log] if result.build and not result.build.ok else []
+    logs += [stage.log for stage in result.stages if not stage.ok and stage.log]
+    logs += [f"case {case.name}: {case.error}" for case in result.cases if case.error]
+    return list(dict.fromkeys(logs))[:4]
+
+
+def _resource_line(report: KernelResources) -> str:
+    names = ("vgpr", "agpr", "sgpr", "registers", "lds_bytes", "scratch_bytes", "vgpr_spills", "sgpr_spills",
+             "occupancy", "matrix_instructions", "code_bytes")  # fmt: skip
+    facts = [f"{name} {value}" for name in names if (value := getattr(report, name)) is not None]
+    return f"- `{report.name}`: " + ", ".join(facts) if facts else ""
+
+
+def _row(kernel: KernelView, cases: Sequence[str], history: History) -> str:
+    parents = ", ".join(f"#{parent.number}" for key in kernel.parent_keys if (parent := history.kernel(key)))
+    status = kernel.status.value if kernel.failed and kernel.status else ""
+    times = [f"{kernel.times_us[case]:.2f}" if case in kernel.times_us else status or "–" for case in cases]
+    mean = f"{kernel.time_us:.2f}" if kernel.time_us else status or "–"
+    return _line([f"#{kernel.number}", parents or "–", kernel.author_kind, *times, mean])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
