@@ -1,0 +1,50 @@
+# Kernel Scientist. `make` lists what can be asked for.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+CHECKED := kernelsci_site optimizer runners benchmarks tests manage.py
+stamp = $(VENV)/.installed-$(1)-$(shell cat requirements.txt $(2) | sha256sum | cut -c1-16)
+STAMP := $(call stamp,product,)
+DEV_STAMP := $(call stamp,development,requirements-dev.txt)
+
+.DEFAULT_GOAL := help
+.PHONY: help start install install-dev test lint typecheck format
+
+help:  ## this list
+	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | column -t -s "$$(printf '\t')"
+
+start: install  ## install what is missing, then run everything; Ctrl-C stops
+	@exec $(BIN)/python manage.py up --demo $(UP)
+
+install: $(STAMP)  ## a virtual environment with what the product runs on
+
+install-dev: $(DEV_STAMP)  ## the same, with what tests and checks need
+
+test: install-dev  ## every test this machine can run; names what it leaves out
+	$(BIN)/python -m pytest $(TESTS)
+
+lint: install-dev  ## style and likely bugs
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+
+format: install-dev  ## put the code in shape
+	$(BIN)/ruff check --fix $(CHECKED)
+	$(BIN)/ruff format $(CHECKED)
+
+typecheck: install-dev  ## strict types
+	$(BIN)/mypy
+
+# A stamp per content of the requirements: when nothing changed, nothing is asked of pip.
+$(STAMP): | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@rm -f $(VENV)/.installed-product-* && touch $@
+
+$(DEV_STAMP): | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@rm -f $(VENV)/.installed-* && touch $@ $(STAMP)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) -V 2>&1). Set PYTHON=python3.x."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "Debian, Ubuntu: apt-get install python3-venv"; exit 1; }
