@@ -1,0 +1,239 @@
+"""What agents may answer: one closed class a kind, registered under its name, and how text becomes one of them.
+
+A class is either written as JSON (`JsonAnswer`: the server is asked for it by JSON schema) or as prose with code
+(`TextAnswer`: it reads the text itself). Both raise AnswerError, whose message goes back to whoever answered.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from optimizer.agents.code_blocks import (
+    AnswerError,
+    Fault,
+    apply_edits,
+    has_edits,
+    only_block,
+    split_edits,
+    without_thoughts,
+)
+from runners.job import Language
+
+MAX_ANSWER_BYTES = 2_000_000
+MAX_REPORT_CHARACTERS = 20_000
+MAX_SOURCE_BYTES = 512 * 1024
+MAX_NAMED_PROBLEMS = 8
+MAX_JSON_STARTS = 50
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The kernel that an answer's edits are made to."""
+
+    text: str
+    language: str
+
+
+class Answer(BaseModel):
+    """Base of all answers. The stored answer is `model_dump(mode="json")`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    written_as_json: ClassVar[bool]
+
+    @classmethod
+    @abstractmethod
+    def read(cls, text: str, basis: Basis | None) -> Self:
+        """The answer in `text`. Raises AnswerError."""
+
+
+class JsonAnswer(Answer):
+    """An answer that is one JSON object."""
+
+    written_as_json = True
+
+    @classmethod
+    def read(cls, text: str, basis: Basis | None) -> Self:
+        """See `Answer`. JSON may stand alone, in a code block, or between words."""
+        try:
+            return cls.model_validate(extract_json(text))
+        except ValidationError as error:
+            raise AnswerError(Fault.WRONG_SHAPE, describe_problems(error)) from error
+
+
+class TextAnswer(Answer):
+    """An answer in prose and code."""
+
+    written_as_json = False
+
+
+ANSWERS: dict[str, type[Answer]] = {}
+AnswerClass = TypeVar("AnswerClass", bound=type[Answer])
+
+
+def register(cls: AnswerClass) -> AnswerClass:
+    """Make a class available as `answer_schema` under its own name."""
+    ANSWERS[cls.__name__] = cls
+    return cls
+
+
+@register
+class FreeAnswer(TextAnswer):
+    """Any text that is not empty."""
+
+    text: str
+
+    @classmethod
+    def read(cls, text: str, basis: Basis | None) -> Self:
+        """See `Answer`."""
+        return cls(text=text.strip())
+
+
+@register
+class KernelAnswer(TextAnswer):
+    """A complete kernel in one code block, or SEARCH/REPLACE edits of the basis; what stands around is the writer's
+    report. `language` is None where the answer does not say. `edits` is 0 for a complete kernel."""
+
+    source: str
+    language: Language | None = None
+    title: str = ""
+    report: str = ""
+    edits: int = Field(default=0, ge=0)
+
+    @classmethod
+    def read(cls, text: str, basis: Basis | None) -> Self:
+        """See `Answer`."""
+        answer = cls._edited(text, basis) if has_edits(text) else cls._complete(text)
+        if len(answer.source.encode()) > MAX_SOURCE_BYTES:
+            raise AnswerError(Fault.TOO_LONG, f"The kernel is longer than {MAX_SOURCE_BYTES // 1024} KiB.")
+        return answer
+
+    @classmethod
+    def _complete(cls, text: str) -> Self:
+        block, prose = only_block(text)
+        return cls(source=block.text, language=_language(block.info), **_told(prose))
+
+    @classmethod
+    def _edited(cls, text: str, basis: Basis | None) -> Self:
+        edits, prose = split_edits(text)
+        if basis is None:
+            raise AnswerError(Fault.NO_BASIS, "There is no kernel to edit here. Send the complete kernel instead.")
+        source = apply_edits(basis.text, edits)
+        if not source.strip():
+            raise AnswerError(Fault.NO_CODE, "The edits leave nothing of the kernel.")
+        return cls(source=source, language=Language(basis.language), edits=len(edits), **_told(prose))
+
+
+def parse_answer(
+    schema: str, text: str, *, finish: str = "stop", refusal: str = "", basis: Basis | None = None
+) -> Answer:
+    """The answer of class `schema` in what a model said. `finish` is the completion's. Raises AnswerError; KeyError
+    for a class nobody registered, which is a bug."""
+    cls = ANSWERS[schema]
+    if refusal or finish in {"refusal", "filter"}:
+        raise AnswerError(Fault.REFUSED, f"The model refused: {refusal or 'its answer was filtered'}"[:1000])
+    if finish == "too_long" or len(text.encode("utf-8", "replace")) > MAX_ANSWER_BYTES:
+        raise AnswerError(
+            Fault.TOO_LONG, f"The answer is longer than {MAX_ANSWER_BYTES:,} bytes. Send only the answer."
+        )
+    if finish == "length":
+        raise AnswerError(Fault.TRUNCATED, "The answer was cut at its token limit. Answer in fewer words.")
+    said = without_thoughts(text).replace("\r\n", "\n")
+    if not said.strip():
+        raise AnswerError(Fault.EMPTY, "The answer is empty.")
+    return cls.read(said, basis)
+
+
+def json_schema_of(schema: str) -> dict[str, Any] | None:
+    """The strict JSON schema to ask a server for, or None for an answer in prose."""
+    cls = ANSWERS.get(schema)
+    return _strict(cls.model_json_schema()) if cls is not None and cls.written_as_json else None
+
+
+def extract_json(text: str) -> dict[str, Any]:
+    """The one JSON object in `text`; of several, the longest. Raises AnswerError."""
+    whole = _decode(text.strip())
+    if isinstance(whole, dict):
+        return whole
+    found = _objects(text)
+    if not found:
+        raise AnswerError(
+            Fault.NOT_JSON, "There is no complete JSON object in the answer. Send one, and nothing else."
+        )
+    return max(found, key=lambda pair: pair[0])[1]
+
+
+def describe_problems(error: ValidationError) -> str:
+    """Pydantic's findings in lines: where, and what is wrong; without the answer's own text."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [f"{'.'.join(map(str, item['loc'])) or 'answer'}: {item['msg']}" for item in problems]
+    more = len(lines) - MAX_NAMED_PROBLEMS
+    tail = [f"and {more} more"] if more > 0 else []
+    return "The JSON object does not fit: " + "; ".join(lines[:MAX_NAMED_PROBLEMS] + tail)
+
+
+def _decode(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _objects(text: str) -> list[tuple[int, dict[str, Any]]]:
+    """JSON objects between words, with their lengths. Looks at a limited number of braces: hostile text has many."""
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    found: list[tuple[int, dict[str, Any]]] = []
+    position = text.find("{")
+    for _ in range(MAX_JSON_STARTS):
+        if position < 0:
+            break
+        try:
+            value, end = decoder.raw_decode(text, position)
+            found.append((end - position, value))
+        except (ValueError, RecursionError):
+            end = position + 1
+        position = text.find("{", end)
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _language(info: str) -> Language | None:
+    """The language a code block's label names beyond doubt (Python may be Triton or plain Python)."""
+    return {"c++": Language.CPP, "cpp": Language.CPP, "hip": Language.HIP, "cuda": Language.CUDA, "cu": Language.CUDA,
+            "triton": Language.TRITON}.get(info)  # fmt: skip
+
+
+def _told(prose: str) -> dict[str, str]:
+    """Title (a line “Title: …”) and report in the words around the code."""
+    lines = prose[:MAX_REPORT_CHARACTERS].splitlines()
+    title = next((line for line in lines if line.lower().lstrip("#* ").startswith("title:")), "")
+    report = "\n".join(line for line in lines if line is not title).strip()
+    return {"title": title.partition(":")[2].strip(" *")[:200], "report": report}
+
+
+def _strict(schema: Any) -> Any:
+    """The schema as servers' strict modes want it: every property required, nothing else allowed, no defaults."""
+    if isinstance(schema, list):
+        return [_strict(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    strict = {
+        key: _strict(value) for key, value in schema.items() if key not in {"default", "title"} or _is_map(value)
+    }
+    if strict.get("type") == "object" and "properties" in strict:
+        strict |= {"required": list(strict["properties"]), "additionalProperties": False}
+    return strict
+
+
+def _is_map(value: Any) -> bool:
+    """True for a property that happens to be called `title` or `default`."""
+    return isinstance(value, Mapping)

@@ -1,0 +1,204 @@
+"""Code in a model's answer: fenced blocks, and SEARCH/REPLACE edits of a text both sides know.
+
+Everything here is a pure function of hostile text: it ends in a result or in an AnswerError whose message tells the
+model, in its own terms, what to do differently. Time grows linearly with the answer, edits excepted (each is looked
+for once in the basis).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+_FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^\s`]*)[^`\n]*$")
+_SEARCH = re.compile(r"^\s*<{5,9} ?SEARCH\b")
+_DIVIDER = re.compile(r"^\s*={5,9}\s*$")
+_REPLACE = re.compile(r"^\s*>{5,9} ?REPLACE\b")
+_THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+
+
+class Fault(StrEnum):
+    """What is wrong with an answer."""
+
+    EMPTY = "empty"
+    REFUSED = "refused"
+    TRUNCATED = "truncated"
+    TOO_LONG = "too_long"
+    NO_CODE = "no_code"
+    SEVERAL_BLOCKS = "several_blocks"
+    UNCLOSED_BLOCK = "unclosed_block"
+    MALFORMED_EDIT = "malformed_edit"
+    SEARCH_MISSING = "search_missing"
+    SEARCH_AMBIGUOUS = "search_ambiguous"
+    NO_BASIS = "no_basis"
+    NOT_JSON = "not_json"
+    WRONG_SHAPE = "wrong_shape"
+
+
+class AnswerError(ValueError):
+    """An answer that cannot be used. The message is addressed to whoever answered. A refusal is not asked again."""
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+    @property
+    def repairable(self) -> bool:
+        """Whether naming the fault may bring a usable answer."""
+        return self.fault is not Fault.REFUSED
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: `info` is the word after the fence, in lower case."""
+
+    info: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Lines to find in the basis and lines to put in their place."""
+
+    search: tuple[str, ...]
+    replace: tuple[str, ...]
+
+
+def without_thoughts(text: str) -> str:
+    """Without the leading <think>…</think> that open reasoning models put before their answer."""
+    return _THOUGHT.sub("", text, count=1)
+
+
+def split_blocks(text: str) -> tuple[list[Block], str]:
+    """Fenced blocks and the prose around them (CommonMark fences: closed by the same mark, at least as long).
+    Raises AnswerError for a block that is never closed."""
+    blocks: list[Block] = []
+    prose: list[str] = []
+    inside: list[str] = []
+    mark = info = ""
+    for line in text.split("\n"):
+        match = _FENCE.match(line)
+        if not mark and match:
+            mark, info, inside = match["mark"], match["info"].lower(), []
+        elif mark and match and _closes(match, mark):
+            blocks.append(Block(info, "\n".join(inside) + "\n"))
+            mark = ""
+        else:
+            (inside if mark else prose).append(line)
+    if mark:
+        raise AnswerError(
+            Fault.UNCLOSED_BLOCK,
+            "The code block is never closed: the answer may have been cut. Send the whole kernel.",
+        )
+    return blocks, "\n".join(prose).strip()
+
+
+def only_block(text: str) -> tuple[Block, str]:
+    """The answer's one code block, and the prose around it. Raises AnswerError for none, several or an empty one."""
+    blocks, prose = split_blocks(text)
+    if not blocks:
+        raise AnswerError(Fault.NO_CODE, "There is no code block. Put the complete kernel into one ``` block.")
+    if len(blocks) > 1:
+        raise AnswerError(
+            Fault.SEVERAL_BLOCKS,
+            f"There are {len(blocks)} code blocks, so it is unclear which is the kernel. Send exactly one.",
+        )
+    if not blocks[0].text.strip():
+        raise AnswerError(Fault.NO_CODE, "The code block is empty. Put the complete kernel into it.")
+    return blocks[0], prose
+
+
+def has_edits(text: str) -> bool:
+    """True when the answer is meant as SEARCH/REPLACE edits."""
+    return any(_SEARCH.match(line) for line in text.split("\n"))
+
+
+def split_edits(text: str) -> tuple[list[Edit], str]:
+    """SEARCH/REPLACE edits and the prose around them; fences around edits are ignored. Raises AnswerError."""
+    edits: list[Edit] = []
+    prose: list[str] = []
+    search: list[str] | None = None
+    replace: list[str] | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        if _SEARCH.match(line):
+            if search is not None:
+                raise _malformed(number, "a SEARCH begins inside another")
+            search = []
+        elif search is None:
+            _expect_prose(line, number)
+            prose.append(line)
+        elif _REPLACE.match(line):
+            if replace is None:
+                raise _malformed(number, "a ======= line is missing between SEARCH and REPLACE")
+            edits.append(_edit(search, replace, number))
+            search = replace = None
+        elif replace is None and _DIVIDER.match(line):
+            replace = []
+        else:
+            (search if replace is None else replace).append(line)
+    if search is not None:
+        raise AnswerError(Fault.MALFORMED_EDIT, "The last edit has no >>>>>>> REPLACE line: the answer may be cut.")
+    return edits, "\n".join(line for line in prose if not _FENCE.match(line)).strip()
+
+
+def apply_edits(basis: str, edits: Sequence[Edit]) -> str:
+    """`basis` with all edits made. Every SEARCH is looked for in the basis as given, must be there exactly once
+    (trailing blanks do not count), and must not overlap another. Raises AnswerError."""
+    lines = basis.split("\n")
+    bare = [line.rstrip() for line in lines]
+    places = sorted((_place(bare, edit, number), number, edit) for number, edit in enumerate(edits, 1))
+    result: list[str] = []
+    position = 0
+    for start, number, edit in places:
+        if start < position:
+            raise AnswerError(Fault.MALFORMED_EDIT, f"Edit {number} overlaps another edit. Join them into one.")
+        result += lines[position:start]
+        result += edit.replace
+        position = start + len(edit.search)
+    return "\n".join(result + lines[position:])
+
+
+def _closes(match: re.Match[str], mark: str) -> bool:
+    found = match["mark"]
+    return not match["info"] and found[0] == mark[0] and len(found) >= len(mark)
+
+
+def _expect_prose(line: str, number: int) -> None:
+    if _REPLACE.match(line):
+        raise _malformed(number, "a REPLACE line without its SEARCH")
+
+
+def _edit(search: list[str], replace: list[str], number: int) -> Edit:
+    if not any(line.strip() for line in search):
+        raise _malformed(number, "the SEARCH part is empty; name the lines to replace")
+    return Edit(tuple(search), tuple(replace))
+
+
+def _malformed(number: int, why: str) -> AnswerError:
+    return AnswerError(Fault.MALFORMED_EDIT, f"Line {number} of the answer: {why}.")
+
+
+def _place(bare: list[str], edit: Edit, number: int) -> int:
+    """Index of the one line at which the edit's SEARCH begins."""
+    wanted = [line.rstrip() for line in edit.search]
+    span = len(wanted)
+    places = [
+        start
+        for start in range(len(bare) - span + 1)
+        if bare[start] == wanted[0] and bare[start : start + span] == wanted
+    ]
+    shown = next(line.strip() for line in wanted if line)[:80]
+    if not places:
+        raise AnswerError(
+            Fault.SEARCH_MISSING,
+            f"Edit {number}: the SEARCH text (with “{shown}”) is not in the kernel. Copy the lines exactly.",
+        )
+    if len(places) > 1:
+        raise AnswerError(
+            Fault.SEARCH_AMBIGUOUS,
+            f"Edit {number}: the SEARCH text (with “{shown}”) occurs {len(places)} times, at lines "
+            f"{', '.join(str(place + 1) for place in places[:5])}. Add lines around it until it is unique.",
+        )
+    return places[0]
