@@ -9,12 +9,13 @@ it needs no storage of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field
 
 from optimizer.search.attempts import Attempt, SoloSettings, is_attempt
-from optimizer.search.base import History, KernelView
+from optimizer.search.base import History, KernelView, StrategySettings
 from optimizer.search.baselines import SoloStrategy
 from optimizer.search.machinery.bandit import DECAY, Pull, choose_model
 from optimizer.search.machinery.crossover import complement, pareto_front
@@ -44,7 +45,6 @@ class Archive:
 
     islands: list[dict[Cell, KernelView]]
     migrations: int = 0
-    origin: dict[str, int] = field(default_factory=dict)
 
     def add(self, island: int, kernel: KernelView) -> bool:
         """Keep a correct kernel if its cell is free or slower; True when it was kept."""
@@ -71,10 +71,12 @@ def replay_archive(history: History, settings: IslandsSettings) -> Archive:
     for island in range(settings.islands):
         for seed in seeds(history):
             archive.add(island, seed)
+    block = 0
     for number, kernel in _attempts(history):
-        archive.add(island_of(number, settings), kernel)
-        if number % settings.migration == 0:
+        if (number - 1) // settings.migration > block:
+            block = (number - 1) // settings.migration
             archive.migrate()
+        archive.add(island_of(number, settings), kernel)
     return archive
 
 
@@ -90,6 +92,10 @@ class Islands(SoloStrategy):
     title = "Islands"
     summary = "Keep the fastest kernel of every kind on four islands; breed from those that win some shape."
     Settings = IslandsSettings
+
+    def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
+        """The root, for an island on which no seed is correct."""
+        return "root"
 
     def open(self, history: History, number: int) -> Attempt:
         """A parent from the island's Pareto front, with other elites as inspiration."""
