@@ -1,5 +1,6 @@
 """Everything that is stored. One noun a module."""
 
+from optimizer.models.api_token import ApiToken, TokenScope
 from optimizer.models.choices import (
     AuthorKind,
     CallState,
@@ -19,12 +20,14 @@ from optimizer.models.job import Job, JobLog
 from optimizer.models.kernel import Kernel, KernelParent
 from optimizer.models.llm_call import LlmCall
 from optimizer.models.problem import Problem, ProblemVersion
+from optimizer.models.provider import Provider, ProviderApi, ProviderKind, Record
 from optimizer.models.run import Run
 from optimizer.models.runner import Runner
 from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
 
 __all__ = [
+    "ApiToken",
     "AuthorKind",
     "CallState",
     "Evaluation",
@@ -43,6 +46,10 @@ __all__ = [
     "Membership",
     "Problem",
     "ProblemVersion",
+    "Provider",
+    "ProviderApi",
+    "ProviderKind",
+    "Record",
     "Run",
     "RunEvent",
     "RunState",
@@ -50,6 +57,7 @@ __all__ = [
     "Target",
     "Team",
     "TeamRole",
+    "TokenScope",
     "User",
     "VerdictChoice",
 ]

@@ -12,7 +12,9 @@ from optimizer.models.team import User
 
 class LlmCall(models.Model):
     """One attempt at one question. `key` is the strategy's name for the question; a repeated question (repair,
-    lost worker) has a higher `attempt`. `context` is what the strategy's `Ask` said. `cost_usd` is None while the price is unknown."""
+    lost worker) has a higher `attempt`. `context` is what the strategy's `Ask` said. `cost_usd` is None while the
+    price is unknown. `transport` says how the answer came: tries, dropped parameters, finish reason, times, where
+    the price is from."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="calls")
     key = models.CharField(max_length=120)
@@ -26,6 +28,7 @@ class LlmCall(models.Model):
     parameters = models.JSONField(default=dict, blank=True)
     answer_schema = models.CharField(max_length=60, blank=True)
     context_report = models.JSONField(default=dict, blank=True)
+    transport = models.JSONField(default=dict, blank=True)
     state = models.CharField(max_length=10, choices=CallState.choices, default=CallState.QUEUED)
     answer_text = models.TextField(blank=True)
     answer = models.JSONField(null=True, blank=True)

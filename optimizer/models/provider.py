@@ -1,0 +1,122 @@
+"""Who answers a team's questions: model servers with their keys, and records of earlier runs."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from django.db import models
+from django.db.models import Q
+
+from optimizer.llm import keys
+from optimizer.models.choices import TeamRole
+from optimizer.models.team import Team, User
+
+
+class ProviderKind(models.TextChoices):
+    """How a provider answers. `inbox` and `replay` need no row: they exist in every team under these names."""
+
+    OPENAI_COMPATIBLE = "openai_compatible", "OpenAI-compatible server"
+    INBOX = "inbox", "People and outside agents"
+    REPLAY = "replay", "Recorded answers"
+
+
+class ProviderApi(models.TextChoices):
+    """Which of OpenAI's two APIs the server is asked by."""
+
+    CHAT = "chat", "Chat Completions"
+    RESPONSES = "responses", "Responses"
+
+
+class ProviderQuerySet(models.QuerySet["Provider"]):
+    """Verbs of the provider table."""
+
+    def usable_by(self, user: User) -> Self:
+        """Providers of teams in which the person may start runs."""
+        if user.is_superuser:
+            return self
+        allowed = [role for role in TeamRole if role.rank >= TeamRole.OPERATOR.rank]
+        return self.filter(team__memberships__user=user, team__memberships__role__in=allowed).distinct()
+
+    def enabled(self) -> Self:
+        """Those that may be asked."""
+        return self.filter(is_enabled=True)
+
+
+class Provider(models.Model):
+    """A model server of one team. The key is written, used and replaced, never shown: `key_encrypted` can be read
+    only with secrets outside the database. `prices` are the team's own, in USD per million tokens, by model:
+    {"input": …, "cached": …, "output": …}. `without` names, by model, the optional parameters that the server was
+    found to refuse. `allow_private` is an administrator's decision."""
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="providers")
+    name = models.SlugField(max_length=60)
+    kind = models.CharField(max_length=20, choices=ProviderKind.choices, default=ProviderKind.OPENAI_COMPATIBLE)
+    base_url = models.CharField(max_length=400, blank=True)
+    key_encrypted = models.TextField(blank=True, editable=False)
+    default_model = models.CharField(max_length=120, blank=True)
+    api = models.CharField(max_length=10, choices=ProviderApi.choices, default=ProviderApi.CHAT)
+    concurrency = models.PositiveSmallIntegerField(default=4)
+    timeout_s = models.FloatField(default=900)
+    silence_s = models.FloatField(default=300)
+    allow_private = models.BooleanField(default=False)
+    prices = models.JSONField(default=dict, blank=True)
+    without = models.JSONField(default=dict, blank=True, editable=False)
+    is_enabled = models.BooleanField(default=True)
+    created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = ProviderQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["team", "name"], name="one_provider_per_name_and_team"),
+            models.CheckConstraint(condition=Q(concurrency__gte=1), name="provider_asks_at_least_one"),
+            models.CheckConstraint(condition=Q(timeout_s__gt=0, silence_s__gt=0), name="provider_waits"),
+        ]
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def has_key(self) -> bool:
+        """Whether a key is stored; all that pages may know of it."""
+        return bool(self.key_encrypted)
+
+    def set_key(self, key: str) -> None:
+        """Store a key, or none. The caller saves."""
+        self.key_encrypted = keys.encrypt(key.strip())
+
+    def read_key(self) -> str:
+        """The key, for the request alone. Raises keys.UnreadableKeyError."""
+        return keys.decrypt(self.key_encrypted)
+
+    def refuses(self, model: str) -> frozenset[str]:
+        """Optional parameters that are known not to work with a model."""
+        return frozenset(self.without.get(model, []))
+
+    def learn(self, model: str, dropped: tuple[str, ...]) -> None:
+        """Remember what the server refused, so that the next request does without it at once."""
+        known: dict[str, Any] = dict(self.without)
+        known[model] = sorted(set(known.get(model, [])) | set(dropped))
+        self.without = known
+        self.save(update_fields=["without"])
+
+
+class Record(models.Model):
+    """A recorded run that provider `replay` answers from (`optimizer.llm.record`). Never edited."""
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="records")
+    name = models.SlugField(max_length=80)
+    title = models.CharField(max_length=200, blank=True)
+    content = models.JSONField()
+    created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["team", "name"], name="one_record_per_name_and_team")]
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.title or self.name
