@@ -1,0 +1,23 @@
+"""Backends by language. A new language is one module and one line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from runners.backends.base import Artefact, Backend, BuildRequest
+from runners.job import Language
+
+REGISTRY: dict[Language, str] = {
+    Language.CPP: "runners.backends.cpp:CppBackend",
+    Language.PYTHON: "runners.backends.python:PythonBackend",
+}
+
+
+def backend_for(language: Language) -> Backend:
+    """The backend of a language, imported on first use. Raises KeyError where there is none."""
+    module, name = REGISTRY[language].split(":")
+    backend: Backend = getattr(import_module(module), name)()
+    return backend
+
+
+__all__ = ["REGISTRY", "Artefact", "Backend", "BuildRequest", "backend_for"]

@@ -1,0 +1,24 @@
+"""Evaluation of kernels: oracle, candidate and referee in processes of their own. `evaluate` is the one way in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runners.job import JobResult, JobSpec
+
+HARNESS_VERSION = "1.0"
+
+
+def evaluate(
+    spec: JobSpec,
+    *,
+    cancel: Callable[[], bool] | None = None,
+    on_progress: Callable[[str, str], None] | None = None,
+) -> JobResult:
+    """Carry a job out, to a verdict or a failure that says what failed. Never raises for what a kernel does.
+
+    `cancel` is asked a few times a second; `on_progress(stage, text)` hears what is going on.
+    """
+    from runners.harness.evaluation import Evaluation
+
+    return Evaluation(spec, cancel, on_progress).result()

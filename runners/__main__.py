@@ -1,0 +1,31 @@
+"""`python -m runners COMMAND`: what a machine without database or web server needs.
+
+Exit codes: 0 there is a verdict, 1 the harness itself failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from runners.commands import evaluate
+
+COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None]] = {
+    "evaluate": evaluate.add_parser,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse and run; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m runners", description="Build, check and time kernels.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in COMMANDS.values():
+        add(commands)
+    arguments = parser.parse_args(argv)
+    code: int = arguments.run(arguments)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

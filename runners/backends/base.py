@@ -1,0 +1,64 @@
+"""What a backend does: from a source to something the candidate's process can load, or a log that says why not."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from runners.job import BuildReport, Language, Limits, Source, TunableValue
+from runners.tunables import Space, TunablesError, parse
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """A source to build for a target. `symbol` is the C function the artefact must export, "" for modules.
+    `folder` is the job's own directory, readable by everybody; artefacts are left there."""
+
+    source: Source
+    symbol: str
+    target: str
+    folder: Path
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """The outcome. `kind` says how the candidate's process loads `path`: `native` through ctypes, `module` by
+    importing it. `path` is None where the build failed."""
+
+    kind: str
+    path: Path | None
+    symbol: str
+    report: BuildReport
+
+
+class Backend(ABC):
+    """One language."""
+
+    language: ClassVar[Language]
+    suffixes: ClassVar[tuple[str, ...]]
+    kind: ClassVar[str]
+
+    def complaints(self, source: Source) -> list[str]:
+        """Why this source is not even built: malformed tunables, unknown choices, flags off the list."""
+        try:
+            space = parse(source.text)
+        except TunablesError as error:
+            return error.complaints
+        return [*space.complaints(source.tunables), *self.refused_flags(source, space)]
+
+    def refused_flags(self, source: Source, space: Space) -> list[str]:
+        """Flags that are not on the backend's list; a backend without flags refuses all."""
+        return [f"flag {flag} is not allowed" for flag in source.flags]
+
+    @abstractmethod
+    def build(self, request: BuildRequest) -> Artefact:
+        """Build, or take from the cache. A failing build is an answer; only a missing tool or a bug raises
+        (InfraFailure)."""
+
+
+def chosen_tunables(source: Source) -> dict[str, TunableValue]:
+    """The value of every tunable: declared defaults, overridden by the source's choice."""
+    return {**parse(source.text).defaults(), **source.tunables}

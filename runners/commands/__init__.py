@@ -1,0 +1,1 @@
+"""The commands of `python -m runners`, one module each: `add_parser(subparsers)` declares it, `run` does it."""

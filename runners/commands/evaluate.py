@@ -1,0 +1,73 @@
+"""`python -m runners evaluate`: one kernel, one verdict."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+from runners.commands.reading import UsageError, read_source, read_tunables
+from runners.commands.table import table
+from runners.harness import evaluate
+from runners.job import Baseline, Effort, JobSpec, Limits, Status
+from runners.problems import load
+from runners.problems.base import ProblemError
+from runners.targets import TARGETS
+from runners.wire import dumps
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("evaluate", help="build, check and time one kernel")
+    parser.add_argument("--problem", required=True, metavar="NAME|PATH", help="a shipped problem or a path")
+    parser.add_argument("--candidate", required=True, type=Path, metavar="FILE", help=".cpp .hip .cu or .py")
+    parser.add_argument("--target", default="cpu", choices=sorted(TARGETS))
+    parser.add_argument("--baseline", default=Baseline.EAGER.value, choices=[b.value for b in Baseline])
+    parser.add_argument("--parent", type=Path, metavar="FILE", help="a second kernel to compare with")
+    parser.add_argument("--tunable", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--flags", default="", help="compiler flags from the allow-list, in one string")
+    effort = parser.add_mutually_exclusive_group()
+    effort.add_argument("--quick", action="store_true", help="short timing")
+    effort.add_argument("--confirm", action="store_true", help="more sessions, all in cold processes")
+    parser.add_argument("--total-s", type=float, default=Limits().total_s, help="limit for the whole evaluation")
+    parser.add_argument("--call-s", type=float, default=Limits().call_s, help="limit for one call")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Evaluate and print; the exit code."""
+    try:
+        spec = _spec(arguments)
+    except (UsageError, ProblemError) as error:
+        print(f"python -m runners evaluate: {error}", file=sys.stderr)
+        return 2
+    progress = None if arguments.json or not sys.stderr.isatty() else _show_progress
+    result = evaluate(spec, on_progress=progress)
+    print(dumps(result) if arguments.json else table(spec, result))
+    return 1 if result.status is Status.INFRA_ERROR else 0
+
+
+def _spec(arguments: argparse.Namespace) -> JobSpec:
+    effort = Effort.QUICK if arguments.quick else Effort.CONFIRM if arguments.confirm else Effort.FULL
+    candidate = read_source(arguments.candidate)
+    candidate = dataclasses.replace(
+        candidate, tunables=read_tunables(arguments.tunable), flags=tuple(arguments.flags.split())
+    )
+    return JobSpec(
+        job_id=uuid.uuid4().hex,
+        problem=load(arguments.problem),
+        target=arguments.target,
+        candidate=candidate,
+        effort=effort,
+        baseline=Baseline(arguments.baseline),
+        parent=read_source(arguments.parent) if arguments.parent else None,
+        limits=Limits(total_s=arguments.total_s, call_s=arguments.call_s),
+    )
+
+
+def _show_progress(stage: str, text: str) -> None:
+    print(f"\r\x1b[K{stage} {text}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,44 @@
+"""A result as a table for people."""
+
+from __future__ import annotations
+
+from runners.job import CaseResult, JobResult, JobSpec, Speedup
+
+
+def table(spec: JobSpec, result: JobResult) -> str:
+    """The verdict first, then why, then case by case and stage by stage."""
+    lines = [f"{spec.problem.name} on {spec.target}: {result.status.value}{_verdict(result)}"]
+    lines += [f"  {line}" for reason in result.reasons for line in reason.splitlines()]
+    if result.flags:
+        lines.append(f"  flags: {', '.join(result.flags)}")
+    for speedup in (result.speedup, result.versus_parent):
+        if speedup is not None:
+            lines.append(f"  {_speedup(speedup)}")
+    lines += ["", *_cases(result.cases)] if result.cases else []
+    stages = ", ".join(f"{stage.name} {stage.seconds:.2f} s" for stage in result.stages)
+    return "\n".join([*lines, "", f"stages: {stages}", f"sandbox: {result.sandbox}"])
+
+
+def _verdict(result: JobResult) -> str:
+    return f", {result.verdict.value}" if result.verdict else ""
+
+
+def _speedup(speedup: Speedup) -> str:
+    interval = f"{speedup.median:.3f}× ({speedup.low:.3f} to {speedup.high:.3f})"
+    return f"{interval} against {speedup.baseline}: {speedup.verdict.value} (A/A band {speedup.band:.3f})"
+
+
+def _cases(cases: list[CaseResult]) -> list[str]:
+    header = f"{'case':<20} {'ok':<4} {'kernel µs':>11} {'baseline µs':>12} {'speedup':>8} {'max abs err':>12}"
+    return [header, *(_case(case) for case in cases)]
+
+
+def _case(case: CaseResult) -> str:
+    cells = [_number(case.candidate_us, 11), _number(case.baseline_us, 12), _number(case.speedup, 8)]
+    error = f"{case.max_abs_error:12.3g}" if case.max_abs_error is not None else " " * 12
+    line = f"{case.name:<20} {'yes' if case.ok else 'NO':<4} {' '.join(cells)} {error}"
+    return line if case.error is None else f"{line}\n    {case.error.splitlines()[0]}"
+
+
+def _number(value: float | None, width: int) -> str:
+    return " " * width if value is None else f"{value:{width}.2f}"

@@ -1,0 +1,71 @@
+"""The baseline: the problem's reference as torch runs it, in a clean process of its own, on buffers of its arena.
+
+Answers the same questions as a candidate, so that both are timed by the same protocol.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from runners.harness.candidate.calls import Caller
+from runners.harness.candidate.module import tensor_at
+from runners.harness.trusted import open_problem
+from runners.job import Baseline
+from runners.problems.base import CallInputs
+
+COMPILE_MODES = {Baseline.COMPILE: "default", Baseline.MAX_AUTOTUNE: "max-autotune"}
+
+
+@dataclass
+class Prepared:
+    """One call's inputs and, once run, its results."""
+
+    inputs: CallInputs
+    results: list[torch.Tensor] = field(default_factory=list)
+
+
+class BaselineCallee:
+    """Answers `open` itself and leaves `case`, `run` and `store` to the Caller that candidates have too."""
+
+    def __init__(self, arena: mmap.mmap) -> None:
+        self._arena = arena
+        self._case: dict[str, Any] = {}
+        self._caller = Caller(self)
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch one question by its `op`."""
+        return self._open(question) if question["op"] == "open" else self._caller.answer(question)
+
+    def _open(self, question: dict[str, Any]) -> dict[str, Any]:
+        problem = open_problem(question["bundle"])
+        baseline = Baseline(question["baseline"])
+        self._reference = problem.reference
+        if baseline in COMPILE_MODES:
+            self._reference = torch.compile(problem.reference, mode=COMPILE_MODES[baseline])
+        return {}
+
+    def set_case(self, case: dict[str, Any]) -> None:
+        """Take the layout of the coming calls."""
+        self._case = case
+
+    def prepare(self, call: dict[str, Any]) -> Prepared:
+        """Views of the inputs in the arena."""
+        pairs = zip(self._case["inputs"], call["inputs"], strict=True)
+        values = {s["name"]: tensor_at(self._arena, s, v) if "shape" in s else v for s, v in pairs}
+        return Prepared(CallInputs(values))
+
+    def run(self, prepared: Prepared) -> int:
+        """One call; nanoseconds."""
+        start = time.perf_counter_ns()
+        prepared.results = self._reference(prepared.inputs)
+        return time.perf_counter_ns() - start
+
+    def finish(self, prepared: Prepared, call: dict[str, Any]) -> None:
+        """Copy the results into the arena, so that the baseline is checked like a candidate."""
+        for result, spec, offset in zip(prepared.results, self._case["outputs"], call["outputs"], strict=True):
+            tensor_at(self._arena, spec, offset).copy_(result)

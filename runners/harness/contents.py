@@ -1,0 +1,146 @@
+"""The referee's view of what the oracle makes: contents of calls in the vault, and judgements on outputs.
+
+Seeds come from the operating system's entropy and are told to the oracle alone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from runners.harness.candidate.channel import ChannelError
+from runners.harness.errors import InfraFailure
+from runners.harness.memory import Bump, SharedMemory
+from runners.harness.peer import Peer, Refused
+from runners.harness.zygote import Zygote
+from runners.job import ProblemBundle
+from runners.problems.base import Case
+from runners.problems.dtypes import ELEMENT_TYPES
+from runners.wire import to_plain
+
+VAULT_BYTES = 32 << 30
+ANSWER_S = 300.0
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor's layout as plain data (`dtype`, `shape`, `strides` in elements), its place in the vault (-1 where it
+    has none yet), and the byte that poisons it."""
+
+    spec: dict[str, Any]
+    offset: int
+    size_bytes: int
+    poison: int
+
+
+@dataclass(frozen=True)
+class Content:
+    """The inputs of one call and the layouts of its outputs. `inputs` holds buffers and plain numbers, by name."""
+
+    number: int
+    case: Case
+    distribution: str
+    inputs: dict[str, Buffer | float]
+    outputs: list[Buffer]
+
+    @property
+    def buffer_sizes(self) -> list[int]:
+        """Bytes of every buffer that a call needs, inputs first."""
+        inputs = [value.size_bytes for value in self.inputs.values() if isinstance(value, Buffer)]
+        return inputs + [output.size_bytes for output in self.outputs]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The oracle's word on one call's outputs. `error` is None where they are right."""
+
+    error: str | None
+    max_abs_error: float
+    max_rel_error: float
+
+
+class OracleClient:
+    """One oracle for one problem; may live through many evaluations (`reset` in between)."""
+
+    def __init__(self, zygote: Zygote, bundle: ProblemBundle) -> None:
+        self.vault = SharedMemory("vault", VAULT_BYTES)
+        self._peer = Peer()
+        zygote.fork(b"o", self._peer.far_socket.fileno(), self.vault.descriptor)
+        self._peer.started()
+        self._bump = Bump(VAULT_BYTES)
+        self._count = 0
+        self._opening: dict[str, Any] | None = {"op": "open", "bundle": to_plain(bundle)}
+
+    def listen(self, cancel: Callable[[], bool] | None) -> None:
+        """Give up waiting when this says so."""
+        self._peer.cancel = cancel
+
+    def make(self, case: Case, distribution: str) -> Content:
+        """Fresh inputs from a fresh secret seed."""
+        self._count += 1
+        question = {"op": "inputs", "content": self._count, "case": to_plain(case), "distribution": distribution}
+        answer = self._ask({**question, "seed": secrets.randbits(62), "offset": self._bump.next_offset})
+        self._bump.next_offset = int(answer["end"])
+        inputs = {value["name"]: _input(value) for value in answer["values"]}
+        return Content(self._count, case, distribution, inputs, [_output(spec) for spec in answer["outputs"]])
+
+    def keep(self, arena: SharedMemory, content: Content, offsets: list[int]) -> list[int]:
+        """Snapshot a call's outputs from an arena into the vault; where they lie now."""
+        kept = []
+        for output, offset in zip(content.outputs, offsets, strict=True):
+            place = self._bump.allocate(output.size_bytes)
+            self.vault.copy_from(place, arena, offset, output.size_bytes)
+            kept.append(place)
+        return kept
+
+    def judge(self, content: Content, kept: list[int]) -> Judgement:
+        """Compare a snapshot with what is expected for that content."""
+        pairs = zip(content.outputs, kept, strict=True)
+        outputs = [{**output.spec, "offset": offset} for output, offset in pairs]
+        answer = self._ask({"op": "judge", "content": content.number, "outputs": outputs})
+        return Judgement(answer["error"], answer["max_abs_error"], answer["max_rel_error"])
+
+    def reset(self) -> None:
+        """Forget every content and give the memory back."""
+        self.vault.discard(0, self._bump.next_offset)
+        self._bump.next_offset = 0
+        self._ask({"op": "forget"})
+
+    def close(self) -> None:
+        """Hang up; the child ends by itself."""
+        self._peer.close()
+        self.vault.close()
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            self._ask(opening)
+        try:
+            return self._peer.ask(question, ANSWER_S)
+        except Refused as refused:
+            raise InfraFailure(f"the problem's reference failed: {refused.kind}: {refused.message}") from refused
+        except ChannelError as error:
+            raise InfraFailure(f"the oracle gave no answer: {error}") from error
+
+
+def _input(value: dict[str, Any]) -> Buffer | float:
+    if "scalar" in value:
+        scalar: float = value["scalar"]
+        return scalar
+    spec = {key: value[key] for key in ("name", "dtype", "shape", "strides")}
+    return Buffer(spec, value["offset"], value["size_bytes"], poison_of(value["dtype"]))
+
+
+def _output(spec: dict[str, Any]) -> Buffer:
+    extent = 1 + sum((n - 1) * s for n, s in zip(spec["shape"], spec["strides"], strict=True))
+    size = 0 if 0 in spec["shape"] else extent * ELEMENT_TYPES[spec["dtype"]].size_bytes
+    return Buffer(spec, -1, size, poison_of(spec["dtype"]))
+
+
+def poison_of(dtype: str) -> int:
+    """The byte that, repeated, is a NaN of that dtype; 0xAB for integers."""
+    if not ELEMENT_TYPES[dtype].floating:
+        return 0xAB
+    return 0x80 if dtype.endswith("fnuz") else 0xFF

@@ -1,0 +1,55 @@
+"""Where and with what an evaluation ran: stored with every result."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from runners.harness.participant import thread_count
+from runners.targets import TARGETS, Target
+
+
+def describe(target: Target) -> dict[str, Any]:
+    """Versions, processor, threads, clock governor and the load at the time of asking."""
+    return {
+        **fixed(target),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def fixed(target: Target) -> dict[str, Any]:
+    """What stays the same between evaluations on one machine: the key of everything cached by environment."""
+    return {
+        "target": target.key,
+        "device": target.title,
+        "threads": thread_count(),
+        "governor": _governor(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "platform": sys.platform,
+    }
+
+
+def _governor() -> str:
+    try:
+        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def describe_safely(key: str) -> dict[str, Any]:
+    """`describe`, or what is known where the target is not."""
+    return describe(TARGETS[key]) if key in TARGETS else {"target": key, "machine": platform.machine()}

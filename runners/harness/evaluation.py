@@ -1,0 +1,284 @@
+"""The cascade: screen, build, smallest case, all cases, quick timing, paired timing. Cheapest first; stops at the
+first failure; every stage that ran is in the result.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from runners.backends import Artefact, BuildRequest, backend_for
+from runners.harness import HARNESS_VERSION, environment, screen
+from runners.harness.band import band_of
+from runners.harness.checks import CaseOutcome, Checks
+from runners.harness.devices import Device
+from runners.harness.errors import Cancelled, CandidateFailure, InfraFailure
+from runners.harness.pool import pool
+from runners.harness.report import case_results, speedup_of
+from runners.harness.sessions import BASELINE, PARENT, Bench, Timings, overall_us
+from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
+from runners.job import BuildReport, Effort, JobResult, JobSpec, Source, Speedup, StageResult, Status
+from runners.problems import open_bundle
+from runners.problems.base import Problem, ProblemError, Purpose
+from runners.sandbox import SandboxError
+from runners.targets import UnknownTarget, target
+
+PLANS = {Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
+ABANDON_FACTOR = 3.0
+REVIEW_FACTOR = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class Evaluation:
+    """One job on its way through the cascade."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        cancel: Callable[[], bool] | None,
+        on_progress: Callable[[str, str], None] | None,
+    ) -> None:
+        self.spec, self._cancel, self._on_progress = spec, cancel, on_progress
+        self._rng = random.Random(secrets.randbits(64))  # noqa: S311 - order of blocks; seeds of inputs are secret
+        self._stages: list[StageResult] = []
+        self._status, self._reasons, self._flags = Status.INFRA_ERROR, list[str](), list[str]()
+        self._build: BuildReport | None = None
+        self._outcomes: list[CaseOutcome] = []
+        self._failed_case: tuple[str, str] | None = None
+        self._timings: Timings | None = None
+        self._speedups: dict[str, Speedup] = {}
+        self._sandbox = "none"
+        self._started = time.monotonic()
+
+    def result(self) -> JobResult:
+        """Run the cascade; whatever happens is in the result."""
+        try:
+            self._cascade()
+        except CandidateFailure as failure:
+            self._note_failure(failure)
+        except Cancelled:
+            self._reasons = ["cancelled"]
+        except (InfraFailure, SandboxError, ProblemError, UnknownTarget) as error:
+            self._reasons = [str(error)]
+        except Exception as error:
+            log.exception("the harness failed on job %s", self.spec.job_id)
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self._reasons = [
+                f"harness: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+            ]
+        return self._assembled()
+
+    def _cascade(self) -> None:
+        self._target = target(self.spec.target)
+        problem = open_bundle(self.spec.problem)
+        with self._stage("screen"):
+            if complaints := screen.complaints(self.spec, problem):
+                raise CandidateFailure(Status.REJECTED, "; ".join(complaints))
+        device = Device(self._target.family)
+        with self._folder() as folder:
+            if self.spec.effort is Effort.BUILD:
+                self._built(self.spec.candidate, problem, folder)
+                self._status, self._flags = Status.CORRECT, ["not_executed"]
+                return
+            self._execute(problem, device, folder)
+
+    def _execute(self, problem: Problem, device: Device, folder: Path) -> None:
+        warm = pool()
+        oracle = warm.borrow(self.spec.problem)
+        healthy = False
+        try:
+            oracle.listen(self._cancel)
+            with device.shared(self._cancel):
+                artefact = self._built(self.spec.candidate, problem, folder)
+                parent = self._built_parent(problem, folder)
+                cases = problem.cases(self.spec.target, Purpose.BENCHMARK)
+                bench = Bench(
+                    problem,
+                    self.spec.problem,
+                    oracle,
+                    warm.zygote(),
+                    cases,
+                    self.spec.limits,
+                    self._rng,
+                    self._cancel,
+                )
+                self._check(bench, artefact)
+            self._time(bench, device, artefact, parent)
+            healthy = True
+        except CandidateFailure:
+            healthy = True
+            raise
+        finally:
+            if healthy:
+                warm.give_back(self.spec.problem, oracle)
+            else:
+                oracle.close()
+
+    def _built(self, source: Source, problem: Problem, folder: Path) -> Artefact:
+        with self._stage("build"):
+            request = BuildRequest(source, problem.symbol, self.spec.target, folder, self.spec.limits)
+            artefact = backend_for(source.language).build(request)
+            self._build = artefact.report
+            if artefact.path is None:
+                raise CandidateFailure(Status.BUILD_FAILED, artefact.report.log.strip() or "the build failed")
+        return artefact
+
+    def _built_parent(self, problem: Problem, folder: Path) -> Artefact | None:
+        if self.spec.parent is None:
+            return None
+        inner = folder / "parent"
+        inner.mkdir(mode=0o755)
+        request = BuildRequest(self.spec.parent, problem.symbol, self.spec.target, inner, self.spec.limits)
+        artefact = backend_for(self.spec.parent.language).build(request)
+        if artefact.path is None:
+            self._flags.append("parent_not_built")
+            return None
+        return artefact
+
+    def _check(self, bench: Bench, artefact: Artefact) -> None:
+        seeds = 1 if self.spec.effort is Effort.QUICK else 2
+        checks = Checks(bench.problem, bench.oracle, self.spec.target, seeds, self.spec.limits, self._rng)
+        self._outcomes = checks.outcomes
+        with self._stage("smallest"):
+            process = bench.candidate("checked", artefact, checks.prepare())
+            self._sandbox = process.level
+            try:
+                checks.smallest(process)
+            except BaseException:
+                process.close()
+                raise
+        with self._stage("tests"):
+            try:
+                checks.all(process, lambda text: self._progress("tests", text))
+            finally:
+                process.close()
+        bench.oracle.reset()
+        if not all(outcome.deterministic for outcome in checks.outcomes):
+            self._flags.append("nondeterministic")
+
+    def _time(self, bench: Bench, device: Device, artefact: Artefact, parent: Artefact | None) -> None:
+        self._status = Status.CORRECT
+        if not bench.cases:
+            self._flags.append("no_benchmark_case")
+            return
+        with device.exclusively(self._cancel):
+            if self.spec.effort is not Effort.QUICK and self.spec.best_us and self._abandoned(bench, artefact):
+                return
+            plan = PLANS[self.spec.effort]
+            name = {Effort.QUICK: "quick timing", Effort.CONFIRM: "confirmation"}.get(self.spec.effort, "timing")
+            band = band_of(bench, self._target, measure=self.spec.effort is not Effort.QUICK)
+            with self._stage(name):
+                self._timings = self._measured(bench, plan, artefact, parent, name)
+            self._conclude(bench, self._timings, band)
+
+    def _abandoned(self, bench: Bench, artefact: Artefact) -> bool:
+        with self._stage("quick timing"):
+            timings = self._measured(bench, QUICK, artefact, None, "quick timing")
+        slow = [overall_us(timings)[case] > ABANDON_FACTOR * best for case, best in self._known_best(timings)]
+        if not slow or not all(slow):
+            return False
+        self._timings = timings
+        self._flags.append("abandoned_slow")
+        self._conclude(bench, timings, band_of(bench, self._target, measure=False))
+        return True
+
+    def _known_best(self, timings: Timings) -> list[tuple[str, float]]:
+        return [(case, self.spec.best_us[case]) for case in timings.sessions if case in self.spec.best_us]
+
+    def _measured(
+        self, bench: Bench, plan: Plan, artefact: Artefact, parent: Artefact | None, name: str
+    ) -> Timings:
+        return bench.measure(plan, artefact, self.spec.baseline, parent, lambda text: self._progress(name, text))
+
+    def _conclude(self, bench: Bench, timings: Timings, band: float) -> None:
+        for opponent, label in ((BASELINE, self.spec.baseline.value), (PARENT, "parent")):
+            if all(opponent in session.sides for many in timings.sessions.values() for session in many):
+                self._speedups[opponent] = speedup_of(timings, opponent, label, band, self._rng)
+        if timings.opponent_errors(BASELINE):
+            self._flags.append("baseline_disagrees")
+        if self._speedups[BASELINE].median > REVIEW_FACTOR:
+            self._flags.append("needs_review")
+        if doubts := self._doubts(bench, timings):
+            raise CandidateFailure(Status.SUSPECT, "; ".join(doubts))
+
+    def _doubts(self, bench: Bench, timings: Timings) -> list[str]:
+        doubts = []
+        for case in bench.cases:
+            floor = self._target.roofline_us(bench.problem.work(case))
+            measured = overall_us(timings)[case.name]
+            if floor is not None and measured < floor:
+                doubts.append(f"{case.name}: {measured:.3g} µs is under the roofline of {floor:.3g} µs")
+            if not timings.clocks_agree(case.name):
+                doubts.append(f"{case.name}: the referee's clock does not agree with the process's own")
+        return doubts
+
+    def _note_failure(self, failure: CandidateFailure) -> None:
+        self._status = failure.status
+        prefix = f"{failure.case}: " if failure.case else ""
+        self._reasons = [f"{prefix}{failure.reason}"]
+        if failure.case:
+            self._failed_case = (failure.case, failure.reason)
+
+    def _assembled(self) -> JobResult:
+        cases = case_results(self._target, self.spec, self._outcomes, self._timings, self._failed_case, self._rng)
+        total = self._speedups.get(BASELINE)
+        return JobResult(
+            job_id=self.spec.job_id,
+            status=self._status,
+            reasons=self._reasons,
+            flags=self._flags,
+            verdict=total.verdict if total and self._status is Status.CORRECT else None,
+            speedup=total,
+            versus_parent=self._speedups.get(PARENT),
+            cases=cases,
+            stages=self._stages,
+            build=self._build,
+            sandbox=self._sandbox,
+            environment=environment.describe_safely(self.spec.target),
+            harness_version=HARNESS_VERSION,
+        )
+
+    def _progress(self, stage: str, text: str) -> None:
+        if self._cancel is not None and self._cancel():
+            raise Cancelled
+        if time.monotonic() - self._started > self.spec.limits.total_s:
+            raise CandidateFailure(Status.TIMEOUT, f"the evaluation took more than {self.spec.limits.total_s:g} s")
+        if self._on_progress is not None:
+            self._on_progress(stage, text)
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        """Time a stage and note how it ended."""
+        self._progress(name, "")
+        started = time.monotonic()
+        failure: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            text = str(failure) if failure is not None else ""
+            if name == "build" and self._build is not None:
+                text = self._build.log
+            seconds = time.monotonic() - started
+            self._stages.append(StageResult(name, seconds, failure is None, text[-self.spec.limits.log_bytes :]))
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """The job's own directory, readable by the sandbox's user, gone afterwards."""
+        folder = Path(tempfile.mkdtemp(prefix="kernelsci-job-"))
+        folder.chmod(0o755)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,122 @@
+"""The oracle: makes inputs from secret seeds, computes what is expected, and judges output bytes.
+
+Runs in a trusted child (see `trusted`). It shares the vault with the referee and nothing with any candidate. Inputs
+are written to the vault and handed to the reference as views of it, cloned, so that no reference can change them.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import torch
+
+from runners.harness.candidate.module import tensor_at
+from runners.harness.compare import Comparison, compare
+from runners.harness.trusted import open_problem
+from runners.problems.base import CallInputs, Case, Problem, TensorSpec
+from runners.wire import from_plain, to_plain
+
+
+class Oracle:
+    """Answers `open`, `inputs`, `judge` and `forget`."""
+
+    def __init__(self, vault: mmap.mmap) -> None:
+        self._vault = vault
+        self._problem: Problem
+        self._contents: dict[int, tuple[Case, list[dict[str, Any]]]] = {}
+        self._outputs: dict[str, list[TensorSpec]] = {}
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch one question by its `op`."""
+        answers = {"open": self._open, "inputs": self._inputs, "judge": self._judge, "forget": self._forget}
+        return answers[question["op"]](question)
+
+    def _open(self, question: dict[str, Any]) -> dict[str, Any]:
+        self._problem = open_problem(question["bundle"])
+        return {}
+
+    def _forget(self, question: dict[str, Any]) -> dict[str, Any]:
+        self._contents.clear()
+        return {}
+
+    def _inputs(self, question: dict[str, Any]) -> dict[str, Any]:
+        case = from_plain(Case, question["case"])
+        made = self._problem.make_inputs(case, question["seed"], question["distribution"])
+        offset = question["offset"]
+        values: list[dict[str, Any]] = []
+        for name, value in made.values.items():
+            described, offset = self._store(name, value, offset)
+            values.append(described)
+        self._contents[question["content"]] = (case, values)
+        outputs = self._output_specs(case, question["content"])
+        return {"values": values, "outputs": to_plain(outputs), "end": offset}
+
+    def _store(self, name: str, value: Any, offset: int) -> tuple[dict[str, Any], int]:
+        if not isinstance(value, torch.Tensor):
+            return {"name": name, "scalar": value}, offset
+        spec = spec_of(value)
+        size_bytes = storage_bytes(spec)
+        offset = -(-offset // 256) * 256
+        described = {"name": name, **to_plain(spec), "offset": offset, "size_bytes": size_bytes}
+        tensor_at(self._vault, described, offset).copy_(value)
+        return described, offset + size_bytes
+
+    def _output_specs(self, case: Case, content: int) -> list[TensorSpec]:
+        declared = self._problem.outputs(case)
+        if declared is not None:
+            return list(declared)
+        if case.name not in self._outputs:
+            results = self._problem.reference(self._restored(content))
+            self._outputs[case.name] = [spec_of(result.contiguous()) for result in results]
+        return self._outputs[case.name]
+
+    def _restored(self, content: int) -> CallInputs:
+        _, values = self._contents[content]
+        return CallInputs({value["name"]: self._value(value) for value in values})
+
+    def _value(self, value: dict[str, Any]) -> Any:
+        if "scalar" in value:
+            return value["scalar"]
+        view = tensor_at(self._vault, value, value["offset"])
+        return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype).copy_(view)
+
+    def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
+        inputs = self._restored(question["content"])
+        outputs = [tensor_at(self._vault, spec, spec["offset"]).clone() for spec in question["outputs"]]
+        expected = self._problem.expected(inputs)
+        own = self._problem.compare(self._restored(question["content"]), outputs, expected)
+        compared = self._element_wise(outputs, expected)
+        error = compared.error if own is None else (own or None)
+        return {"error": error, "max_abs_error": compared.max_abs_error, "max_rel_error": compared.max_rel_error}
+
+    def _element_wise(self, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> Comparison:
+        if len(outputs) != len(expected):
+            return Comparison(f"{len(outputs)} outputs, expected {len(expected)}", 0.0, 0.0)
+        results = [
+            compare(output, exact, self._problem.tolerance(dtype_name(output)))
+            for output, exact in zip(outputs, expected, strict=True)
+        ]
+        faulty = [(n, r.error) for n, r in enumerate(results) if r.error]
+        prefix = f"output {faulty[0][0]}: " if faulty and len(results) > 1 else ""
+        error = f"{prefix}{faulty[0][1]}" if faulty else None
+        return Comparison(error, max(r.max_abs_error for r in results), max(r.max_rel_error for r in results))
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """`float32` for torch.float32."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """Layout of a tensor as it will travel; broadcast or overlapping tensors are described as contiguous."""
+    dense = tensor if 0 not in tensor.stride() or tensor.numel() <= 1 else tensor.contiguous()
+    return TensorSpec(dtype_name(dense), tuple(dense.shape), tuple(dense.stride()))
+
+
+def storage_bytes(spec: TensorSpec) -> int:
+    """Bytes from the first element to the last, gaps of the strides included."""
+    if 0 in spec.shape:
+        return 0
+    extent = 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
+    return extent * int(getattr(torch, spec.dtype).itemsize)

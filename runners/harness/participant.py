@@ -1,0 +1,247 @@
+"""A process that computes on an arena: the candidate in its sandbox, or a baseline in a trusted child."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runners.backends.base import Artefact
+from runners.harness.candidate.channel import ChannelClosed, ChannelError, ChannelTimeout
+from runners.harness.errors import CandidateFailure, InfraFailure
+from runners.harness.memory import SharedMemory
+from runners.harness.peer import Peer, Refused
+from runners.harness.zygote import Zygote
+from runners.job import Baseline, Limits, ProblemBundle, Status
+from runners.sandbox import Completed, KillReason, ResourceLimits, Sandboxed, SandboxPolicy, python_paths, spawn
+from runners.wire import to_plain
+
+PROGRAM = Path(__file__).parent / "candidate"
+START_S = 60.0
+OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One request: inside times per call (claims of the process) and the referee's time around it, in µs."""
+
+    inside_us: list[float]
+    outside_us: float
+
+
+class Participant(ABC):
+    """Answers `case`, `run` and `store` on its arena."""
+
+    def __init__(self, name: str, arena: SharedMemory, cancel: Callable[[], bool] | None) -> None:
+        self.name = name
+        self.arena = arena
+        self._peer = Peer(cancel)
+
+    def set_case(self, case: dict[str, Any]) -> None:
+        """Tell the layout of the coming calls."""
+        self._ask({"op": "case", "case": case}, START_S)
+
+    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
+        """Make the calls in order and bring all outputs into the arena."""
+        started = time.perf_counter_ns()
+        answer = self._ask({"op": "run", "calls": calls}, timeout_s)
+        outside_us = (time.perf_counter_ns() - started) / 1e3
+        return Run(self._times(answer, len(calls)), outside_us)
+
+    def store(self, timeout_s: float) -> None:
+        """Bring the outputs of all but the last call into the arena."""
+        self._ask({"op": "store"}, timeout_s)
+
+    def _times(self, answer: dict[str, Any], count: int) -> list[float]:
+        times = answer.get("inside_ns")
+        if not isinstance(times, list) or len(times) != count or not all(type(t) is int for t in times):
+            raise self._broken("an answer without its times")
+        return [t / 1e3 for t in times]
+
+    @abstractmethod
+    def _ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Ask, turning failures of the far end into CandidateFailure or InfraFailure."""
+
+    @abstractmethod
+    def _broken(self, what: str) -> Exception:
+        """The exception for an answer that breaks the protocol."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the process and give its arena back."""
+
+
+class CandidateProcess(Participant):
+    """An artefact loaded in a sandbox. Whatever it does wrong becomes a CandidateFailure."""
+
+    def __init__(
+        self,
+        name: str,
+        artefact: Artefact,
+        arena: SharedMemory,
+        limits: Limits,
+        threads: int,
+        cancel: Callable[[], bool] | None,
+    ) -> None:
+        super().__init__(name, arena, cancel)
+        assert artefact.path is not None
+        self._native = artefact.kind == "native"
+        self._limits = limits
+        self._process = self._spawn(artefact, threads)
+        self._peer.started()
+        self.level = self._process.level.value
+        try:
+            self._ask({"op": "hello"}, START_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def store(self, timeout_s: float) -> None:
+        """Native kernels write in place: nothing to bring."""
+        if not self._native:
+            super().store(timeout_s)
+
+    def _spawn(self, artefact: Artefact, threads: int) -> Sandboxed:
+        descriptors = (self._peer.far_socket.fileno(), self.arena.descriptor)
+        isolation = ["-I", "-S"] if self._native else ["-I"]
+        argv = [sys.executable, *isolation, "-c", _BOOTSTRAP, str(PROGRAM)]
+        argv += [str(descriptors[0]), str(descriptors[1]), artefact.kind, str(artefact.path), artefact.symbol]
+        limits = ResourceLimits(
+            wall_s=self._limits.total_s + START_S,
+            memory_bytes=self._limits.memory_bytes + self.arena.size_bytes,
+            log_bytes=self._limits.log_bytes,
+        )
+        assert artefact.path is not None
+        paths = (*python_paths(), PROGRAM, artefact.path)
+        policy = SandboxPolicy(read_only=paths, env=thread_environment(threads), limits=limits)
+        return spawn(argv, policy, descriptors)
+
+    def _ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        try:
+            return self._peer.ask(question, timeout_s)
+        except Refused as refused:
+            raise self._refused(refused) from refused
+        except ChannelTimeout:
+            raise CandidateFailure(Status.TIMEOUT, f"no answer within {timeout_s:g} s") from None
+        except ChannelClosed:
+            raise self._ended() from None
+        except ChannelError as error:
+            raise self._broken(str(error)) from error
+
+    def _broken(self, what: str) -> Exception:
+        return CandidateFailure(Status.CRASHED, f"broke the protocol: {what}")
+
+    def _refused(self, refused: Refused) -> CandidateFailure:
+        if refused.kind in OUT_OF_MEMORY_KINDS:
+            return CandidateFailure(Status.OUT_OF_MEMORY, refused.message or refused.kind)
+        if refused.kind == "WrongOutput":
+            return CandidateFailure(Status.INCORRECT, refused.message)
+        return CandidateFailure(Status.CRASHED, f"{refused.kind}: {refused.message}\n{refused.text}".strip())
+
+    def _ended(self) -> CandidateFailure:
+        completed = self._process.wait(5.0)
+        if completed is None:
+            self._process.kill()
+            completed = self._process.wait()
+        assert completed is not None
+        return failure_of(completed, self._limits)
+
+    def log(self) -> str:
+        """What the process printed, once it has ended."""
+        completed = self._process.wait(0.0)
+        return "" if completed is None else f"{completed.stdout}{completed.stderr}"
+
+    def close(self) -> None:
+        """Hang up and kill; returns when nothing of it is left."""
+        self._peer.close()
+        self._process.kill()
+        self._process.wait(10.0)
+        self.arena.close()
+
+
+_BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); from main import main; main(*sys.argv[2:])"
+
+
+def failure_of(completed: Completed, limits: Limits) -> CandidateFailure:
+    """How a process that ended before its answer failed."""
+    if completed.killed_reason is KillReason.TIMEOUT:
+        return CandidateFailure(Status.TIMEOUT, f"ran past {limits.total_s:g} s")
+    if completed.killed_reason is KillReason.MEMORY or "std::bad_alloc" in completed.stderr:
+        return CandidateFailure(Status.OUT_OF_MEMORY, f"needed more than {limits.memory_bytes >> 20} MiB")
+    if completed.killed_reason is not None:
+        what = {KillReason.OUTPUT: "printed too much", KillReason.DISK: "wrote too much to disk"}
+        return CandidateFailure(Status.CRASHED, what.get(completed.killed_reason, completed.killed_reason.value))
+    tail = completed.stderr.strip()[-500:]
+    if completed.signal is not None:
+        return CandidateFailure(Status.CRASHED, f"{_signal_name(completed.signal)}\n{tail}".strip())
+    return CandidateFailure(
+        Status.CRASHED, f"ended with exit code {completed.exit_code} before answering\n{tail}".strip()
+    )
+
+
+def _signal_name(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(number).name}"
+    return f"killed by signal {number}"
+
+
+class BaselineProcess(Participant):
+    """The reference in a trusted child. Its failures are the problem's or the machine's, never the candidate's."""
+
+    def __init__(
+        self,
+        name: str,
+        zygote: Zygote,
+        bundle: ProblemBundle,
+        baseline: Baseline,
+        arena: SharedMemory,
+        cancel: Callable[[], bool] | None,
+    ) -> None:
+        super().__init__(name, arena, cancel)
+        zygote.fork(b"b", self._peer.far_socket.fileno(), arena.descriptor)
+        self._peer.started()
+        self._ask({"op": "open", "bundle": to_plain(bundle), "baseline": baseline.value}, START_S)
+
+    def _ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        try:
+            return self._peer.ask(question, timeout_s)
+        except Refused as refused:
+            raise InfraFailure(f"the baseline failed: {refused.kind}: {refused.message}") from refused
+        except ChannelError as error:
+            raise InfraFailure(f"the baseline gave no answer: {error}") from error
+
+    def _broken(self, what: str) -> Exception:
+        return InfraFailure(f"the baseline broke the protocol: {what}")
+
+    def close(self) -> None:
+        """Hang up; the child ends by itself."""
+        self._peer.close()
+        self.arena.close()
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """Thread counts and placement, the same for candidates and baselines; freed memory is kept by the allocator, so
+    that nobody pays page faults for a buffer of every call."""
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "OMP_PROC_BIND": "close",
+        "OMP_PLACES": "cores",
+        "OMP_DYNAMIC": "false",
+        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def thread_count() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0))

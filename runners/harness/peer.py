@@ -1,0 +1,61 @@
+"""The referee's end of a conversation with another process."""
+
+from __future__ import annotations
+
+import secrets
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from runners.harness.candidate.channel import Channel, ChannelError, ChannelTimeout
+from runners.harness.errors import Cancelled
+
+POLL_S = 0.2
+
+
+class Refused(Exception):
+    """The far end answered that it failed. `kind` is the exception's class there, `text` its traceback: claims."""
+
+    def __init__(self, kind: str, message: str, text: str) -> None:
+        super().__init__(message)
+        self.kind, self.message, self.text = kind, message, text
+
+
+class Peer:
+    """One far end: a question, an answer with the same nonce, a time limit, and an ear for cancellation."""
+
+    def __init__(self, cancel: Callable[[], bool] | None = None) -> None:
+        self._socket, self.far_socket = socket.socketpair()
+        self._channel = Channel(self._socket.fileno())
+        self.cancel = cancel
+
+    def started(self) -> None:
+        """The far end has its descriptor: close our copy, so that its death shows as the end of the stream."""
+        self.far_socket.close()
+
+    def ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send and wait. Raises Refused, ChannelTimeout, ChannelClosed, ChannelError, Cancelled."""
+        nonce = secrets.token_hex(8)
+        deadline = time.monotonic() + timeout_s
+        self._channel.send({**question, "nonce": nonce})
+        self._wait(deadline)
+        answer = self._channel.receive(max(0.1, deadline - time.monotonic()))
+        if answer.get("nonce") != nonce:
+            raise ChannelError("an answer without the question's nonce")
+        if answer.get("ok") is not True:
+            raise Refused(*(str(answer.get(key, ""))[:4000] for key in ("kind", "message", "text")))
+        return answer
+
+    def close(self) -> None:
+        """Hang up; the far end leaves its loop."""
+        self._socket.close()
+        self.far_socket.close()
+
+    def _wait(self, deadline: float) -> None:
+        while not select.select([self._socket], [], [], min(POLL_S, max(0.0, deadline - time.monotonic())))[0]:
+            if self.cancel is not None and self.cancel():
+                raise Cancelled
+            if time.monotonic() >= deadline:
+                raise ChannelTimeout("no answer in time")

@@ -1,0 +1,83 @@
+"""Warm trusted processes of this worker: one that holds torch, and oracles by problem.
+
+A cold command pays for importing torch once, while the candidate builds; a warm worker pays nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import OrderedDict
+
+from runners.harness.contents import OracleClient
+from runners.harness.participant import thread_count, thread_environment
+from runners.harness.zygote import Zygote
+from runners.job import ProblemBundle
+
+MOST_ORACLES = 4
+
+
+class TrustedPool:
+    """Hands out oracles and takes them back. Safe to share between threads; not across a fork."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._zygote: Zygote | None = None
+        self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
+        self._owner = os.getpid()
+
+    def zygote(self) -> Zygote:
+        """The process that holds torch, started on first use and again when it died."""
+        with self._lock:
+            if self._zygote is None or not self._zygote.alive:
+                self._drop_oracles()
+                self._zygote = Zygote(thread_environment(thread_count()))
+            return self._zygote
+
+    def borrow(self, bundle: ProblemBundle) -> OracleClient:
+        """An oracle of that problem for one evaluation: a warm one where there is one."""
+        zygote = self.zygote()
+        with self._lock:
+            kept = self._oracles.pop(bundle.content_hash, None)
+        return kept or OracleClient(zygote, bundle)
+
+    def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
+        """Take an oracle back after an evaluation that it came through well."""
+        oracle.listen(None)
+        oracle.reset()
+        with self._lock:
+            spare = self._oracles.pop(bundle.content_hash, None)
+            self._oracles[bundle.content_hash] = oracle
+            dropped = [spare] if spare else []
+            while len(self._oracles) > MOST_ORACLES:
+                dropped.append(self._oracles.popitem(last=False)[1])
+        for client in dropped:
+            client.close()
+
+    def close(self) -> None:
+        """End all processes; the pool may be used again."""
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            self._drop_oracles()
+            if self._zygote is not None:
+                self._zygote.close()
+                self._zygote = None
+
+    def _drop_oracles(self) -> None:
+        for oracle in self._oracles.values():
+            oracle.close()
+        self._oracles.clear()
+
+
+_pools: dict[int, TrustedPool] = {}
+
+
+def pool() -> TrustedPool:
+    """This process's pool. A forked child gets one of its own."""
+    if os.getpid() not in _pools:
+        _pools.clear()
+        _pools[os.getpid()] = TrustedPool()
+        atexit.register(_pools[os.getpid()].close)
+    return _pools[os.getpid()]

@@ -1,0 +1,130 @@
+"""Timing sessions: fresh processes per side, all benchmark cases, and what the numbers of all sessions say together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+
+from runners.backends.base import Artefact
+from runners.harness import staging
+from runners.harness.contents import Content, OracleClient
+from runners.harness.memory import SharedMemory
+from runners.harness.participant import BaselineProcess, CandidateProcess, Participant, thread_count
+from runners.harness.statistics import Interval, clocks_agree, median_interval, speedup
+from runners.harness.timing import CANDIDATE, CaseSession, CaseTimer, Plan
+from runners.harness.zygote import Zygote
+from runners.job import Baseline, Limits, ProblemBundle
+from runners.problems.base import Case, Problem
+
+BASELINE = "baseline"
+PARENT = "parent"
+
+
+@dataclass
+class Timings:
+    """Sessions by case name, in the order of the problem's cases."""
+
+    sessions: dict[str, list[CaseSession]] = field(default_factory=dict)
+
+    def samples(self, case: str, side: str) -> list[float]:
+        """All samples of one side, µs."""
+        return [sample for session in self.sessions[case] for sample in session.sides[side].samples_us]
+
+    def time(self, case: str, side: str, rng: random.Random) -> Interval:
+        """Median time of one side in µs, with its interval."""
+        return median_interval([s.sides[side].samples_us for s in self.sessions[case]], rng)
+
+    def case_speedup(self, case: str, opponent: str, rng: random.Random) -> Interval:
+        """Speedup on one case."""
+        return speedup([self._units(case, opponent)], rng)
+
+    def speedup(self, opponent: str, rng: random.Random) -> Interval:
+        """Geometric mean over all cases."""
+        return speedup([self._units(case, opponent) for case in self.sessions], rng)
+
+    def clocks_agree(self, case: str) -> bool:
+        """In most sessions, does the referee's clock agree with the candidate's?"""
+        agreed = [clocks_agree(session.sides[CANDIDATE].requests) for session in self.sessions[case]]
+        return sum(agreed) * 2 > len(agreed)
+
+    def opponent_errors(self, opponent: str) -> list[str]:
+        """What was wrong with the opponent's outputs, by case."""
+        found = [(s.case.name, s.opponent_errors.get(opponent)) for many in self.sessions.values() for s in many]
+        return [f"{name}: {error}" for name, error in found if error]
+
+    def _units(self, case: str, opponent: str) -> list[list[float]]:
+        return [session.unit_ratios(opponent) for session in self.sessions[case]]
+
+
+@dataclass
+class Bench:
+    """Everything needed to start the sides of a session."""
+
+    problem: Problem
+    bundle: ProblemBundle
+    oracle: OracleClient
+    zygote: Zygote
+    cases: list[Case]
+    limits: Limits
+    rng: random.Random
+    cancel: Callable[[], bool] | None
+
+    def measure(
+        self,
+        plan: Plan,
+        candidate: Artefact,
+        baseline: Baseline,
+        parent: Artefact | None,
+        progress: Callable[[str], None],
+    ) -> Timings:
+        """All sessions of a plan. Raises CandidateFailure, InfraFailure, Cancelled."""
+        timings = Timings({case.name: [] for case in self.cases})
+        size = self.arena_bytes(plan)
+        for number in range(plan.sessions):
+            progress(f"session {number + 1} of {plan.sessions}")
+            sides: list[Participant] = []
+            try:
+                sides.append(self.candidate(CANDIDATE, candidate, size))
+                sides.append(self.baseline(BASELINE, baseline, size))
+                if parent is not None:
+                    sides.append(self.candidate(PARENT, parent, size))
+                self.session(plan, sides, timings)
+            finally:
+                for side in sides:
+                    side.close()
+        return timings
+
+    def session(self, plan: Plan, sides: list[Participant], timings: Timings) -> None:
+        """One session: every case once, in random order."""
+        for case in self.rng.sample(self.cases, len(self.cases)):
+            timer = CaseTimer(self.problem, self.oracle, sides, case, plan, self.limits.call_s, self.rng)
+            timings.sessions[case.name].append(timer.measure())
+            self.oracle.reset()
+
+    def candidate(self, name: str, artefact: Artefact, arena_size: int) -> CandidateProcess:
+        """A fresh sandboxed process."""
+        arena = SharedMemory(name, arena_size)
+        return CandidateProcess(name, artefact, arena, self.limits, thread_count(), self.cancel)
+
+    def baseline(self, name: str, baseline: Baseline, arena_size: int) -> BaselineProcess:
+        """A fresh trusted child."""
+        return BaselineProcess(
+            name, self.zygote, self.bundle, baseline, SharedMemory(name, arena_size), self.cancel
+        )
+
+    def arena_bytes(self, plan: Plan) -> int:
+        """Size of an arena that serves every case under a plan."""
+        sizes = [self._case_bytes(self.oracle.make(case, case.distributions[0]), plan) for case in self.cases]
+        self.oracle.reset()
+        return max(sizes)
+
+    def _case_bytes(self, content: Content, plan: Plan) -> int:
+        affordable = plan.content_bytes // max(1, 3 * plan.units * sum(content.buffer_sizes))
+        return staging.arena_bytes(content, 2 * max(1, min(plan.most_calls, affordable)))
+
+
+def overall_us(timings: Timings) -> dict[str, float]:
+    """The candidate's median by case, µs."""
+    return {case: median(timings.samples(case, CANDIDATE)) for case in timings.sessions}

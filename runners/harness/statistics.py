@@ -1,0 +1,127 @@
+"""Pure functions from paired timings to a speedup, its interval and a verdict. Standard library only.
+
+A *unit* is one palindrome of blocks (A B B A or B A A B): its log-ratio is the mean log of the opponent's block
+medians minus that of the candidate's, so that a linear drift of the machine cancels. Units are grouped by session
+(one fresh process per side), because layout and placement differ between processes: the bootstrap resamples sessions,
+then units within them (hierarchical bootstrap; Davison & Hinkley 1997, §3.8; for kernels and JITs: Kalibera & Jones,
+"Rigorous benchmarking in reasonable time", ISMM 2013).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from runners.job import Verdict
+
+Units = Sequence[Sequence[float]]
+"""Log-ratios by session."""
+
+RESAMPLES = 1000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A ratio and its interval; above 1 the candidate is faster."""
+
+    median: float
+    low: float
+    high: float
+
+
+def usable(samples: Sequence[float]) -> bool:
+    """Are these times that can be: finite and above zero?"""
+    return bool(samples) and all(math.isfinite(sample) and sample > 0 for sample in samples)
+
+
+def unit_log_ratio(opponent_blocks: Sequence[float], candidate_blocks: Sequence[float]) -> float:
+    """Log of opponent over candidate time of one unit, from the blocks' medians."""
+    return fmean(map(math.log, opponent_blocks)) - fmean(map(math.log, candidate_blocks))
+
+
+def speedup(cases: Sequence[Units], rng: random.Random, resamples: int = RESAMPLES) -> Interval:
+    """Geometric mean over the cases of the median unit ratio, with a percentile bootstrap interval."""
+    draws = sorted(fmean(_resampled(units, rng) for units in cases) for _ in range(resamples))
+    centre = fmean(_centre(units) for units in cases)
+    low, high = quantile(draws, (1 - LEVEL) / 2), quantile(draws, (1 + LEVEL) / 2)
+    return Interval(math.exp(centre), math.exp(min(low, centre)), math.exp(max(high, centre)))
+
+
+def median_interval(sessions: Units, rng: random.Random, resamples: int = RESAMPLES) -> Interval:
+    """Median time and its interval, by the same bootstrap. Values are times, not logs."""
+    draws = sorted(_resampled(sessions, rng) for _ in range(resamples))
+    centre = _centre(sessions)
+    return Interval(
+        centre, min(quantile(draws, (1 - LEVEL) / 2), centre), max(quantile(draws, (1 + LEVEL) / 2), centre)
+    )
+
+
+def _centre(sessions: Units) -> float:
+    return median([value for session in sessions for value in session])
+
+
+def _resampled(sessions: Units, rng: random.Random) -> float:
+    chosen = rng.choices(sessions, k=len(sessions))
+    return median([value for session in chosen for value in rng.choices(session, k=len(session))])
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Linear interpolation between the order statistics of a sorted, non-empty sequence."""
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def verdict(interval: Interval, band: float) -> Verdict:
+    """`faster` or `slower` only where the whole interval lies outside [1 / band, band]; else `same`."""
+    if interval.low > band:
+        return Verdict.FASTER
+    if interval.high < 1 / band:
+        return Verdict.SLOWER
+    return Verdict.SAME
+
+
+def aa_band(ratios: Sequence[float], margin: float = 1.25, least: float = 1.01) -> float:
+    """The band of a machine from comparisons of a kernel with itself: the largest deviation seen, in log, times a
+    margin for what a few comparisons do not show."""
+    largest = max((abs(math.log(ratio)) for ratio in ratios), default=0.0)
+    return max(least, math.exp(margin * largest))
+
+
+@dataclass(frozen=True)
+class TimedRequest:
+    """One request of `calls` calls: what the process claims they took together, and the referee's clock around it."""
+
+    calls: int
+    inside_us: float
+    outside_us: float
+
+
+def hidden_us_per_call(requests: Sequence[TimedRequest]) -> float:
+    """Time per call that the process's own clock does not account for, in µs.
+
+    A request costs a constant besides its calls. Comparing requests of K and of 2K calls takes the constant away:
+    what remains in the slope was hidden from the inside clock.
+    """
+    sizes = sorted({request.calls for request in requests})
+    if len(sizes) < 2:
+        return 0.0
+    small, large = sizes[0], sizes[-1]
+    unaccounted = _unaccounted(requests, large) - _unaccounted(requests, small)
+    return unaccounted / (large - small)
+
+
+def _unaccounted(requests: Sequence[TimedRequest], calls: int) -> float:
+    return median([r.outside_us - r.inside_us for r in requests if r.calls == calls])
+
+
+def clocks_agree(requests: Sequence[TimedRequest], share: float = 0.2, least_us: float = 25.0) -> bool:
+    """Does the referee's slope agree with the inside clock, within a share of a call and the resolution of the
+    referee's clock?"""
+    inside = median([request.inside_us / request.calls for request in requests])
+    return hidden_us_per_call(requests) <= max(share * inside, least_us)

@@ -1,0 +1,168 @@
+"""Paired, interleaved timing of a candidate and its opponents on one case within one session.
+
+A session is one fresh process per side. Within it, units of blocks in palindromic random order (A B B A) alternate
+between K and 2K calls a block, so that the referee's clock can be compared with the inside clock (see `statistics`).
+Every timed call has content that its process has not seen before, at addresses that change. Which of the timed calls
+are checked is drawn after they were made; the last of a request is always among them.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from statistics import median
+
+from runners.harness.contents import Content, Judgement, OracleClient
+from runners.harness.errors import CandidateFailure
+from runners.harness.participant import Participant, Run
+from runners.harness.staging import StagedCall, case_layout, check_untouched, stage
+from runners.harness.statistics import TimedRequest, unit_log_ratio, usable
+from runners.job import Status
+from runners.problems.base import Case, Problem
+
+CANDIDATE = "candidate"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure: sessions (fresh processes), units per session and case, how long a block should take, most
+    calls in a block, and most bytes of fresh contents to make per session and case."""
+
+    sessions: int
+    units: int
+    block_us: float
+    most_calls: int
+    content_bytes: int
+    checks: int = 2
+
+
+QUICK = Plan(sessions=1, units=4, block_us=2_000, most_calls=4, content_bytes=96 << 20)
+FULL = Plan(sessions=3, units=8, block_us=6_000, most_calls=16, content_bytes=768 << 20)
+CONFIRM = Plan(sessions=5, units=10, block_us=10_000, most_calls=16, content_bytes=1 << 30)
+
+
+@dataclass
+class SideTimes:
+    """What one side of a case took in one session. `blocks` are medians in µs by unit."""
+
+    samples_us: list[float] = field(default_factory=list)
+    blocks: list[list[float]] = field(default_factory=list)
+    requests: list[TimedRequest] = field(default_factory=list)
+
+
+@dataclass
+class CaseSession:
+    """One case in one session, by side; `judgements` on timed calls of the candidate, with the opponents' errors."""
+
+    case: Case
+    sides: dict[str, SideTimes]
+    judgements: list[Judgement] = field(default_factory=list)
+    opponent_errors: dict[str, str] = field(default_factory=dict)
+
+    def unit_ratios(self, opponent: str) -> list[float]:
+        """Log-ratio of each unit against that opponent."""
+        pairs = zip(self.sides[opponent].blocks, self.sides[CANDIDATE].blocks, strict=True)
+        return [unit_log_ratio(theirs, ours) for theirs, ours in pairs]
+
+
+class CaseTimer:
+    """Measures one case with the processes of one session."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        oracle: OracleClient,
+        sides: list[Participant],
+        case: Case,
+        plan: Plan,
+        call_s: float,
+        rng: random.Random,
+    ) -> None:
+        self._problem, self._oracle, self._sides = problem, oracle, sides
+        self._case, self._plan, self._call_s, self._rng = case, plan, call_s, rng
+        self._distribution = case.distributions[0]
+        self._result = CaseSession(case, {side.name: SideTimes() for side in sides})
+        self._kept: dict[str, list[tuple[Content, list[int]]]] = {side.name: [] for side in sides}
+
+    def measure(self) -> CaseSession:
+        """Warm up, choose the block size, time all units. Raises CandidateFailure."""
+        try:
+            calls = self._warm_up()
+            for unit in range(self._plan.units):
+                self._time_unit(calls * (1 + unit % 2))
+            self._check()
+        except CandidateFailure as failure:
+            failure.case = failure.case or self._case.name
+            raise
+        return self._result
+
+    def _warm_up(self) -> int:
+        first = self._make(1)
+        for side in self._sides:
+            side.set_case(case_layout(self._problem, first[0]))
+            self._request(side, first)
+        second = self._make(self._affordable(first[0], 2))
+        per_call = [median(self._request(side, second)[1].inside_us) for side in self._sides]
+        wanted = self._plan.block_us / max(1.0, sum(per_call) / len(per_call))
+        return self._affordable(first[0], max(1, min(self._plan.most_calls, round(wanted))))
+
+    def _affordable(self, content: Content, calls: int) -> int:
+        needed = sum(content.buffer_sizes) * 3 * self._plan.units
+        return max(1, min(calls, self._plan.content_bytes // max(1, needed)))
+
+    def _make(self, count: int) -> list[Content]:
+        return [self._oracle.make(self._case, self._distribution) for _ in range(count)]
+
+    def _time_unit(self, calls: int) -> None:
+        halves = [self._make(calls), self._make(calls)]
+        order = self._rng.sample(self._sides, len(self._sides))
+        blocks: dict[str, list[float]] = {side.name: [] for side in self._sides}
+        for half, sides in zip(halves, (order, order[::-1]), strict=True):
+            for side in sides:
+                blocks[side.name].append(self._block(side, half))
+        for name, medians in blocks.items():
+            self._result.sides[name].blocks.append(medians)
+
+    def _block(self, side: Participant, contents: list[Content]) -> float:
+        calls, run = self._request(side, contents)
+        times = self._result.sides[side.name]
+        if not usable(run.inside_us):
+            raise CandidateFailure(Status.SUSPECT, "reported a time that is zero, negative or not finite")
+        times.samples_us += run.inside_us
+        times.requests.append(TimedRequest(len(calls), sum(run.inside_us), run.outside_us))
+        return median(run.inside_us)
+
+    def _request(self, side: Participant, contents: list[Content]) -> tuple[list[StagedCall], Run]:
+        """Stage, run, then look: guards and inputs of every call, outputs are kept for the checks."""
+        calls = stage(side.arena, self._oracle.vault, contents, self._rng)
+        timeout_s = self._call_s * len(calls)
+        run = side.run([call.message for call in calls], timeout_s)
+        last = self._oracle.keep(side.arena, calls[-1].content, calls[-1].outputs)
+        side.store(timeout_s)
+        for call in calls:
+            check_untouched(side.arena, self._oracle.vault, call)
+        self._keep(side, calls, last)
+        return calls, run
+
+    def _keep(self, side: Participant, calls: list[StagedCall], last: list[int]) -> None:
+        """Remember the outputs of the last call and of one drawn now, for the checks at the end."""
+        drawn = self._rng.choice(calls)
+        kept = self._kept[side.name]
+        kept.append((calls[-1].content, last))
+        kept.append((drawn.content, self._oracle.keep(side.arena, drawn.content, drawn.outputs)))
+
+    def _check(self) -> None:
+        """Judge a random few of all requests, drawn after the last one; one of each opponent."""
+        for name, kept in self._kept.items():
+            count = self._plan.checks if name == CANDIDATE else 1
+            for content, places in self._rng.sample(kept, min(count, len(kept))):
+                self._record(name, self._oracle.judge(content, places))
+
+    def _record(self, name: str, judgement: Judgement) -> None:
+        if name != CANDIDATE:
+            if judgement.error:
+                self._result.opponent_errors[name] = judgement.error
+            return
+        self._result.judgements.append(judgement)
+        if judgement.error:
+            raise CandidateFailure(Status.INCORRECT, f"wrong in a timed call: {judgement.error}", self._case.name)

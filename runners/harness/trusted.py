@@ -1,0 +1,107 @@
+"""Trusted processes with torch: `python -m runners.harness.trusted SOCKET_FD`.
+
+Importing torch takes seconds, so it is imported once: this process imports it, stays single-threaded, and forks a
+clean child for every oracle and every baseline that it is asked for, in milliseconds. Neither ever sees candidate
+code. A child serves one channel and ends when that closes.
+
+A request is one byte (`o` oracle, `b` baseline) with two descriptors attached: the channel and the shared memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from runners.harness.candidate.channel import Channel, ChannelClosed
+from runners.wire import from_plain
+
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def main(descriptor: int) -> None:
+    """Serve fork requests until the socket closes."""
+    import torch
+
+    torch.set_grad_enabled(False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.freeze()
+    requests = socket.socket(fileno=descriptor)
+    while True:
+        try:
+            role, descriptors, _, _ = socket.recv_fds(requests, 1, 2)
+        except OSError:
+            return
+        if not role:
+            return
+        if os.fork() == 0:
+            requests.close()
+            _child(role, *descriptors)
+        for inherited in descriptors:
+            os.close(inherited)
+
+
+def _child(role: bytes, channel_fd: int, memory_fd: int) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    code = 1
+    try:
+        memory = mmap.mmap(memory_fd, 0)
+        serve(Channel(channel_fd), _role(role, memory))
+        code = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _role(role: bytes, memory: mmap.mmap) -> Answer:
+    if role == b"o":
+        from runners.harness.oracle import Oracle
+
+        return Oracle(memory).answer
+    from runners.harness.baseline import BaselineCallee
+
+    return BaselineCallee(memory).answer
+
+
+def serve(channel: Channel, answer: Answer) -> None:
+    """Answer questions until the channel closes; an exception becomes an answer with `ok` false."""
+    while True:
+        try:
+            question = channel.receive()
+            channel.send(_guarded(answer, question))
+        except ChannelClosed:
+            return
+
+
+def _guarded(answer: Answer, question: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"nonce": question["nonce"], "ok": True, **answer(question)}
+    except Exception as error:
+        text = traceback.format_exc(limit=-8)
+        return {
+            "nonce": question["nonce"],
+            "ok": False,
+            "kind": type(error).__name__,
+            "message": str(error),
+            "text": text,
+        }
+
+
+def open_problem(plain_bundle: dict[str, Any]) -> Any:
+    """The problem of a bundle that came over a channel."""
+    from runners.job import ProblemBundle
+    from runners.problems import open_bundle
+
+    return open_bundle(from_plain(ProblemBundle, plain_bundle))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
