@@ -1,0 +1,1 @@
+"""Roles of the papers' agents: what they are asked, and what they may answer."""

@@ -46,7 +46,8 @@ class Selection:
 def choose_knowledge(items: Iterable[KnowledgeItem], budget_tokens: int = TOKEN_BUDGET) -> Selection:
     """People's guidance always; then digest, run notes, problem findings, target notes, newest first (`items` come
     oldest first). What does not fit is left out whole: half a fact misleads."""
-    newest_first = sorted(list(items)[::-1], key=lambda item: _SPECIFICITY.get(item.scope, 9))
+    newest_first = list(items)[::-1]
+    newest_first.sort(key=lambda item: _SPECIFICITY.get(item.scope, 9))
     taken: list[KnowledgeItem] = []
     left: list[KnowledgeItem] = []
     spent = 0
