@@ -121,6 +121,10 @@ CELERY_BEAT_SCHEDULE = {
     }
 }
 
+# What joins the two halves: the runners reach the queue through a class named here, and evaluate with a function.
+KERNELSCI_JOB_SOURCE = "optimizer.job_source.DatabaseJobSource"
+KERNELSCI_EVALUATE = env.text("KERNELSCI_EVALUATE", "runners.harness.evaluate")
+
 # Static files come from packages and static/ as they lie; nothing is collected first.
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]

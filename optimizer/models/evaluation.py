@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 
 from optimizer.models.choices import EvaluationState, EvaluationStatus, VerdictChoice
 from optimizer.models.kernel import Kernel
@@ -54,6 +55,27 @@ class Evaluation(models.Model):
     def as_result(self) -> JobResult | None:
         """The stored result (without raw samples), or None before there is one."""
         return wire.from_plain(JobResult, self.result) if self.result else None
+
+    def mark_started(self) -> None:
+        """A worker has begun, perhaps not the first one."""
+        self.state = EvaluationState.RUNNING
+        self.started_at = self.started_at or timezone.now()
+        self.save(update_fields=["state", "started_at"])
+
+    def mark_finished(self, status: EvaluationStatus) -> None:
+        """The outcome is known; whoever calls has set the figures. Saves everything."""
+        self.state = EvaluationState.DONE
+        self.status = status
+        self.stage = ""
+        self.finished_at = timezone.now()
+        self.save()
+
+    def mark_cancelled(self) -> None:
+        """Nobody will measure it any more."""
+        self.state = EvaluationState.CANCELLED
+        self.stage = ""
+        self.finished_at = timezone.now()
+        self.save(update_fields=["state", "stage", "finished_at"])
 
 
 class Measurement(models.Model):

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from optimizer.models.kernel import Kernel
 
 
+class RunTransitionError(ValueError):
+    """A run cannot go from its state to the one asked for."""
+
+
 class RunQuerySet(models.QuerySet["Run"]):
     """Verbs of the run table."""
 
@@ -39,7 +43,8 @@ class RunQuerySet(models.QuerySet["Run"]):
 class Run(models.Model):
     """The durable state of a search. `optimizer.loop.advance` moves it; nothing else assigns its counters.
 
-    A budget of None is unlimited. `spent_*` include failed calls and evaluations. `last_seq` is the number of the
+    A budget of None is unlimited. `spent_*` include failed calls and evaluations; `warned` holds the last mark (per
+    cent) that was warned of, by budget. `last_seq` is the number of the
     newest event; it only grows, under the row's lock.
     """
 
@@ -67,6 +72,7 @@ class Run(models.Model):
     spent_usd = models.DecimalField(max_digits=12, decimal_places=6, default=0)
     spent_tokens = models.PositiveBigIntegerField(default=0)
     spent_device_s = models.FloatField(default=0)
+    warned = models.JSONField(default=dict, blank=True)
 
     state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.PENDING)
     stop_reason = models.CharField(max_length=300, blank=True)
@@ -112,10 +118,41 @@ class Run(models.Model):
         """The state with its label, tone and terminality."""
         return RunState(self.state)
 
+    def start(self) -> None:
+        """Pending or paused → running."""
+        self._enter(RunState.RUNNING, RunState.PENDING, RunState.PAUSED)
+
+    def pause(self, reason: str = "") -> None:
+        """Running → paused: what is open ends, nothing new begins, the clock of active minutes stands still."""
+        self._enter(RunState.PAUSED, RunState.PENDING, RunState.RUNNING, reason=reason)
+
+    def stop(self, reason: str = "") -> None:
+        """Any live state → stopping; it is stopped once nothing is open."""
+        self._enter(RunState.STOPPING, RunState.PENDING, RunState.RUNNING, RunState.PAUSED, reason=reason)
+
+    def end(self, state: RunState, reason: str) -> None:
+        """Enter a terminal state: finished or failed from running, stopped from stopping."""
+        before = RunState.STOPPING if state == RunState.STOPPED else RunState.RUNNING
+        self._enter(state, before, reason=reason or self.stop_reason)
+
+    def _enter(self, state: RunState, *allowed: RunState, reason: str = "") -> None:
+        """Change state, keep the clocks, save. Raises RunTransitionError."""
+        if self.state not in allowed:
+            raise RunTransitionError(
+                f"a run that is {self.state_choice.label.lower()} cannot become {state.label.lower()}"
+            )
+        now = timezone.now()
+        self.active_s = self.elapsed_s()
+        self.running_since = now if state == RunState.RUNNING else None
+        self.started_at = self.started_at or (now if state == RunState.RUNNING else None)
+        self.finished_at = now if state.is_terminal else None
+        self.state, self.stop_reason = state, reason[:300]
+        self.save(update_fields=["state", "stop_reason", "active_s", "running_since", "started_at", "finished_at"])
+
     def next_seq(self) -> int:
         """Hand out the next event number. Call only while holding the row's lock."""
-        self.last_seq += 1
         Run.objects.filter(pk=self.pk).update(last_seq=F("last_seq") + 1)
+        self.last_seq += 1
         return self.last_seq
 
     def elapsed_s(self) -> float:

@@ -1,0 +1,6 @@
+"""Ways for a job to reach the machine that measures it."""
+
+from runners.dispatch.base import Dispatcher
+from runners.dispatch.celery import CeleryDispatcher
+
+DISPATCHERS: dict[str, Dispatcher] = {dispatcher.name: dispatcher for dispatcher in (CeleryDispatcher(),)}

@@ -1,0 +1,32 @@
+"""Fetching is authorising: what a person may not see does not exist for them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from django.http import Http404
+
+from optimizer.models import Run, TeamRole, User
+
+Verb = Literal["view", "comment", "operate", "own"]
+
+ROLE_NEEDED: dict[Verb, TeamRole] = {
+    "view": TeamRole.VIEWER,
+    "comment": TeamRole.REVIEWER,
+    "operate": TeamRole.OPERATOR,
+    "own": TeamRole.OWNER,
+}
+
+
+def access_run(user: User, run_id: int, verb: Verb) -> Run:
+    """The run, if the person may do that with it. Raises Http404 otherwise, whether it exists or not."""
+    run = Run.objects.visible_to(user).for_dashboard().filter(pk=run_id).first()
+    if run is None or not may(user, run, verb):
+        raise Http404("There is no such run.")
+    return run
+
+
+def may(user: User, run: Run, verb: Verb) -> bool:
+    """Whether the person's role in the run's team is enough for the verb."""
+    role = user.role_in(run.team)
+    return role is not None and role.rank >= ROLE_NEEDED[verb].rank

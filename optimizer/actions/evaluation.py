@@ -1,0 +1,123 @@
+"""From a runner's answer to figures in the database. What a runner says is a claim: it is stored, never believed to
+be well-formed beyond what `runners.wire` has checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from statistics import geometric_mean
+from typing import TypeGuard
+
+from optimizer.live.payloads import EvaluationCancelled, EvaluationFinished
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Measurement, Run
+from optimizer.plain import storable
+from runners import wire
+from runners.job import CaseResult, JobResult, Speedup, Status
+
+MAX_SAMPLES = 10_000
+_COPIED = ("time_us", "verdict", "speedup", "speedup_low", "speedup_high", "sandbox", "harness_version")
+
+
+def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
+    """Fill in an evaluation and its measurements, and mark it finished. Call inside the transaction that closed the
+    job."""
+    evaluation.time_us = time_of(result)
+    evaluation.verdict = result.verdict or ""
+    _store_speedup(evaluation, "speedup", result.speedup)
+    _store_speedup(evaluation, "parent_speedup", result.versus_parent)
+    evaluation.parent_verdict = result.versus_parent.verdict if result.versus_parent else ""
+    evaluation.sandbox = result.sandbox[:20]
+    evaluation.harness_version = result.harness_version[:20]
+    evaluation.device_s = device_s(result)
+    evaluation.result = storable(wire.to_plain(_without_samples(result)))
+    evaluation.mark_finished(EvaluationStatus(result.status.value))
+    Measurement.objects.bulk_create(_measurements(evaluation, result.cases))
+
+
+def do_copy_outcome(evaluation: Evaluation, twin: Evaluation) -> None:
+    """Give a duplicate its twin's outcome, except the comparison with a parent that may be another. Samples stay
+    with the one measurement there was."""
+    if twin.state == EvaluationState.CANCELLED:
+        return evaluation.mark_cancelled()
+    for name in _COPIED:
+        setattr(evaluation, name, getattr(twin, name))
+    evaluation.result = {**twin.result, "versus_parent": None}
+    return evaluation.mark_finished(EvaluationStatus(twin.status))
+
+
+def finished(run: Run, evaluation: Evaluation) -> EvaluationFinished | EvaluationCancelled:
+    """The event that says how an evaluation ended, with the run's totals after it."""
+    if evaluation.state == EvaluationState.CANCELLED:
+        return EvaluationCancelled(number=evaluation.kernel.number, evaluation=evaluation.pk)
+    reasons = evaluation.result.get("reasons") or [""]
+    return EvaluationFinished(
+        number=evaluation.kernel.number,
+        evaluation=evaluation.pk,
+        effort=evaluation.effort,
+        first=evaluation.first_of_id is not None,
+        status=evaluation.status,
+        verdict=evaluation.verdict,
+        reason=str(reasons[0])[:300],
+        time_us=evaluation.time_us,
+        speedup=evaluation.speedup,
+        speedup_low=evaluation.speedup_low,
+        speedup_high=evaluation.speedup_high,
+        parent_speedup=evaluation.parent_speedup,
+        spent_evaluations=run.spent_evaluations,
+        spent_device_s=run.spent_device_s,
+    )
+
+
+def time_of(result: JobResult) -> float | None:
+    """Geometric mean of the candidate's medians over the timed cases, µs; None unless it is correct and timed."""
+    times = [case.candidate_us for case in result.cases if _is_time(case.candidate_us)]
+    return geometric_mean(times) if times and result.status == Status.CORRECT else None
+
+
+def device_s(result: JobResult) -> float:
+    """Seconds the device was held: all stages but the build."""
+    return sum(max(0.0, stage.seconds) for stage in result.stages if not stage.name.startswith("build"))
+
+
+def _store_speedup(evaluation: Evaluation, name: str, speedup: Speedup | None) -> None:
+    if speedup is None or not all(_is_time(value) for value in (speedup.median, speedup.low, speedup.high)):
+        return
+    setattr(evaluation, name, speedup.median)
+    setattr(evaluation, f"{name}_low", speedup.low)
+    setattr(evaluation, f"{name}_high", speedup.high)
+
+
+def _without_samples(result: JobResult) -> JobResult:
+    cases = [dataclasses.replace(case, samples={}) for case in result.cases]
+    return dataclasses.replace(result, cases=cases)
+
+
+def _measurements(evaluation: Evaluation, cases: Iterable[CaseResult]) -> list[Measurement]:
+    """One row per case and subject that has a median. A case named twice keeps its first figures."""
+    rows: dict[tuple[str, str], Measurement] = {}
+    for case in cases:
+        medians = {"candidate": case.candidate_us, "baseline": case.baseline_us, "parent": case.parent_us}
+        for subject, median in medians.items():
+            key = (storable(case.name)[:120], subject)
+            if _is_time(median) and key not in rows:
+                rows[key] = _measurement(evaluation, case, *key, median)
+    return list(rows.values())
+
+
+def _measurement(evaluation: Evaluation, case: CaseResult, name: str, subject: str, median: float) -> Measurement:
+    own = subject == "candidate"
+    return Measurement(
+        evaluation=evaluation,
+        case=name,
+        subject=subject,
+        samples_us=[sample for sample in case.samples.get(subject, [])[:MAX_SAMPLES] if _is_time(sample)],
+        median_us=median,
+        low_us=case.candidate_low_us if own else None,
+        high_us=case.candidate_high_us if own else None,
+    )
+
+
+def _is_time(value: float | None) -> TypeGuard[float]:
+    """True for a positive, finite number."""
+    return value is not None and math.isfinite(value) and value > 0

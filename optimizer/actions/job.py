@@ -1,0 +1,136 @@
+"""What the queue's changes mean for kernel and run. Each is one transaction that takes the run's lock first and the
+job second, so that nothing is half recorded and nobody waits for each other in a circle."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from optimizer import queue
+from optimizer.actions.bells import ring_run
+from optimizer.actions.evaluation import do_store_result, finished
+from optimizer.live.payloads import EvaluationCancelled, EvaluationStarted, HypothesisMeasured
+from optimizer.live.publish import record
+from optimizer.loop import best, budget
+from optimizer.loop.kernels import settle_twins
+from optimizer.loop.locking import lock_run
+from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run
+from runners.dispatch.base import Receipt
+from runners.job import JobResult, Status
+
+
+def do_start_job(job_id: int, fence: int) -> bool:
+    """Record that a worker has begun. False when that claim is not current any more."""
+    with transaction.atomic():
+        run, job = _locked(job_id)
+        if job.fence != fence or job.state != JobState.RUNNING:
+            return False
+        job.evaluation.mark_started()
+        record(run, _started(job))
+    return True
+
+
+def do_finish_job(job_id: int, fence: int, result: JobResult) -> Receipt:
+    """Record a result once, under the current fence. Trouble that was not the kernel's puts the job back."""
+    if result.status == Status.INFRA_ERROR:
+        return _do_hand_back(job_id, fence, result)
+    with transaction.atomic():
+        run, job = _locked(job_id)
+        if queue.finish(job_id, fence):
+            _store(run, job.evaluation, result)
+            return Receipt.RECORDED
+    return Receipt.REPEATED if queue.was_finished_by(job_id, fence) else Receipt.REFUSED
+
+
+def do_fail_job(job_id: int, fence: int, reason: str) -> bool:
+    """End a job whose attempts are used up: the evaluation is an infrastructure error, the kernel stays unjudged."""
+    with transaction.atomic():
+        run, job = _locked(job_id)
+        if not queue.fail(job_id, fence, reason):
+            return False
+        _store(run, job.evaluation, JobResult(str(job_id), Status.INFRA_ERROR, reasons=[reason]))
+    return True
+
+
+def do_let_go(job_id: int, fence: int) -> None:
+    """A worker that was asked to stop has stopped."""
+    with transaction.atomic():
+        run, job = _locked(job_id)
+        if queue.close_cancelled(job_id, fence):
+            _cancel_evaluation(run, job.evaluation)
+            ring_run(run.pk)
+
+
+def do_cancel_jobs(run: Run, *, running: bool = True) -> None:
+    """Cancel what waits and, with `running`, ask the workers to stop. Call under the run's lock."""
+    jobs = Job.objects.filter(evaluation__kernel__run=run)
+    queue.cancel(jobs if running else jobs.filter(state=JobState.QUEUED))
+    cancelled = Evaluation.objects.filter(
+        kernel__run=run, state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING], job__state=JobState.CANCELLED
+    )
+    for evaluation in cancelled.select_related("kernel"):
+        _cancel_evaluation(run, evaluation)
+
+
+def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
+    reason = "; ".join(result.reasons) or "the harness failed"
+    if queue.release(job_id, fence, reason):
+        return Receipt.RECORDED
+    return Receipt.RECORDED if do_fail_job(job_id, fence, reason) else Receipt.REFUSED
+
+
+def _locked(job_id: int) -> tuple[Run, Job]:
+    """The job's run under its lock, then the job as it is now."""
+    run_id = Job.objects.values_list("evaluation__kernel__run_id", flat=True).get(pk=job_id)
+    run = lock_run(run_id)
+    job = Job.objects.select_related("evaluation__kernel__hypothesis").get(pk=job_id)
+    return run, job
+
+
+def _store(run: Run, evaluation: Evaluation, result: JobResult) -> None:
+    """Everything that follows from a result, in the transaction that closed its job."""
+    do_store_result(evaluation, result)
+    _spend(run, evaluation)
+    record(run, finished(run, evaluation))
+    if evaluation.first_of_id:
+        settle_twins(run, evaluation)
+        _measure_hypothesis(run, evaluation)
+    else:
+        best.judge_confirmation(run, evaluation)
+    best.update_best(run)
+    budget.warn(run)
+    ring_run(run.pk)
+
+
+def _spend(run: Run, evaluation: Evaluation) -> None:
+    """Seeds, confirmations and what infrastructure failed do not count as evaluations; device time always does."""
+    seed = evaluation.kernel.author_kind == AuthorKind.SEED
+    counts = evaluation.first_of_id and not seed and evaluation.status != EvaluationStatus.INFRA_ERROR
+    run.spent_evaluations += 1 if counts else 0
+    run.spent_device_s += evaluation.device_s
+    run.save(update_fields=["spent_evaluations", "spent_device_s"])
+
+
+def _measure_hypothesis(run: Run, evaluation: Evaluation) -> None:
+    """Predicted gains meet the measured one: per cent of speed against the parent, from paired timing."""
+    hypothesis = evaluation.kernel.hypothesis
+    if hypothesis is None or evaluation.parent_speedup is None or evaluation.status != EvaluationStatus.CORRECT:
+        return
+    hypothesis.measured_gain = 100.0 * (evaluation.parent_speedup - 1.0)
+    hypothesis.save(update_fields=["measured_gain"])
+    record(run, HypothesisMeasured(hypothesis=hypothesis.pk, gain=hypothesis.measured_gain))
+
+
+def _cancel_evaluation(run: Run, evaluation: Evaluation) -> None:
+    evaluation.mark_cancelled()
+    record(run, EvaluationCancelled(number=evaluation.kernel.number, evaluation=evaluation.pk))
+    settle_twins(run, evaluation)
+
+
+def _started(job: Job) -> EvaluationStarted:
+    return EvaluationStarted(
+        number=job.evaluation.kernel.number,
+        evaluation=job.evaluation_id,
+        effort=job.evaluation.effort,
+        worker=job.worker,
+        attempt=job.attempts,
+    )

@@ -1,0 +1,48 @@
+"""Problems enter the database; a changed problem becomes a new version."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from optimizer.models import Problem, ProblemVersion
+from optimizer.plain import storable, storable_text
+from runners import wire
+from runners.job import ProblemBundle
+from runners.problems import load, open_bundle, shipped
+
+
+def do_sync_shipped_problems() -> list[ProblemVersion]:
+    """Every shipped problem in its present state. May run any number of times, in several processes at once."""
+    return [do_store_problem(load(name)) for name in shipped()]
+
+
+def do_store_problem(
+    bundle: ProblemBundle, origin: str = "shipped", warnings: tuple[str, ...] = ()
+) -> ProblemVersion:
+    """The version with exactly these files, made if there is none. Raises runners.problems.ProblemError."""
+    opened = open_bundle(bundle)
+    with transaction.atomic():
+        slug = bundle.name[:120]
+        Problem.objects.get_or_create(
+            slug=slug, defaults={"title": storable_text(opened.title)[:200], "origin": origin}
+        )
+        problem = Problem.objects.select_for_update().get(slug=slug)
+        known = problem.versions.filter(content_hash=bundle.content_hash).first()
+        return known or _add_version(
+            problem, bundle, opened.description, [str(x) for x in opened.languages], warnings
+        )
+
+
+def _add_version(
+    problem: Problem, bundle: ProblemBundle, description: str, languages: list[str], warnings: tuple[str, ...]
+) -> ProblemVersion:
+    newest = problem.versions.order_by("-number").first()
+    return ProblemVersion.objects.create(
+        problem=problem,
+        number=newest.number + 1 if newest else 1,
+        content_hash=bundle.content_hash,
+        bundle=storable(wire.to_plain(bundle)),
+        description=storable_text(description),
+        languages=languages,
+        warnings=list(warnings),
+    )

@@ -1,0 +1,224 @@
+"""Starting and steering runs. Every function takes the run's lock for itself, records what it did and rings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from pydantic import ValidationError as SettingsError
+
+from optimizer.actions.bells import ring_run
+from optimizer.actions.job import do_cancel_jobs
+from optimizer.actions.llm_call import do_cancel_calls
+from optimizer.languages import languages_for
+from optimizer.live.payloads import BudgetRaised
+from optimizer.live.publish import record
+from optimizer.loop.advance import enter
+from optimizer.loop.locking import lock_run
+from optimizer.models import ProblemVersion, Run, RunState, Target, Team, TeamRole, User
+from optimizer.models.run import RunTransitionError
+from optimizer.search import STRATEGIES
+from runners.dispatch import DISPATCHERS
+from runners.job import Baseline
+
+MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits of a run; None is unlimited."""
+
+    evaluations: int | None = None
+    minutes: float | None = None
+    usd: Decimal | None = None
+    tokens: int | None = None
+    device_minutes: float | None = None
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """Everything a run is started with. `settings` are the strategy's own, `providers` say who answers which role
+    (`{"default": {"provider": …, "model": …}}`)."""
+
+    team: Team
+    problem_version: ProblemVersion
+    target: Target
+    strategy: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    providers: Mapping[str, Any] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
+    seed: int = 0
+    baseline: str = Baseline.EAGER.value
+    dispatcher: str = "celery"
+    title: str = ""
+    guidance: str = ""
+    is_private: bool = False
+    is_demo: bool = False
+    cloned_from: Run | None = None
+
+
+def check_start_run(user: User | None, new: NewRun) -> NewRun:
+    """The same, found sound. Raises ValidationError with the fields at fault. `user` None is the system itself."""
+    faults: dict[str, Any] = {}
+    _note_fault(faults, "team", _may_start(user, new.team), "You may not start runs in this team.")
+    _note_fault(faults, "strategy", new.strategy in STRATEGIES, f"There is no strategy {new.strategy!r}.")
+    _note_fault(
+        faults, "dispatcher", new.dispatcher in DISPATCHERS, f"There is no way {new.dispatcher!r} to runners."
+    )
+    _note_fault(faults, "baseline", new.baseline in set(Baseline), f"There is no baseline {new.baseline!r}.")
+    _note_fault(faults, "seed", 0 <= new.seed <= MAX_SEED, "The seed is a number from 0 up.")
+    _note_fault(faults, "target", _has_language(new), "This problem has no language that the target can run.")
+    faults |= _budget_faults(new.budget) | _settings_faults(new)
+    if faults:
+        raise ValidationError(faults)
+    return new
+
+
+def do_start_run(user: User | None, new: NewRun) -> Run:
+    """Store the run and set it going. Raises ValidationError (see `check_start_run`)."""
+    check_start_run(user, new)
+    with transaction.atomic():
+        run = Run.objects.create(
+            team=new.team,
+            title=new.title[:200],
+            problem_version=new.problem_version,
+            target=new.target,
+            strategy=new.strategy,
+            settings=dict(new.settings),
+            providers=dict(new.providers),
+            baseline=new.baseline,
+            seed=new.seed,
+            dispatcher=new.dispatcher,
+            guidance=new.guidance,
+            is_private=new.is_private,
+            is_demo=new.is_demo,
+            cloned_from=new.cloned_from,
+            created_by=user,
+            **{f"budget_{kind}": limit for kind, limit in asdict(new.budget).items()},
+        )
+        ring_run(run.pk)
+    return run
+
+
+def do_pause_run(user: User | None, run: Run) -> Run:
+    """Let open work end and begin nothing new. Raises RunTransitionError."""
+    return _steer(run, lambda locked: enter(locked, RunState.PAUSED, f"Paused by {_name(user)}."))
+
+
+def do_resume_run(user: User | None, run: Run) -> Run:
+    """Go on after a pause. Raises RunTransitionError."""
+
+    def resume(locked: Run) -> None:
+        if locked.state != RunState.PAUSED:
+            raise RunTransitionError("only a paused run can go on")
+        enter(locked, RunState.RUNNING)
+
+    return _steer(run, resume)
+
+
+def do_stop_run(user: User | None, run: Run) -> Run:
+    """End the run for good: what waits is cancelled, what runs is told to stop. Raises RunTransitionError."""
+
+    def stop(locked: Run) -> None:
+        enter(locked, RunState.STOPPING, f"Stopped by {_name(user)}.")
+        do_cancel_calls(locked)
+        do_cancel_jobs(locked)
+
+    return _steer(run, stop)
+
+
+def do_raise_budget(user: User | None, run: Run, budget: Budget) -> Run:
+    """Replace the limits of a live run. Raises ValidationError, RunTransitionError."""
+    if faults := _budget_faults(budget):
+        raise ValidationError(faults)
+
+    def change(locked: Run) -> None:
+        if locked.state_choice.is_terminal:
+            raise RunTransitionError("this run has ended; clone it to go on")
+        limits = asdict(budget)
+        for kind, limit in limits.items():
+            setattr(locked, f"budget_{kind}", limit)
+        locked.warned = {}
+        locked.save(update_fields=["warned", *(f"budget_{kind}" for kind in limits)])
+        record(locked, BudgetRaised(limits={k: None if v is None else float(v) for k, v in limits.items()}))
+
+    return _steer(run, change)
+
+
+def as_new_run(run: Run) -> NewRun:
+    """What a clone of the run would be started with: everything but its fate."""
+    return NewRun(
+        team=run.team,
+        problem_version=run.problem_version,
+        target=run.target,
+        strategy=run.strategy,
+        settings=run.settings,
+        providers=run.providers,
+        budget=budget_of(run),
+        seed=run.seed,
+        baseline=run.baseline,
+        dispatcher=run.dispatcher,
+        title=run.title,
+        guidance=run.guidance,
+        is_private=run.is_private,
+        cloned_from=run,
+    )
+
+
+def do_clone_run(user: User | None, run: Run) -> Run:
+    """Start the same again. Raises ValidationError when what was allowed then is not any more."""
+    return do_start_run(user, as_new_run(run))
+
+
+def budget_of(run: Run) -> Budget:
+    """The run's limits."""
+    return Budget(**{kind: getattr(run, f"budget_{kind}") for kind in asdict(Budget())})
+
+
+def _steer(run: Run, change: Callable[[Run], None]) -> Run:
+    with transaction.atomic():
+        locked = lock_run(run.pk)
+        change(locked)
+        ring_run(locked.pk)
+    return locked
+
+
+def _name(user: User | None) -> str:
+    return user.get_username() if user else "the system"
+
+
+def _note_fault(faults: dict[str, Any], name: str, sound: bool, text: str) -> None:
+    if not sound:
+        faults[name] = text
+
+
+def _may_start(user: User | None, team: Team) -> bool:
+    role = TeamRole.OWNER if user is None else user.role_in(team)
+    return role is not None and role.rank >= TeamRole.OPERATOR.rank
+
+
+def _has_language(new: NewRun) -> bool:
+    return not set(new.problem_version.languages).isdisjoint(languages_for(new.target.key))
+
+
+def _budget_faults(budget: Budget) -> dict[str, str]:
+    """Every limit is above zero; dollars may be zero, which allows models that cost nothing."""
+    limits = {kind: limit for kind, limit in asdict(budget).items() if limit is not None}
+    faults = {f"budget_{kind}": "A limit is a number above zero." for kind, limit in limits.items() if limit <= 0}
+    if budget.usd is not None and budget.usd >= 0:
+        faults.pop("budget_usd", None)
+    return faults
+
+
+def _settings_faults(new: NewRun) -> dict[str, list[str]]:
+    strategy = STRATEGIES.get(new.strategy)
+    try:
+        if strategy is not None:
+            strategy.Settings.model_validate(dict(new.settings))
+    except SettingsError as error:
+        return {"settings": [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]}
+    return {}

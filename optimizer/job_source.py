@@ -1,0 +1,121 @@
+"""The queue as the workers see it: `runners.dispatch.base.JobSource` on the database. Named by the setting
+`KERNELSCI_JOB_SOURCE`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+
+from django.db import connection
+from django.utils import timezone
+
+from optimizer import queue
+from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
+from optimizer.actions.target import do_sync_targets
+from optimizer.live.publish import pass_by
+from optimizer.loop.dispatch import spec_from
+from optimizer.models import Evaluation, Job, Runner, Target
+from optimizer.plain import storable, storable_text
+from runners.dispatch.base import Beat, Claim, Receipt, RunnerCard
+from runners.job import JobResult
+
+BEAT_S = 5.0
+"""How often a worker is to beat: often, because a cancellation is seen at a beat."""
+PASSING_PER_S = 10
+
+logger = logging.getLogger(__name__)
+
+
+class DatabaseJobSource:
+    """Called from a worker's main thread and from its heart's; each has its own connection and keeps it."""
+
+    def __init__(self) -> None:
+        self._last_passing: dict[int, float] = {}
+
+    def claim(self, queue_name: str, worker: str) -> Claim | None:
+        """The next job, unless the worker is draining."""
+        _mend()
+        if Runner.objects.filter(name=worker, draining=True).exists():
+            return None
+        claimed = queue.claim(queue_name, worker)
+        if claimed is None:
+            return None
+        stored = json.loads(claimed.spec) if isinstance(claimed.spec, str) else claimed.spec
+        do_start_job(claimed.job_id, claimed.fence)
+        _set_current(worker, claimed.job_id)
+        return Claim(claimed.job_id, claimed.fence, spec_from(stored), queue.LEASE.total_seconds(), BEAT_S)
+
+    def beat(self, claim: Claim) -> Beat:
+        """Extend the lease, and hear whether somebody wants the job stopped."""
+        _mend()
+        answer = queue.beat(claim.job_id, claim.fence)
+        if answer is None:
+            return Beat.LOST
+        return Beat.GO_ON if answer else Beat.CANCEL
+
+    def progress(self, claim: Claim, stage: str) -> None:
+        """Keep the stage on the evaluation and show it to whoever is looking."""
+        evaluation = Evaluation.objects.filter(job__pk=claim.job_id).select_related("kernel").get()
+        if queue.held(claim.job_id, claim.fence).exists():
+            Evaluation.objects.filter(pk=evaluation.pk).update(stage=storable_text(stage)[:30])
+            pass_by(evaluation.kernel.run_id, "stage", number=evaluation.kernel.number, stage=stage[:30])
+
+    def log(self, claim: Claim, seq: int, text: str) -> None:
+        """Keep a chunk of the live log; the pages fetch it when they are told."""
+        if queue.add_log(claim.job_id, claim.fence, seq, storable_text(text)) and self._may_pass(claim.job_id):
+            run_id = Job.objects.values_list("evaluation__kernel__run_id", flat=True).get(pk=claim.job_id)
+            pass_by(run_id, "log", job=claim.job_id, fence=claim.fence, seq=seq)
+
+    def finish(self, claim: Claim, result: JobResult) -> Receipt:
+        """Record the result; a repeated call is answered like the first."""
+        _mend()
+        receipt = do_finish_job(claim.job_id, claim.fence, result)
+        logger.info("job %s under fence %s: %s, %s", claim.job_id, claim.fence, result.status.value, receipt.value)
+        return receipt
+
+    def let_go(self, claim: Claim) -> None:
+        """The worker has stopped because it was asked to."""
+        _mend()
+        do_let_go(claim.job_id, claim.fence)
+
+    def check_in(self, card: RunnerCard) -> bool:
+        """Keep the runner's row fresh; True when it should drain."""
+        _mend()
+        target = Target.objects.filter(key=card.target).first() or _sync_target(card.target)
+        facts = {
+            "target": target,
+            "queues": list(card.queues),
+            "device": card.device[:120],
+            "facts": storable(card.facts),
+            "sandbox": card.sandbox[:20],
+            "heartbeat_at": timezone.now(),
+        }
+        runner, _ = Runner.objects.update_or_create(name=card.name[:120], defaults=facts)
+        return runner.draining
+
+    def detach(self) -> None:
+        """Close the calling thread's connection."""
+        connection.close()
+
+    def _may_pass(self, job_id: int) -> bool:
+        now = time.monotonic()
+        if now - self._last_passing.get(job_id, 0.0) < 1 / PASSING_PER_S:
+            return False
+        self._last_passing = {job_id: now}
+        return True
+
+
+def _mend() -> None:
+    """Drop a connection that has failed, so that the next statement opens another; keep one that works."""
+    if connection.errors_occurred and not connection.in_atomic_block:
+        connection.close()
+
+
+def _set_current(worker: str, job_id: int) -> None:
+    Runner.objects.filter(name=worker).update(current_job=job_id, heartbeat_at=timezone.now())
+
+
+def _sync_target(key: str) -> Target:
+    do_sync_targets()
+    return Target.objects.get(key=key)

@@ -1,0 +1,84 @@
+"""The only way to the sockets. Never raises, never blocks a task, and never before the commit.
+
+Messages name a run and its newest event; the table is the truth. Sending happens on a loop in a thread of its own
+(one a process, made anew after a fork), so a dead Redis costs a warning in the log and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from typing import Any
+
+from channels.layers import get_channel_layer
+from django.db import transaction
+
+from optimizer.live.payloads import Payload
+from optimizer.models import Run, RunEvent
+
+SEND_PATIENCE_S = 5.0
+logger = logging.getLogger(__name__)
+
+
+def group_of(run_id: int) -> str:
+    """The channel group of a run's sockets."""
+    return f"run.{run_id}"
+
+
+def record(run: Run, payload: Payload) -> RunEvent:
+    """Store an event under the run's row lock and announce it after the commit. Call only while holding the lock."""
+    event = RunEvent.objects.create(
+        run=run, seq=run.next_seq(), type=payload.type, payload=payload.model_dump(mode="json")
+    )
+    transaction.on_commit(lambda: announce(event.run_id, event.seq))
+    return event
+
+
+def announce(run_id: int, seq: int) -> None:
+    """Say that the run has events up to `seq`."""
+    publish(group_of(run_id), {"type": "run.event", "run": run_id, "seq": seq})
+
+
+def pass_by(run_id: int, kind: str, **content: Any) -> None:
+    """A throw-away message of a run (`token`, `stage`), seen by whoever is looking right now. The sender keeps to
+    10 a second."""
+    publish(group_of(run_id), {"type": "run.passing", "run": run_id, "kind": kind, "content": content})
+
+
+def publish(group: str, message: dict[str, Any]) -> None:
+    """Send to a group, in the background. Never raises."""
+    try:
+        future = asyncio.run_coroutine_threadsafe(_send(group, message), _loop())
+        future.add_done_callback(_complain)
+    except Exception:
+        logger.warning("nothing could be announced to %s", group, exc_info=True)
+
+
+async def _send(group: str, message: dict[str, Any]) -> None:
+    layer = get_channel_layer()
+    async with asyncio.timeout(SEND_PATIENCE_S):
+        await layer.group_send(group, message)
+
+
+def _complain(future: Any) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        logger.warning("an announcement was lost: %r", error)
+
+
+_lock = threading.Lock()
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """This process's sending loop; a forked child makes its own."""
+    with _lock:
+        if (loop := _loops.get(os.getpid())) is None:
+            _loops.clear()
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="announcer", daemon=True).start()
+        return loop
+
+
+os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))

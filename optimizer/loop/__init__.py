@@ -1,0 +1,5 @@
+"""How a run advances: pure decisions in, durable steps out."""
+
+from optimizer.loop.advance import advance
+
+__all__ = ["advance"]

@@ -1,0 +1,157 @@
+"""One step of a run's life, taken under its row lock. Holds no state, may be called twice or after any crash.
+
+Everything that is announced or queued is announced after the commit. Calls to models and jobs happen elsewhere,
+never under this lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+
+from django.db import transaction
+from django.utils import timezone
+
+from optimizer.actions.llm_call import do_cancel_waiting_calls, open_calls
+from optimizer.live.payloads import RunNoted, RunStateChanged
+from optimizer.live.publish import record
+from optimizer.loop import best, budget
+from optimizer.loop.history import history_of, settings_of, strategy_of
+from optimizer.loop.locking import try_lock_run
+from optimizer.loop.seeds import add_seeds, seeds_are_open
+from optimizer.loop.steps import take_steps
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Run, RunState
+from optimizer.search.base import Finish
+
+MAX_ROUNDS = 50
+"""Decisions in one go. A strategy that always has another step and never waits is a bug; the sweep goes on with it."""
+INFRA_FAILURES_IN_A_ROW = 3
+
+logger = logging.getLogger(__name__)
+
+
+class Outcome(Enum):
+    """What became of a call to `advance`."""
+
+    ADVANCED = "advanced"
+    BUSY = "busy"
+    """Somebody else held the run: ring again."""
+
+
+def advance(run_id: int) -> Outcome:
+    """Do whatever is next in the run; nothing when there is nothing to do."""
+    with transaction.atomic():
+        run = try_lock_run(run_id)
+        if run is None:
+            return Outcome.BUSY
+        _advance(run)
+        run.advanced_at = timezone.now()
+        run.save(update_fields=["advanced_at"])
+    return Outcome.ADVANCED
+
+
+def enter(run: Run, state: RunState, reason: str = "") -> None:
+    """Move the run into a state and record it. Call under the run's lock. Raises RunTransitionError."""
+    if state == RunState.RUNNING:
+        run.start()
+    elif state == RunState.PAUSED:
+        run.pause(reason)
+    elif state == RunState.STOPPING:
+        run.stop(reason)
+    else:
+        run.end(state, reason)
+    record(run, RunStateChanged(state=run.state, reason=run.stop_reason))
+
+
+def _advance(run: Run) -> None:
+    if run.state == RunState.PENDING:
+        _begin(run)
+    if run.state == RunState.STOPPING:
+        _stop_when_quiet(run)
+    if run.state == RunState.RUNNING:
+        _go_on(run)
+
+
+def _begin(run: Run) -> None:
+    enter(run, RunState.RUNNING)
+    add_seeds(run)
+    if not run.kernels.exists():
+        record(run, RunNoted(text="This problem has no seed that the target can run.", tone="warn"))
+
+
+def _stop_when_quiet(run: Run) -> None:
+    if not _open_evaluations(run):
+        best.update_best(run)
+        enter(run, RunState.STOPPED)
+
+
+def _go_on(run: Run) -> None:
+    budget.warn(run)
+    if _runners_keep_failing(run):
+        enter(
+            run,
+            RunState.PAUSED,
+            f"{INFRA_FAILURES_IN_A_ROW} evaluations in a row failed without the kernel's doing.",
+        )
+    elif (reason := budget.exhausted(run)) is not None:
+        _wind_down(run, reason)
+    elif not seeds_are_open(run) and budget.evaluations_left(run) != 0:
+        _decide(run)
+
+
+def _decide(run: Run) -> None:
+    """Take steps until the strategy waits for something or is done. A strategy that raises ends its run: a bug."""
+    try:
+        for _ in range(MAX_ROUNDS):
+            steps = strategy_of(run).decide(history_of(run))
+            if take_steps(run, steps):
+                continue
+            return _settle(run, next((step for step in steps if isinstance(step, Finish)), None))
+    except Exception as error:
+        logger.exception("run %s: strategy %s failed", run.pk, run.strategy)
+        enter(run, RunState.FAILED, f"Strategy {run.strategy} failed: {type(error).__name__}: {error}")
+    return None
+
+
+def _settle(run: Run, finish: Finish | None) -> None:
+    """Nothing new to do: end the run if the strategy says so, or if nothing is open that it could wait for."""
+    if finish is not None:
+        _wind_down(run, finish.reason)
+    elif not _is_open(run) and budget.evaluations_left(run) != 0:
+        enter(run, RunState.FAILED, f"Strategy {run.strategy} is stuck: nothing is open and it wants nothing.")
+
+
+def _wind_down(run: Run, reason: str) -> None:
+    """Wait for what is open, have the leader confirmed, then finish."""
+    do_cancel_waiting_calls(run)
+    if _is_open(run):
+        return
+    leader = best.needs_confirmation(run) if settings_of(run).confirm and _may_measure(run) else None
+    if leader is not None:
+        best.confirm(run, leader)
+    else:
+        enter(run, RunState.FINISHED, reason)
+
+
+def _may_measure(run: Run) -> bool:
+    """A confirmation is no new evaluation, but it takes time and a device."""
+    spent = {line.kind for line in budget.lines(run) if line.percent >= 100}
+    return not spent & {"minutes", "device_minutes"}
+
+
+def _is_open(run: Run) -> bool:
+    return _open_evaluations(run) or open_calls(run).exists()
+
+
+def _open_evaluations(run: Run) -> bool:
+    states = [EvaluationState.QUEUED, EvaluationState.RUNNING]
+    return Evaluation.objects.filter(kernel__run=run, state__in=states).exists()
+
+
+def _runners_keep_failing(run: Run) -> bool:
+    """True when the newest evaluations since the run was last started all failed for infrastructure's sake."""
+    ended = Evaluation.objects.filter(
+        kernel__run=run, state=EvaluationState.DONE, finished_at__gte=run.running_since
+    )
+    newest = list(ended.order_by("-finished_at", "-pk").values_list("status", flat=True)[:INFRA_FAILURES_IN_A_ROW])
+    return newest == [EvaluationStatus.INFRA_ERROR] * INFRA_FAILURES_IN_A_ROW

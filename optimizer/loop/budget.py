@@ -1,0 +1,82 @@
+"""Budgets: hard limits of a run. Evaluations are counted while they are open, so their number is never exceeded;
+what is measured only afterwards (device minutes, tokens, dollars) may run over by what was already under way.
+Seeds, confirmations and duplicates of measured kernels are not counted as evaluations; their device time is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from optimizer.live.payloads import BudgetWarned
+from optimizer.live.publish import record
+from optimizer.models import AuthorKind, Evaluation, EvaluationState, Run
+
+WARN_AT_PERCENT = (50, 80, 100)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One budget: `spent` and `limit` in the unit that `kind` names."""
+
+    kind: str
+    spent: float
+    limit: float
+
+    @property
+    def percent(self) -> float:
+        """How much is spent; a limit of zero is spent from the start."""
+        return 100.0 * self.spent / self.limit if self.limit > 0 else 100.0
+
+
+LABELS = {
+    "evaluations": "evaluations",
+    "minutes": "active minutes",
+    "usd": "dollars",
+    "tokens": "tokens",
+    "device_minutes": "device minutes",
+}
+
+
+def lines(run: Run) -> list[Line]:
+    """The budgets that the run has."""
+    spent = {
+        "evaluations": run.spent_evaluations,
+        "minutes": run.elapsed_s() / 60,
+        "usd": run.spent_usd,
+        "tokens": run.spent_tokens,
+        "device_minutes": run.spent_device_s / 60,
+    }
+    limits = {kind: getattr(run, f"budget_{kind}") for kind in spent}
+    return [Line(kind, float(spent[kind]), float(limit)) for kind, limit in limits.items() if limit is not None]
+
+
+def exhausted(run: Run) -> str | None:
+    """Which budget is used up, in words; None while there is something of each."""
+    empty = next((line for line in lines(run) if line.percent >= 100), None)
+    return f"The budget of {empty.limit:g} {LABELS[empty.kind]} is used up." if empty else None
+
+
+def counted_open(run: Run) -> int:
+    """Evaluations under way that will count."""
+    return (
+        Evaluation.objects.filter(first_of__run=run, state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING])
+        .exclude(kernel__author_kind=AuthorKind.SEED)
+        .exclude(kernel__meta__has_key="twin_of")
+        .count()
+    )
+
+
+def evaluations_left(run: Run) -> int | None:
+    """How many more may be started; None is unlimited."""
+    if run.budget_evaluations is None:
+        return None
+    return max(0, run.budget_evaluations - run.spent_evaluations - counted_open(run))
+
+
+def warn(run: Run) -> None:
+    """Record an event for every mark that a budget has newly passed. Call under the run's lock."""
+    for line in lines(run):
+        passed = max((mark for mark in WARN_AT_PERCENT if line.percent >= mark), default=0)
+        if passed > run.warned.get(line.kind, 0):
+            run.warned[line.kind] = passed
+            run.save(update_fields=["warned"])
+            record(run, BudgetWarned(kind=line.kind, percent=passed, spent=line.spent, limit=line.limit))

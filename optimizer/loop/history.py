@@ -1,0 +1,142 @@
+"""A run's rows as the immutable `History` that strategies decide on."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from django.db.models import QuerySet
+
+from optimizer.loop.budget import evaluations_left
+from optimizer.models import (
+    CallState,
+    Evaluation,
+    EvaluationState,
+    Finding,
+    Hypothesis,
+    Kernel,
+    LlmCall,
+    ProblemVersion,
+    Run,
+)
+from optimizer.search import STRATEGIES
+from optimizer.search.base import CallView, History, HypothesisView, KernelView, Strategy, StrategySettings
+from runners.job import Status
+from runners.problems import Problem, open_bundle
+
+MAX_CALL_ATTEMPTS = 3
+
+
+def strategy_of(run: Run) -> Strategy:
+    """The run's strategy. Raises KeyError for a name that is not registered."""
+    return STRATEGIES[run.strategy]
+
+
+def settings_of(run: Run) -> StrategySettings:
+    """The run's settings, parsed. Raises pydantic.ValidationError."""
+    return strategy_of(run).Settings.model_validate(run.settings)
+
+
+def problem_of(run: Run) -> Problem:
+    """The run's problem, opened once a process and version: versions never change."""
+    return _opened(run.problem_version_id)
+
+
+def history_of(run: Run) -> History:
+    """The snapshot of a run. Call under the run's lock, so that it is one moment's truth."""
+    return History(
+        problem=problem_of(run),
+        target=run.target.key,
+        settings=settings_of(run),
+        seed=run.seed,
+        kernels=kernel_views(run),
+        calls=call_views(run),
+        hypotheses=hypothesis_views(run),
+        evaluations_left=evaluations_left(run),
+        findings=tuple(current_findings(run).values_list("text", flat=True)),
+        guidance=(run.guidance,) if run.guidance else (),
+    )
+
+
+def kernel_views(run: Run) -> list[KernelView]:
+    """All kernels by number. Views of finished kernels never change, so they are read once a process."""
+    rows = run.kernels.order_by("number").values_list("pk", "evaluation__state")
+    return [_finished_view(pk) if state == EvaluationState.DONE else _view(pk) for pk, state in rows]
+
+
+def call_views(run: Run) -> dict[str, CallView]:
+    """The newest attempt of every question, by key."""
+    return {call.key: _call_view(call) for call in LlmCall.objects.filter(run=run).order_by("attempt", "pk")}
+
+
+def hypothesis_views(run: Run) -> dict[str, HypothesisView]:
+    """Every hypothesis by key."""
+    rows = Hypothesis.objects.filter(run=run).select_related("basis")
+    return {row.key: _hypothesis_view(row) for row in rows}
+
+
+def current_findings(run: Run) -> QuerySet[Finding]:
+    """What the run itself has noted and nobody has superseded, oldest first."""
+    return Finding.objects.filter(source=f"run {run.pk}", superseded_by__isnull=True).order_by("pk")
+
+
+@lru_cache(maxsize=64)
+def _opened(version_id: int) -> Problem:
+    return open_bundle(ProblemVersion.objects.get(pk=version_id).as_bundle())
+
+
+@lru_cache(maxsize=8192)
+def _finished_view(kernel_id: int) -> KernelView:
+    return _view(kernel_id)
+
+
+def _view(kernel_id: int) -> KernelView:
+    kernel = Kernel.objects.select_related("evaluation", "hypothesis").get(pk=kernel_id)
+    evaluation: Evaluation | None = getattr(kernel, "evaluation", None)
+    result = evaluation.as_result() if evaluation else None
+    parents = kernel.parent_links.order_by("rank").values_list("parent__key", flat=True)
+    return KernelView(
+        key=kernel.key,
+        number=kernel.number,
+        parent_keys=tuple(parents),
+        author_kind=kernel.author_kind,
+        source=kernel.as_source(),
+        finished=evaluation is not None and EvaluationState(evaluation.state).is_terminal,
+        status=Status(evaluation.status) if evaluation and evaluation.status else None,
+        result=result,
+        time_us=evaluation.time_us if evaluation else None,
+        times_us={c.name: c.candidate_us for c in result.cases if c.candidate_us is not None} if result else {},
+        hypothesis_key=kernel.hypothesis.key if kernel.hypothesis else None,
+        title=kernel.title,
+        report=kernel.report,
+        meta=kernel.meta,
+    )
+
+
+def _call_view(call: LlmCall) -> CallView:
+    state = CallState(call.state)
+    asked_again = state == CallState.UNCERTAIN and call.attempt < MAX_CALL_ATTEMPTS
+    return CallView(
+        key=call.key,
+        role=call.role,
+        finished=state.is_terminal and not asked_again,
+        context=call.context,
+        answer=call.answer if state == CallState.ANSWERED else None,
+        error="" if state == CallState.ANSWERED else call.error or state.label,
+    )
+
+
+def _hypothesis_view(row: Hypothesis) -> HypothesisView:
+    return HypothesisView(
+        key=row.key,
+        kind=row.kind,
+        title=row.title,
+        basis_key=row.basis.key if row.basis else None,
+        chosen=row.chosen,
+        measured_gain=row.measured_gain,
+        description=row.description,
+        rubric=row.rubric,
+        predicted_min=row.predicted_min,
+        predicted_max=row.predicted_max,
+        innovation=row.innovation,
+        round=row.round,
+    )

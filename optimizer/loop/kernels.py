@@ -1,0 +1,116 @@
+"""Kernels enter a run: numbered, linked to their parents, and either evaluated or known already."""
+
+from __future__ import annotations
+
+from django.db.models import Max
+
+from optimizer.actions.evaluation import do_copy_outcome, finished
+from optimizer.live.payloads import KernelAdded
+from optimizer.live.publish import record
+from optimizer.loop.dispatch import dispatch
+from optimizer.models import (
+    Evaluation,
+    EvaluationState,
+    EvaluationStatus,
+    Hypothesis,
+    Kernel,
+    KernelParent,
+    LlmCall,
+    Run,
+)
+from optimizer.models.team import User
+from optimizer.plain import storable, storable_text
+from optimizer.search.base import Draft
+from runners.job import Effort
+
+
+def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:
+    """Store the draft and see to its evaluation. A kernel whose text, tunables and flags the run has measured
+    already is not measured again: it takes over its twin's outcome. Call under the run's lock."""
+    twin = _twin_of(run, draft.source.content_hash)
+    kernel = _create(run, draft, author, twin)
+    record(run, _added(kernel, twin))
+    if twin is None:
+        dispatch(run, kernel, Effort.FULL, first=True)
+    else:
+        _follow(run, kernel, twin)
+    return kernel
+
+
+def settle_twins(run: Run, evaluation: Evaluation) -> None:
+    """Give the outcome of an evaluation that has just ended to the duplicates that wait for it."""
+    waiting = Evaluation.objects.filter(
+        first_of__run=run, first_of__meta__twin_of=evaluation.kernel.number, state=EvaluationState.QUEUED
+    )
+    for follower in waiting.select_related("kernel"):
+        do_copy_outcome(follower, evaluation)
+        record(run, finished(run, follower))
+
+
+def _follow(run: Run, kernel: Kernel, twin: Kernel) -> None:
+    follower = Evaluation.objects.create(
+        kernel=kernel, target=run.target, first_of=kernel, effort=twin.evaluation.effort
+    )
+    if EvaluationState(twin.evaluation.state).is_terminal:
+        do_copy_outcome(follower, twin.evaluation)
+        record(run, finished(run, follower))
+
+
+def _twin_of(run: Run, content_hash: str) -> Kernel | None:
+    """The first kernel with the same content that is, or will be, measured; infrastructure failures do not count."""
+    same = run.kernels.filter(content_hash=content_hash).exclude(meta__has_key="twin_of")
+    known = same.exclude(evaluation__status=EvaluationStatus.INFRA_ERROR)
+    return (
+        known.exclude(evaluation__state=EvaluationState.CANCELLED)
+        .select_related("evaluation")
+        .order_by("number")
+        .first()
+    )
+
+
+def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) -> Kernel:
+    last = run.kernels.aggregate(last=Max("number"))["last"]
+    meta = storable(dict(draft.meta)) | ({"twin_of": twin.number} if twin else {})
+    kernel = Kernel.objects.create(
+        run=run,
+        number=0 if last is None else last + 1,
+        key=draft.key,
+        title=storable_text(draft.title)[:200],
+        author_kind=draft.author_kind,
+        author=author,
+        language=draft.source.language.value,
+        source=storable_text(draft.source.text),
+        tunables=storable(draft.source.tunables),
+        flags=storable(draft.source.flags),
+        content_hash=draft.source.content_hash,
+        hypothesis=Hypothesis.objects.filter(run=run, key=draft.hypothesis_key or "").first(),
+        call=LlmCall.objects.filter(run=run, key=draft.call_key or "").order_by("-attempt").first(),
+        report=storable_text(draft.report),
+        meta=meta,
+    )
+    _link(kernel, draft.parent_keys)
+    return kernel
+
+
+def _link(kernel: Kernel, parent_keys: tuple[str, ...]) -> None:
+    """Parents in the order named; a key that the run does not know, or names twice, is left out."""
+    by_key = {parent.key: parent for parent in Kernel.objects.filter(run=kernel.run, key__in=parent_keys)}
+    parents = [by_key[key] for key in dict.fromkeys(parent_keys) if key in by_key and key != kernel.key]
+    KernelParent.objects.bulk_create(
+        KernelParent(kernel=kernel, parent=parent, rank=rank) for rank, parent in enumerate(parents)
+    )
+
+
+def _added(kernel: Kernel, twin: Kernel | None) -> KernelAdded:
+    return KernelAdded(
+        kernel=kernel.pk,
+        number=kernel.number,
+        key=kernel.key,
+        title=kernel.title,
+        author_kind=kernel.author_kind,
+        language=kernel.language,
+        parents=list(kernel.parent_links.order_by("rank").values_list("parent__number", flat=True)),
+        tunables=kernel.tunables,
+        hypothesis=kernel.hypothesis_id,
+        twin_of=twin.number if twin else None,
+    )

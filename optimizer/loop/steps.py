@@ -1,0 +1,124 @@
+"""A strategy's steps become rows, each at most once: a step whose key the run knows already is not taken again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from optimizer.actions.llm_call import do_request_call
+from optimizer.live.payloads import FindingAdded, HypothesisAdded
+from optimizer.live.publish import record
+from optimizer.loop.budget import evaluations_left
+from optimizer.loop.kernels import add_kernel
+from optimizer.models import Finding, Hypothesis, Kernel, LlmCall, Run
+from optimizer.plain import storable_text
+from optimizer.search.base import Ask, Draft, Hypothesise, Note, Step
+
+KINDS_OF_NOTES = {"run": "note", "digest": "digest"}
+
+
+def take_steps(run: Run, steps: Iterable[Step]) -> int:
+    """Take what is new, in order; how many steps that were. Call under the run's lock."""
+    return sum(_take(run, step) for step in steps)
+
+
+def _take(run: Run, step: Step) -> bool:
+    """True when the step was new and was taken. `Finish` is the caller's business."""
+    match step:
+        case Ask():
+            return _ask(run, step)
+        case Hypothesise():
+            return _hypothesise(run, step)
+        case Draft():
+            return _draft(run, step)
+        case Note():
+            return _note(run, step)
+    return False
+
+
+def _ask(run: Run, step: Ask) -> bool:
+    if LlmCall.objects.filter(run=run, key=step.key).exists():
+        return False
+    do_request_call(run, step)
+    return True
+
+
+def _draft(run: Run, step: Draft) -> bool:
+    """A draft beyond the budget waits: it is said again at the next decision, if there is one."""
+    if run.kernels.filter(key=step.key).exists() or evaluations_left(run) == 0:
+        return False
+    add_kernel(run, step)
+    return True
+
+
+def _hypothesise(run: Run, step: Hypothesise) -> bool:
+    if Hypothesis.objects.filter(run=run, key=step.key).exists():
+        return False
+    hypothesis = Hypothesis.objects.create(
+        run=run,
+        key=step.key,
+        kind=step.kind,
+        round=step.round,
+        title=storable_text(step.title)[:300],
+        description=storable_text(step.description),
+        rubric=storable_text(step.rubric),
+        basis=_kernel(run, step.basis_key),
+        reference=_kernel(run, step.reference_key),
+        call=_call(run, step.call_key),
+        predicted_min=step.predicted_min,
+        predicted_max=step.predicted_max,
+        innovation=step.innovation,
+        chosen=step.chosen,
+        chosen_why=storable_text(step.chosen_why)[:200],
+    )
+    record(run, _hypothesis_added(hypothesis))
+    return True
+
+
+def _note(run: Run, step: Note) -> bool:
+    """A note of scope `run` or `digest` applies to this run alone, one of scope `problem` or `target` to every run of
+    the team there; `source` names the run either way."""
+    noted = Finding.objects.filter(source=source_of(run))
+    if noted.filter(key=step.key).exists():
+        return False
+    finding = Finding.objects.create(
+        team=run.team,
+        run=run if step.scope in {"run", "digest"} else None,
+        problem=run.problem_version.problem if step.scope == "problem" else None,
+        target=run.target if step.scope in {"problem", "target"} else None,
+        key=step.key,
+        kind=KINDS_OF_NOTES.get(step.scope, "finding"),
+        text=storable_text(step.text),
+        source=source_of(run),
+        call=_call(run, step.call_key),
+    )
+    noted.filter(key=step.supersedes or "", superseded_by=None).exclude(key="").update(superseded_by=finding)
+    record(run, FindingAdded(finding=finding.pk, kind=finding.kind, text=finding.text[:500]))
+    return True
+
+
+def source_of(run: Run) -> str:
+    """What the findings of a run name as their source."""
+    return f"run {run.pk}"
+
+
+def _kernel(run: Run, key: str | None) -> Kernel | None:
+    return run.kernels.filter(key=key).first() if key else None
+
+
+def _call(run: Run, key: str | None) -> LlmCall | None:
+    return LlmCall.objects.filter(run=run, key=key).order_by("-attempt").first() if key else None
+
+
+def _hypothesis_added(hypothesis: Hypothesis) -> HypothesisAdded:
+    return HypothesisAdded(
+        hypothesis=hypothesis.pk,
+        key=hypothesis.key,
+        kind=hypothesis.kind,
+        title=hypothesis.title,
+        round=hypothesis.round,
+        basis=hypothesis.basis.number if hypothesis.basis else None,
+        predicted_min=hypothesis.predicted_min,
+        predicted_max=hypothesis.predicted_max,
+        innovation=hypothesis.innovation,
+        chosen=hypothesis.chosen,
+    )

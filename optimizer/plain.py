@@ -1,0 +1,24 @@
+"""Text and JSON from outside, made fit for PostgreSQL."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def storable_text(text: str) -> str:
+    """Without what PostgreSQL refuses: NUL characters and lone surrogates become U+FFFD."""
+    return text.replace("\x00", "�").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def storable(value: Any) -> Any:
+    """The same JSON value with storable text in keys and strings, and no NaN or infinity (they become null)."""
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {storable_text(str(key)): storable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(item) for item in value]
+    return value

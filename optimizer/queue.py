@@ -1,0 +1,138 @@
+"""The queue's own statements: who may work on which job, and for how long.
+
+PostgreSQL is the truth; messages are doorbells. A job is claimed by one conditional update that raises its `fence`
+and sets a lease; a beat extends the lease; a result counts only under the current fence. `lease_until` of a queued
+job means: not before. Every function is one statement and safe to call in any order, twice, or by a worker that
+was thought dead. What a result means for kernel and run is in `optimizer.actions.job`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from optimizer.models import Job, JobLog, JobState
+
+LEASE = dt.timedelta(seconds=60)
+MAX_ATTEMPTS = 3
+RETRY_PAUSE = dt.timedelta(seconds=5)
+LOG_CHUNK_CHARS = 16_384
+LOG_CHUNKS = 256
+"""Caps of one attempt's live log: 4 MiB at most."""
+
+_CLAIM = """
+UPDATE optimizer_job
+   SET state = 'running', fence = fence + 1, attempts = attempts + 1, worker = %(worker)s, error = '',
+       lease_until = clock_timestamp() + %(lease)s, started_at = coalesce(started_at, clock_timestamp())
+ WHERE id = (SELECT id FROM optimizer_job
+              WHERE queue = %(queue)s AND state IN ('queued', 'running')
+                AND (lease_until IS NULL OR lease_until < clock_timestamp())
+                AND attempts < %(cap)s AND NOT cancel_requested
+              ORDER BY priority, id FOR UPDATE SKIP LOCKED LIMIT 1)
+RETURNING id, fence, spec
+"""
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A job under a fence. `spec` is the `JobSpec` as JSON text or decoded, as the driver gives it."""
+
+    job_id: int
+    fence: int
+    spec: Any
+
+
+def claim(queue: str, worker: str, lease: dt.timedelta = LEASE) -> Claimed | None:
+    """Take the oldest claimable job of the lowest priority number, or None."""
+    with connection.cursor() as cursor:
+        cursor.execute(_CLAIM, {"worker": worker[:100], "lease": lease, "queue": queue, "cap": MAX_ATTEMPTS})
+        row = cursor.fetchone()
+    return Claimed(*row) if row else None
+
+
+def held(job_id: int, fence: int) -> QuerySet[Job]:
+    """The job, if that fence still holds it."""
+    return Job.objects.filter(pk=job_id, fence=fence, state=JobState.RUNNING)
+
+
+def beat(job_id: int, fence: int, lease: dt.timedelta = LEASE) -> bool | None:
+    """Extend the lease. True: go on; False: cancel was requested; None: the claim is lost."""
+    if not held(job_id, fence).update(lease_until=Now() + lease):
+        return None
+    return not Job.objects.filter(pk=job_id, cancel_requested=True).exists()
+
+
+def finish(job_id: int, fence: int) -> bool:
+    """Close the job under that fence; True for the one caller who may now record its result."""
+    return held(job_id, fence).filter(cancel_requested=False).update(**_ended(JobState.DONE)) == 1
+
+
+def was_finished_by(job_id: int, fence: int) -> bool:
+    """True when that very fence's result was recorded: how a finish whose reply was lost reads back."""
+    return Job.objects.filter(pk=job_id, fence=fence, state=JobState.DONE).exists()
+
+
+def release(job_id: int, fence: int, error: str) -> bool:
+    """Give a claimed job back after trouble that was not the kernel's; claimable again after a pause."""
+    changes = {"state": JobState.QUEUED, "lease_until": Now() + RETRY_PAUSE, "error": error[:4000]}
+    return held(job_id, fence).filter(attempts__lt=MAX_ATTEMPTS).update(**changes) == 1
+
+
+def fail(job_id: int, fence: int, error: str) -> bool:
+    """End a job whose attempts are used up, under that fence (whether its lease ran out or it was handed back)."""
+    used_up = Job.objects.filter(
+        pk=job_id, fence=fence, state__in=[JobState.RUNNING, JobState.QUEUED], attempts__gte=MAX_ATTEMPTS
+    )
+    return used_up.update(error=error[:4000], **_ended(JobState.FAILED_INFRA)) == 1
+
+
+def cancel(jobs: QuerySet[Job]) -> int:
+    """End what waits, and ask the holders of what runs to stop; how many jobs were open."""
+    waiting = jobs.filter(state=JobState.QUEUED).update(cancel_requested=True, **_ended(JobState.CANCELLED))
+    return waiting + jobs.filter(state=JobState.RUNNING).update(cancel_requested=True)
+
+
+def close_cancelled(job_id: int, fence: int) -> bool:
+    """End a job that was asked to stop: its holder let go, or was lost."""
+    asked = held(job_id, fence).filter(cancel_requested=True)
+    return asked.update(**_ended(JobState.CANCELLED)) == 1
+
+
+def lost_while_cancelled() -> list[tuple[int, int]]:
+    """(id, fence) of jobs that were asked to stop and whose holder's lease ran out."""
+    lost = Job.objects.filter(state=JobState.RUNNING, cancel_requested=True, lease_until__lt=Now())
+    return list(lost.values_list("pk", "fence"))
+
+
+def used_up() -> list[tuple[int, int]]:
+    """(id, fence) of jobs whose last allowed attempt lost its lease."""
+    lost = Job.objects.filter(
+        state__in=[JobState.RUNNING, JobState.QUEUED], attempts__gte=MAX_ATTEMPTS, cancel_requested=False
+    )
+    return list(lost.filter(lease_until__lt=Now()).values_list("pk", "fence"))
+
+
+def queues_to_ring() -> list[tuple[str, str]]:
+    """(dispatcher, queue) of everything that somebody could claim now."""
+    claimable = Job.objects.filter(
+        state__in=[JobState.QUEUED, JobState.RUNNING], attempts__lt=MAX_ATTEMPTS, cancel_requested=False
+    ).exclude(lease_until__gte=Now())
+    return list(claimable.order_by().values_list("dispatcher", "queue").distinct())
+
+
+def add_log(job_id: int, fence: int, seq: int, text: str) -> bool:
+    """Store chunk `seq` of the live log under the current fence, once; False when it was dropped."""
+    if not 0 < seq <= LOG_CHUNKS or not held(job_id, fence).exists():
+        return False
+    chunk = text[:LOG_CHUNK_CHARS].replace("\x00", "�")
+    _, created = JobLog.objects.get_or_create(job_id=job_id, fence=fence, seq=seq, defaults={"text": chunk})
+    return created
+
+
+def _ended(state: JobState) -> dict[str, Any]:
+    return {"state": state, "finished_at": Now(), "lease_until": None}

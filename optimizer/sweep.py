@@ -1,0 +1,68 @@
+"""What revives work that has lost its worker, its message or its bell. Runs every few seconds, anywhere, any number
+of times at once: each revival is a conditional update."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from optimizer import queue
+from optimizer.actions.bells import ring_call, ring_run
+from optimizer.actions.job import do_fail_job, do_let_go
+from optimizer.actions.llm_call import do_give_up_lost_call
+from optimizer.loop.dispatch import ring_on_commit
+from optimizer.models import CallState, LlmCall, Run, RunState
+
+UNHEARD_AFTER = dt.timedelta(seconds=10)
+ADVANCED_EVERY = dt.timedelta(seconds=15)
+
+logger = logging.getLogger(__name__)
+
+
+def sweep() -> dict[str, int]:
+    """Look once for everything that may have been lost; how much was found, by kind."""
+    return {
+        "failed_jobs": _each(queue.used_up(), lambda lost: do_fail_job(*lost, _WHY_FAILED)),
+        "cancelled_jobs": _each(queue.lost_while_cancelled(), lambda lost: do_let_go(*lost)),
+        "rung_queues": _each(queue.queues_to_ring(), lambda where: ring_on_commit(*where)),
+        "lost_calls": _each(_lost_calls(), do_give_up_lost_call),
+        "rung_calls": _each(_unheard_calls(), ring_call),
+        "rung_runs": _each(_idle_runs(), ring_run),
+    }
+
+
+_WHY_FAILED = f"Its worker was lost {queue.MAX_ATTEMPTS} times."
+
+
+def _each(found: Iterable[Any], revive: Callable[[Any], object]) -> int:
+    """Revive one by one: trouble with one is no reason to leave the others."""
+    count = 0
+    for item in found:
+        try:
+            revive(item)
+            count += 1
+        except Exception:
+            logger.exception("the sweep could not revive %r", item)
+    return count
+
+
+def _lost_calls() -> list[int]:
+    lost = LlmCall.objects.filter(state=CallState.ASKING, lease_until__lt=Now())
+    return list(lost.values_list("pk", flat=True))
+
+
+def _unheard_calls() -> list[int]:
+    unheard = LlmCall.objects.filter(state=CallState.QUEUED, created_at__lt=Now() - UNHEARD_AFTER)
+    return list(unheard.exclude(lease_until__gt=Now()).values_list("pk", flat=True)[:100])
+
+
+def _idle_runs() -> list[int]:
+    """Runs that should move and were not looked at lately; a pending one at once."""
+    live = Run.objects.filter(state__in=[RunState.PENDING, RunState.RUNNING, RunState.STOPPING])
+    idle = live.filter(Q(advanced_at=None) | Q(advanced_at__lt=Now() - ADVANCED_EVERY))
+    return list(idle.order_by(F("advanced_at").asc(nulls_first=True)).values_list("pk", flat=True)[:200])

@@ -1,0 +1,36 @@
+"""Celery's entry to the optimizer. Tasks take an id, look at the rows, and may be called twice."""
+
+from __future__ import annotations
+
+import time
+from importlib import import_module
+
+from celery import shared_task
+
+from optimizer.actions.bells import AGENTS_QUEUE, TIMER_QUEUE, ring_run
+from optimizer.loop.advance import Outcome, advance
+from optimizer.sweep import sweep
+
+BUSY_PAUSE_S = 0.2
+
+
+@shared_task(name="optimizer.advance", queue=TIMER_QUEUE, ignore_result=True)
+def advance_run(run_id: int) -> str:
+    """Do what is next in a run; rings again when somebody else holds it."""
+    outcome = advance(run_id)
+    if outcome is Outcome.BUSY:
+        time.sleep(BUSY_PAUSE_S)
+        ring_run(run_id)
+    return outcome.value
+
+
+@shared_task(name="optimizer.answer_call", queue=AGENTS_QUEUE, ignore_result=True)
+def answer_call(call_id: int) -> None:
+    """Have a question answered by its provider."""
+    import_module("optimizer.llm.worker").answer(call_id)
+
+
+@shared_task(name="optimizer.sweep", queue=TIMER_QUEUE, ignore_result=True)
+def sweep_up() -> dict[str, int]:
+    """Revive what was lost."""
+    return sweep()

@@ -1,0 +1,38 @@
+"""Jobs through Celery: one queue a target, and one for builds that need no device. Messages only say "look"."""
+
+from __future__ import annotations
+
+import logging
+from typing import ClassVar
+
+from runners.dispatch.base import Dispatcher
+from runners.job import Effort
+
+BUILD_QUEUE = "build"
+BENCH_PREFIX = "bench."
+
+logger = logging.getLogger(__name__)
+
+
+class CeleryDispatcher(Dispatcher):
+    """A worker listens on `bench.<target>`; static builds go to `build`, which any machine may serve. A build that
+    belongs to a measurement happens inside that measurement's job, under its device lock, so that compilers do not
+    disturb a clock on the same machine."""
+
+    name: ClassVar[str] = "celery"
+    title: ClassVar[str] = "Workers on this queue"
+
+    def queue_for(self, target: str, effort: Effort) -> str:
+        """`build` for what needs no device, else the target's own queue."""
+        return BUILD_QUEUE if effort == Effort.BUILD else f"{BENCH_PREFIX}{target}"
+
+    def ring(self, queue: str) -> None:
+        """One small message. Expires soon: the sweep rings again while jobs wait."""
+        from celery import current_app
+
+        try:
+            current_app.send_task(
+                "runners.look", args=[queue], queue=queue, expires=60, retry=False, ignore_result=True
+            )
+        except Exception:
+            logger.warning("the bell of %s could not be rung; the sweep will", queue, exc_info=True)

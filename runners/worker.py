@@ -1,0 +1,147 @@
+"""The loop of a measuring process: claim, evaluate under a heartbeat, hand in. Knows the queue only as a port.
+
+Whatever happens to the process, nothing is lost: the claim's lease runs out and another worker takes the job under
+a higher fence. A harness that hangs beyond its own limits is cancelled and then left with its process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from runners.dispatch.base import Beat, Claim, JobSource, Receipt
+from runners.job import JobResult, JobSpec, Status
+
+GRACE_S = 60.0
+"""How long a harness may stay over its own limit, and how long it may take to stop."""
+FINISH_PATIENCE_S = 300.0
+EXIT_HUNG = 70
+
+Evaluate = Callable[..., JobResult]
+logger = logging.getLogger(__name__)
+
+
+def work(source: JobSource, queue: str, worker: str, evaluate: Evaluate) -> int:
+    """Evaluate jobs of the queue until it is empty; how many were done."""
+    done = 0
+    while (claim := source.claim(queue, worker)) is not None:
+        work_on(source, claim, evaluate)
+        done += 1
+    return done
+
+
+def work_on(source: JobSource, claim: Claim, evaluate: Evaluate) -> Receipt | None:
+    """Evaluate one claimed job. None when it was cancelled or its lease was lost meanwhile."""
+    with Heart(source, claim) as heart:
+        result = _evaluate(source, claim, evaluate, heart)
+        if not heart.stopped:
+            return hand_in(source, claim, result)
+    with suppress(Exception):
+        source.let_go(claim)
+    return None
+
+
+def hand_in(source: JobSource, claim: Claim, result: JobResult) -> Receipt | None:
+    """Give the result to the queue, patiently: a lost reply may hide an accepted result, and repeating is safe."""
+    deadline = time.monotonic() + FINISH_PATIENCE_S
+    pause_s = 0.2
+    while True:
+        try:
+            return source.finish(claim, result)
+        except Exception:
+            if time.monotonic() > deadline:
+                logger.exception("job %s: the queue does not take the result; its lease will run out", claim.job_id)
+                return None
+            logger.warning("job %s: handing in failed, trying again", claim.job_id, exc_info=True)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 10.0)
+
+
+def _evaluate(source: JobSource, claim: Claim, evaluate: Evaluate, heart: Heart) -> JobResult:
+    log = LiveLog(source, claim)
+    try:
+        return evaluate(claim.spec, cancel=lambda: heart.stopped, on_progress=log.add)
+    except Exception as error:
+        logger.exception("job %s: the harness failed", claim.job_id)
+        return _infra_error(claim.spec, f"{type(error).__name__}: {error}")
+
+
+def _infra_error(spec: JobSpec, reason: str) -> JobResult:
+    return JobResult(job_id=spec.job_id, status=Status.INFRA_ERROR, reasons=[reason[:1000]])
+
+
+class Heart:
+    """Keeps a claim alive from its own thread. `stopped` turns true for good when the job was cancelled, the lease
+    was lost, or the job stayed `GRACE_S` over its limit; a harness that does not listen to it for `GRACE_S` more is
+    left with its process, and what it started dies with that."""
+
+    def __init__(self, source: JobSource, claim: Claim) -> None:
+        self._source = source
+        self._claim = claim
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"heart of job {claim.job_id}", daemon=True)
+        self.stopped = False
+
+    def __enter__(self) -> Heart:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        try:
+            self._beat_until_over()
+        finally:
+            with suppress(Exception):
+                self._source.detach()
+
+    def _beat_until_over(self) -> None:
+        limit = time.monotonic() + self._claim.spec.limits.total_s + GRACE_S
+        kept_until = time.monotonic() + self._claim.lease_s
+        while not self._over.wait(self._claim.beat_s):
+            answer = self._beat()
+            if answer == Beat.GO_ON:
+                kept_until = time.monotonic() + self._claim.lease_s
+            if answer in {Beat.CANCEL, Beat.LOST} or time.monotonic() > min(kept_until, limit):
+                self._stop()
+                return
+
+    def _beat(self) -> Beat | None:
+        """The queue's answer, or None while it cannot be reached."""
+        try:
+            return self._source.beat(self._claim)
+        except Exception:
+            logger.warning("job %s: a beat was lost", self._claim.job_id, exc_info=True)
+            return None
+
+    def _stop(self) -> None:
+        self.stopped = True
+        if not self._over.wait(GRACE_S):
+            logger.critical("job %s: the harness does not stop; this process ends", self._claim.job_id)
+            os._exit(EXIT_HUNG)
+
+
+class LiveLog:
+    """Turns the harness's progress into stage marks and numbered log chunks. Losing some is no reason to stop."""
+
+    def __init__(self, source: JobSource, claim: Claim) -> None:
+        self._source = source
+        self._claim = claim
+        self._stage = ""
+        self._seq = 0
+
+    def add(self, stage: str, text: str) -> None:
+        """Progress as the harness reports it: the stage it is in, and what there is to log."""
+        with suppress(Exception):
+            if stage != self._stage:
+                self._stage = stage
+                self._source.progress(self._claim, stage)
+            if text:
+                self._seq += 1
+                self._source.log(self._claim, self._seq, text)

@@ -1,0 +1,117 @@
+"""Small makers of rows, and a harness that answers at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from optimizer.actions.problem import do_sync_shipped_problems
+from optimizer.actions.run import Budget, NewRun, do_start_run
+from optimizer.actions.target import do_sync_targets
+from optimizer.job_source import DatabaseJobSource
+from optimizer.loop import advance
+from optimizer.models import Membership, Problem, Run, RunState, Target, Team, TeamRole, User
+from runners.job import (
+    CaseResult,
+    Effort,
+    JobResult,
+    JobSpec,
+    Language,
+    Speedup,
+    StageResult,
+    Status,
+    Verdict,
+)
+from runners.worker import work
+
+QUEUE = "bench.cpu"
+_numbers = itertools.count(1)
+
+
+def make_team(name: str = "") -> Team:
+    """A team of its own."""
+    slug = name or f"team-{next(_numbers)}"
+    return Team.objects.create(name=slug, slug=slug)
+
+
+def make_user(team: Team | None = None, role: TeamRole = TeamRole.OPERATOR, name: str = "") -> User:
+    """A person, in a team if one is named."""
+    user = User.objects.create_user(name or f"person-{next(_numbers)}", password="correct horse")
+    if team is not None:
+        Membership.objects.create(team=team, user=user, role=role)
+    return user
+
+
+def make_run(team: Team | None = None, user: User | None = None, **changes: Any) -> Run:
+    """A pending run: softmax on the CPU, tuned, four evaluations."""
+    do_sync_targets()
+    do_sync_shipped_problems()
+    team = team or make_team()
+    start: dict[str, Any] = {
+        "team": team,
+        "problem_version": Problem.objects.get(slug="softmax_rows").latest(),
+        "target": Target.objects.get(key="cpu"),
+        "strategy": "tune",
+        "budget": Budget(evaluations=4),
+    }
+    return do_start_run(user, NewRun(**(start | changes)))
+
+
+def fake_time_us(spec: JobSpec) -> float:
+    """Deterministic in the source: different kernels take different times, the same one always the same."""
+    return 50.0 + int(spec.candidate.content_hash[:6], 16) % 1000 / 10
+
+
+def fake_evaluate(spec: JobSpec, *, cancel: Any = None, on_progress: Any = None) -> JobResult:
+    """What a harness would answer for a kernel that works; python ones are the reference itself."""
+    if on_progress is not None:
+        on_progress("build", "compiled\n")
+        on_progress("timing", "")
+    if spec.effort == Effort.CONFIRM:
+        return correct_result(spec, fake_time_us(spec))
+    return correct_result(spec, 200.0 if spec.candidate.language == Language.PYTHON else fake_time_us(spec))
+
+
+def correct_result(spec: JobSpec, time_us: float, baseline_us: float = 200.0) -> JobResult:
+    """A correct kernel of one case."""
+    ratio = baseline_us / time_us
+    verdict = Verdict.FASTER if ratio > 1.05 else Verdict.SAME if ratio > 0.95 else Verdict.SLOWER
+    case = CaseResult(
+        "big",
+        ok=True,
+        candidate_us=time_us,
+        candidate_low_us=time_us * 0.98,
+        candidate_high_us=time_us * 1.02,
+        baseline_us=baseline_us,
+        samples={"candidate": [time_us, time_us * 1.01], "baseline": [baseline_us]},
+    )
+    parent = Speedup(1.1, 1.05, 1.15, "parent", 1.02, Verdict.FASTER) if spec.parent else None
+    return JobResult(
+        job_id=spec.job_id,
+        status=Status.CORRECT,
+        verdict=verdict,
+        speedup=Speedup(ratio, ratio * 0.97, ratio * 1.03, "torch_eager", 1.02, verdict),
+        versus_parent=parent,
+        cases=[case],
+        stages=[StageResult("build", 0.3), StageResult("timing", 1.5)],
+        sandbox="bubblewrap",
+        harness_version="test",
+    )
+
+
+def failed_result(spec: JobSpec, status: Status, reason: str = "no") -> JobResult:
+    """A kernel that did not make it."""
+    return JobResult(job_id=spec.job_id, status=status, reasons=[reason], stages=[StageResult("build", 0.1)])
+
+
+def drive(run: Run, evaluate: Callable[..., JobResult] = fake_evaluate, rounds: int = 100) -> Run:
+    """Advance the run and work its queue in turn, as the workers would, until it rests."""
+    source = DatabaseJobSource()
+    for _ in range(rounds):
+        advance(run.pk)
+        worked = work(source, QUEUE, "test-runner", evaluate)
+        run.refresh_from_db()
+        if RunState(run.state).is_terminal or (run.state == RunState.PAUSED and not worked):
+            break
+    return run
