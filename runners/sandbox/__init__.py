@@ -15,6 +15,7 @@ from runners.sandbox.base import (
     Usage,
 )
 from runners.sandbox.launch import prepare
+from runners.sandbox.orphans import sweep_orphans
 from runners.sandbox.paths import python_paths, share
 from runners.sandbox.probe import ProbeReport, allowed_level, probe, probe_report
 from runners.sandbox.process import Sandboxed
@@ -39,6 +40,7 @@ __all__ = [
     "run",
     "share",
     "spawn",
+    "sweep_orphans",
 ]
 
 
@@ -65,7 +67,4 @@ def run(
 ) -> Completed:
     """Run `argv` to its end, or to the first limit it meets. How it ended is data; SandboxError means that
     the sandbox could not be set up."""
-    process = spawn(argv, policy, pass_fds, stdin=stdin, level=level)
-    completed = process.wait()
-    assert completed is not None
-    return completed
+    return spawn(argv, policy, pass_fds, stdin=stdin, level=level).outcome()

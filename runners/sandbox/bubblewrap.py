@@ -12,14 +12,16 @@ in /proc/1/environ. `/` and `/dev` are writable until remounted, which comes aft
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from runners.sandbox.base import ResourceLimits, SandboxError, SandboxPolicy
+from runners.sandbox.base import Devices, ResourceLimits, SandboxError, SandboxPolicy
 from runners.sandbox.devices import device_binds
+from runners.sandbox.orphans import supervisor_name
 
 SCRATCH = Path("/tmp")  # noqa: S108 - a private tmpfs inside the sandbox
 SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
@@ -53,6 +55,7 @@ def _tool(name: str) -> str:
 def _namespaces(*, as_root: bool) -> list[str]:
     shared = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     shared += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    shared += ["--hostname", supervisor_name()]
     if as_root:
         return [*shared, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
     return ["--unshare-user", "--disable-userns", *shared]
@@ -111,14 +114,14 @@ def rlimits(policy: SandboxPolicy) -> dict[str, int]:
         "nofile": limits.open_files,
         "memlock": 8 << 20,
     }
-    if policy.devices == "none":
+    if policy.devices is Devices.NONE:
         wanted["data"] = limits.memory_bytes + (256 << 20)
     return {name: _capped(name, value) for name, value in wanted.items()}
 
 
 def cpu_seconds(limits: ResourceLimits) -> int:
     """The CPU limit of one process in whole seconds: as given, else all cores for the wall-clock limit."""
-    return int(limits.cpu_s if limits.cpu_s is not None else limits.wall_s * (os.cpu_count() or 1)) + 1
+    return math.ceil(limits.cpu_s if limits.cpu_s is not None else limits.wall_s * (os.cpu_count() or 1))
 
 
 def _capped(name: str, value: int) -> int:

@@ -182,7 +182,7 @@ def start(config: dict[str, Any]) -> int:
                 sys.exit(message.decode("utf-8", "replace"))
         return pid
     os.close(told)
-    child(config, parent, tell)
+    return child(config, parent, tell)
 
 
 def child(config: dict[str, Any], parent: int, tell: int) -> NoReturn:

@@ -17,6 +17,7 @@ from runners.sandbox.base import (
     unsandboxed_allowed,
 )
 from runners.sandbox.launch import prepare
+from runners.sandbox.orphans import sweep_orphans
 from runners.sandbox.process import Sandboxed
 
 TRIAL = SandboxPolicy(limits=ResourceLimits(wall_s=10))
@@ -42,7 +43,8 @@ def probe() -> SandboxLevel:
 
 @cache
 def probe_report() -> ProbeReport:
-    """`probe` with the reasons."""
+    """`probe` with the reasons. Sweeps first: it runs once in a worker's life, near its start."""
+    sweep_orphans()
     reasons: dict[SandboxLevel, str] = {}
     for level in SandboxLevel:
         if (reason := why_not(level)) is None:

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import threading
 import time
+from typing import NoReturn
 
 from runners.sandbox.base import Completed, KillReason, SandboxError, SandboxPolicy, Usage
 from runners.sandbox.capture import Capture
@@ -63,13 +64,16 @@ class Sandboxed:
         with self._lock:
             if self._killed is None and self._pidfd >= 0:
                 self._killed, self._killed_at = reason, time.monotonic()
-                self._signal(self._launch.stop_signal)
+                self._stop()
 
     def wait(self, timeout: float | None = None) -> Completed | None:
         """The outcome, or None when the process still runs after `timeout` seconds. Raises SandboxError when
         the sandbox could not be set up."""
-        if not self._ended.wait(timeout):
-            return None
+        return self.outcome() if self._ended.wait(timeout) else None
+
+    def outcome(self) -> Completed:
+        """As `wait`, for as long as it takes."""
+        self._ended.wait()
         if self._completed is None:
             self._raise_failure()
         return self._completed
@@ -80,7 +84,7 @@ class Sandboxed:
         wall_s = time.monotonic() - self._started_at
         return Usage(now.memory_bytes, self._peak_bytes, now.cpu_s, now.processes, output, wall_s)
 
-    def _raise_failure(self) -> None:
+    def _raise_failure(self) -> NoReturn:
         if isinstance(self._failure, SandboxError):
             raise self._failure
         raise SandboxError(f"the sandbox could not be started: {self._failure}") from self._failure
@@ -120,11 +124,11 @@ class Sandboxed:
         return process
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout and process.stderr
         with selectors.DefaultSelector() as selector:
             for stream, capture in ((process.stdout, self._stdout), (process.stderr, self._stderr)):
-                os.set_blocking(stream.fileno(), False)
-                selector.register(stream, selectors.EVENT_READ, capture.add)
+                if stream is not None:
+                    os.set_blocking(stream.fileno(), False)
+                    selector.register(stream, selectors.EVENT_READ, capture.add)
             if self._launch.status_fd is not None:
                 selector.register(self._launch.status_fd, selectors.EVENT_READ, self._note_status)
             selector.register(self._pidfd, selectors.EVENT_READ)
@@ -143,12 +147,14 @@ class Sandboxed:
         return ended
 
     def _drain(self, selector: selectors.BaseSelector) -> None:
-        """Take what lies in the pipes, once everything that could write to them is gone."""
-        self._clear_away()
-        for key in list(selector.get_map().values()):
-            while key.data is not None and _pump(key):
-                if self._output_bytes() > self._policy.limits.output_bytes:
-                    break
+        """Take what lies in the pipes, the last of it when everything that could write to them is gone."""
+        streams = [key for key in selector.get_map().values() if key.data is not None]
+        for last_word in (False, True):
+            for key in streams:
+                while _pump(key) and self._output_bytes() <= self._policy.limits.output_bytes:
+                    pass
+            if not last_word:
+                self._clear_away()
 
     def _note_status(self, data: bytes) -> None:
         self._status += data
@@ -196,16 +202,24 @@ class Sandboxed:
             return False
         return disk_bytes(self._launch.disk) > self._policy.limits.scratch_bytes
 
-    def _signal(self, number: signal.Signals) -> None:
-        """To the launcher and, when that is a plain kill, to the namespace's init, which takes all with it."""
-        pidfds = (self._pidfd, self._init_pidfd) if number == signal.SIGKILL else (self._pidfd,)
-        for pidfd in pidfds:
-            if pidfd >= 0:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(pidfd, number)
+    def _stop(self) -> None:
+        """Tell a launcher that clears up after itself; end any other with all below it, once it is held still
+        so that nothing new appears there."""
+        if self._launch.stop_signal != signal.SIGKILL:
+            self._signal(self._pidfd, self._launch.stop_signal)
+            return
+        self._signal(self._pidfd, signal.SIGSTOP)
+        self._signal(self._init_pidfd, signal.SIGKILL)
+        self._kill_tree()
+
+    @staticmethod
+    def _signal(pidfd: int, number: signal.Signals) -> None:
+        if pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, number)
 
     def _kill_tree(self) -> None:
-        """The launcher did not obey: end everything that can be seen from outside."""
+        """End the launcher and all its descendants, the youngest first."""
         for pid in reversed(process_tree(self.pid)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -213,8 +227,7 @@ class Sandboxed:
     def _clear_away(self) -> None:
         """Wait until the namespace's init is gone, which is after everything in it."""
         if self._init_pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._init_pidfd, signal.SIGKILL)
+            self._signal(self._init_pidfd, signal.SIGKILL)
             select.select([self._init_pidfd], [], [], STOP_GRACE_S)
 
     def _finish(self, process: subprocess.Popen[bytes]) -> None:

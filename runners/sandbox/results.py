@@ -23,9 +23,12 @@ def read_result_file(directory: Path, name: str, max_bytes: int, uid: int | None
         fd = _open(Path(name), os.O_NONBLOCK, dir_fd=folder)
     finally:
         os.close(folder)
-    with os.fdopen(fd, "rb") as file:
+    try:
         _check(name, os.fstat(fd), max_bytes, os.geteuid() if uid is None else uid)
-        content = file.read(max_bytes + 1)
+        with os.fdopen(os.dup(fd), "rb") as file:
+            content = file.read(max_bytes + 1)
+    finally:
+        os.close(fd)
     if len(content) > max_bytes:
         raise ResultFileError(f"{name}: grew past {max_bytes} bytes while it was read")
     return content
