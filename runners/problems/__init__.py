@@ -1,23 +1,27 @@
 """Problems: what a kernel has to compute, read from our own format, KernelBench files and GPU MODE directories.
 
-`load` turns a shipped name or a path into a self-contained bundle; `open_bundle` turns a bundle into a Problem.
+`load` turns a shipped name or a path into a self-contained bundle; `open_bundle` turns a bundle into a Problem;
+`find` lists what lies below a directory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from runners.job import ProblemBundle
+from runners.problems import declaration, gpumode_task, kernelbench
 from runners.problems.base import Problem, ProblemError
-from runners.problems.files import read_directory
-from runners.problems.native import ENTRY, NativeProblem
+from runners.problems.files import FILE_BYTES, read_directory
+from runners.problems.gpumode import GpuModeProblem
+from runners.problems.native import NativeProblem
 
 SHIPPED = Path(__file__).parent / "shipped"
 
 
 def shipped() -> list[str]:
     """Names of the problems that come with this package."""
-    return sorted(path.name for path in SHIPPED.iterdir() if (path / ENTRY).is_file())
+    return sorted(path.name for path in SHIPPED.iterdir() if (path / declaration.ENTRY).is_file())
 
 
 def load(name_or_path: str | Path) -> ProblemBundle:
@@ -33,13 +37,54 @@ def load(name_or_path: str | Path) -> ProblemBundle:
 
 def open_bundle(bundle: ProblemBundle) -> Problem:
     """The problem a bundle holds. Raises ProblemError."""
-    if bundle.format == "native":
-        return NativeProblem(bundle.files)
+    match bundle.format:
+        case "native":
+            return NativeProblem(bundle.files)
+        case kernelbench.FORMAT:
+            return kernelbench.KernelBenchProblem(bundle)
+        case gpumode_task.FORMAT:
+            return GpuModeProblem(bundle)
     raise ProblemError([f"{bundle.name}: unknown format {bundle.format!r}"])
 
 
+def find(root: Path) -> Iterator[Path]:
+    """Every problem at or below `root`, whatever its format, in the order of their paths. Links aren't followed."""
+    if root.is_file():
+        if _is_kernelbench_file(root):
+            yield root
+    elif (root / declaration.ENTRY).is_file() or (root / gpumode_task.TASK_FILE).is_file():
+        yield root
+    else:
+        for path in sorted(root.iterdir(), key=_natural):
+            if not path.is_symlink() and not path.name.startswith("."):
+                yield from find(path)
+
+
 def _read(path: Path) -> ProblemBundle:
-    if not (path / ENTRY).is_file():
-        raise ProblemError([f"{path.name}: no {ENTRY} in this directory"])
-    files = read_directory(path)
-    return ProblemBundle(NativeProblem(files).name, "native", ENTRY, files)
+    if path.name in (declaration.ENTRY, gpumode_task.TASK_FILE):
+        path = path.parent
+    if (path / declaration.ENTRY).is_file():
+        files = read_directory(path)
+        return ProblemBundle(NativeProblem(files).name, "native", declaration.ENTRY, files)
+    if (path / gpumode_task.TASK_FILE).is_file():
+        return gpumode_task.read_gpumode(path)
+    if path.is_file() and path.suffix == ".py":
+        return kernelbench.read_kernelbench(path)
+    if path.is_dir() and (
+        several := [str(p.relative_to(path)) for _, p in zip(range(4), find(path), strict=False)]
+    ):
+        raise ProblemError([f"{path.name}: holds several problems; name one: {', '.join(several)} …"])
+    raise ProblemError(
+        [f"{path.name}: no {declaration.ENTRY}, no {gpumode_task.TASK_FILE}, and not a KernelBench file (.py)"]
+    )
+
+
+def _is_kernelbench_file(path: Path) -> bool:
+    if path.suffix != ".py" or path.stat().st_size > FILE_BYTES:
+        return False
+    return kernelbench.is_kernelbench(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def _natural(path: Path) -> tuple[int, str]:
+    head = path.name.split("_")[0]
+    return (int(head) if head.isdecimal() else 0, path.name)

@@ -159,6 +159,7 @@ class Problem(ABC):
     entry_point: str = "custom_kernel"
     seeds: tuple[Seed, ...] = ()
     reference_source: str = ""
+    obstacles: tuple[str, ...] = ()  # why it can be read but not evaluated here; empty for most
 
     @abstractmethod
     def cases(self, target: str, purpose: Purpose) -> list[Case]:

@@ -14,9 +14,12 @@ from runners.problems.structure import positional
 ENTRY_POINTS = ("custom_kernel", "ModelNew")
 
 
-def entry_of(namespace: Mapping[str, Any], setup: CandidateSetup, wanted: str) -> Callable[..., Any]:
+def entry_of(
+    namespace: Mapping[str, Any], setup: CandidateSetup, wanted: str, device: str = "cpu"
+) -> Callable[..., Any]:
     """The callable that takes the positional inputs: the function `custom_kernel`, or an instance of `ModelNew`
-    with the reference's weights. `wanted` is the problem's entry point; where it is absent the other serves.
+    on `device` with the reference's weights, called without gradients. `wanted` is the problem's entry point; where
+    it is absent the other serves.
 
     Raises LookupError naming both where the module defines neither.
     """
@@ -24,11 +27,11 @@ def entry_of(namespace: Mapping[str, Any], setup: CandidateSetup, wanted: str) -
     if name is None:
         raise LookupError(f"the module defines neither {' nor '.join(ENTRY_POINTS)}")
     entry: Callable[..., Any] = namespace[name]
-    call = _model(entry, setup) if isinstance(entry, type) else entry
+    call = _model(entry, setup, device) if isinstance(entry, type) else entry
     return call if setup.call_seed is None else _seeded(call, setup.call_seed)
 
 
-def _model(cls: Callable[..., Any], setup: CandidateSetup) -> Callable[..., Any]:
+def _model(cls: Callable[..., Any], setup: CandidateSetup, device: str) -> Callable[..., Any]:
     import torch
 
     if setup.weight_seed is not None:
@@ -36,8 +39,9 @@ def _model(cls: Callable[..., Any], setup: CandidateSetup) -> Callable[..., Any]
     model = cls(*positional(setup.init))
     if isinstance(model, torch.nn.Module):
         load_matching(model, setup.state)
-    call: Callable[..., Any] = model
-    return call
+        model = model.to(device)
+    without_gradients: Callable[..., Any] = torch.no_grad()(model.__call__)
+    return without_gradients
 
 
 def load_matching(model: Any, state: Mapping[str, Any]) -> bool:

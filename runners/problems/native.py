@@ -20,7 +20,7 @@ from runners.problems.base import (
     Work,
     family_of,
 )
-from runners.problems.declaration import ENTRY, read_declaration
+from runners.problems.declaration import read_declaration
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.expressions import evaluate
 
@@ -162,6 +162,3 @@ def _widened(value: Any) -> Any:
 
 def _as_list(result: Any) -> list[torch.Tensor]:
     return list(result) if isinstance(result, tuple | list) else [result]
-
-
-__all__ = ["ENTRY", "NativeProblem"]

@@ -1,0 +1,242 @@
+"""Is a task worth optimising? The filters of robust-kbench (Lange et al. 2025, section 3) as warnings in words.
+
+They run the reference and so run the problem's code: `examine` does that in a process of its own, with limits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners import wire
+from runners.job import ProblemBundle
+from runners.problems.base import CallInputs, Case, Problem, Purpose, Tolerance
+from runners.problems.structure import is_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+SMALL_VALUE = 0.01
+SMALL_SPREAD = 0.01
+_ANSWER = "kernel-scientist-examination "
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What came of running a problem's reference on one target. `warnings` as text; `failure` is None where the
+    reference ran; `seconds` of the slowest reference call; `case` names what was run."""
+
+    failure: str | None
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+    case: str = ""
+    reduced: str = ""
+
+
+@dataclass
+class Observation:
+    """Outputs of a reference for two seeds, and the inputs of the first."""
+
+    problem: Problem
+    inputs: CallInputs
+    others: CallInputs
+    outputs: list[torch.Tensor]
+    outputs_of_others: list[torch.Tensor]
+    tolerances: list[Tolerance] = field(default_factory=list)
+
+
+def examine(
+    bundle: ProblemBundle, target: str = "cpu", timeout_s: float = 60.0, memory_bytes: int = 6 << 30
+) -> Examination:
+    """Run the smallest test and benchmark case of a problem in a fresh process and judge what comes out."""
+    request = json.dumps({"bundle": wire.to_plain(bundle), "target": target, "memory_bytes": memory_bytes})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runners.problems.filters"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env=_environment(),
+        cwd="/",
+    )
+    try:
+        answer, log = process.communicate(request.encode(), timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        return Examination(f"not finished after {timeout_s:g} s")
+    finally:
+        _end(process)
+    return _read_answer(answer, log, process.returncode)
+
+
+def warnings_of(observed: Observation) -> list[str]:
+    """Every filter's complaint."""
+    return [message for check in FILTERS for message in check(observed)]
+
+
+def _not_finite(observed: Observation) -> list[str]:
+    import torch
+
+    bad = [n for n, out in enumerate(observed.outputs) if not torch.isfinite(out.double()).all()]
+    return [f"output {n} holds NaN or infinity" for n in bad]
+
+
+def _small_range(observed: Observation) -> list[str]:
+    bad = [n for n, out in enumerate(observed.outputs) if out.numel() and out.double().abs().max() < SMALL_VALUE]
+    return [f"output {n} lies within ±{SMALL_VALUE}: a kernel that writes zeros is nearly right" for n in bad]
+
+
+def _small_spread(observed: Observation) -> list[str]:
+    found = []
+    for number, out in enumerate(observed.outputs):
+        if out.numel() > 1 and out.double().std() < SMALL_SPREAD:
+            found.append(f"output {number} hardly varies (standard deviation below {SMALL_SPREAD})")
+    return found
+
+
+def _constant_along_an_axis(observed: Observation) -> list[str]:
+    found = []
+    for number, out in enumerate(observed.outputs):
+        axes = [axis for axis in range(out.dim()) if out.shape[axis] > 1]
+        for axis in axes if out.numel() > max(out.shape, default=1) else []:
+            first = out.narrow(axis, 0, 1)
+            if _close(out, first.expand_as(out), observed.tolerances[number]):
+                found.append(f"output {number} is constant along axis {axis}")
+    return found
+
+
+def _same_for_all_inputs(observed: Observation) -> list[str]:
+    pairs = zip(observed.outputs, observed.outputs_of_others, observed.tolerances, strict=True)
+    same = [n for n, (a, b, tolerance) in enumerate(pairs) if a.shape == b.shape and _close(a, b, tolerance)]
+    return [f"output {n} is the same whatever the inputs are" for n in same]
+
+
+def _ignored_inputs(observed: Observation) -> list[str]:
+    """Replace one input at a time by that of another seed: does anything change?"""
+    found = []
+    for name, value in observed.inputs.values.items():
+        other = observed.others.values.get(name)
+        if (
+            not is_tensor(value)
+            or not is_tensor(other)
+            or other.shape != value.shape
+            or bool((other == value).all())
+        ):
+            continue
+        mixed = replace(observed.inputs, values={**_copied(observed.inputs), name: other.clone()})
+        outputs = observed.problem.expected(mixed)
+        pairs = zip(outputs, observed.outputs, observed.tolerances, strict=True)
+        if all(a.shape == b.shape and _close(a, b, tolerance) for a, b, tolerance in pairs):
+            found.append(f"no output depends on input {name}")
+    return found
+
+
+def _random_reference(observed: Observation) -> list[str]:
+    again = observed.problem.expected(replace(observed.inputs, values=_copied(observed.inputs)))
+    pairs = zip(again, observed.outputs, observed.tolerances, strict=True)
+    if all(a.shape == b.shape and _close(a, b, tolerance) for a, b, tolerance in pairs):
+        return []
+    return ["the reference gives different outputs for the same inputs"]
+
+
+FILTERS: tuple[Callable[[Observation], list[str]], ...] = (
+    _not_finite,
+    _small_range,
+    _small_spread,
+    _constant_along_an_axis,
+    _same_for_all_inputs,
+    _ignored_inputs,
+    _random_reference,
+)
+
+
+def observe(problem: Problem, case: Case) -> Observation:
+    """Run the reference on two seeds of a case."""
+    distribution = case.distributions[0]
+    first, second = (problem.make_inputs(case, seed, distribution) for seed in (11, 12))
+    observed = Observation(problem, first, second, [], [])
+    observed.outputs = problem.expected(replace(first, values=_copied(first)))
+    observed.outputs_of_others = problem.expected(replace(second, values=_copied(second)))
+    narrow = problem.reference(replace(first, values=_copied(first)))
+    observed.tolerances = [problem.tolerance(str(out.dtype).removeprefix("torch.")) for out in narrow]
+    return observed
+
+
+def _close(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance) -> bool:
+    import torch
+
+    return torch.allclose(a.double(), b.double(), tolerance.rtol, tolerance.atol, equal_nan=True)
+
+
+def _copied(inputs: CallInputs) -> dict[str, object]:
+    return {name: value.clone() if is_tensor(value) else value for name, value in inputs.values.items()}
+
+
+def _examined(bundle: ProblemBundle, target: str) -> Examination:
+    """What the examining process does: filters on the smallest test, time of the smallest benchmark."""
+    from runners.problems import open_bundle
+
+    problem = open_bundle(bundle)
+    if problem.obstacles:
+        return Examination("; ".join(problem.obstacles))
+    tests, benchmarks = (problem.cases(target, purpose) for purpose in (Purpose.TEST, Purpose.BENCHMARK))
+    if not (tests or benchmarks):
+        return Examination(f"no case for target {target}")
+    smallest = (tests or benchmarks)[0]
+    warnings = warnings_of(observe(problem, smallest))
+    timed = (benchmarks or tests)[0]
+    return Examination(None, tuple(warnings), _reference_s(problem, timed), timed.name, timed.reduced)
+
+
+def _reference_s(problem: Problem, case: Case) -> float:
+    inputs = problem.make_inputs(case, 13, case.distributions[0])
+    problem.reference(replace(inputs, values=_copied(inputs)))
+    start = time.perf_counter()
+    problem.reference(inputs)
+    return time.perf_counter() - start
+
+
+def _environment() -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "OMP_NUM_THREADS") if name in os.environ}
+    return {**kept, "PYTHONPATH": root, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _read_answer(answer: bytes, log: bytes, code: int | None) -> Examination:
+    for line in reversed(answer.decode("utf-8", "replace").splitlines()):
+        if line.startswith(_ANSWER):
+            return wire.loads(Examination, line.removeprefix(_ANSWER))
+    tail = log.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit code {code}"]
+    return Examination(f"the process ended early: {tail[0][:300]}")
+
+
+def _main() -> None:
+    """The examining process: a request on stdin, one marked line on stdout."""
+    request = json.load(sys.stdin)
+    limit = int(request["memory_bytes"])
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    bundle = wire.from_plain(ProblemBundle, request["bundle"])
+    try:
+        answer = _examined(bundle, str(request["target"]))
+    except Exception as error:  # whatever the problem's code raises is the finding
+        answer = Examination(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    print(_ANSWER + wire.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,200 @@
+"""GPU MODE tasks: generate_input, ref_kernel and check_implementation in reference.py; a candidate defines
+`custom_kernel(data)`. Read by `runners.problems.gpumode_task`; nothing of theirs ships with this package.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from runners.job import Language, ProblemBundle, Source
+from runners.problems.base import (
+    CallInputs,
+    CandidateSetup,
+    Case,
+    Problem,
+    ProblemError,
+    Purpose,
+    Seed,
+    Tolerance,
+    Work,
+    family_of,
+)
+from runners.problems.gpumode_task import ENTRY, FORMAT
+from runners.problems.modules import Modules
+from runners.problems.python_text import defined_names, parse
+from runners.problems.structure import flatten, positional, tensors_in
+
+if TYPE_CHECKING:
+    import torch
+
+LARGEST_SEED = 1 << 24  # some tasks add the seed to float32 data, which is exact up to here
+CPU_BENCHMARKS = 3
+_NEEDED = ("generate_input", "ref_kernel")
+_NOT_FOR_CANDIDATES = {"reference.py", "eval.py", "submission.py", ENTRY}
+
+
+class GpuModeProblem(Problem):
+    """A task as it was bundled. Raises ProblemError where the bundle is faulty; a task that can be read but not
+    evaluated here says why in `obstacles`."""
+
+    format = FORMAT
+    languages = (Language.PYTHON, Language.TRITON)
+
+    def __init__(self, bundle: ProblemBundle) -> None:
+        task = _decoded(bundle)
+        self.name = bundle.name
+        self.title = bundle.name.removesuffix("_py").replace("_", " ").replace("-", " ")
+        self.description = str(task["description"])
+        self.ranking_by = str(task["ranking_by"])
+        self.reference_source = bundle.files.get("reference.py", "")
+        self._defined = defined_names(parse(self.reference_source, "reference.py"))
+        self._files = bundle.files
+        self._modules = Modules(bundle.files)
+        self._tests = _cases(task["tests"], Purpose.TEST)
+        self._benchmarks = _cases(task["benchmarks"], Purpose.BENCHMARK)
+        self.obstacles = self._obstacles(bool(task["multi_gpu"]))
+        self.seeds = self._seeds(task["templates"])
+
+    def cases(self, target: str, purpose: Purpose) -> list[Case]:
+        """The task's tests and benchmarks, smallest first; on a CPU the smallest tests stand in for benchmarks."""
+        if purpose is Purpose.HIDDEN:
+            return []
+        if purpose is Purpose.BENCHMARK and family_of(target) == "cpu":
+            return self._cpu_benchmarks()
+        return sorted(self._tests if purpose is Purpose.TEST else self._benchmarks, key=_volume)
+
+    def tolerance(self, dtype: str) -> Tolerance:
+        """Used only where the task has no check_implementation of its own."""
+        if dtype in ("float32", "float64"):
+            return Tolerance(1e-4, 1e-4)
+        return Tolerance(2e-2, 1e-2) if "float" in dtype else Tolerance(0.0, 0.0)
+
+    def work(self, case: Case) -> Work | None:
+        """Not declared by this format."""
+        return None
+
+    def candidate_setup(self, case: Case) -> CandidateSetup:
+        """The modules that submissions import (task.py, utils.py), not the reference."""
+        allowed = {name: text for name, text in self._files.items() if name not in _NOT_FOR_CANDIDATES}
+        return CandidateSetup(files={name: text for name, text in allowed.items() if "/" not in name})
+
+    def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
+        """generate_input of the case with the secret seed in place of the published one."""
+        arguments = dict(case.sizes)
+        if "seed" in self._generator_parameters():
+            arguments["seed"] = seed % LARGEST_SEED
+        with self._modules.active():
+            self._modules.use_device("cpu")
+            return flatten([self._reference("generate_input")(**arguments)])
+
+    def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
+        """ref_kernel(data), on the device of the inputs."""
+        return tensors_in(self._run(inputs))
+
+    def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
+        """ref_kernel on a copy: the task's own precision, because its check allows for that."""
+        return tensors_in(self._run(_copied(inputs)))
+
+    def compare(self, inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
+        """The complaint of check_implementation, "" where it accepts; None where the task has none."""
+        if "check_implementation" not in self._defined:
+            return None
+        shape_of_result = self._run(_copied(inputs))
+        received = _like(shape_of_result, iter(outputs))
+        with self._modules.active():
+            verdict = self._reference("check_implementation")(*positional(_copied(inputs)), received)
+        return _complaint(verdict)
+
+    def _run(self, inputs: CallInputs) -> Any:
+        with self._modules.active():
+            self._modules.use_device(_device_of(inputs))
+            return self._reference("ref_kernel")(*positional(inputs))
+
+    def _reference(self, name: str) -> Any:
+        return getattr(self._modules.get("reference"), name)
+
+    def _generator_parameters(self) -> set[str]:
+        tree = parse(self.reference_source, "reference.py")
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name == "generate_input":
+                return {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+        return set()
+
+    def _obstacles(self, multi_gpu: bool) -> tuple[str, ...]:
+        missing = [f"reference.py defines no {name}" for name in _NEEDED if name not in self._defined]
+        return (*missing, *(["the task runs on several GPUs at once"] if multi_gpu else []))
+
+    def _cpu_benchmarks(self) -> list[Case]:
+        words = "published tests stand in for benchmarks, whose sizes are a GPU's"
+        smallest = sorted(self._tests, key=_volume)[:CPU_BENCHMARKS]
+        return [Case(c.name, c.sizes, Purpose.BENCHMARK, ("cpu",), c.distributions, words) for c in smallest]
+
+    def _seeds(self, templates: dict[str, str]) -> tuple[Seed, ...]:
+        seeds = []
+        if "ref_kernel" in self._defined:
+            text = f"{self.reference_source}\n\ncustom_kernel = ref_kernel\n"
+            seeds.append(Seed("reference", "Reference in torch", Source(Language.PYTHON, text)))
+        for label, path in sorted(templates.items()):
+            source = Source(Language.PYTHON, self._files.get(path, ""))
+            seeds.append(
+                Seed(f"template_{label.lower()}", f"The task's template for {label}", source, "a template")
+            )
+        return tuple(seeds)
+
+
+def _decoded(bundle: ProblemBundle) -> dict[str, Any]:
+    try:
+        task = json.loads(bundle.files[ENTRY])
+        missing = {"description", "ranking_by", "multi_gpu", "tests", "benchmarks", "templates"} - set(task)
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise ProblemError([f"{ENTRY}: missing or not JSON"]) from error
+    if missing:
+        raise ProblemError([f"{ENTRY}: no {name}" for name in sorted(missing)])
+    return dict(task)
+
+
+def _cases(tables: list[dict[str, Any]], purpose: Purpose) -> list[Case]:
+    cases: list[Case] = []
+    for table in tables:
+        sizes = {name: value for name, value in table.items() if name != "seed"}
+        name = "-".join(f"{key}{value}" for key, value in sizes.items())[:120] or "case"
+        twins = sum(case.name.split("#")[0] == name for case in cases)
+        cases.append(Case(f"{name}#{twins + 1}" if twins else name, sizes, purpose, distributions=("published",)))
+    return cases
+
+
+def _volume(case: Case) -> float:
+    numbers = [v for v in case.sizes.values() if isinstance(v, int | float) and not isinstance(v, bool) and v > 0]
+    return math.prod(numbers)
+
+
+def _copied(inputs: CallInputs) -> CallInputs:
+    return CallInputs(copy.deepcopy(inputs.values), inputs.structure)
+
+
+def _device_of(inputs: CallInputs) -> str:
+    return next((str(v.device) for v in inputs.values.values() if hasattr(v, "device")), "cpu")
+
+
+def _like(result: Any, leaves: Any) -> Any:
+    """The flat outputs in the nesting of the reference's result."""
+    if isinstance(result, list | tuple):
+        items = [_like(item, leaves) for item in result]
+        return items if isinstance(result, list) else tuple(items)
+    if isinstance(result, dict):
+        return {key: _like(item, leaves) for key, item in result.items()}
+    return None if result is None else next(leaves)
+
+
+def _complaint(verdict: Any) -> str:
+    """Tasks answer with a string that is empty when all is well, or with (accepted, message)."""
+    if isinstance(verdict, tuple) and len(verdict) == 2:
+        accepted, message = verdict
+        return "" if accepted else (str(message) or "not accepted by check_implementation")
+    if isinstance(verdict, bool):
+        return "" if verdict else "not accepted by check_implementation"
+    return str(verdict or "")

@@ -1,0 +1,74 @@
+"""Running the Python files of a bundle as modules that import each other, without writing them to disk.
+
+They are importable only while `Modules.active()` holds, under their plain names (`task`, `utils`, `reference`), and
+leave `sys.modules` as it was. For the oracle and baseline processes only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from runners.problems.python_text import DEVICE_NAME, for_any_device, parse
+
+
+class Modules(MetaPathFinder, Loader):
+    """The `.py` files of `files` as modules. Their `"cuda"` arguments mean `device`, which may be changed."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._sources = {
+            name[:-3]: text for name, text in files.items() if name.endswith(".py") and "/" not in name
+        }
+        self._loaded: dict[str, ModuleType] = {}
+        self._device = "cpu"
+
+    def get(self, name: str) -> ModuleType:
+        """The module, executed once. Raises whatever its text raises; ProblemError where it is not Python."""
+        with self.active():
+            __import__(name)
+            return self._loaded[name]
+
+    def use_device(self, device: str) -> None:
+        """What `"cuda"` means from now on, in every module."""
+        self._device = device
+        for module in self._loaded.values():
+            module.__dict__[DEVICE_NAME] = device
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Within this block the modules are importable; outside they are not."""
+        hidden = {name: sys.modules.pop(name) for name in self._sources if name in sys.modules}
+        sys.modules.update(self._loaded)
+        sys.meta_path.insert(0, self)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(self)
+            for name in self._sources:
+                sys.modules.pop(name, None)
+            sys.modules.update(hidden)
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """importlib's question: is this one of ours?"""
+        return ModuleSpec(fullname, self) if path is None and fullname in self._sources else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """importlib's default."""
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module's text, with its device made variable."""
+        name = module.__name__
+        tree = for_any_device(parse(self._sources[name], f"{name}.py"))
+        module.__dict__[DEVICE_NAME] = self._device
+        self._loaded[name] = module
+        try:
+            exec(compile(tree, f"{name}.py", "exec"), module.__dict__)  # noqa: S102 - in the oracle only
+        except BaseException:
+            del self._loaded[name]
+            raise

@@ -1,0 +1,118 @@
+"""Reading and rewriting the Python of foreign problem files as text: nothing is executed here."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from runners.problems.base import ProblemError
+from runners.problems.expressions import ExpressionError, evaluate
+
+DEVICE_NAME = "__kernel_device__"
+Constant = int | list[int]
+
+
+def parse(source: str, file: str) -> ast.Module:
+    """The module's syntax tree. Raises ProblemError naming the file and line."""
+    try:
+        return ast.parse(source, filename=file)
+    except SyntaxError as error:
+        raise ProblemError([f"{file}: line {error.lineno}: not Python: {error.msg}"]) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ProblemError([f"{file}: not Python: {error}"]) from error
+
+
+def defined_names(tree: ast.Module) -> set[str]:
+    """Functions, classes and plain variables that the module defines at its top level."""
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def split_assignments(tree: ast.Module) -> ast.Module:
+    """The module with top-level `a, b = 1, 2` written as two assignments, where the right side is as many literals."""
+    body: list[ast.stmt] = []
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
+                values
+            ) and all(_literal(value) is not None for value in values):
+                pairs = zip(names, values, strict=True)
+                body += [ast.copy_location(ast.Assign([name], value), node) for name, value in pairs]
+            case _:
+                body.append(node)
+    return ast.fix_missing_locations(ast.Module(body, tree.type_ignores))
+
+
+def integer_constants(tree: ast.Module) -> dict[str, Constant]:
+    """Top-level names bound to literal integers, or to tuples or lists of them, in order of appearance.
+
+    Arithmetic on literals counts as one (`2048 * 2`); what is computed from other names does not.
+    """
+    found: dict[str, Constant] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            value = _literal(node.value)
+            if value is not None:
+                found[node.targets[0].id] = value
+    return found
+
+
+def with_constants(tree: ast.Module, values: Mapping[str, Any]) -> ast.Module:
+    """A copy of the module in which the top-level literals named in `values` are replaced. Tuples stay tuples."""
+    body: list[ast.stmt] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name in values and _literal(node.value) is not None:
+                node = ast.copy_location(ast.Assign(node.targets, _as_node(values[name], node.value)), node)
+        body.append(node)
+    return ast.fix_missing_locations(ast.Module(body, tree.type_ignores))
+
+
+def for_any_device(tree: ast.Module) -> ast.Module:
+    """The module with `"cuda"` arguments and `.cuda()` calls turned into the device that the global
+    `__kernel_device__` names, so that a reference written for one GPU vendor runs on a CPU."""
+    return ast.fix_missing_locations(_AnyDevice().visit(tree))
+
+
+class _AnyDevice(ast.NodeTransformer):
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if isinstance(node.value, str) and (node.value == "cuda" or node.value.startswith("cuda:")):
+            return ast.copy_location(ast.Name(DEVICE_NAME, ast.Load()), node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "cuda" and not node.args:
+            moved = ast.Attribute(node.func.value, "to", ast.Load())
+            return ast.copy_location(ast.Call(moved, [ast.Name(DEVICE_NAME, ast.Load())], []), node)
+        return node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        return node
+
+
+def _literal(node: ast.expr) -> Constant | None:
+    if isinstance(node, ast.Tuple | ast.List):
+        items = [_literal(item) for item in node.elts]
+        return (
+            [i for i in items if isinstance(i, int)] if items and all(isinstance(i, int) for i in items) else None
+        )
+    try:
+        value = evaluate(ast.unparse(node), {})
+    except (ExpressionError, RecursionError):
+        return None
+    return value if isinstance(value, int) else None
+
+
+def _as_node(value: Any, like: ast.expr) -> ast.expr:
+    if isinstance(value, int):
+        return ast.Constant(value)
+    items: list[ast.expr] = [ast.Constant(int(item)) for item in value]
+    return ast.Tuple(items, ast.Load()) if isinstance(like, ast.Tuple) else ast.List(items, ast.Load())

@@ -1,0 +1,152 @@
+"""Making a KernelBench problem small enough for a CPU by shrinking its module-level integer constants.
+
+All constants above a cap are halved until they reach it, so that equal sizes stay equal and divisibility by small
+numbers (groups, heads) survives; sizes of batches go first because nothing else depends on them. How large a case is
+gets estimated from the text: elements made by get_inputs, times the widest constant that the model is built with,
+times the volume of the kernel window. A heuristic: `python -m runners.problems check` says where it falls short.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from dataclasses import dataclass
+
+from runners.problems.expressions import ExpressionError, evaluate
+from runners.problems.python_text import Constant
+
+MOST_ELEMENTS = 1 << 19
+MOST_WORK = 1 << 29
+WIDEST = 1024
+_BATCH = re.compile(r"batch|^(bs|B|b)$", re.IGNORECASE)
+_KEEP = re.compile(
+    r"kernel|stride|padd|dilat|group|heads?$|num_(layers|blocks|experts)|^dim$|axis|scale_factor|pool|exponent|top_?k",
+    re.IGNORECASE,
+)
+_MAKERS = {"rand", "randn", "randint", "ones", "zeros", "empty", "full", "rand_like", "randperm", "triu", "tril"}
+_BATCH_CAPS = (16, 8, 4, 2, 1)
+_CAPS = (1 << 16, 1 << 14, 1 << 12, 1 << 11, 1024, 512, 256, 128, 64, 32, 16)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Elements of all inputs, and a rough number of multiply-adds."""
+
+    elements: float
+    work: float
+    widest: int
+
+    @property
+    def small(self) -> bool:
+        """Whether a CPU does this in a fraction of a second."""
+        return self.elements <= MOST_ELEMENTS and self.work <= MOST_WORK and self.widest <= WIDEST
+
+
+def reduced_constants(tree: ast.Module, constants: dict[str, Constant]) -> dict[str, Constant]:
+    """The constants as a CPU case has them: the mildest reduction whose estimate is small; unchanged where the
+    original is small already."""
+    tried = dict(constants)
+    for batch_cap, cap in _ladder():
+        if estimate(tree, tried).small:
+            return tried
+        tried = {name: _shrink(name, value, batch_cap, cap) for name, value in constants.items()}
+    return tried
+
+
+def described(before: dict[str, Constant], after: dict[str, Constant]) -> str:
+    """What changed, in words: `batch_size 1024 → 16, in_features 8192 → 512`."""
+    return ", ".join(f"{name} {before[name]} → {after[name]}" for name in before if before[name] != after[name])
+
+
+def estimate(tree: ast.Module, constants: dict[str, Constant]) -> Estimate:
+    """Size of a case read off the text of get_inputs and get_init_inputs."""
+    names = _all_integers(tree, constants)
+    sizes = [math.prod(shape) for shape in _input_shapes(tree, names)]
+    elements = float(sum(sizes)) or 1.0
+    built_with = _names_used(tree, "get_init_inputs")
+    lists = {item for name in built_with for item in _items(constants.get(name, []))}
+    widths = [names[n] for n in built_with if n in names and not _KEEP.search(n)] + list(lists)
+    window = math.prod(max(1, *_items(constants[n])) ** 2 for n in constants if "kernel" in n.lower())
+    last = max((shape[-1] for shape in _input_shapes(tree, names) if shape), default=1)
+    width = max([w for w in widths if w > 0], default=last if len(sizes) > 1 else 1)
+    return Estimate(elements, elements * width * min(window, 4096), max([width, 1]))
+
+
+def _ladder() -> list[tuple[int, int]]:
+    rungs = [(_BATCH_CAPS[0], 1 << 30)]
+    for cap in _CAPS:
+        rungs += [(16, cap), (4, cap)] if cap <= 1024 else [(16, cap)]
+    return [*rungs, *((batch, _CAPS[-1]) for batch in _BATCH_CAPS[2:])]
+
+
+def _shrink(name: str, value: Constant, batch_cap: int, cap: int) -> Constant:
+    if isinstance(value, list):
+        return [_halved(item, cap) for item in value]
+    if _BATCH.search(name):
+        return _halved(value, batch_cap)
+    return value if _KEEP.search(name) else _halved(value, cap)
+
+
+def _halved(value: int, cap: int) -> int:
+    while value > cap:
+        value = (value + 1) // 2
+    return value
+
+
+def _items(value: Constant) -> list[int]:
+    return value if isinstance(value, list) else [value]
+
+
+def _function(tree: ast.Module, name: str) -> ast.FunctionDef | None:
+    return next((n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name), None)
+
+
+def _names_used(tree: ast.Module, function: str) -> set[str]:
+    node = _function(tree, function)
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} if node else set()
+
+
+def _all_integers(tree: ast.Module, constants: dict[str, Constant]) -> dict[str, int]:
+    """Constants, plus what the module computes from them, as far as plain arithmetic goes."""
+    names = {name: value for name, value in constants.items() if isinstance(value, int)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            value = _number(node.value, names)
+            if name not in constants and value is not None:
+                names[name] = value
+    return names
+
+
+def _number(node: ast.expr, names: dict[str, int]) -> int | None:
+    try:
+        return int(evaluate(ast.unparse(node), names))
+    except (ExpressionError, RecursionError):
+        return None
+
+
+def _input_shapes(tree: ast.Module, names: dict[str, int]) -> list[list[int]]:
+    node = _function(tree, "get_inputs")
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node else []
+    return [_shape(call, tree, names) for call in calls if _is_maker(call)]
+
+
+def _is_maker(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _MAKERS
+
+
+def _shape(call: ast.Call, tree: ast.Module, names: dict[str, int]) -> list[int]:
+    constants = {
+        n.targets[0].id: n.value
+        for n in tree.body
+        if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
+    }
+    extents: list[int] = []
+    for argument in [*call.args, *(k.value for k in call.keywords if k.arg == "size")]:
+        node = argument.value if isinstance(argument, ast.Starred) else argument
+        if isinstance(node, ast.Name) and node.id not in names:
+            node = constants.get(node.id, node)
+        items = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
+        extents += [n for item in items if (n := _number(item, names)) is not None and n > 0]
+    return extents
