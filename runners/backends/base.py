@@ -33,6 +33,13 @@ class Artefact:
     symbol: str
     report: BuildReport
 
+    @property
+    def loadable(self) -> Path:
+        """`path` of a build that worked. Raises ValueError for one that did not."""
+        if self.path is None:
+            raise ValueError("a failed build has nothing to load")
+        return self.path
+
 
 class Backend(ABC):
     """One language."""

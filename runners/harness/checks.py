@@ -66,8 +66,9 @@ class Checks:
             self._check(process, outcome, contents)
 
     def _contents(self, case: Case) -> list[Content]:
-        extra = [case.distributions[0]] * (self.seeds - 1)
-        return [self.oracle.make(case, distribution) for distribution in (*case.distributions, *extra)]
+        first, *others = case.distributions
+        made = self.oracle.make(case, first, self.seeds)
+        return made + [content for other in others for content in self.oracle.make(case, other)]
 
     def _check(self, process: CandidateProcess, outcome: CaseOutcome, contents: list[Content]) -> None:
         if outcome not in self.outcomes:

@@ -21,6 +21,7 @@ from runners.problems.dtypes import ELEMENT_TYPES
 from runners.wire import to_plain
 
 VAULT_BYTES = 32 << 30
+KEPT_BYTES = 256 << 20
 ANSWER_S = 300.0
 
 
@@ -77,14 +78,16 @@ class OracleClient:
         """Give up waiting when this says so."""
         self._peer.cancel = cancel
 
-    def make(self, case: Case, distribution: str) -> Content:
-        """Fresh inputs from a fresh secret seed."""
-        self._count += 1
-        question = {"op": "inputs", "content": self._count, "case": to_plain(case), "distribution": distribution}
-        answer = self._ask({**question, "seed": secrets.randbits(62), "offset": self._bump.next_offset})
+    def make(self, case: Case, distribution: str, count: int = 1) -> list[Content]:
+        """Fresh inputs for `count` calls, each from a fresh secret seed."""
+        first, self._count = self._count + 1, self._count + count
+        seeds = [secrets.randbits(62) for _ in range(count)]
+        question = {"op": "inputs", "first": first, "case": to_plain(case), "distribution": distribution}
+        answer = self._ask({**question, "seeds": seeds, "offset": self._bump.next_offset})
         self._bump.next_offset = int(answer["end"])
-        inputs = {value["name"]: _input(value) for value in answer["values"]}
-        return Content(self._count, case, distribution, inputs, [_output(spec) for spec in answer["outputs"]])
+        outputs = [_output(spec) for spec in answer["outputs"]]
+        made = [{value["name"]: _input(value) for value in values} for values in answer["contents"]]
+        return [Content(first + n, case, distribution, inputs, outputs) for n, inputs in enumerate(made)]
 
     def keep(self, arena: SharedMemory, content: Content, offsets: list[int]) -> list[int]:
         """Snapshot a call's outputs from an arena into the vault; where they lie now."""
@@ -103,8 +106,8 @@ class OracleClient:
         return Judgement(answer["error"], answer["max_abs_error"], answer["max_rel_error"])
 
     def reset(self) -> None:
-        """Forget every content and give the memory back."""
-        self.vault.discard(0, self._bump.next_offset)
+        """Forget every content. Memory is kept for the next ones, but for what lies beyond KEPT_BYTES."""
+        self.vault.discard(KEPT_BYTES, max(0, self._bump.next_offset - KEPT_BYTES))
         self._bump.next_offset = 0
         self._ask({"op": "forget"})
 

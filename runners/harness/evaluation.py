@@ -25,7 +25,7 @@ from runners.harness.pool import pool
 from runners.harness.report import case_results, speedup_of
 from runners.harness.sessions import BASELINE, PARENT, Bench, Timings, overall_us
 from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
-from runners.job import BuildReport, Effort, JobResult, JobSpec, Source, Speedup, StageResult, Status
+from runners.job import BuildReport, Effort, JobResult, JobSpec, Source, Speedup, StageResult, Status, Verdict
 from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError, Purpose
 from runners.sandbox import SandboxError
@@ -34,6 +34,7 @@ from runners.targets import UnknownTarget, target
 PLANS = {Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
 ABANDON_FACTOR = 3.0
 REVIEW_FACTOR = 10.0
+CLOCK_MARGIN = 1.02
 
 log = logging.getLogger(__name__)
 
@@ -219,6 +220,9 @@ class Evaluation:
                 doubts.append(f"{case.name}: {measured:.3g} µs is under the roofline of {floor:.3g} µs")
             if not timings.clocks_agree(case.name):
                 doubts.append(f"{case.name}: the referee's clock does not agree with the process's own")
+        claimed, seen = self._speedups[BASELINE], timings.referee_speedup(BASELINE, self._rng)
+        if claimed.verdict is Verdict.FASTER and claimed.low > seen.high * CLOCK_MARGIN:
+            doubts.append(f"claims {claimed.median:.3g}×, but the referee's clock saw {seen.median:.3g}×")
         return doubts
 
     def _note_failure(self, failure: CandidateFailure) -> None:

@@ -42,15 +42,17 @@ class Oracle:
 
     def _inputs(self, question: dict[str, Any]) -> dict[str, Any]:
         case = from_plain(Case, question["case"])
-        made = self._problem.make_inputs(case, question["seed"], question["distribution"])
-        offset = question["offset"]
-        values: list[dict[str, Any]] = []
-        for name, value in made.values.items():
-            described, offset = self._store(name, value, offset)
-            values.append(described)
-        self._contents[question["content"]] = (case, values)
-        outputs = self._output_specs(case, question["content"])
-        return {"values": values, "outputs": to_plain(outputs), "end": offset}
+        offset, contents = question["offset"], []
+        for number, seed in enumerate(question["seeds"], start=question["first"]):
+            made = self._problem.make_inputs(case, seed, question["distribution"])
+            values: list[dict[str, Any]] = []
+            for name, value in made.values.items():
+                described, offset = self._store(name, value, offset)
+                values.append(described)
+            self._contents[number] = (case, values)
+            contents.append(values)
+        outputs = self._output_specs(case, question["first"])
+        return {"contents": contents, "outputs": to_plain(outputs), "end": offset}
 
     def _store(self, name: str, value: Any, offset: int) -> tuple[dict[str, Any], int]:
         if not isinstance(value, torch.Tensor):

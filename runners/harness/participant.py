@@ -91,7 +91,6 @@ class CandidateProcess(Participant):
         cancel: Callable[[], bool] | None,
     ) -> None:
         super().__init__(name, arena, cancel)
-        assert artefact.path is not None
         self._native = artefact.kind == "native"
         self._limits = limits
         self._process = self._spawn(artefact, threads)
@@ -112,14 +111,13 @@ class CandidateProcess(Participant):
         descriptors = (self._peer.far_socket.fileno(), self.arena.descriptor)
         isolation = ["-I", "-S"] if self._native else ["-I"]
         argv = [sys.executable, *isolation, "-c", _BOOTSTRAP, str(PROGRAM)]
-        argv += [str(descriptors[0]), str(descriptors[1]), artefact.kind, str(artefact.path), artefact.symbol]
+        argv += [str(descriptors[0]), str(descriptors[1]), artefact.kind, str(artefact.loadable), artefact.symbol]
         limits = ResourceLimits(
             wall_s=self._limits.total_s + START_S,
             memory_bytes=self._limits.memory_bytes + self.arena.size_bytes,
             log_bytes=self._limits.log_bytes,
         )
-        assert artefact.path is not None
-        paths = (*python_paths(), PROGRAM, artefact.path)
+        paths = (*python_paths(), PROGRAM, artefact.loadable)
         policy = SandboxPolicy(read_only=paths, env=thread_environment(threads), limits=limits)
         return spawn(argv, policy, descriptors)
 
@@ -149,8 +147,9 @@ class CandidateProcess(Participant):
         completed = self._process.wait(5.0)
         if completed is None:
             self._process.kill()
-            completed = self._process.wait()
-        assert completed is not None
+            completed = self._process.wait(5.0)
+        if completed is None:
+            return CandidateFailure(Status.CRASHED, "hung up and did not end")
         return failure_of(completed, self._limits)
 
     def log(self) -> str:

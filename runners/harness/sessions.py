@@ -46,8 +46,13 @@ class Timings:
 
     def clocks_agree(self, case: str) -> bool:
         """In most sessions, does the referee's clock agree with the candidate's?"""
-        agreed = [clocks_agree(session.sides[CANDIDATE].requests) for session in self.sessions[case]]
+        sides = [session.sides for session in self.sessions[case]]
+        agreed = [clocks_agree(side[CANDIDATE].requests, side[BASELINE].requests) for side in sides]
         return sum(agreed) * 2 > len(agreed)
+
+    def referee_speedup(self, opponent: str, rng: random.Random) -> Interval:
+        """The speedup over all cases by the referee's clock alone."""
+        return speedup([[s.referee_ratios(opponent) for s in many] for many in self.sessions.values()], rng)
 
     def opponent_errors(self, opponent: str) -> list[str]:
         """What was wrong with the opponent's outputs, by case."""
@@ -116,7 +121,7 @@ class Bench:
 
     def arena_bytes(self, plan: Plan) -> int:
         """Size of an arena that serves every case under a plan."""
-        sizes = [self._case_bytes(self.oracle.make(case, case.distributions[0]), plan) for case in self.cases]
+        sizes = [self._case_bytes(self.oracle.make(case, case.distributions[0])[0], plan) for case in self.cases]
         self.oracle.reset()
         return max(sizes)
 

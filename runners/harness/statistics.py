@@ -106,22 +106,36 @@ def hidden_us_per_call(requests: Sequence[TimedRequest]) -> float:
     """Time per call that the process's own clock does not account for, in µs.
 
     A request costs a constant besides its calls. Comparing requests of K and of 2K calls takes the constant away:
-    what remains in the slope was hidden from the inside clock.
+    what remains in the slope was hidden from the inside clock. Other load only ever adds, so the lower quartile of
+    what is unaccounted for stands for each size.
     """
     sizes = sorted({request.calls for request in requests})
     if len(sizes) < 2:
         return 0.0
     small, large = sizes[0], sizes[-1]
-    unaccounted = _unaccounted(requests, large) - _unaccounted(requests, small)
-    return unaccounted / (large - small)
+    grown = unaccounted_us([r for r in requests if r.calls == large])
+    return (grown - unaccounted_us([r for r in requests if r.calls == small])) / (large - small)
 
 
-def _unaccounted(requests: Sequence[TimedRequest], calls: int) -> float:
-    return median([r.outside_us - r.inside_us for r in requests if r.calls == calls])
+def unaccounted_us(requests: Sequence[TimedRequest]) -> float:
+    """Lower quartile of the referee's time minus the inside time of a request, µs."""
+    return quantile(sorted(request.outside_us - request.inside_us for request in requests), 0.25)
 
 
-def clocks_agree(requests: Sequence[TimedRequest], share: float = 0.2, least_us: float = 25.0) -> bool:
-    """Does the referee's slope agree with the inside clock, within a share of a call and the resolution of the
-    referee's clock?"""
-    inside = median([request.inside_us / request.calls for request in requests])
-    return hidden_us_per_call(requests) <= max(share * inside, least_us)
+def clocks_agree(
+    requests: Sequence[TimedRequest], trusted: Sequence[TimedRequest], share: float = 0.2, least_us: float = 25.0
+) -> bool:
+    """Does the referee's clock agree with the inside clock?
+
+    Two signs must both speak against it: the slope from K to 2K calls, and a request that costs more besides its
+    calls than a request to a trusted process does. Each within a share of a call and the clock's resolution.
+    """
+    calls = fmean(request.calls for request in requests)
+    allowed = max(share * median([request.inside_us / request.calls for request in requests]), least_us)
+    excess = (unaccounted_us(requests) - unaccounted_us(trusted)) / calls
+    return hidden_us_per_call(requests) <= allowed or excess <= allowed
+
+
+def referee_us(request: TimedRequest, overhead_us: float) -> float:
+    """Time per call by the referee's clock, less what a request costs besides; at least a quarter of the claim."""
+    return max(request.outside_us - overhead_us, request.inside_us / 4) / request.calls

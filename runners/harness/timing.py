@@ -16,11 +16,13 @@ from runners.harness.contents import Content, Judgement, OracleClient
 from runners.harness.errors import CandidateFailure
 from runners.harness.participant import Participant, Run
 from runners.harness.staging import StagedCall, case_layout, check_untouched, stage
-from runners.harness.statistics import TimedRequest, unit_log_ratio, usable
+from runners.harness.statistics import TimedRequest, referee_us, unaccounted_us, unit_log_ratio, usable
 from runners.job import Status
 from runners.problems.base import Case, Problem
 
 CANDIDATE = "candidate"
+CLOCK_US = 25.0
+"""What the referee's clock does not resolve of one request."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Plan:
     checks: int = 2
 
 
-QUICK = Plan(sessions=1, units=4, block_us=2_000, most_calls=4, content_bytes=96 << 20)
+QUICK = Plan(sessions=1, units=4, block_us=1_500, most_calls=8, content_bytes=64 << 20)
 FULL = Plan(sessions=3, units=8, block_us=6_000, most_calls=16, content_bytes=768 << 20)
 CONFIRM = Plan(sessions=5, units=10, block_us=10_000, most_calls=16, content_bytes=1 << 30)
 
@@ -63,6 +65,20 @@ class CaseSession:
         """Log-ratio of each unit against that opponent."""
         pairs = zip(self.sides[opponent].blocks, self.sides[CANDIDATE].blocks, strict=True)
         return [unit_log_ratio(theirs, ours) for theirs, ours in pairs]
+
+    def referee_ratios(self, opponent: str) -> list[float]:
+        """The same by the referee's clock, less what a request to the (trusted) opponent costs besides its calls,
+        and less CLOCK_US in the candidate's favour."""
+        overhead_us = unaccounted_us(self.sides[opponent].requests)
+        theirs = [referee_us(request, overhead_us) for request in self.sides[opponent].requests]
+        ours = [referee_us(request, overhead_us + CLOCK_US) for request in self.sides[CANDIDATE].requests]
+        units = zip(_in_pairs(theirs), _in_pairs(ours), strict=True)
+        return [unit_log_ratio(opponents, candidates) for opponents, candidates in units]
+
+
+def _in_pairs(times: list[float]) -> list[list[float]]:
+    """The two blocks of each unit."""
+    return [times[n : n + 2] for n in range(0, len(times), 2)]
 
 
 class CaseTimer:
@@ -111,10 +127,11 @@ class CaseTimer:
         return max(1, min(calls, self._plan.content_bytes // max(1, needed)))
 
     def _make(self, count: int) -> list[Content]:
-        return [self._oracle.make(self._case, self._distribution) for _ in range(count)]
+        return self._oracle.make(self._case, self._distribution, count)
 
     def _time_unit(self, calls: int) -> None:
-        halves = [self._make(calls), self._make(calls)]
+        contents = self._make(2 * calls)
+        halves = [contents[:calls], contents[calls:]]
         order = self._rng.sample(self._sides, len(self._sides))
         blocks: dict[str, list[float]] = {side.name: [] for side in self._sides}
         for half, sides in zip(halves, (order, order[::-1]), strict=True):
