@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kernelsci_site.settings")
 # Daphne answers from many threads: persistent connections would leak, a pool does not. Workers fork: none there.
@@ -16,10 +15,7 @@ from django.core.asgi import get_asgi_application
 
 http_application = get_asgi_application()  # loads the apps; what follows needs them
 
-if find_spec("optimizer.live.routing"):
-    from optimizer.live.routing import websocket_urlpatterns
-else:
-    websocket_urlpatterns = []
+from optimizer.live.routing import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {

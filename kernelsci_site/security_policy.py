@@ -19,7 +19,10 @@ def digest(text: str) -> str:
 
 # What plotly.js 4.1 (plotly 7.1) writes inline, word for word; everything else it sets through the CSSOM, which a
 # policy does not govern. A chart drawn in tests/site/test_content_security.py shows when an upgrade changes them.
-RENDERINGS = "optimizeSpeed -moz-crisp-edges -o-crisp-edges -webkit-optimize-contrast optimize-contrast crisp-edges pixelated"
+RENDERINGS = (
+    "optimizeSpeed -moz-crisp-edges -o-crisp-edges -webkit-optimize-contrast"
+    " optimize-contrast crisp-edges pixelated"
+)
 PIXELATED = "".join(f"image-rendering: {value}; " for value in RENDERINGS.split(" "))
 PLOTLY_ATTRIBUTES = [digest(text) for text in ("", "font-weight:bold", "font-style:italic", PIXELATED)]
 PLOTLY_ELEMENTS = [

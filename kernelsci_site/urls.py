@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from django.urls import URLPattern, URLResolver, include, path
 
 from kernelsci_site.health import healthz
@@ -12,6 +10,5 @@ from kernelsci_site.welcome import welcome
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", healthz, name="healthz"),
     path("welcome/<str:token>/", welcome, name="welcome"),
+    path("", include("optimizer.urls")),
 ]
-if find_spec("optimizer.urls"):
-    urlpatterns.append(path("", include("optimizer.urls")))

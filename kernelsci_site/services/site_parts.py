@@ -76,11 +76,11 @@ def worker_parts(targets: Sequence[str], folder: Path) -> list[Part]:
     """The workers of one machine.
 
     `agents` mostly waits for language models, so several at once cost nothing; one `build` leaves a core of two to
-    the timings; measuring is one job a device; and `timer` is a worker of its own, so that no long call can hold
-    up the sweep that revives lost work.
+    the timings; measuring is one job a device; and `timer` decides and sweeps, apart from
+    every long call that could hold it up.
     """
     return [
-        worker_part("timer", ["timer"], 1, folder, beats=True),
+        worker_part("timer", ["timer"], 2, folder, beats=True),
         worker_part("agents", ["agents"], 4, folder),
         worker_part("build", ["build"], 1, folder),
         *(worker_part(f"bench.{target}", [f"bench.{target}"], 1, folder) for target in targets),

@@ -19,6 +19,9 @@ from kernelsci_site.services.site_parts import NoPortError, listen, web_part, wo
 from kernelsci_site.services.supervisor import StopRequestedError, Supervisor
 from kernelsci_site.services.var import UnsafeFolderError
 from kernelsci_site.welcome import ensure_administrator, make_link
+from optimizer.actions.demo import do_make_default_team, do_start_demo
+from optimizer.actions.problem import do_sync_shipped_problems
+from optimizer.actions.target import do_sync_targets
 from optimizer.models import Run
 from runners.doctor import missing_compiler
 
@@ -110,9 +113,10 @@ class Site:
 
     def _prepare_first_run(self) -> None:
         self.administrator, self.password = ensure_administrator()
+        do_make_default_team()
+        do_sync_targets()
+        do_sync_shipped_problems()
         if self.options["demo"] and not Run.objects.exists():
-            from optimizer.actions.demo import do_start_demo
-
             do_start_demo()
         connections.close_all()
 
