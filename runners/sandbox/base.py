@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 
@@ -85,6 +85,12 @@ class ResourceLimits:
     """Standard output and error together; more ends the process."""
     log_bytes: int = 64 << 10
     """How much of each stream is kept: its head and its tail."""
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if value is not None and not value > 0:
+                raise SandboxError(f"{limit.name} must be positive, not {value}")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ def read_result_file(directory: Path, name: str, max_bytes: int, uid: int | None
 
     Refused, each with a ResultFileError: a name with a path in it, a symbolic link, a second hard link, a
     FIFO, socket or device, another owner's file, and more than `max_bytes`."""
-    if Path(name).name != name or name in (".", ".."):
+    if Path(name).name != name or name in ("", ".."):
         raise ResultFileError(f"{name!r} is not a file name")
     folder = _open(directory, os.O_DIRECTORY)
     try:

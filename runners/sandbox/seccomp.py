@@ -82,10 +82,7 @@ def _check_architecture(architecture: Architecture) -> list[Instruction]:
 
 
 def _denied(devices: Devices, column: int) -> Iterable[int]:
-    groups = [syscalls.TRACING, syscalls.KERNEL, syscalls.NAMESPACES, syscalls.KEYRINGS, syscalls.RINGS]
-    groups += [syscalls.MESSAGES, syscalls.SOCKETS, {"socket": syscalls.SOCKET}]
-    if devices is Devices.NONE:
-        groups.append(syscalls.MEMORY_FILES)
+    groups = syscalls.NEVER if devices is not Devices.NONE else (*syscalls.NEVER, syscalls.MEMORY_FILES)
     for group in groups:
         for numbers in group.values():
             if (number := numbers[column]) is not None:

@@ -6,7 +6,9 @@ them with the installed headers. Numbers from 424 on are the same everywhere. No
 
 from __future__ import annotations
 
-TRACING = {
+Group = dict[str, tuple[int, int | None]]
+
+TRACING: Group = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -20,7 +22,7 @@ TRACING = {
 }
 """Looking into other processes, or into the kernel."""
 
-KERNEL = {
+KERNEL: Group = {
     "kexec_load": (246, 104),
     "kexec_file_load": (320, 294),
     "init_module": (175, 105),
@@ -48,7 +50,7 @@ KERNEL = {
 }
 """The machine's own settings."""
 
-NAMESPACES = {
+NAMESPACES: Group = {
     "unshare": (272, 97),
     "setns": (308, 268),
     "mount": (165, 40),
@@ -69,12 +71,12 @@ NAMESPACES = {
 }
 """New namespaces, mounts, and file handles that pass by the paths."""
 
-KEYRINGS = {"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219)}
+KEYRINGS: Group = {"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219)}
 
-RINGS = {"io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427)}
+RINGS: Group = {"io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427)}
 """io_uring does file and network calls that no filter sees."""
 
-MESSAGES = {
+MESSAGES: Group = {
     "shmget": (29, 194),
     "shmat": (30, 196),
     "shmctl": (31, 195),
@@ -91,10 +93,11 @@ MESSAGES = {
 }
 """System V and POSIX objects, which outlive a process and escape its memory limit."""
 
-MEMORY_FILES = {"memfd_create": (319, 279), "memfd_secret": (447, 447)}
+MEMORY_FILES: Group = {"memfd_create": (319, 279), "memfd_secret": (447, 447)}
 """Memory outside every per-process limit. Accelerator drivers need it."""
 
-SOCKETS = {
+SOCKETS: Group = {
+    "socket": (41, 198),
     "bind": (49, 200),
     "connect": (42, 203),
     "listen": (50, 201),
@@ -102,8 +105,10 @@ SOCKETS = {
     "accept4": (288, 242),
 }
 
+NEVER = (TRACING, KERNEL, NAMESPACES, KEYRINGS, RINGS, MESSAGES, SOCKETS)
+"""Refused to every process; MEMORY_FILES only to those without an accelerator."""
+
 CLONE = (56, 220)
 CLONE3 = (435, 435)
-SOCKET = (41, 198)
 SOCKETPAIR = (53, 199)
 IOCTL = (16, 29)

@@ -186,7 +186,10 @@ if pid == 0: os._exit(0)
 escaped()"""
     ),
     "mounts": Attack(
-        "syscall(40 if ARM else 165, b'x', given['writable'].encode(), b'tmpfs', 0, None); escaped()", True
+        """
+target = given['writable'].encode()
+syscall(40 if ARM else 165, b'x', target, b'tmpfs', 0, None); syscall(39 if ARM else 166, target, 0); escaped()""",
+        needs_root=True,
     ),
     "changes its root": Attack("os.chroot('/usr'); escaped()", needs_root=True),
     "becomes root": Attack("os.setuid(0); escaped()", needs_root=True),

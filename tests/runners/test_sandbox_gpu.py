@@ -1,0 +1,58 @@
+"""The sandbox with an NVIDIA GPU in it; run on a GPU box with `pytest -m gpu`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from runners.sandbox import Devices, ResourceLimits, SandboxLevel, SandboxPolicy, python_paths, run
+from runners.sandbox.probe import why_not
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="this machine has no NVIDIA GPU"),
+]
+
+MULTIPLY = (
+    "import torch; a = torch.ones(256, 256, device='cuda'); print('sum', float((a @ a).sum()));"
+    "torch.cuda.synchronize()"
+)
+LOOK_AROUND = """
+import os, socket
+for attempt in (lambda: open('/etc/shadow'), lambda: socket.socket(), lambda: open('/dev/sda')):
+    try:
+        attempt(); print('ESCAPED')
+    except OSError as error:
+        print('held', error)
+"""
+
+
+@pytest.fixture(params=[SandboxLevel.BUBBLEWRAP, SandboxLevel.LANDLOCK], ids=str)
+def level(request: pytest.FixtureRequest) -> SandboxLevel:
+    found: SandboxLevel = request.param
+    if reason := why_not(found):
+        pytest.skip(f"this machine lacks {found}: {reason}")
+    return found
+
+
+def policy(devices: Devices) -> SandboxPolicy:
+    limits = ResourceLimits(wall_s=120, memory_bytes=32 << 30, processes=2048, open_files=4096)
+    return SandboxPolicy(read_only=python_paths(), devices=devices, limits=limits)
+
+
+def test_torch_computes_on_the_gpu_inside(level: SandboxLevel) -> None:
+    completed = run([sys.executable, "-c", MULTIPLY], policy(Devices.NVIDIA), level=level)
+    assert "sum 16777216.0" in completed.stdout, completed
+
+
+def test_gpu_is_out_of_reach_unless_the_policy_gives_it(level: SandboxLevel) -> None:
+    completed = run([sys.executable, "-c", MULTIPLY], policy(Devices.NONE), level=level)
+    assert not completed.ok
+    assert "sum" not in completed.stdout
+
+
+def test_gpu_opens_no_other_door(level: SandboxLevel) -> None:
+    completed = run([sys.executable, "-c", LOOK_AROUND], policy(Devices.NVIDIA), level=level)
+    assert completed.stdout.count("held") == 3, completed
