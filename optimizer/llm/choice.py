@@ -1,0 +1,65 @@
+"""Who answers for a role: the form of `Run.providers`, and what of it reaches a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from optimizer.models import Provider, Team
+
+BUILT_IN = frozenset({"inbox", "replay"})
+"""Providers that every team has without a row."""
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
+class Parameters(BaseModel):
+    """How a question is asked. None leaves the matter to the server. `expires_minutes` is how long the inbox waits
+    for an answer; `record` is the name of the record that `replay` answers from."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    effort: Effort | None = None
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    expires_minutes: float | None = Field(default=None, gt=0, le=60 * 24 * 365)
+    record: str = Field(default="", max_length=80)
+
+
+class RoleChoice(Parameters):
+    """One role's entry in `Run.providers`; `default` stands for all roles that have none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    provider: str = Field(min_length=1, max_length=60)
+    model: str = Field(default="", max_length=120)
+
+
+class ChoiceError(ValueError):
+    """A choice that no run can be started with; the message says which role and why."""
+
+
+def check_choices(team: Team, choices: Mapping[str, Any]) -> dict[str, RoleChoice]:
+    """The choices of a run, by role. Raises ChoiceError for an unknown provider, a missing model or record, or a
+    parameter that does not exist."""
+    return {role: _checked(team, role, entry) for role, entry in choices.items()}
+
+
+def _checked(team: Team, role: str, entry: Any) -> RoleChoice:
+    try:
+        choice = RoleChoice.model_validate({"provider": entry} if isinstance(entry, str) else entry)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise ChoiceError(f"{role}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    if choice.provider == "replay" and not choice.record:
+        raise ChoiceError(f"{role}: name the record to answer from")
+    if choice.provider in BUILT_IN:
+        return choice
+    row = Provider.objects.enabled().filter(team=team, name=choice.provider).first()
+    if row is None:
+        raise ChoiceError(f"{role}: this team has no provider called {choice.provider}")
+    if not (choice.model or row.default_model):
+        raise ChoiceError(f"{role}: {row.name} has no default model, so name one")
+    return choice

@@ -1,0 +1,70 @@
+"""What a call cost: list prices from prices.toml, a team's own prices before them, and None where nobody knows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from optimizer.llm.port import Usage
+
+TABLE = Path(__file__).parent / "prices.toml"
+MILLION = Decimal(1_000_000)
+_SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+
+
+class Price(BaseModel):
+    """USD per million tokens. Without `cached`, cached tokens cost what others do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: Decimal = Field(ge=0, le=100_000)
+    output: Decimal = Field(ge=0, le=100_000)
+    cached: Decimal | None = Field(default=None, ge=0, le=100_000)
+    source: str = "entered by the team"
+    date: dt.date | None = None
+
+    @field_validator("input", "output", "cached", mode="before")
+    @classmethod
+    def _exact(cls, value: Any) -> Any:
+        """0.15 is meant as a decimal number, not as the float nearest to it."""
+        return str(value) if isinstance(value, float) else value
+
+    def cost_usd(self, usage: Usage) -> Decimal | None:
+        """The price of one answer; None without both token counts."""
+        if usage.prompt is None or usage.answer is None:
+            return None
+        cached = min(usage.cached or 0, usage.prompt)
+        cached_price = self.input if self.cached is None else self.cached
+        total = self.input * (usage.prompt - cached) + cached_price * cached + self.output * usage.answer
+        return (total / MILLION).quantize(Decimal("0.000001"))
+
+
+def price_of(model: str, base_url: str, own: Mapping[str, Any]) -> Price | None:
+    """The team's own price for the model, else the list price of the server's host, else None. A dated snapshot
+    (`gpt-4.1-2025-04-14`) costs what its model does."""
+    bare = _SNAPSHOT.sub("", model)
+    for name in (model, bare):
+        if name in own:
+            return Price.model_validate(own[name])
+    host = urlsplit(base_url).hostname or ""
+    return listed().get((host, model)) or listed().get((host, bare))
+
+
+@cache
+def listed() -> Mapping[tuple[str, str], Price]:
+    """The table, by host and model."""
+    entries = tomllib.loads(TABLE.read_text(), parse_float=Decimal)["price"]
+    prices: dict[tuple[str, str], Price] = {}
+    for entry in entries:
+        host, models = entry.pop("host"), entry.pop("models")
+        prices |= {(host, model): Price.model_validate(entry) for model in models}
+    return prices

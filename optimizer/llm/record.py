@@ -1,0 +1,213 @@
+"""A run's answers as one file: enough to play the run again, and nothing about people or keys.
+
+Prompts are kept as hashes (they quote guidance and comments); answers are kept as text, without what is known to be
+private to the team. One JSON document, gzipped on disk, strict when read: a record comes from strangers.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import hashlib
+import io
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from optimizer.llm.keys import UnreadableKeyError
+from optimizer.models import CallState, LlmCall, Provider, Record, Run, Team, User
+
+FORMAT = 1
+SHIPPED = Path(__file__).parent / "records"
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+REMOVED = "[removed]"
+_EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+_KEY = re.compile(r"\b(?:sk|ks|pk|rk|ghp|gho|xai|gsk|AIza)[-_][A-Za-z0-9_-]{16,}\b")
+
+
+class RecordError(ValueError):
+    """A file that is not a record; the message says why."""
+
+
+class RecordedCall(BaseModel):
+    """One attempt. `prompt_sha256` is of the messages as canonical JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str = Field(max_length=120)
+    role: str = Field(max_length=20)
+    attempt: int = Field(ge=1)
+    state: str = Field(max_length=10)
+    model: str = Field(default="", max_length=120)
+    prompt_version: str = Field(default="", max_length=80)
+    prompt_sha256: str = Field(default="", max_length=64)
+    answer_schema: str = Field(default="", max_length=60)
+    answer_text: str = Field(default="", max_length=2_100_000)
+    error: str = Field(default="", max_length=4_000)
+    prompt_tokens: int | None = None
+    answer_tokens: int | None = None
+
+
+class RunRecord(BaseModel):
+    """A recorded run: what was asked for, what was answered, and what it led to on the machine it ran on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = FORMAT
+    title: str = Field(default="", max_length=200)
+    problem: str = Field(max_length=200)
+    target: str = Field(max_length=80)
+    strategy: str = Field(max_length=40)
+    settings: dict[str, Any] = {}
+    seed: int = 0
+    recorded_on: dt.date
+    kernels: int = 0
+    best_speedup: float | None = None
+    calls: list[RecordedCall] = Field(max_length=100_000)
+
+    def answer_to(self, key: str, role: str) -> RecordedCall | None:
+        """The answer that was accepted for a question, or None."""
+        fits = (call for call in self.calls if (call.key, call.role, call.state) == (key, role, CallState.ANSWERED))
+        return next(fits, None)
+
+
+def record_of(run: Run, title: str = "") -> RunRecord:
+    """The record of a run, without private text."""
+    strip = Stripper.of(run)
+    calls = LlmCall.objects.filter(run=run).exclude(
+        state__in=[CallState.QUEUED, CallState.ASKING, CallState.WAITING]
+    )
+    return RunRecord(
+        title=strip.prose(title),
+        problem=run.problem_version.problem.name,
+        target=run.target.key,
+        strategy=run.strategy,
+        settings=json.loads(strip.everywhere(json.dumps(run.settings))),
+        seed=run.seed,
+        recorded_on=run.created_at.date(),
+        kernels=run.kernels.count(),
+        best_speedup=run.best_speedup,
+        calls=[_recorded(call, strip) for call in calls.order_by("pk")],
+    )
+
+
+def to_bytes(record: RunRecord) -> bytes:
+    """The file's content; the same record gives the same bytes."""
+    plain = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, sort_keys=True, indent=1)
+    return gzip.compress(plain.encode(), mtime=0)
+
+
+def from_bytes(data: bytes) -> RunRecord:
+    """A record from a file, gzipped or not. Raises RecordError."""
+    try:
+        if data[:2] == b"\x1f\x8b":
+            data = _unzipped(data)
+        return RunRecord.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise RecordError(f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
+    except (OSError, EOFError, ValueError) as error:
+        raise RecordError(f"not a record: {error}") from error
+
+
+def load_record(team: Team, name: str) -> RunRecord:
+    """The team's record of that name, else the shipped one. Raises RecordError."""
+    row = Record.objects.filter(team=team, name=name).first()
+    if row is not None:
+        return RunRecord.model_validate(row.content)
+    if name in shipped():
+        return from_bytes((SHIPPED / f"{name}.json.gz").read_bytes())
+    raise RecordError(f"there is no record called {name}")
+
+
+def shipped() -> list[str]:
+    """Names of the records that come with the product."""
+    return sorted(path.name.removesuffix(".json.gz") for path in SHIPPED.glob("*.json.gz"))
+
+
+class Stripper:
+    """Removes what is private to a team: e-mail addresses and anything shaped like a key everywhere, people's full
+    names and the team's own words everywhere, account names in prose only (in code they may be identifiers)."""
+
+    def __init__(self, phrases: Iterable[str], accounts: Iterable[str]) -> None:
+        self._phrases = sorted({phrase for phrase in phrases if len(phrase.strip()) >= 5}, key=len, reverse=True)
+        names = sorted((re.escape(name) for name in accounts if len(name) >= 3), key=len, reverse=True)
+        self._accounts = re.compile(rf"\b(?:{'|'.join(names)})\b") if names else None
+
+    @classmethod
+    def of(cls, run: Run) -> Stripper:
+        """What is private about a run: its team's people, keys, guidance and comments."""
+        people = list(User.objects.filter(memberships__team=run.team).distinct())
+        people += [run.created_by] if run.created_by else []
+        full = [name for person in people for name in (person.get_full_name(), person.email)]
+        return cls([*full, *_keys(run.team), *_words_of(run)], [person.username for person in people])
+
+    def everywhere(self, text: str) -> str:
+        """Text without phrases, addresses and keys."""
+        for phrase in self._phrases:
+            text = text.replace(phrase, REMOVED)
+        return _KEY.sub(REMOVED, _EMAIL.sub(REMOVED, text))
+
+    def prose(self, text: str) -> str:
+        """Prose without account names as well; what stands in code fences keeps them."""
+        parts = re.split(r"(^ {0,3}```.*?^ {0,3}```)", self.everywhere(text), flags=re.DOTALL | re.MULTILINE)
+        return "".join(part if index % 2 else self._without_accounts(part) for index, part in enumerate(parts))
+
+    def _without_accounts(self, text: str) -> str:
+        return self._accounts.sub(REMOVED, text) if self._accounts else text
+
+
+def prompt_hash(messages: Any) -> str:
+    """SHA-256 of messages as canonical JSON."""
+    return hashlib.sha256(json.dumps(messages, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _recorded(call: LlmCall, strip: Stripper) -> RecordedCall:
+    return RecordedCall(
+        key=call.key,
+        role=call.role,
+        attempt=call.attempt,
+        state=call.state,
+        model=strip.prose(str(call.transport.get("served_by") or call.model))[:120],
+        prompt_version=call.prompt_version,
+        prompt_sha256=prompt_hash(call.messages),
+        answer_schema=call.answer_schema,
+        answer_text=strip.prose(call.answer_text),
+        error=strip.prose(call.error)[:4_000],
+        prompt_tokens=call.prompt_tokens,
+        answer_tokens=call.answer_tokens,
+    )
+
+
+def _words_of(run: Run) -> list[str]:
+    """What people wrote about the run, whole and line by line."""
+    texts = [text for source in PRIVATE_TEXTS for text in source(run)]
+    return [piece for text in texts for piece in (text, *text.splitlines())]
+
+
+PRIVATE_TEXTS: list[Callable[[Run], Iterable[str]]] = [lambda run: (run.title, run.guidance)]
+"""Where people's words about a run are kept. Whoever stores more of them (comments, notes) adds a line."""
+
+
+def _keys(team: Team) -> list[str]:
+    """The team's provider keys, as far as they can be read."""
+    found = []
+    for provider in Provider.objects.filter(team=team):
+        try:
+            found.append(provider.read_key())
+        except UnreadableKeyError:
+            continue
+    return found
+
+
+def _unzipped(data: bytes) -> bytes:
+    """Gunzip up to the cap. Raises RecordError beyond it."""
+    with gzip.open(io.BytesIO(data)) as file:
+        plain = file.read(MAX_RECORD_BYTES + 1)
+    if len(plain) > MAX_RECORD_BYTES:
+        raise RecordError("the record is larger than any run's")
+    return plain

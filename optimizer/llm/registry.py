@@ -1,0 +1,69 @@
+"""From a call to whoever answers it. Adding a kind of provider: its class, and one line in BUILDERS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from optimizer.llm import record
+from optimizer.llm.choice import BUILT_IN
+from optimizer.llm.inbox import Inbox
+from optimizer.llm.keys import UnreadableKeyError
+from optimizer.llm.openai_compatible import Endpoint, OpenAiCompatible
+from optimizer.llm.port import Provider, ProviderRefusedError
+from optimizer.llm.replay import Replay
+from optimizer.models import LlmCall, ProviderKind
+from optimizer.models import Provider as ProviderRow
+
+Builder = Callable[[LlmCall, ProviderRow | None], Provider]
+
+
+def row_of(call: LlmCall) -> ProviderRow | None:
+    """The team's provider of that name, or None for the built-in ones and for those that are gone."""
+    return ProviderRow.objects.enabled().filter(team=call.run.team_id, name=call.provider).first()
+
+
+def provider_for_call(call: LlmCall, row: ProviderRow | None) -> Provider:
+    """Who answers. Raises ProviderRefusedError when nobody can."""
+    if row is None and call.provider not in BUILT_IN:
+        raise ProviderRefusedError(f"this team has no provider called {call.provider}, or it is switched off")
+    kind = row.kind if row else call.provider
+    return BUILDERS[ProviderKind(kind)](call, row)
+
+
+def endpoint_of(row: ProviderRow, model: str) -> Endpoint:
+    """A provider's row as the network sees it. Raises ProviderRefusedError when its key cannot be read."""
+    try:
+        key = row.read_key()
+    except UnreadableKeyError as error:
+        raise ProviderRefusedError(str(error)) from error
+    return Endpoint(
+        base_url=row.base_url,
+        key=key,
+        allow_private=row.allow_private,
+        silence_s=row.silence_s,
+        without=row.refuses(model),
+    )
+
+
+def _openai_compatible(call: LlmCall, row: ProviderRow | None) -> Provider:
+    if row is None:
+        raise ProviderRefusedError(f"{call.provider} has no address")
+    return OpenAiCompatible(endpoint_of(row, call.model or row.default_model))
+
+
+def _inbox(call: LlmCall, row: ProviderRow | None) -> Provider:
+    return Inbox()
+
+
+def _replay(call: LlmCall, row: ProviderRow | None) -> Provider:
+    try:
+        return Replay(record.load_record(call.run.team, str(call.parameters.get("record", ""))))
+    except record.RecordError as error:
+        raise ProviderRefusedError(str(error)) from error
+
+
+BUILDERS: Mapping[ProviderKind, Builder] = {
+    ProviderKind.OPENAI_COMPATIBLE: _openai_compatible,
+    ProviderKind.INBOX: _inbox,
+    ProviderKind.REPLAY: _replay,
+}

@@ -1,0 +1,291 @@
+"""Answering a stored question: claim, build the prompt, ask, judge the answer, store what it cost.
+
+Whatever happens, the row ends in one final state once, and a question that may be asked again is asked again in the
+same transaction, so that nobody ever sees it unanswered and closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from optimizer.actions.bells import ring_call
+from optimizer.actions.llm_call import (
+    MAX_ATTEMPTS,
+    do_ask_again,
+    do_claim_call,
+    do_end_call,
+    do_give_up_lost_call,
+    do_keep_call,
+)
+from optimizer.agents.answers import Answer, parse_answer
+from optimizer.agents.code_blocks import AnswerError
+from optimizer.llm.choice import Parameters
+from optimizer.llm.inbox import AnsweredLaterError
+from optimizer.llm.port import (
+    CallCancelledError,
+    Completion,
+    CompletionRequest,
+    InterruptedStreamError,
+    ProviderError,
+    Usage,
+    estimated_tokens,
+)
+from optimizer.llm.prepare import basis_of, prepare, request_of
+from optimizer.llm.prices import price_of
+from optimizer.llm.registry import provider_for_call, row_of
+from optimizer.llm.stream import TokenStream
+from optimizer.loop.budget import exhausted
+from optimizer.loop.locking import lock_run
+from optimizer.models import CallState, LlmCall, Provider, Run, RunState
+
+MAX_REPAIRS = 1
+BEAT_S = 2.0
+RUNG_AT_ONCE = 20
+
+logger = logging.getLogger(__name__)
+
+
+def answer(call_id: int) -> bool:
+    """Have one question answered. False when there was nothing to do now: somebody else has it, it is closed, the
+    run rests, or the provider is busy (whoever frees it rings again)."""
+    claimed = _claim(call_id)
+    if claimed is None:
+        return False
+    call, row = claimed
+    try:
+        _ask(call, row)
+    except Exception as error:
+        logger.exception("call %s of run %s could not be handled", call.pk, call.run_id)
+        do_end_call(call, CallState.FAILED, error=f"internal error: {type(error).__name__}: {error}"[:2000])
+        raise
+    finally:
+        _ring_next(call)
+    return True
+
+
+def revive_calls() -> int:
+    """For the sweep: give up questions whose worker is gone, let unanswered prompts expire, and ring for what waits.
+    Returns how many rows were touched or rung for."""
+    lost = LlmCall.objects.filter(state=CallState.ASKING, lease_until__lt=Now())
+    ids = list(lost.values_list("pk", flat=True))
+    for call_id in ids:
+        do_give_up_lost_call(call_id)
+    return len(ids) + _expire_prompts() + _ring_waiting()
+
+
+def _claim(call_id: int) -> tuple[LlmCall, Provider | None] | None:
+    """The call under a fence, while its run runs and its provider has a free slot. The provider's row is locked for
+    the moment of counting, so that workers everywhere see the same number."""
+    with transaction.atomic():
+        call = LlmCall.objects.select_related("run__team").filter(pk=call_id, state=CallState.QUEUED).first()
+        if call is None or call.run.state != RunState.RUNNING:
+            return None
+        row = row_of(call)
+        if row is not None:
+            Provider.objects.select_for_update(of=("self",)).get(pk=row.pk)
+            if _asking(call).count() >= row.concurrency:
+                return None
+        claimed = do_claim_call(call.pk, f"{socket.gethostname()}:{os.getpid()}")
+    return (claimed, row) if claimed else None
+
+
+def _asking(call: LlmCall) -> Any:
+    """Questions that the call's provider is answering now."""
+    return LlmCall.objects.filter(
+        run__team=call.run.team_id, provider=call.provider, state=CallState.ASKING, lease_until__gt=Now()
+    )
+
+
+def _ask(call: LlmCall, row: Provider | None) -> None:
+    """Ask, and store how it ended."""
+    budget = exhausted(call.run)
+    if budget is not None:
+        do_end_call(call, CallState.FAILED, error=budget)
+        return
+    prepare(call)
+    request = request_of(call, row)
+    stream = TokenStream(call.run_id, call.pk, call.role)
+    try:
+        provider = provider_for_call(call, row)
+        completion = provider.complete(request, on_token=stream.add, cancelled=_beater(call))
+    except AnsweredLaterError:
+        _leave_waiting(call)
+    except InterruptedStreamError as error:
+        _interrupted(call, row, request, error)
+    except ProviderError as error:
+        _failed(call, row, request, error)
+    else:
+        stream.flush()
+        _learn(row, request, completion)
+        _conclude(call, row, request, completion)
+
+
+def _beater(call: LlmCall) -> Callable[[], bool]:
+    """A `cancelled` that extends the lease every few seconds; True once the claim is gone or was cancelled."""
+    last_s = time.monotonic()
+
+    def cancelled() -> bool:
+        nonlocal last_s
+        if time.monotonic() - last_s < BEAT_S:
+            return False
+        last_s = time.monotonic()
+        return not do_keep_call(call)
+
+    return cancelled
+
+
+def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, completion: Completion) -> None:
+    """Judge the answer: accepted, or failed with its fault and, once, asked again."""
+    outcome = _outcome(call, row, request, completion)
+    try:
+        answer = _parsed(call, completion)
+    except AnswerError as error:
+        outcome["transport"]["fault"] = error.fault.value
+        _end_and_ask_again(call, CallState.FAILED, error=str(error), again=_may_repair(call, error), **outcome)
+        return
+    do_end_call(call, CallState.ANSWERED, answer=answer.model_dump(mode="json"), **outcome)
+
+
+def _parsed(call: LlmCall, completion: Completion) -> Answer:
+    """Raises AnswerError."""
+    return parse_answer(
+        call.answer_schema,
+        completion.text,
+        finish=completion.finish,
+        refusal=completion.refusal,
+        basis=basis_of(call),
+    )
+
+
+def _may_repair(call: LlmCall, error: AnswerError) -> bool:
+    earlier = LlmCall.objects.filter(run=call.run_id, key=call.key, attempt__lt=call.attempt)
+    repairs = earlier.filter(transport__has_key="fault").count()
+    return error.repairable and repairs < MAX_REPAIRS and not _recorded(call)
+
+
+def _recorded(call: LlmCall) -> bool:
+    """A record says the same again."""
+    return bool(call.parameters.get("record"))
+
+
+def _interrupted(
+    call: LlmCall, row: Provider | None, request: CompletionRequest, error: InterruptedStreamError
+) -> None:
+    """The answer broke off: what came is kept, its cost is uncertain, and the question is asked again."""
+    outcome = _outcome(call, row, request, Completion(error.partial, finish="interrupted", tries=error.tries))
+    _end_and_ask_again(call, CallState.UNCERTAIN, error=str(error), again=True, **outcome)
+
+
+def _failed(call: LlmCall, row: Provider | None, request: CompletionRequest, error: ProviderError) -> None:
+    """Nobody answered. Tokens are counted only where a request was under way."""
+    if not error.maybe_spent:
+        do_end_call(call, CallState.FAILED, error=str(error), transport={**call.transport, **_told(error.tries)})
+        return
+    finish = "cancelled" if isinstance(error, CallCancelledError) else "failed"
+    outcome = _outcome(call, row, request, Completion(error.partial, finish=finish, tries=error.tries))
+    do_end_call(call, CallState.FAILED, error=str(error), **outcome)
+
+
+def _end_and_ask_again(call: LlmCall, state: CallState, *, again: bool, **outcome: Any) -> None:
+    """Close the row and, where the run still wants it and attempts are left, open the next one, in one transaction."""
+    with transaction.atomic():
+        lock_run(call.run_id)
+        ended = do_end_call(call, state, **outcome)
+        run = Run.objects.get(pk=call.run_id)
+        if ended and again and call.attempt < MAX_ATTEMPTS and run.state == RunState.RUNNING:
+            call.run = run
+            do_ask_again(call)
+
+
+def _outcome(call: LlmCall, row: Provider | None, request: CompletionRequest, got: Completion) -> dict[str, Any]:
+    """What is stored of a completion: text, tokens, cost, and how it came. Where the server did not count, tokens are
+    estimated, so that the budget holds, and marked as estimated."""
+    estimated = got.usage.prompt is None or got.usage.answer is None
+    usage = _estimate(request, got) if estimated else got.usage
+    price = price_of(request.model, row.base_url, row.prices) if row else None
+    cost = 0 if got.recorded else price.cost_usd(usage) if price else None
+    transport = {
+        **call.transport,
+        **_told(got.tries),
+        "finish": got.finish,
+        "served_by": got.model,
+        "request_id": got.request_id,
+        "first_token_s": got.first_token_s,
+        "duration_s": got.duration_s,
+        "dropped": list(got.dropped),
+        "reasoning_tokens": got.usage.reasoning,
+        "recorded": got.recorded,
+        "estimated": estimated,
+        "price": price.model_dump(mode="json") if price else None,
+    }
+    return {
+        "answer_text": got.text,
+        "prompt_tokens": usage.prompt,
+        "answer_tokens": usage.answer,
+        "cached_tokens": usage.cached,
+        "cost_usd": cost,
+        "transport": transport,
+    }
+
+
+def _estimate(request: CompletionRequest, got: Completion) -> Usage:
+    """Tokens guessed from the texts."""
+    return Usage(prompt=estimated_tokens(request.messages, ""), answer=estimated_tokens([], got.text))
+
+
+def _told(tries: Any) -> dict[str, Any]:
+    return {"tries": [{"error": item.error, "waited_s": item.waited_s} for item in tries]}
+
+
+def _learn(row: Provider | None, request: CompletionRequest, completion: Completion) -> None:
+    """Remember the parameters that the server refused, now that it has answered without them."""
+    if row is not None and completion.dropped:
+        row.learn(request.model, completion.dropped)
+
+
+def _leave_waiting(call: LlmCall) -> None:
+    """Put the prompt where people and outside agents see it."""
+    mine = LlmCall.objects.filter(pk=call.pk, fence=call.fence, state=CallState.ASKING)
+    mine.update(state=CallState.WAITING, worker="", lease_until=None)
+
+
+def _ring_next(call: LlmCall) -> None:
+    """The slot is free: have the provider's oldest waiting question looked at."""
+    waiting = LlmCall.objects.filter(
+        run__team=call.run.team_id, run__state=RunState.RUNNING, provider=call.provider, state=CallState.QUEUED
+    )
+    oldest = waiting.order_by("pk").values_list("pk", flat=True).first()
+    if oldest is not None:
+        ring_call(oldest)
+
+
+def _ring_waiting() -> int:
+    """Ring for the oldest questions that nobody has begun with."""
+    queued = LlmCall.objects.filter(state=CallState.QUEUED, run__state=RunState.RUNNING).order_by("pk")
+    ids = list(queued.values_list("pk", flat=True)[:RUNG_AT_ONCE])
+    for call_id in ids:
+        ring_call(call_id)
+    return len(ids)
+
+
+def _expire_prompts() -> int:
+    """Fail prompts that waited in the inbox longer than their run allows, unless somebody is at work on them."""
+    waiting = LlmCall.objects.filter(state=CallState.WAITING, parameters__has_key="expires_minutes")
+    expired = [call for call in waiting.exclude(lease_until__gt=Now()).select_related("run") if _is_expired(call)]
+    for call in expired:
+        do_end_call(call, CallState.FAILED, error="Nobody answered in time.")
+    return len(expired)
+
+
+def _is_expired(call: LlmCall) -> bool:
+    minutes = Parameters.model_validate(call.parameters).expires_minutes
+    return minutes is not None and (timezone.now() - call.created_at).total_seconds() > minutes * 60
