@@ -49,7 +49,9 @@ def do_copy_outcome(evaluation: Evaluation, twin: Evaluation) -> None:
 def finished(run: Run, evaluation: Evaluation) -> EvaluationFinished | EvaluationCancelled:
     """The event that says how an evaluation ended, with the run's totals after it."""
     if evaluation.state == EvaluationState.CANCELLED:
-        return EvaluationCancelled(number=evaluation.kernel.number, evaluation=evaluation.pk)
+        return EvaluationCancelled(
+            number=evaluation.kernel.number, evaluation=evaluation.pk, first=evaluation.first_of_id is not None
+        )
     reasons = evaluation.result.get("reasons") or [""]
     return EvaluationFinished(
         number=evaluation.kernel.number,

@@ -8,7 +8,7 @@ from django.db import transaction
 from optimizer import queue
 from optimizer.actions.bells import ring_run
 from optimizer.actions.evaluation import do_store_result, finished
-from optimizer.live.payloads import EvaluationCancelled, EvaluationStarted, HypothesisMeasured
+from optimizer.live.payloads import EvaluationStarted, HypothesisMeasured
 from optimizer.live.publish import record
 from optimizer.loop import best, budget
 from optimizer.loop.kernels import settle_twins
@@ -122,7 +122,7 @@ def _measure_hypothesis(run: Run, evaluation: Evaluation) -> None:
 
 def _cancel_evaluation(run: Run, evaluation: Evaluation) -> None:
     evaluation.mark_cancelled()
-    record(run, EvaluationCancelled(number=evaluation.kernel.number, evaluation=evaluation.pk))
+    record(run, finished(run, evaluation))
     settle_twins(run, evaluation)
 
 
@@ -131,6 +131,7 @@ def _started(job: Job) -> EvaluationStarted:
         number=job.evaluation.kernel.number,
         evaluation=job.evaluation_id,
         effort=job.evaluation.effort,
+        first=job.evaluation.first_of_id is not None,
         worker=job.worker,
         attempt=job.attempts,
     )

@@ -74,6 +74,7 @@ class EvaluationStarted(Payload):
     number: int
     evaluation: int
     effort: str
+    first: bool = True
     worker: str
     attempt: int
 
@@ -105,6 +106,7 @@ class EvaluationCancelled(Payload):
     type: ClassVar[str] = "evaluation.cancelled"
     number: int
     evaluation: int
+    first: bool = True
 
 
 class BestChanged(Payload):

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from optimizer.search.base import Draft, Finish, History, KernelView, Step, Strategy, StrategySettings
+from optimizer.search.samplers import DEFAULT, SAMPLERS, Trial
 from optimizer.search.space import FLAGS, Config, Space
 from runners.job import Source, TunableValue
 from runners.tunables import TunablesError, parse
@@ -22,7 +24,7 @@ class TuneSettings(StrategySettings):
     faster one of equals."""
 
     kernel: str = Field("", description="Key of the kernel to tune; empty: the most promising seed.")
-    sampler: str = Field("random", description="Who proposes configurations.")
+    sampler: str = Field(DEFAULT, pattern=f"^({'|'.join(SAMPLERS)})$", description="Who proposes configurations.")
 
 
 class Tune(Strategy):
@@ -69,14 +71,15 @@ class Search:
         return [self._draft(len(self.mine) + i, config) for i, config in enumerate(self._propose(free, sampler))]
 
     def _propose(self, count: int, sampler: str) -> list[Config]:
-        """The default first; then what the sampler asks for. Deterministic in the run's seed and the history."""
-        first = [] if self.tried else [self.space.defaults()]
-        if len(first) == count:
-            return first
-        seen = {self.space.key(config) for config in self.tried + first}
-        untried = [config for config in self.space.enumerate_valid() if self.space.key(config) not in seen]
-        rng = self.history.rng(f"{PREFIX}{len(self.mine)}")
-        return first + rng.sample(untried, min(count - len(first), len(untried)))
+        """The declared default first, then what the sampler asks for; the same for the same seed and history."""
+        rng = np.random.default_rng(self.history.rng(f"{PREFIX}{len(self.mine)}").getrandbits(64))
+        return SAMPLERS[sampler](self.space, [self.space.defaults()]).ask(self._trials(), count, rng)
+
+    def _trials(self) -> list[Trial]:
+        return [
+            Trial(config, cost_of(kernel), pending=not kernel.finished)
+            for config, kernel in zip(self.tried, self.mine, strict=True)
+        ]
 
     def _draft(self, number: int, config: Config) -> Draft:
         tunables = {name: value for name, value in config.items() if name != FLAGS}
@@ -131,8 +134,8 @@ def config_of(space: Space, source: Source) -> Config:
 
 
 def cost_of(kernel: KernelView) -> float | None:
-    """What the sampler minimises: the candidate's time against the baseline measured beside it, so that other load
-    on the machine cancels out; its plain time where there was no pairing. None for a failure."""
+    """What the sampler minimises: the candidate's time in units of the baseline measured beside it, so that other
+    load on the machine cancels out. None for a failure, and for what was so slow that it was never paired."""
     if not kernel.correct:
         return None
     speedup = kernel.result.speedup if kernel.result else None

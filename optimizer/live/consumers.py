@@ -1,0 +1,121 @@
+"""The socket of a run's page: everything after `?after=`, then what happens, in order and without a gap.
+
+Messages to the browser, as JSON:
+`{"kind": "events", "events": [{seq, type, payload, at}, …]}` in order, each number exactly once;
+`{"kind": "heartbeat", "seq": n}` every `HEARTBEAT_S`, n being the last number sent;
+`{"kind": "passing", "what": "token" | "stage" | "log", …}` throw-away news of the moment.
+Close codes: 4401 not signed in, 4404 no such run for this person (any more), 4400 a malformed address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any
+from urllib.parse import parse_qs
+
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
+
+from optimizer.live.publish import group_of
+from optimizer.live.tail import PAGE, events_after
+from optimizer.models import Run, User
+
+HEARTBEAT_S = 15.0
+RECHECK_S = 30.0
+REJOIN_S = 3600.0
+NOT_SIGNED_IN, NO_SUCH_RUN, MALFORMED = 4401, 4404, 4400
+
+logger = logging.getLogger(__name__)
+
+
+class RunConsumer(AsyncJsonWebsocketConsumer):
+    """One browser looking at one run. The table is the truth; a message from the group only says when to look."""
+
+    async def connect(self) -> None:
+        """Let in whoever may view the run, and send what they have missed."""
+        await self.accept()  # first, since a browser is told a close code only over an open socket
+        self.run_id = int(self.scope["url_route"]["kwargs"]["run_id"])
+        self.seq = _after(self.scope["query_string"])
+        self._sending = asyncio.Lock()
+        self._keeper: asyncio.Task[None] | None = None
+        if (refusal := await self._refusal()) is not None:
+            await self.close(refusal)
+            return
+        await self.channel_layer.group_add(group_of(self.run_id), self.channel_name)
+        await self._catch_up()
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def disconnect(self, code: int) -> None:
+        """Leave quietly."""
+        if (keeper := getattr(self, "_keeper", None)) is not None:
+            keeper.cancel()
+        with contextlib.suppress(Exception):
+            await self.channel_layer.group_discard(group_of(self.run_id), self.channel_name)
+
+    async def receive_json(self, content: Any, **_kwargs: Any) -> None:
+        """Browsers have nothing to say here: whatever they do goes through the pages."""
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_kwargs: Any) -> None:
+        """Ignore everything, well-formed or not."""
+
+    async def run_event(self, message: dict[str, Any]) -> None:
+        """The run has events up to `seq`."""
+        if message["seq"] > self.seq:
+            await self._catch_up(message["seq"])
+
+    async def run_passing(self, message: dict[str, Any]) -> None:
+        """News of the moment, not stored."""
+        await self.send_json({"kind": "passing", "what": message["kind"], **message["content"]})
+
+    async def _catch_up(self, up_to: int | None = None) -> None:
+        """Send everything that follows the last number sent. One at a time, so that numbers stay in order."""
+        async with self._sending:
+            while events := await events_after(self.run_id, self.seq, up_to):
+                self.seq = events[-1]["seq"]
+                await self.send_json({"kind": "events", "events": events})
+                if len(events) < PAGE and (up_to is None or self.seq >= up_to):
+                    return
+
+    async def _keep(self) -> None:
+        """Heartbeat; look for events whose announcement was lost; ask again whether the person may look."""
+        checked = joined = time.monotonic()
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            try:
+                now = time.monotonic()
+                if now - checked >= RECHECK_S:
+                    checked = now
+                    if (refusal := await self._refusal()) is not None:
+                        await self.close(refusal)
+                        return
+                if now - joined >= REJOIN_S:
+                    joined = now
+                    await self.channel_layer.group_add(group_of(self.run_id), self.channel_name)
+                await self._catch_up()
+                await self.send_json({"kind": "heartbeat", "seq": self.seq})
+            except Exception:
+                logger.warning("a socket of run %s missed a beat", self.run_id, exc_info=True)
+
+    async def _refusal(self) -> int | None:
+        """The close code for a person who may not look, or None. Read afresh: rights change while people look."""
+        if self.seq is None:
+            return MALFORMED
+        user = self.scope.get("user")
+        if user is None or not user.is_authenticated:
+            return NOT_SIGNED_IN
+        return None if await _may_view(user.pk, self.run_id) else NO_SUCH_RUN
+
+
+@database_sync_to_async
+def _may_view(user_id: int, run_id: int) -> bool:
+    user = User.objects.filter(pk=user_id, is_active=True).first()
+    return user is not None and Run.objects.visible_to(user).filter(pk=run_id).exists()
+
+
+def _after(query: bytes) -> int | None:
+    """The number after which events are wanted; None when it is no such number."""
+    text = parse_qs(query.decode("latin-1")).get("after", ["0"])[0]
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

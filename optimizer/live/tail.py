@@ -1,0 +1,88 @@
+"""The newest events of the runs that this process's sockets look at.
+
+Three hundred sockets on one run would ask the database three hundred times for the same event. They ask here: the
+first one reads the rows, the others share them. Events never change, so what is kept cannot go stale; what is not
+kept is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from channels.db import database_sync_to_async
+
+from optimizer.models import RunEvent
+
+EVENTS_KEPT = 256
+RUNS_KEPT = 64
+PAGE = 200
+
+
+@dataclass
+class _Tail:
+    """Consecutive events, oldest first."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+_tails: OrderedDict[int, _Tail] = OrderedDict()
+
+
+async def events_after(run_id: int, after: int, up_to: int | None = None) -> list[dict[str, Any]]:
+    """Events `after` < seq in order, `PAGE` at most: ask again from the last one. `up_to` is a number known to
+    exist: when the events up to it are at hand, nothing is read."""
+    tail = _tail_of(run_id)
+    async with tail.lock:
+        if up_to is not None and (shared := _cut(tail.events, after, up_to)) is not None:
+            return shared[:PAGE]
+        events = await _read(run_id, after)
+        _keep(tail, events)
+        return events
+
+
+def event_as_json(event: RunEvent) -> dict[str, Any]:
+    """An event as the sockets and the API carry it."""
+    return {
+        "seq": event.seq,
+        "type": event.type,
+        "payload": event.payload,
+        "at": event.created_at.isoformat(),
+    }
+
+
+def _tail_of(run_id: int) -> _Tail:
+    """The run's tail; the run longest unasked for makes room."""
+    if run_id not in _tails:
+        while len(_tails) >= RUNS_KEPT:
+            _tails.popitem(last=False)
+        _tails[run_id] = _Tail()
+    _tails.move_to_end(run_id)
+    return _tails[run_id]
+
+
+def _cut(events: list[dict[str, Any]], after: int, up_to: int) -> list[dict[str, Any]] | None:
+    """Events after `after` if all of them up to `up_to` are kept, else None."""
+    if not events or events[0]["seq"] > after + 1 or events[-1]["seq"] < up_to:
+        return None
+    return events[after + 1 - events[0]["seq"] :]
+
+
+def _keep(tail: _Tail, events: list[dict[str, Any]]) -> None:
+    """Add what follows on; a reader far behind leaves the tail alone, one far ahead starts it anew."""
+    if not events:
+        return
+    newest = tail.events[-1]["seq"] if tail.events else None
+    if newest is None or events[0]["seq"] > newest + 1:
+        tail.events = events[-EVENTS_KEPT:]
+    else:
+        tail.events = (tail.events + [e for e in events if e["seq"] > newest])[-EVENTS_KEPT:]
+
+
+@database_sync_to_async
+def _read(run_id: int, after: int) -> list[dict[str, Any]]:
+    rows = RunEvent.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")[:PAGE]
+    return [event_as_json(event) for event in rows]

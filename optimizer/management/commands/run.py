@@ -1,0 +1,138 @@
+"""`manage.py run --problem P --strategy tune --evaluations 40 [--wait] [--json]`: start a run from the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import ArgumentParser
+from decimal import Decimal
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
+
+from optimizer.actions.demo import do_make_default_team
+from optimizer.actions.problem import do_sync_shipped_problems
+from optimizer.actions.run import Budget, NewRun, do_start_run, do_stop_run
+from optimizer.actions.target import do_sync_targets
+from optimizer.models import Problem, ProblemVersion, Run, Runner, Target
+from optimizer.models.runner import LOST_AFTER
+from optimizer.run_table import as_json, closing_table, progress_line
+from optimizer.search import STRATEGIES
+
+POLL_S = 0.5
+WORKER_PATIENCE_S = 20.0
+
+
+class Command(BaseCommand):
+    """Starts a run against the servers and workers of `manage.py up`."""
+
+    help = "Start an optimisation run; with --wait, follow it to its end."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Every option has the web form's meaning."""
+        parser.add_argument("--problem", required=True, help="name of a problem")
+        parser.add_argument("--target", default="cpu", help="key of a target (default: cpu)")
+        parser.add_argument("--strategy", default="tune", choices=list(STRATEGIES))
+        parser.add_argument("--evaluations", type=int, help="budget (default: the strategy's own)")
+        parser.add_argument("--minutes", type=float, help="budget of active minutes")
+        parser.add_argument("--usd", type=Decimal, help="budget of dollars")
+        parser.add_argument("--seed", type=int, default=0)
+        parser.add_argument(
+            "--set", action="append", default=[], metavar="NAME=VALUE", help="setting of the strategy"
+        )
+        parser.add_argument("--wait", action="store_true", help="follow the run and print its table")
+        parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Start, say where, and follow if asked to."""
+        run = self._start(options)
+        if not options["wait"]:
+            self.stdout.write(json.dumps(as_json(run)) if options["json"] else f"Started {run} (number {run.pk}).")
+            return
+        self._follow(run, quiet=options["json"])
+        run.refresh_from_db()
+        self.stdout.write(json.dumps(as_json(run)) if options["json"] else closing_table(run))
+
+    def _start(self, options: dict[str, Any]) -> Run:
+        do_sync_targets()
+        do_sync_shipped_problems()
+        evaluations = options["evaluations"] or STRATEGIES[options["strategy"]].default_evaluations
+        target = Target.objects.filter(key=options["target"]).first()
+        if target is None:
+            known = ", ".join(Target.objects.values_list("key", flat=True))
+            raise CommandError(f"There is no target {options['target']!r}; known are {known}.")
+        new = NewRun(
+            team=do_make_default_team(),
+            problem_version=_version(options["problem"]),
+            target=target,
+            strategy=options["strategy"],
+            settings=_settings(options["set"]),
+            budget=Budget(evaluations, options["minutes"], options["usd"]),
+            seed=options["seed"],
+        )
+        try:
+            return do_start_run(None, new)
+        except ValidationError as error:
+            raise CommandError(
+                "\n".join(f"{name}: {'; '.join(m)}" for name, m in error.message_dict.items())
+            ) from error
+
+    def _follow(self, run: Run, *, quiet: bool) -> None:
+        """Print progress until the run ends or pauses. Ctrl-C stops the run."""
+        started, warned = time.monotonic(), quiet
+        live = sys.stderr.isatty() and not quiet
+        try:
+            while not run.state_choice.is_terminal and run.state != "paused":
+                if not warned and time.monotonic() - started > WORKER_PATIENCE_S:
+                    warned = True
+                    self._warn_without_worker(run)
+                if live:
+                    self.stderr.write(f"\r\x1b[K{progress_line(run)}", ending="")
+                    self.stderr.flush()
+                time.sleep(POLL_S)
+                run.refresh_from_db()
+        except KeyboardInterrupt:
+            do_stop_run(None, run)
+            raise CommandError(f"Run {run.pk} is being stopped.") from None
+        finally:
+            if live:
+                self.stderr.write("\r\x1b[K", ending="")
+
+    def _warn_without_worker(self, run: Run) -> None:
+        if live_runners(run.target).count() == 0:
+            key = run.target.key
+            self.stderr.write(
+                f"No worker for {key} has been heard of; the run waits. Start everything with `manage.py up`, or one "
+                f"worker with `celery -A kernelsci_site worker -Q bench.{key} -c 1`."
+            )
+
+
+def live_runners(target: Target) -> Any:
+    """Runners of the target that were heard of lately and are not draining."""
+    from django.utils import timezone
+
+    return Runner.objects.filter(target=target, heartbeat_at__gt=timezone.now() - LOST_AFTER, draining=False)
+
+
+def _version(slug: str) -> ProblemVersion:
+    problem = Problem.objects.filter(slug=slug).first()
+    if problem is None:
+        known = ", ".join(Problem.objects.order_by("slug").values_list("slug", flat=True))
+        raise CommandError(f"There is no problem {slug!r}; known are {known}.")
+    return problem.latest()
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """`NAME=VALUE` pairs; a value is read as JSON where it is JSON, as text otherwise."""
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise CommandError(f"--set {pair}: write NAME=VALUE.")
+        try:
+            settings[name] = json.loads(text)
+        except ValueError:
+            settings[name] = text
+    return settings

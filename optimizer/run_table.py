@@ -1,0 +1,87 @@
+"""A run in a terminal: one line while it goes, a table when it is over, or JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optimizer.loop import budget
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Run
+
+BAR_WIDTH = 24
+ROWS_SHOWN = 10
+
+
+def progress_line(run: Run) -> str:
+    """Bar, evaluations, best so far."""
+    limit = run.budget_evaluations
+    done = min(1.0, run.spent_evaluations / limit) if limit else 0.0
+    bar = "█" * round(done * BAR_WIDTH) + "░" * (BAR_WIDTH - round(done * BAR_WIDTH))
+    best = f"best {run.best_speedup:.2f}×" if run.best_speedup else "no correct kernel yet"
+    of = f"/{limit}" if limit else ""
+    return f"{bar} {run.spent_evaluations}{of} evaluations, {best}, {run.elapsed_s():.0f} s, {run.state}"
+
+
+def closing_table(run: Run) -> str:
+    """The fastest kernels, what failed, and the headline with its interval."""
+    lines = [f"{'#':>4} {'time':>10} {'speedup':>20} {'verdict':>8}  kernel"]
+    lines += [_line(kernel) for kernel in _fastest(run)]
+    lines += ["", _failures(run), headline(run)]
+    return "\n".join(line for line in lines if line is not None)
+
+
+def headline(run: Run) -> str:
+    """How it ended and the best kernel's speedup with its interval."""
+    ending = f"{run.state_choice.label}: {run.stop_reason}"
+    if run.best_kernel is None or run.best_speedup is None:
+        return f"{ending} No correct kernel was timed."
+    confirmed = run.best_kernel.evaluations.filter(effort="confirm", status=EvaluationStatus.CORRECT).exists()
+    interval = f"[{run.best_speedup_low or 0:.2f}, {run.best_speedup_high or 0:.2f}]"
+    return (
+        f"{ending}\nBest: #{run.best_kernel.number} {run.best_kernel.title}: {run.best_speedup:.2f}× {interval} "
+        f"against {run.baseline}{', confirmed in cold processes' if confirmed else ', not confirmed'}."
+    )
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """What a script wants to know."""
+    best = run.best_kernel
+    return {
+        "run": run.pk,
+        "state": run.state,
+        "reason": run.stop_reason,
+        "evaluations": run.spent_evaluations,
+        "device_s": round(run.spent_device_s, 3),
+        "active_s": round(run.elapsed_s(), 3),
+        "best": best
+        and {
+            "number": best.number,
+            "key": best.key,
+            "tunables": best.tunables,
+            "flags": best.flags,
+            "time_us": best.evaluation.time_us,
+            "speedup": run.best_speedup,
+            "low": run.best_speedup_low,
+            "high": run.best_speedup_high,
+            "baseline": run.baseline,
+        },
+        "budgets": {line.kind: {"spent": line.spent, "limit": line.limit} for line in budget.lines(run)},
+    }
+
+
+def _fastest(run: Run) -> list[Kernel]:
+    timed = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
+    return list(timed.select_related("evaluation").order_by("evaluation__time_us", "number")[:ROWS_SHOWN])
+
+
+def _line(kernel: Kernel) -> str:
+    e = kernel.evaluation
+    interval = f"{e.speedup:.2f}× [{e.speedup_low:.2f}, {e.speedup_high:.2f}]" if e.speedup else "–"
+    return f"{kernel.number:>4} {e.time_us:>7.1f} µs {interval:>20} {e.verdict:>8}  {kernel.title[:60]}"
+
+
+def _failures(run: Run) -> str:
+    ended = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE)
+    bad = [status for status in ended.values_list("status", flat=True) if status != EvaluationStatus.CORRECT]
+    counts = {status: bad.count(status) for status in dict.fromkeys(bad)}
+    named = ", ".join(f"{count} {EvaluationStatus(status).label.lower()}" for status, count in counts.items())
+    return f"Not correct: {named}." if named else "Every kernel was correct."
