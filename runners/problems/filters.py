@@ -58,7 +58,7 @@ class Observation:
 def examine(
     bundle: ProblemBundle, target: str = "cpu", timeout_s: float = 60.0, memory_bytes: int = 6 << 30
 ) -> Examination:
-    """Run the smallest test and benchmark case of a problem in a fresh process and judge what comes out."""
+    """Run a middling test and the smallest benchmark case of a problem in a fresh process and judge what comes out."""
     request = json.dumps({"bundle": wire.to_plain(bundle), "target": target, "memory_bytes": memory_bytes})
     process = subprocess.Popen(
         [sys.executable, "-m", "runners.problems.filters"],
@@ -182,7 +182,7 @@ def _copied(inputs: CallInputs) -> dict[str, object]:
 
 
 def _examined(bundle: ProblemBundle, target: str) -> Examination:
-    """What the examining process does: filters on the smallest test, time of the smallest benchmark."""
+    """What the examining process does: filters on a test of middling size, time of the smallest benchmark."""
     from runners.problems import open_bundle
 
     problem = open_bundle(bundle)
@@ -191,8 +191,8 @@ def _examined(bundle: ProblemBundle, target: str) -> Examination:
     tests, benchmarks = (problem.cases(target, purpose) for purpose in (Purpose.TEST, Purpose.BENCHMARK))
     if not (tests or benchmarks):
         return Examination(f"no case for target {target}")
-    smallest = (tests or benchmarks)[0]
-    warnings = warnings_of(observe(problem, smallest))
+    middle = (tests or benchmarks)[len(tests or benchmarks) // 2]
+    warnings = warnings_of(observe(problem, middle))
     timed = (benchmarks or tests)[0]
     return Examination(None, tuple(warnings), _reference_s(problem, timed), timed.name, timed.reduced)
 

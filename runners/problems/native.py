@@ -123,7 +123,7 @@ class NativeProblem(Problem):
             value = cast_finite(value, dtype) if dtype.is_floating_point else value.to(dtype)
         else:
             value = fill(argument.distribution or distribution, spec.shape, dtype, generator)
-        return _in_order(value, argument.order)
+        return _laid_out(value, spec)
 
     @cached_property
     def _module(self) -> ModuleType:
@@ -145,12 +145,11 @@ def _strides(shape: tuple[int, ...], order: str) -> tuple[int, ...]:
     return tuple(strides if order == "row" else reversed(strides))
 
 
-def _in_order(value: torch.Tensor, order: str) -> torch.Tensor:
-    value = value.contiguous()
-    if order == "row" or value.dim() < 2:
-        return value
-    axes = list(reversed(range(value.dim())))
-    return value.permute(axes).contiguous().permute(axes)
+def _laid_out(value: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """A copy with exactly the declared strides, those of extents of 1 included."""
+    import torch
+
+    return torch.empty_strided(spec.shape, spec.strides, dtype=value.dtype).copy_(value)
 
 
 def _widened(value: Any) -> Any:
