@@ -1,0 +1,46 @@
+"""What may still be tried: the rows of a space that the history doesn't hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from optimizer.search.samplers.base import Trial
+from optimizer.search.space import Rows, Space
+
+
+def rows_of(space: Space, trials: Sequence[Trial]) -> Rows:
+    """The trials' positions, shape (trials, parameters). Every configuration must be one of the space."""
+    rows = [space.row(trial.config) for trial in trials]
+    return np.array(rows, dtype=np.int32).reshape(len(trials), len(space.names))
+
+
+def untried(space: Space, tried: Rows, around: Rows) -> Rows:
+    """The space's rows less those tried. Where the space is too large to be listed whole, the valid neighbours of
+    `around` (one parameter changed) are added, so that the search can go on where it is good."""
+    rows = space.rows
+    if not space.complete and len(around):
+        rows = np.unique(np.vstack([rows, _neighbours(space, around)]), axis=0)
+    return rows[~held(rows, tried)]
+
+
+def _neighbours(space: Space, around: Rows) -> Rows:
+    changed = []
+    for column, parameter in enumerate(space.parameters):
+        copies = np.repeat(around, len(parameter.values), axis=0)
+        copies[:, column] = np.tile(np.arange(len(parameter.values)), len(around))
+        changed.append(copies)
+    rows = np.unique(np.vstack(changed), axis=0)
+    return rows[space.keep(rows)]
+
+
+def held(rows: Rows, others: Rows) -> np.ndarray:
+    """Which rows are among the others? Rows are compared as bytes."""
+    if not len(others):
+        return np.zeros(len(rows), dtype=bool)
+    return np.isin(_as_bytes(rows), _as_bytes(others))
+
+
+def _as_bytes(rows: Rows) -> np.ndarray:
+    return np.ascontiguousarray(rows).view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1)

@@ -1,0 +1,124 @@
+"""Our own sampler for small budgets: a Gaussian process over every valid configuration.
+
+It follows Willemsen, van Nieuwpoort and van Werkhoven 2021 ("Bayesian Optimization for auto-tuning GPU kernels") in
+modelling only valid configurations and choosing among all of them instead of optimising an acquisition function over
+a box; features, kernel and target are our own (`features`, `process`, `warped`). Choice: the largest expected
+improvement (Jones, Schonlau and Welch 1998), in logarithms so that it stays comparable where it is tiny (Ament et al.
+2023), times the probability that the configuration works (Gelbart, Snoek and Adams 2014).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.stats import rankdata
+
+from optimizer.search.samplers.base import Sampler, Trial
+from optimizer.search.samplers.candidates import held, rows_of, untried
+from optimizer.search.samplers.features import Features, Floats
+from optimizer.search.samplers.process import Process
+from optimizer.search.samplers.uniform import drawn
+from optimizer.search.space import Config, Rows, Space
+
+STARTS = 12  # random configurations before the first model
+_FEWEST = 3  # measured configurations that a model needs
+_NEAR = 3  # best configurations whose neighbours are candidates in spaces too large to list
+_FAILURE_NOISE = 0.1
+_TIE = 1e-9
+
+
+class GaussianProcessSampler(Sampler):
+    """`gp`: see the module."""
+
+    name = "gp"
+
+    def _suggest(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
+        measured = [trial for trial in history if trial.measured]
+        tried = rows_of(self.space, history)
+        rows = untried(self.space, tried, rows_of(self.space, sorted(measured, key=_time)[:_NEAR]))
+        starts = n if len(measured) < _FEWEST else min(n, max(0, STARTS - len(history)))
+        chosen = drawn(rows, starts, rng)
+        if n > starts:
+            pending = np.vstack([rows_of(self.space, [trial for trial in history if trial.pending]), chosen])
+            search = _Search.over(self._features, self.space, history)
+            chosen = np.vstack([chosen, search.choose(rows, pending, n - starts, rng)])
+        return [self.space.config(row) for row in chosen]
+
+    @cached_property
+    def _features(self) -> Features:
+        return Features.of(self.space)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What the history teaches: how fast a configuration may be, and whether it works (None: nothing failed yet)."""
+
+    speed: Process
+    works: Process | None
+
+    @classmethod
+    def over(cls, features: Features, space: Space, history: Sequence[Trial]) -> _Search:
+        """Both processes; whether a configuration works is told with the length scales of its speed."""
+        measured = [trial for trial in history if trial.measured]
+        times = np.array([trial.time_us for trial in measured], dtype=float)
+        speed = Process.fit(features, rows_of(space, measured), warped(times))
+        ended = [trial for trial in history if not trial.pending]
+        if len(ended) == len(measured):
+            return cls(speed, None)
+        outcomes = np.array([1.0 if trial.measured else -1.0 for trial in ended])
+        return cls(speed, speed.observing(rows_of(space, ended), outcomes, noise=_FAILURE_NOISE))
+
+    def choose(self, rows: Rows, pending: Rows, n: int, rng: np.random.Generator) -> Rows:
+        """The `n` most promising rows, each chosen as if those before it and the pending ones were measured."""
+        speed, chosen = self.speed, np.zeros((0, rows.shape[1]), dtype=np.int32)
+        for row in pending:
+            speed = speed.believing(row)
+        free = ~held(rows, pending)
+        while len(chosen) < n and free.any():
+            promise = np.where(free, self._promise(speed, rows), -np.inf)
+            best = int(rng.choice(np.flatnonzero(promise >= promise.max() - _TIE)))
+            free[best] = False
+            chosen = np.vstack([chosen, rows[best][None]])
+            speed = speed.believing(rows[best])
+        return chosen
+
+    def _promise(self, speed: Process, rows: Rows) -> Floats:
+        """Log of expected improvement times the probability of working; shape (rows,)."""
+        promise = log_improvement(*speed.predict(rows), float(speed.targets.min()))
+        if self.works is None:
+            return promise
+        mean, spread = self.works.predict(rows)
+        return promise + log_ndtr(mean / spread)
+
+
+def warped(times: Floats) -> Floats:
+    """Targets with mean 0 and variance 1 from times: the mean of standardised log times and of the ranks' normal
+    scores. The logarithm makes factors alike; the ranks tame configurations a hundred times slower and spread the
+    fast ones (a Gaussian copula, as in Salinas et al. 2020)."""
+    logs = np.log(times)
+    scores = ndtri((rankdata(logs) - 0.5) / len(logs))
+    return _standardised(_standardised(logs) + _standardised(scores))
+
+
+def log_improvement(mean: Floats, spread: Floats, best: float) -> Floats:
+    """Logarithm of the expected improvement below `best`; shape as `mean`. Where improvement is more than five
+    deviations off, by its asymptotic expansion, which doesn't underflow."""
+    gap = (best - mean) / spread
+    near = np.maximum(gap, -5.0)
+    density = np.exp(-0.5 * near * near) / np.sqrt(2.0 * np.pi)
+    far = np.minimum(gap, -5.0)
+    tail = -0.5 * far * far - 0.5 * np.log(2.0 * np.pi) - 2.0 * np.log(-far)
+    value: Floats = np.where(gap > -5.0, np.log(near * ndtr(near) + density), tail) + np.log(spread)
+    return value
+
+
+def _standardised(values: Floats) -> Floats:
+    return (values - values.mean()) / max(float(values.std()), 1e-9)
+
+
+def _time(trial: Trial) -> float:
+    return trial.time_us or np.inf

@@ -1,0 +1,207 @@
+"""A tuning space: parameters with listed values, constraints between them, and the configurations that remain.
+
+The samplers work on `rows`: integer matrices of shape (configurations, parameters) that hold each parameter's value
+as its position in the list. Reading of kernels' declarations is `runners.tunables`' work (it imports nothing of the
+web); `Space.declared` turns what it read into a space in which the set of compiler flags is one more parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runners import tunables
+from runners.job import TunableValue
+from runners.problems.expressions import ExpressionError, names_in
+from runners.tunables import Parameter
+
+Config = dict[str, TunableValue]
+Key = tuple[TunableValue, ...]
+Rows = NDArray[np.int32]
+
+FLAGS = "@flags"
+MOST_ROWS = 200_000
+_GROWTH_SEED = 2017
+_GROWTH_ROOM = 10  # rows times values may outgrow most_rows so far before constraints thin them
+
+
+class SpaceError(ValueError):
+    """A space that can't be searched: no values, values or names twice, a constraint over unknown names."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What must hold between the parameters `names`. `holds` is asked once for each combination of their values;
+    a combination for which the expression can't be computed (a division by zero) counts as broken."""
+
+    names: tuple[str, ...]
+    holds: Callable[[Config], bool]
+
+    @classmethod
+    def expression(cls, text: str) -> Constraint:
+        """A constraint written as in `@constraint`. Raises ExpressionError."""
+        return cls(tuple(sorted(names_in(text))), lambda config: _computed(text, config))
+
+    def keeps(self, parameters: Sequence[Parameter], rows: Rows) -> NDArray[np.bool_]:
+        """For rows over `parameters` (positions of their values): which of them meet the constraint?"""
+        if not self.names:
+            return np.full(len(rows), self.holds({}))
+        mine = [i for i, parameter in enumerate(parameters) if parameter.name in self.names]
+        distinct, where = np.unique(rows[:, mine], axis=0, return_inverse=True)
+        part = [parameters[i] for i in mine]
+        verdicts = np.fromiter((self.holds(_read(part, row)) for row in distinct), bool, len(distinct))
+        return verdicts[where.reshape(-1)]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Parameters and the constraints between them. Raises SpaceError when it is malformed."""
+
+    parameters: tuple[Parameter, ...]
+    constraints: tuple[Constraint, ...] = ()
+    most_rows: int = field(default=MOST_ROWS, compare=False)
+
+    def __post_init__(self) -> None:
+        names = {parameter.name for parameter in self.parameters}
+        if not names or len(names) != len(self.parameters):
+            raise SpaceError("a space needs parameters, each with a name of its own")
+        for parameter in self.parameters:
+            if not parameter.values or len(set(parameter.values)) != len(parameter.values):
+                raise SpaceError(f"{parameter.name} needs values, each listed once")
+        for constraint in self.constraints:
+            if unknown := set(constraint.names) - names:
+                raise SpaceError(f"a constraint names unknown parameters: {', '.join(sorted(unknown))}")
+
+    @classmethod
+    def of(
+        cls,
+        values: Mapping[str, Sequence[TunableValue]],
+        constraints: Iterable[str | Callable[[Config], bool]] = (),
+        *,
+        most_rows: int = MOST_ROWS,
+    ) -> Space:
+        """A space from value lists (the first value is the default) and constraints: expressions, or functions of
+        the whole configuration. Raises SpaceError and ExpressionError."""
+        parameters = tuple(Parameter(name, tuple(listed), next(iter(listed), 0)) for name, listed in values.items())
+        read = [
+            Constraint.expression(c) if isinstance(c, str) else Constraint(tuple(values), c) for c in constraints
+        ]
+        return cls(parameters, tuple(read), most_rows)
+
+    @classmethod
+    def declared(cls, space: tunables.Space) -> Space:
+        """The space of a kernel's `@tune`, `@constraint` and `@flags` lines; several flag sets are one more
+        parameter, named FLAGS, whose values are the sets written with blanks between the flags."""
+        sets = tuple(" ".join(flags) for flags in space.flag_sets)
+        flags = (Parameter(FLAGS, tuple(dict.fromkeys(sets)), sets[0]),) if len(set(sets)) > 1 else ()
+        return cls(space.parameters + flags, tuple(map(Constraint.expression, space.constraints)))
+
+    @staticmethod
+    def split(config: Mapping[str, TunableValue]) -> tuple[Config, tuple[str, ...] | None]:
+        """A configuration as a job carries it: tunables, and the flags where the space chooses between sets."""
+        chosen = {name: value for name, value in config.items() if name != FLAGS}
+        return chosen, tuple(str(config[FLAGS]).split()) if FLAGS in config else None
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names, in order."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+    @cached_property
+    def _positions(self) -> tuple[dict[TunableValue, int], ...]:
+        return tuple({value: i for i, value in enumerate(p.values)} for p in self.parameters)
+
+    def key(self, config: Mapping[str, TunableValue]) -> Key:
+        """What tells configurations apart: the values in the parameters' order."""
+        return tuple(config[name] for name in self.names)
+
+    def defaults(self) -> Config:
+        """Every parameter's default."""
+        return {parameter.name: parameter.default for parameter in self.parameters}
+
+    def row(self, config: Mapping[str, TunableValue]) -> tuple[int, ...] | None:
+        """The configuration as positions; None where it lacks a parameter or holds a value that is not listed."""
+        try:
+            return tuple(known[config[name]] for name, known in zip(self.names, self._positions, strict=True))
+        except (KeyError, TypeError):
+            return None
+
+    def config(self, row: Sequence[int] | Rows) -> Config:
+        """The configuration at these positions."""
+        return _read(self.parameters, row)
+
+    def valid(self, config: Mapping[str, TunableValue]) -> bool:
+        """Are all its values listed and all constraints met?"""
+        row = self.row(config)
+        return row is not None and bool(self.keep(np.array([row], dtype=np.int32)).all())
+
+    def keep(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which rows meet every constraint?"""
+        kept = np.ones(len(rows), dtype=bool)
+        for constraint in self.constraints:
+            kept[kept] = constraint.keeps(self.parameters, rows[kept])
+        return kept
+
+    @property
+    def rows(self) -> Rows:
+        """The valid configurations, each once: all of them, or where the growth meets more than `most_rows`, a
+        random part that is the same every time and holds the defaults."""
+        return self._grown[0]
+
+    @property
+    def complete(self) -> bool:
+        """Does `rows` hold every valid configuration?"""
+        return self._grown[1]
+
+    def enumerate_valid(self) -> list[Config]:
+        """The configurations of `rows`."""
+        return [self.config(row) for row in self.rows]
+
+    @cached_property
+    def _grown(self) -> tuple[Rows, bool]:
+        """Parameter by parameter, dropping what breaks a constraint as soon as its last name is there."""
+        rows, complete = np.zeros((1, 0), dtype=np.int32), True
+        rng = np.random.default_rng(_GROWTH_SEED)
+        for count, parameter in enumerate(self.parameters, start=1):
+            most = max(1, _GROWTH_ROOM * self.most_rows // len(parameter.values))
+            rows, whole = _thinned(rows, most, rng)
+            rows, small = _thinned(self._extended(rows, count), self.most_rows, rng)
+            complete = complete and whole and small
+        return rows if complete else self._with_defaults(rows), complete
+
+    def _extended(self, rows: Rows, count: int) -> Rows:
+        """Rows over one parameter fewer, times the values of parameter `count`, less what is now known invalid."""
+        values = np.arange(len(self.parameters[count - 1].values), dtype=np.int32)
+        grown = np.column_stack([np.repeat(rows, len(values), axis=0), np.tile(values, len(rows))])
+        for constraint in self.constraints:
+            last = max((self.names.index(name) for name in constraint.names), default=0)
+            if last == count - 1:
+                grown = grown[constraint.keeps(self.parameters[:count], grown)]
+        return grown
+
+    def _with_defaults(self, rows: Rows) -> Rows:
+        defaults = self.defaults()
+        extra = [self.row(defaults)] if self.valid(defaults) else []
+        return np.unique(np.array([*rows.tolist(), *extra], dtype=np.int32), axis=0)
+
+
+def _thinned(rows: Rows, most: int, rng: np.random.Generator) -> tuple[Rows, bool]:
+    """At most `most` rows, chosen at random in their old order; and whether that was all of them."""
+    if len(rows) <= most:
+        return rows, True
+    return rows[np.sort(rng.choice(len(rows), most, replace=False))], False
+
+
+def _read(parameters: Sequence[Parameter], row: Sequence[int] | Rows) -> Config:
+    return {p.name: p.values[int(i)] for p, i in zip(parameters, row, strict=True)}
+
+
+def _computed(text: str, config: Config) -> bool:
+    try:
+        return tunables.holds(text, config)
+    except ExpressionError:
+        return False
