@@ -28,7 +28,8 @@ LOG_CHUNKS = 256
 _CLAIM = """
 UPDATE optimizer_job
    SET state = 'running', fence = fence + 1, attempts = attempts + 1, worker = %(worker)s, error = '',
-       lease_until = clock_timestamp() + %(lease)s, started_at = coalesce(started_at, clock_timestamp())
+       lease_until = clock_timestamp() + make_interval(secs => %(lease_s)s),
+       started_at = coalesce(started_at, clock_timestamp())
  WHERE id = (SELECT id FROM optimizer_job
               WHERE queue = %(queue)s AND state IN ('queued', 'running')
                 AND (lease_until IS NULL OR lease_until < clock_timestamp())
@@ -50,7 +51,8 @@ class Claimed:
 def claim(queue: str, worker: str, lease: dt.timedelta = LEASE) -> Claimed | None:
     """Take the oldest claimable job of the lowest priority number, or None."""
     with connection.cursor() as cursor:
-        cursor.execute(_CLAIM, {"worker": worker[:100], "lease": lease, "queue": queue, "cap": MAX_ATTEMPTS})
+        lease_s = lease.total_seconds()
+        cursor.execute(_CLAIM, {"worker": worker[:100], "lease_s": lease_s, "queue": queue, "cap": MAX_ATTEMPTS})
         row = cursor.fetchone()
     return Claimed(*row) if row else None
 

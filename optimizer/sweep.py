@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TypeVar
 
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -21,15 +21,16 @@ from optimizer.models import CallState, LlmCall, Run, RunState
 UNHEARD_AFTER = dt.timedelta(seconds=10)
 ADVANCED_EVERY = dt.timedelta(seconds=15)
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 def sweep() -> dict[str, int]:
     """Look once for everything that may have been lost; how much was found, by kind."""
     return {
-        "failed_jobs": _each(queue.used_up(), lambda lost: do_fail_job(*lost, _WHY_FAILED)),
-        "cancelled_jobs": _each(queue.lost_while_cancelled(), lambda lost: do_let_go(*lost)),
-        "rung_queues": _each(queue.queues_to_ring(), lambda where: ring_on_commit(*where)),
+        "failed_jobs": _each(queue.used_up(), lambda lost: do_fail_job(lost[0], lost[1], _WHY_FAILED)),
+        "cancelled_jobs": _each(queue.lost_while_cancelled(), lambda lost: do_let_go(lost[0], lost[1])),
+        "rung_queues": _each(queue.queues_to_ring(), lambda where: ring_on_commit(where[0], where[1])),
         "lost_calls": _each(_lost_calls(), do_give_up_lost_call),
         "rung_calls": _each(_unheard_calls(), ring_call),
         "rung_runs": _each(_idle_runs(), ring_run),
@@ -39,7 +40,7 @@ def sweep() -> dict[str, int]:
 _WHY_FAILED = f"Its worker was lost {queue.MAX_ATTEMPTS} times."
 
 
-def _each(found: Iterable[Any], revive: Callable[[Any], object]) -> int:
+def _each(found: Iterable[T], revive: Callable[[T], object]) -> int:
     """Revive one by one: trouble with one is no reason to leave the others."""
     count = 0
     for item in found:

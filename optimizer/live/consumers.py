@@ -38,12 +38,14 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
         """Let in whoever may view the run, and send what they have missed."""
         await self.accept()  # first, since a browser is told a close code only over an open socket
         self.run_id = int(self.scope["url_route"]["kwargs"]["run_id"])
-        self.seq = _after(self.scope["query_string"])
         self._sending = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
-        if (refusal := await self._refusal()) is not None:
+        after = _after(self.scope["query_string"])
+        refusal = MALFORMED if after is None else await self._refusal()
+        if after is None or refusal is not None:
             await self.close(refusal)
             return
+        self.seq = after
         await self.channel_layer.group_add(group_of(self.run_id), self.channel_name)
         await self._catch_up()
         self._keeper = asyncio.create_task(self._keep())
@@ -101,8 +103,6 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
 
     async def _refusal(self) -> int | None:
         """The close code for a person who may not look, or None. Read afresh: rights change while people look."""
-        if self.seq is None:
-            return MALFORMED
         user = self.scope.get("user")
         if user is None or not user.is_authenticated:
             return NOT_SIGNED_IN

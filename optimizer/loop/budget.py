@@ -5,6 +5,7 @@ Seeds, confirmations and duplicates of measured kernels are not counted as evalu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 from optimizer.live.payloads import BudgetWarned
 from optimizer.live.publish import record
@@ -38,7 +39,7 @@ LABELS = {
 
 def lines(run: Run) -> list[Line]:
     """The budgets that the run has."""
-    spent = {
+    spent: dict[str, float | Decimal] = {
         "evaluations": run.spent_evaluations,
         "minutes": run.elapsed_s() / 60,
         "usd": run.spent_usd,

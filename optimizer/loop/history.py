@@ -21,7 +21,8 @@ from optimizer.models import (
 from optimizer.search import STRATEGIES
 from optimizer.search.base import CallView, History, HypothesisView, KernelView, Strategy, StrategySettings
 from runners.job import Status
-from runners.problems import Problem, open_bundle
+from runners.problems import open_bundle
+from runners.problems.base import Problem
 
 MAX_CALL_ATTEMPTS = 3
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from django.db import models
 from django.db.models import F, Q
@@ -12,9 +12,6 @@ from optimizer.models.choices import RunState
 from optimizer.models.problem import ProblemVersion
 from optimizer.models.target import Target
 from optimizer.models.team import Team, User
-
-if TYPE_CHECKING:
-    from optimizer.models.kernel import Kernel
 
 
 class RunTransitionError(ValueError):
@@ -91,7 +88,6 @@ class Run(models.Model):
     active_s = models.FloatField(default=0)
     advanced_at = models.DateTimeField(null=True, blank=True)
 
-    kernels: models.Manager[Kernel]
     objects = RunQuerySet.as_manager()
 
     class Meta:

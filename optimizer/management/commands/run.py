@@ -75,9 +75,8 @@ class Command(BaseCommand):
         try:
             return do_start_run(None, new)
         except ValidationError as error:
-            raise CommandError(
-                "\n".join(f"{name}: {'; '.join(m)}" for name, m in error.message_dict.items())
-            ) from error
+            faults = [f"{name}: {'; '.join(texts)}" for name, texts in error.message_dict.items()]
+            raise CommandError("\n".join(faults)) from error
 
     def _follow(self, run: Run, *, quiet: bool) -> None:
         """Print progress until the run ends or pauses. Ctrl-C stops the run."""
