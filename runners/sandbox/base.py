@@ -75,7 +75,8 @@ class ResourceLimits:
     wall_s: float = 60.0
     cpu_s: float | None = None
     memory_bytes: int = 4 << 30
-    processes: int = 256
+    """Resident memory, that of passed shared memory included."""
+    processes: int = max(256, 8 * (os.cpu_count() or 1))
     """Processes and threads together."""
     file_bytes: int = 256 << 20
     scratch_bytes: int = 256 << 20

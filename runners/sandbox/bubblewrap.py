@@ -67,7 +67,7 @@ def _mounts(policy: SandboxPolicy) -> list[str]:
     arguments += _system_mounts()
     arguments += _binds([*policy.read_only, *map(Path, HARDWARE_PATHS)], "--ro-bind-try")
     devices = device_binds(policy.devices)
-    arguments += _binds(devices.read_only, "--ro-bind-try")
+    arguments += _binds([path for path in devices.read_only if path.parts[1] != "proc"], "--ro-bind-try")
     arguments += _binds(devices.nodes, "--dev-bind")
     arguments += _binds(policy.writable, "--bind")
     return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/"]
@@ -104,7 +104,7 @@ def rlimits(policy: SandboxPolicy) -> dict[str, int]:
 
     Private memory is limited a little above the sandbox's own limit: one huge allocation then fails at once,
     while slow growth is seen, and named, by the supervisor. Not with an accelerator, whose driver maps its
-    whole address space."""
+    whole address space and pins memory."""
     limits = policy.limits
     wanted = {
         "nproc": limits.processes,
@@ -112,10 +112,9 @@ def rlimits(policy: SandboxPolicy) -> dict[str, int]:
         "cpu": cpu_seconds(limits),
         "core": 0,
         "nofile": limits.open_files,
-        "memlock": 8 << 20,
     }
     if policy.devices is Devices.NONE:
-        wanted["data"] = limits.memory_bytes + (256 << 20)
+        wanted |= {"data": limits.memory_bytes + (256 << 20), "memlock": 8 << 20}
     return {name: _capped(name, value) for name, value in wanted.items()}
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -31,6 +30,7 @@ from pathlib import Path
 from runners.sandbox.base import SandboxError, SandboxPolicy
 from runners.sandbox.bubblewrap import HARDWARE_PATHS, SYSTEM_LINKS, SYSTEM_PATHS, rlimits
 from runners.sandbox.devices import device_binds
+from runners.sandbox.orphans import remove_tree, supervisor_name
 from runners.sandbox.seccomp import filter_program
 
 CAP_DAC_READ_SEARCH = 2
@@ -92,8 +92,8 @@ def launcher_argv(config_fd: int) -> list[str]:
 
 def make_scratch(uid: int | None, undo: ExitStack) -> Path:
     """A directory of the job's own on the host's disk, removed by `undo`."""
-    scratch = Path(tempfile.mkdtemp(prefix="kernelsci-scratch-"))
-    undo.callback(shutil.rmtree, scratch, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{supervisor_name()}-"))
+    undo.callback(remove_tree, scratch)
     if uid is not None:
         os.chown(scratch, uid, uid)
     return scratch

@@ -3,14 +3,17 @@
 bubblewrap dies with its parent, but its init asks for that only when the mounts are made: a supervisor killed
 in those few milliseconds leaves a job that nobody watches. Each sandbox is therefore named (as its host name)
 after its supervisor, and `sweep_orphans` ends those whose supervisor no longer lives. The Landlock launcher
-checks for its parent itself and needs no sweep.
+checks for its parent itself, but leaves its scratch directory, which bears the same name, on the disk.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 PREFIX = "ks"
@@ -23,26 +26,44 @@ def supervisor_name() -> str:
 
 
 def sweep_orphans() -> list[int]:
-    """Kill what dead supervisors of this process namespace left behind; the process ids that were hit. Call it
-    when a worker starts and from time to time."""
+    """Kill the processes, and remove the scratch directories, that dead supervisors of this process namespace
+    left behind; the process ids that were hit. Call it when a worker starts and from time to time."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}-*-*-*-*"):
+        if _names_the_dead(path.name.rpartition("-")[0]):
+            remove_tree(path)
     hit: list[int] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        if _is_orphan(path):
+        if _names_the_dead(_sandbox_name(path)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(int(path.parent.name), signal.SIGKILL)
                 hit.append(int(path.parent.name))
     return hit
 
 
-def _is_orphan(path: Path) -> bool:
+def remove_tree(directory: Path) -> None:
+    """Remove a directory that a job of our own user may have closed to us."""
+    for root, names, _ in os.walk(directory):
+        for path in (Path(root, name) for name in names):
+            if not path.is_symlink():
+                with contextlib.suppress(OSError):
+                    path.chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _sandbox_name(cmdline: Path) -> str:
+    """The host name a bubblewrap process was given; empty for any other process."""
     try:
-        arguments = path.read_bytes().split(b"\0")
-        name = arguments[arguments.index(b"--hostname") + 1].decode()
-        prefix, namespace, pid, start = name.split("-")
+        arguments = cmdline.read_bytes().split(b"\0")
+        found = arguments[arguments.index(b"--hostname") + 1].decode()
     except (OSError, ValueError, IndexError):
-        return False
-    ours = arguments[0].endswith(b"/bwrap") and prefix == PREFIX and namespace == _namespace()
-    return ours and _start_time(int(pid)) != start
+        return ""
+    return found if arguments[0].endswith(b"/bwrap") else ""
+
+
+def _names_the_dead(name: str) -> bool:
+    """Was this name given by a supervisor of our process namespace that no longer lives?"""
+    match = re.fullmatch(rf"{PREFIX}-(\d+)-(\d+)-(\d+)", name)
+    return match is not None and match[1] == _namespace() and _start_time(int(match[2])) != match[3]
 
 
 def _namespace() -> str:
