@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SMALL_VALUE = 0.01
 SMALL_SPREAD = 0.01
+COARSE = 100.0  # a tolerance this many times finer than the outputs makes small outputs no weakness
 _ANSWER = "kernel-scientist-examination "
 
 
@@ -91,14 +92,20 @@ def _not_finite(observed: Observation) -> list[str]:
 
 
 def _small_range(observed: Observation) -> list[str]:
-    bad = [n for n, out in enumerate(observed.outputs) if out.numel() and out.double().abs().max() < SMALL_VALUE]
-    return [f"output {n} lies within ±{SMALL_VALUE}: a kernel that writes zeros is nearly right" for n in bad]
+    found = []
+    for number, out in enumerate(observed.outputs):
+        largest = float(out.double().abs().max()) if out.numel() else 1.0
+        if largest < min(SMALL_VALUE, COARSE * observed.tolerances[number].atol):
+            found.append(f"output {number} lies within ±{SMALL_VALUE}: a kernel that writes zeros is nearly right")
+    return found
 
 
 def _small_spread(observed: Observation) -> list[str]:
     found = []
     for number, out in enumerate(observed.outputs):
-        if out.numel() > 1 and out.double().std() < SMALL_SPREAD:
+        tolerance, values = observed.tolerances[number], out.double()
+        allowed = tolerance.atol + tolerance.rtol * float(values.abs().mean()) if out.numel() > 1 else 0.0
+        if out.numel() > 1 and float(values.std()) < min(SMALL_SPREAD, COARSE * allowed):
             found.append(f"output {number} hardly varies (standard deviation below {SMALL_SPREAD})")
     return found
 
