@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -72,7 +74,7 @@ class EmbeddedPostgres:
 
     def prepare(self) -> None:
         """Make the data folder at the first start; clear what a killed server left behind at any later one."""
-        self.var.make_socket_folder()
+        self.var.make_socket_folder(unroot.service_users())
         if not self.data.exists():
             self._initialise()
         self._clear_leftovers()
@@ -96,20 +98,31 @@ class EmbeddedPostgres:
         draft = self.var.folder() / "postgres.draft"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)
+        with self._password_file() as password:
+            self._run_initdb(draft, password)
+        draft.rename(self.data)
+
+    def _run_initdb(self, draft: Path, password: Path) -> None:
         how = unroot.way_down()
         unroot.hand_over(how, draft)
-        command = [self.binaries.program("initdb"), "-D", str(draft), "-U", NAME, "--pwfile=/dev/stdin"]
+        command = [self.binaries.program("initdb"), "-D", str(draft), "-U", NAME, f"--pwfile={password}"]
         command += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"]
-        done = subprocess.run(
-            [*unroot.command_prefix(how), *command],
-            input=self.var.secret("postgres"),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run([*unroot.command_prefix(how), *command], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise PartFailedError(f"initdb failed: {(done.stderr or done.stdout).strip()}")
-        draft.rename(self.data)
+
+    @contextmanager
+    def _password_file(self) -> Iterator[Path]:
+        """The password where the user that runs initdb can read it and nobody else, for that long."""
+        path = self.var.socket_folder / "password"
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(self.var.secret("postgres"))
+        unroot.hand_over(unroot.way_down(), self.var.socket_folder)
+        try:
+            yield path
+        finally:
+            path.unlink()
 
     def _clear_leftovers(self) -> None:
         """Wait for an old server on this data to go, then remove its lock files.

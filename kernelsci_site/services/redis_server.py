@@ -8,6 +8,7 @@ from pathlib import Path
 
 import redis
 
+from kernelsci_site.services import unroot
 from kernelsci_site.services.binaries import find_redis
 from kernelsci_site.services.part import Part
 from kernelsci_site.services.var import Var
@@ -58,7 +59,7 @@ class EmbeddedRedis:
     def prepare(self) -> None:
         """Make the data folder and forget a dead server's socket."""
         self.var.folder("redis")
-        self.var.make_socket_folder()
+        self.var.make_socket_folder(unroot.service_users())
         socket_path(self.var).unlink(missing_ok=True)
 
     def is_ready(self) -> bool:

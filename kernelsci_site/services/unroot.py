@@ -30,6 +30,11 @@ def command_prefix(how: str | None) -> list[str]:
     return [*leash, "--unroot", how, "--"]
 
 
+def service_users() -> tuple[int, ...]:
+    """User ids that root may have become at an earlier start."""
+    return (_service_user(), NOBODY) if os.geteuid() == 0 else ()
+
+
 def hand_over(how: str | None, *folders: Path) -> None:
     """Give `folders` to the user that root becomes; nothing to do in a namespace or for an ordinary user."""
     if how is None or how == "namespace":

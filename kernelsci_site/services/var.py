@@ -40,12 +40,17 @@ class Var:
         key = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:12]
         return Path("/tmp") / f"kernelsci-{os.getuid()}-{key}"  # noqa: S108 - mode and owner are checked below
 
-    def make_socket_folder(self) -> Path:
-        """Create the socket folder, mode 0700. Raises `UnsafeFolderError` when someone else made it first."""
+    def make_socket_folder(self, service_users: tuple[int, ...] = ()) -> Path:
+        """Create the socket folder, mode 0700, owned by us or one of `service_users`.
+
+        Raises `UnsafeFolderError` when someone else made it first.
+        """
         path = self.socket_folder
         path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
-        ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        # Root hands the folder to PostgreSQL's user where it cannot use a namespace; no one else could have.
+        owner_is_safe = found.st_uid == os.getuid() or (os.getuid() == 0 and found.st_uid in service_users)
+        ours = stat.S_ISDIR(found.st_mode) and owner_is_safe and not found.st_mode & 0o077
         if not ours:
             raise UnsafeFolderError(f"{path} is not a folder of ours with mode 0700: remove it and start again")
         return path

@@ -126,10 +126,9 @@ class Site:
         web = web_part(listener, settings.BASE_DIR, host_header=name, behind_proxy=proxied)
         workers = worker_parts(targets, settings.BASE_DIR)
         self.console.expect([web.name, *(part.name for part in workers)])
-        web_keeper = self.supervisor.start(web)
+        self.supervisor.wait_until_ready([self.supervisor.start(web)])  # pages first: the cores are few
         for part in workers:
             self.supervisor.start(part)
-        self.supervisor.wait_until_ready([web_keeper])
 
     def _greet(self, address: str) -> None:
         link = make_link(settings.VAR, self.administrator)

@@ -1,0 +1,151 @@
+"""The embedded servers: every flavour of binary, every way down from root, every leftover."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from kernelsci_site.services import binaries, postgres, redis_server, unroot
+from kernelsci_site.services.binaries import NoServerError, PostgresBinaries, find_postgres, postgres_candidates
+from kernelsci_site.services.embedded import running_servers
+from kernelsci_site.services.instance import AlreadyRunningError, only_instance, running_address
+from kernelsci_site.services.logs import RotatingLog
+from kernelsci_site.services.var import UnsafeFolderError, Var
+from tests.site.site_process import no_process_left, wait_for
+
+FLAVOURS = list(postgres_candidates())
+
+
+@pytest.fixture
+def var() -> Iterator[Var]:
+    path = Path(tempfile.mkdtemp(prefix="kernelsci-servers-"))
+    found = Var.at(path / "var")
+    yield found
+    shutil.rmtree(path)
+    shutil.rmtree(found.socket_folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS, ids=lambda found: f"{found.origin}-{found.major}")
+def test_each_postgresql_found_here_starts_keeps_data_and_survives_a_kill(
+    var: Var, flavour: PostgresBinaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "find_postgres", lambda _major: flavour)
+    with running_servers(var, redis=False) as (server,):
+        with psycopg.connect(postgres.embedded_url(var)) as connection:
+            connection.execute("CREATE TABLE kept AS SELECT 42 AS number")
+        os.kill(server.process.pid, signal.SIGKILL)
+        assert wait_for(lambda: not server.is_alive, 5)
+    with running_servers(var, redis=False), psycopg.connect(postgres.embedded_url(var)) as connection:
+        assert connection.execute("SELECT number FROM kept").fetchall() == [(42,)]
+        assert connection.info.server_version // 10_000 == flavour.major
+    assert no_process_left(var.root, 5)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has nothing to step down from")
+def test_root_without_user_namespaces_hands_postgresql_to_another_user(
+    var: Var, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unroot, "_namespace_works", lambda: False)
+    unroot.way_down.cache_clear()
+    var.folder().parent.chmod(0o755)
+    var.root.chmod(0o711)
+    try:
+        for _start in range(2):
+            with running_servers(var) as (server, _redis):
+                assert Path(f"/proc/{server.process.pid}").stat().st_uid != 0
+                with psycopg.connect(postgres.embedded_url(var)) as connection:
+                    assert connection.execute("SELECT 1").fetchone() == (1,)
+    finally:
+        unroot.way_down.cache_clear()
+
+
+def test_postgresql_asks_for_the_password(var: Var) -> None:
+    with running_servers(var, redis=False):
+        wrong = postgres.embedded_url(var).replace(var.secret("postgres"), "wrong")
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            psycopg.connect(wrong)
+
+
+def test_what_redis_acknowledged_survives_a_kill(var: Var) -> None:
+    with running_servers(var, postgres=False) as (server,):
+        with redis.Redis.from_url(redis_server.embedded_url(var)) as client:
+            client.set("kept", "42")
+            assert wait_for(lambda: client.info("persistence")["aof_pending_bio_fsync"] == 0, 5)
+        os.kill(server.process.pid, signal.SIGKILL)
+    with running_servers(var, postgres=False), redis.Redis.from_url(redis_server.embedded_url(var)) as client:
+        assert client.get("kept") == b"42"
+
+
+def test_a_start_that_was_killed_half_way_through_initdb_begins_again(var: Var) -> None:
+    draft = var.folder() / "postgres.draft"
+    draft.mkdir()
+    (draft / "PG_VERSION").write_text("1")
+    with running_servers(var, redis=False), psycopg.connect(postgres.embedded_url(var)) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_lock_file_that_names_an_unrelated_process_does_not_stop_the_start(var: Var) -> None:
+    with running_servers(var, redis=False):
+        pass
+    (var.root / "postgres" / "postmaster.pid").write_text(f"{os.getpid()}\n{var.root / 'postgres'}\n")
+    with running_servers(var, redis=False), psycopg.connect(postgres.embedded_url(var)) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_without_any_server_the_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(binaries, "DEBIAN_POSTGRES", tmp_path)
+    monkeypatch.setattr(binaries, "_package_folder", lambda _name: tmp_path / "absent")
+    with pytest.raises(NoServerError, match="apt-get install postgresql"):
+        find_postgres()
+    with pytest.raises(NoServerError, match="apt-get install redis-server"):
+        binaries.find_redis()
+
+
+def test_data_of_another_major_version_asks_for_that_version() -> None:
+    with pytest.raises(NoServerError, match="apt-get install postgresql-9"):
+        find_postgres(9)
+
+
+def test_a_socket_folder_open_to_others_is_refused(var: Var) -> None:
+    var.socket_folder.mkdir(mode=0o777)
+    var.socket_folder.chmod(0o777)
+    with pytest.raises(UnsafeFolderError):
+        var.make_socket_folder()
+
+
+def test_secrets_are_made_once_and_for_our_eyes_only(var: Var) -> None:
+    assert var.secret("django") == var.secret("django") != var.secret("other")
+    assert stat.S_IMODE((var.root / "secrets" / "django").stat().st_mode) == 0o600
+    assert stat.S_IMODE((var.root / "secrets").stat().st_mode) == 0o700
+
+
+def test_the_holder_of_the_lock_is_named_to_the_second(var: Var) -> None:
+    with only_instance(var) as instance:
+        instance.note("http://127.0.0.1:1/")
+        with (
+            pytest.raises(AlreadyRunningError, match=f"process {os.getpid()} at http://127.0.0.1:1/"),
+            only_instance(var),
+        ):
+            pytest.fail("two hold the lock")
+        assert running_address(var) == "http://127.0.0.1:1/"
+    assert running_address(var) is None
+
+
+def test_a_log_turns_over_and_old_ones_go(tmp_path: Path) -> None:
+    log = RotatingLog(tmp_path, "web", max_bytes=100)
+    for number in range(50):
+        log.write(f"line {number:04}\n".encode())
+    log.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["web.log", "web.log.1", "web.log.2", "web.log.3"]
+    assert (tmp_path / "web.log").read_text().endswith("line 0049\n")
+    assert all(path.stat().st_size <= 100 for path in tmp_path.iterdir())
