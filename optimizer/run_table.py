@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from optimizer.loop import budget
+from optimizer.loop.best import FASTEST_FIRST
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Run
 
 BAR_WIDTH = 24
@@ -70,7 +71,7 @@ def as_json(run: Run) -> dict[str, Any]:
 
 def _fastest(run: Run) -> list[Kernel]:
     timed = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
-    return list(timed.select_related("evaluation").order_by("evaluation__time_us", "number")[:ROWS_SHOWN])
+    return list(timed.select_related("evaluation").order_by(*FASTEST_FIRST)[:ROWS_SHOWN])
 
 
 def _line(kernel: Kernel) -> str:

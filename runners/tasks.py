@@ -17,11 +17,12 @@ from celery.signals import celeryd_after_setup, worker_process_init
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from runners.dispatch import DISPATCHERS
 from runners.dispatch.base import JobSource, RunnerCard
-from runners.dispatch.celery import BENCH_PREFIX
+from runners.dispatch.celery import BENCH_PREFIX, CeleryDispatcher
 from runners.sandbox import probe
 from runners.targets import TARGETS
-from runners.worker import work
+from runners.worker import work_once
 
 CHECK_IN_EVERY_S = 15.0
 logger = logging.getLogger(__name__)
@@ -39,9 +40,11 @@ _post = Post(f"{socket.gethostname()}-{os.getpid()}", ())
 
 
 @shared_task(name="runners.look", ignore_result=True)
-def look(queue: str) -> int:
-    """Work on the queue until it is empty. One bell is enough for many jobs, and many bells for one job do no harm."""
-    return work(job_source(), queue, _post.name, import_string(settings.KERNELSCI_EVALUATE))
+def look(queue: str) -> None:
+    """Do one job of the queue and ring for the next, so that a worker that is asked to end can do so between jobs.
+    Many bells for one job do no harm: whoever comes too late finds nothing."""
+    if work_once(job_source(), queue, _post.name, import_string(settings.KERNELSCI_EVALUATE)):
+        DISPATCHERS[CeleryDispatcher.name].ring(queue)
 
 
 @cache

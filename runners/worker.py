@@ -25,13 +25,13 @@ Evaluate = Callable[..., JobResult]
 logger = logging.getLogger(__name__)
 
 
-def work(source: JobSource, queue: str, worker: str, evaluate: Evaluate) -> int:
-    """Evaluate jobs of the queue until it is empty; how many were done."""
-    done = 0
-    while (claim := source.claim(queue, worker)) is not None:
-        work_on(source, claim, evaluate)
-        done += 1
-    return done
+def work_once(source: JobSource, queue: str, worker: str, evaluate: Evaluate) -> bool:
+    """Evaluate the queue's next job; False when there was none."""
+    claim = source.claim(queue, worker)
+    if claim is None:
+        return False
+    work_on(source, claim, evaluate)
+    return True
 
 
 def work_on(source: JobSource, claim: Claim, evaluate: Evaluate) -> Receipt | None:

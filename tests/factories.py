@@ -23,7 +23,7 @@ from runners.job import (
     Status,
     Verdict,
 )
-from runners.worker import work
+from runners.worker import work_once
 
 QUEUE = "bench.cpu"
 _numbers = itertools.count(1)
@@ -110,7 +110,9 @@ def drive(run: Run, evaluate: Callable[..., JobResult] = fake_evaluate, rounds: 
     source = DatabaseJobSource()
     for _ in range(rounds):
         advance(run.pk)
-        worked = work(source, QUEUE, "test-runner", evaluate)
+        worked = False
+        while work_once(source, QUEUE, "test-runner", evaluate):
+            worked = True
         run.refresh_from_db()
         if RunState(run.state).is_terminal or (run.state == RunState.PAUSED and not worked):
             break

@@ -1,14 +1,15 @@
 """Which kernel leads, and whether its claim stands when it is measured again in cold processes.
 
-The leader is the fastest correct kernel by the geometric mean of its case medians. With `confirm` set, a run does
-not end before its leader was measured a second time (effort `confirm`); where that does not support the first
-verdict the kernel is refuted, said so in an event, and the next one is tried, `MAX_CONFIRMATIONS` times at most.
-The headline figure is the confirmed interval as soon as there is one.
+The leader is the correct kernel with the largest speedup over the baseline that was timed beside it, so that a quiet
+moment makes no winner; where nothing is paired, the one with the least geometric mean of its case medians.
+With `confirm` set, a run does not end before its leader was measured a second time (effort `confirm`); where that
+does not support the first verdict the kernel is refuted, said so in an event, and the next one is tried,
+`MAX_CONFIRMATIONS` times at most. The headline figure is the confirmed interval as soon as there is one.
 """
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from optimizer.live.payloads import BestChanged, BestRefuted
 from optimizer.live.publish import record
@@ -17,6 +18,7 @@ from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kern
 from runners.job import Effort
 
 MAX_CONFIRMATIONS = 3
+FASTEST_FIRST = (F("evaluation__speedup").desc(nulls_last=True), "evaluation__time_us", "number")
 
 
 def update_best(run: Run) -> None:
@@ -76,7 +78,7 @@ def is_refuted(kernel: Kernel) -> bool:
 def _leader(run: Run) -> Kernel | None:
     """The fastest correct kernel that is not refuted; ties go to the older."""
     correct = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
-    ranked = correct.select_related("evaluation").order_by("evaluation__time_us", "number")
+    ranked = correct.select_related("evaluation").order_by(*FASTEST_FIRST)
     refutable = set(confirmations(run).values_list("kernel_id", flat=True))
     return next((kernel for kernel in ranked if kernel.pk not in refutable or not is_refuted(kernel)), None)
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from django.db.models import QuerySet
 
 from optimizer.loop.budget import evaluations_left
+from optimizer.loop.drift import Anchor, anchor_of
 from optimizer.models import (
     CallState,
     Evaluation,
@@ -25,6 +26,7 @@ from runners.problems import open_bundle
 from runners.problems.base import Problem
 
 MAX_CALL_ATTEMPTS = 3
+UNANCHORED = Anchor(0.0, {})
 
 
 def strategy_of(run: Run) -> Strategy:
@@ -60,8 +62,9 @@ def history_of(run: Run) -> History:
 
 def kernel_views(run: Run) -> list[KernelView]:
     """All kernels by number. Views of finished kernels never change, so they are read once a process."""
+    anchor = anchor_of(run)
     rows = run.kernels.order_by("number").values_list("pk", "evaluation__state")
-    return [_finished_view(pk) if state == EvaluationState.DONE else _view(pk) for pk, state in rows]
+    return [_finished_view(pk, anchor) if state == EvaluationState.DONE else _view(pk) for pk, state in rows]
 
 
 def call_views(run: Run) -> dict[str, CallView]:
@@ -86,11 +89,11 @@ def _opened(version_id: int) -> Problem:
 
 
 @lru_cache(maxsize=8192)
-def _finished_view(kernel_id: int) -> KernelView:
-    return _view(kernel_id)
+def _finished_view(kernel_id: int, anchor: Anchor | None) -> KernelView:
+    return _view(kernel_id, anchor)
 
 
-def _view(kernel_id: int) -> KernelView:
+def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
     kernel = Kernel.objects.select_related("evaluation", "hypothesis").get(pk=kernel_id)
     evaluation: Evaluation | None = getattr(kernel, "evaluation", None)
     result = evaluation.as_result() if evaluation else None
@@ -104,13 +107,19 @@ def _view(kernel_id: int) -> KernelView:
         finished=evaluation is not None and EvaluationState(evaluation.state).is_terminal,
         status=Status(evaluation.status) if evaluation and evaluation.status else None,
         result=result,
-        time_us=evaluation.time_us if evaluation else None,
-        times_us={c.name: c.candidate_us for c in result.cases if c.candidate_us is not None} if result else {},
+        time_us=_time_us(evaluation, anchor),
+        times_us=(anchor or UNANCHORED).by_case(result) if result else {},
         hypothesis_key=kernel.hypothesis.key if kernel.hypothesis else None,
         title=kernel.title,
         report=kernel.report,
         meta=kernel.meta,
     )
+
+
+def _time_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | None:
+    if evaluation is None or evaluation.time_us is None or anchor is None:
+        return evaluation.time_us if evaluation else None
+    return anchor.overall(evaluation)
 
 
 def _call_view(call: LlmCall) -> CallView:

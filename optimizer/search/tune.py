@@ -77,7 +77,7 @@ class Search:
 
     def _trials(self) -> list[Trial]:
         return [
-            Trial(config, cost_of(kernel), pending=not kernel.finished)
+            Trial(config, kernel.time_us if kernel.correct else None, pending=not kernel.finished)
             for config, kernel in zip(self.tried, self.mine, strict=True)
         ]
 
@@ -131,12 +131,3 @@ def config_of(space: Space, source: Source) -> Config:
     """The configuration a kernel was built with; what it does not name is at its default."""
     config = {**space.defaults(), **source.tunables}
     return config | {FLAGS: " ".join(source.flags)} if FLAGS in space.names else config
-
-
-def cost_of(kernel: KernelView) -> float | None:
-    """What the sampler minimises: the candidate's time in units of the baseline measured beside it, so that other
-    load on the machine cancels out. None for a failure, and for what was so slow that it was never paired."""
-    if not kernel.correct:
-        return None
-    speedup = kernel.result.speedup if kernel.result else None
-    return 1.0 / speedup.median if speedup else kernel.time_us

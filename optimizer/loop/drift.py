@@ -1,0 +1,53 @@
+"""Times that can be compared although they were taken hours apart.
+
+Other load, clocks and temperature change what the same kernel takes, on a shared machine by a factor of three. Each
+evaluation times the baseline beside the candidate, so its speedup does not drift. What strategies see as a time is
+therefore the speedup turned back into microseconds by the baseline of one fixed evaluation of the run, the anchor:
+the first that had one. Rows keep what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from optimizer.models import Evaluation, EvaluationState, Run
+from runners.job import JobResult
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The baseline's times in one evaluation, µs: geometric mean, and median by case."""
+
+    overall_us: float
+    cases_us: Mapping[str, float] = field(hash=False)
+
+    def overall(self, evaluation: Evaluation) -> float | None:
+        """The kernel's time as it would have been beside the anchor's baseline; the plain one without a pairing."""
+        return self.overall_us / evaluation.speedup if evaluation.speedup else evaluation.time_us
+
+    def by_case(self, result: JobResult) -> dict[str, float]:
+        """The same for every timed case."""
+        times: dict[str, float] = {}
+        for case in result.cases:
+            if case.candidate_us is not None:
+                anchored_us = self.cases_us.get(case.name)
+                is_paired = anchored_us is not None and case.speedup
+                times[case.name] = anchored_us / case.speedup if is_paired else case.candidate_us
+        return times
+
+
+def anchor_of(run: Run) -> Anchor | None:
+    """The run's anchor, or None before anything was timed beside a baseline. Once there is one it stays."""
+    paired = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, speedup__gt=0, time_us__gt=0)
+    first = paired.order_by("finished_at", "pk").values_list("pk", flat=True).first()
+    return _anchor(first) if first else None
+
+
+@lru_cache(maxsize=256)
+def _anchor(evaluation_id: int) -> Anchor:
+    evaluation = Evaluation.objects.get(pk=evaluation_id)
+    result = evaluation.as_result()
+    cases = {case.name: case.baseline_us for case in result.cases if case.baseline_us} if result else {}
+    return Anchor((evaluation.time_us or 0.0) * (evaluation.speedup or 0.0), cases)
