@@ -1,9 +1,27 @@
-"""Settings: what must hold on every installation."""
+"""Settings: what must hold on every installation, and which mistakes stop the start."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
+
+from kernelsci_site import environment
+from kernelsci_site.checks import channel_layer_reaches_other_processes
+
+
+def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "kernelsci_site.settings", **variables},
+    )  # fmt: skip
 
 
 @pytest.mark.django_db
@@ -11,3 +29,72 @@ def test_the_database_is_a_real_postgresql() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('server_version_num')::int")
         assert cursor.fetchone()[0] >= 150000
+
+
+def test_the_deployment_check_is_clean() -> None:
+    variables = {
+        "KERNELSCI_HTTPS": "1",
+        "ALLOWED_HOSTS": "kernels.example.org",
+        "SECRET_KEY": "x9!" * 20 + "abcdefgh",
+    }
+    done = manage("check", "--deploy", "--fail-level", "WARNING", **variables)
+    assert done.returncode == 0, done.stderr
+    assert "no issues" in done.stdout
+
+
+@pytest.mark.parametrize("hosts", ["*", "localhost,*", "."])
+def test_a_wildcard_host_stops_the_start(hosts: str) -> None:
+    done = manage("check", ALLOWED_HOSTS=hosts)
+    assert done.returncode != 0
+    assert "ALLOWED_HOSTS may not be '*'" in done.stderr
+
+
+@pytest.mark.parametrize("url", ["sqlite:///db.sqlite3", "mysql://a/b", "postgresql://u:p%zz@h/d"])
+def test_a_database_that_is_not_a_readable_postgresql_url_is_refused(url: str) -> None:
+    with pytest.raises(ImproperlyConfigured):
+        environment.database(url, pooled=False)
+
+
+def test_a_password_with_special_characters_survives_the_url() -> None:
+    entry = environment.database("postgresql://u:p%40%2F%3A@h:6543/d?sslmode=require", pooled=True)
+    assert (entry["PASSWORD"], entry["HOST"], entry["PORT"], entry["NAME"]) == ("p@/:", "h", "6543", "d")
+    assert entry["OPTIONS"]["sslmode"] == "require"
+    assert entry["CONN_MAX_AGE"] == 0
+
+
+def test_a_flag_that_is_neither_yes_nor_no_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEBUG", "maybe")
+    with pytest.raises(ImproperlyConfigured, match="DEBUG"):
+        environment.flag("DEBUG")
+
+
+def test_the_in_memory_channel_layer_fails_the_check(settings: pytest.FixtureRequest) -> None:
+    settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}  # type: ignore[attr-defined]
+    assert [error.id for error in channel_layer_reaches_other_processes(None)] == ["kernelsci.E001"]
+
+
+def test_debug_is_off_unless_asked_for() -> None:
+    assert settings.DEBUG is False
+
+
+def test_migrations_are_complete() -> None:
+    done = manage("makemigrations", "--check", "--dry-run", KERNELSCI_VAR=str(settings.VAR.root))
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("module", ["kernelsci_site.asgi", "optimizer.tasks", "optimizer.management.commands.up"])
+def test_torch_stays_out_of_pages_and_workers(module: str) -> None:
+    """It costs seconds and half a gigabyte a process; only what measures may load it."""
+    code = f"import django; django.setup(); import {module}, sys; sys.exit('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "kernelsci_site.settings"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_package_of_the_lists_has_a_reason() -> None:
+    for name in ("requirements.txt", "requirements-dev.txt", "packages.txt"):
+        lines = Path(settings.BASE_DIR / name).read_text().splitlines()
+        bare = [line for line in lines if line and not line.startswith(("#", "-r")) and "# " not in line]
+        assert bare == [], name
