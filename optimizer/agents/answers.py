@@ -10,6 +10,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -135,7 +136,7 @@ def parse_answer(
 ) -> Answer:
     """The answer of class `schema` in what a model said. `finish` is the completion's. Raises AnswerError; KeyError
     for a class nobody registered, which is a bug."""
-    cls = ANSWERS[schema]
+    cls = answer_class(schema)
     if refusal or finish in {"refusal", "filter"}:
         raise AnswerError(Fault.REFUSED, f"The model refused: {refusal or 'its answer was filtered'}"[:1000])
     if finish == "too_long" or len(text.encode("utf-8", "replace")) > MAX_ANSWER_BYTES:
@@ -150,10 +151,16 @@ def parse_answer(
     return cls.read(said, basis)
 
 
+def answer_class(schema: str) -> type[Answer]:
+    """The class of that name, the agents' roles included. Raises KeyError."""
+    import_module("optimizer.agents.role_answers")  # registers its classes, and needs this module to do so
+    return ANSWERS[schema]
+
+
 def json_schema_of(schema: str) -> dict[str, Any] | None:
     """The strict JSON schema to ask a server for, or None for an answer in prose."""
-    cls = ANSWERS.get(schema)
-    return _strict(cls.model_json_schema()) if cls is not None and cls.written_as_json else None
+    cls = answer_class(schema)
+    return _strict(cls.model_json_schema()) if cls.written_as_json else None
 
 
 def extract_json(text: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The API under /api/v1. Routers are added in `optimizer.api.root`."""

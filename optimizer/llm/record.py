@@ -19,9 +19,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from optimizer.llm.keys import UnreadableKeyError
-from optimizer.models import CallState, LlmCall, Provider, Record, Run, Team, User
+from optimizer.models import CallState, Kernel, LlmCall, Provider, Record, Run, Team, User
 
-FORMAT = 1
+FORMAT: Literal[1] = 1
 SHIPPED = Path(__file__).parent / "records"
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 REMOVED = "[removed]"
@@ -83,13 +83,13 @@ def record_of(run: Run, title: str = "") -> RunRecord:
     )
     return RunRecord(
         title=strip.prose(title),
-        problem=run.problem_version.problem.name,
+        problem=run.problem_version.problem.slug,
         target=run.target.key,
         strategy=run.strategy,
         settings=json.loads(strip.everywhere(json.dumps(run.settings))),
         seed=run.seed,
         recorded_on=run.created_at.date(),
-        kernels=run.kernels.count(),
+        kernels=Kernel.objects.filter(run=run).count(),
         best_speedup=run.best_speedup,
         calls=[_recorded(call, strip) for call in calls.order_by("pk")],
     )

@@ -1,0 +1,127 @@
+"""Prompts that wait for a person or an outside agent: who sees them, who is at work on one, and taking answers in.
+
+A claim is a lease: it keeps others out until it runs out, and takes nothing away from whoever answers without one.
+An answer that cannot be used changes nothing but the list of what was refused; its faults go back to the answerer.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
+from django.http import Http404
+from django.utils import timezone
+
+from optimizer.actions.llm_call import do_end_call
+from optimizer.agents.answers import Answer, parse_answer
+from optimizer.agents.code_blocks import AnswerError
+from optimizer.llm.prepare import basis_of
+from optimizer.models import CallState, LlmCall, Run, TeamRole, User
+from optimizer.plain import storable_text
+
+LEASE = dt.timedelta(minutes=30)
+KEPT_REFUSALS = 20
+
+
+class PromptTakenError(Exception):
+    """Somebody else is at work on the prompt."""
+
+
+class PromptClosedError(Exception):
+    """The prompt waits no longer: it was answered, expired, or its run ended."""
+
+
+def waiting_prompts(user: User) -> QuerySet[LlmCall]:
+    """Prompts the person may answer, oldest first: operators of the team, in runs they may see."""
+    waiting = LlmCall.objects.filter(state=CallState.WAITING).select_related("run__team", "run__target")
+    return _answerable(waiting, user).order_by("pk")
+
+
+def access_prompt(user: User, call_id: int) -> LlmCall:
+    """A prompt, waiting or not any more. Raises Http404 for whoever may not answer it."""
+    found = LlmCall.objects.filter(pk=call_id).exclude(asked_at=None).select_related("run__team", "run__target")
+    prompt = _answerable(found, user).first()
+    if prompt is None:
+        raise Http404("There is no such prompt.")
+    return prompt
+
+
+def holder_of(call: LlmCall) -> str:
+    """Who is at work on the prompt (`user:<id>`), or nobody."""
+    held = call.lease_until is not None and call.lease_until > timezone.now()
+    return call.worker if held else ""
+
+
+def do_claim_prompt(user: User, call: LlmCall, lease: dt.timedelta = LEASE) -> LlmCall:
+    """Keep the prompt for oneself for a while; claiming one's own again extends it. Raises PromptTakenError or
+    PromptClosedError."""
+    free = Q(lease_until=None) | Q(lease_until__lt=Now()) | Q(worker=tag(user))
+    mine = LlmCall.objects.filter(free, pk=call.pk, state=CallState.WAITING)
+    if not mine.update(worker=tag(user), lease_until=Now() + lease, fence=F("fence") + 1):
+        _raise_why(call)
+    return access_prompt(user, call.pk)
+
+
+def do_release_prompt(user: User, call: LlmCall) -> None:
+    """Give a claimed prompt back. Nothing happens to one that is not one's own."""
+    mine = LlmCall.objects.filter(pk=call.pk, state=CallState.WAITING, worker=tag(user))
+    mine.update(worker="", lease_until=None)
+
+
+def check_answer_prompt(user: User, call: LlmCall, text: str) -> Answer:
+    """The answer, if it may be given and can be used. Raises AnswerError, PromptTakenError, PromptClosedError."""
+    if call.state != CallState.WAITING:
+        raise PromptClosedError
+    if holder_of(call) not in {"", tag(user)}:
+        raise PromptTakenError
+    return parse_answer(call.answer_schema, storable_text(text), basis=basis_of(call))
+
+
+def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = "") -> Answer:
+    """Take an answer in and let the run go on. `answered_with` names the model that wrote it, if one did. Raises
+    what `check_answer_prompt` raises; an unusable answer is noted with the prompt, which goes on waiting."""
+    try:
+        answer = check_answer_prompt(user, call, text)
+    except AnswerError as error:
+        _note_refusal(call, error)
+        raise
+    transport = {**call.transport, "finish": "stop", "served_by": storable_text(answered_with)[:120]}
+    ended = do_end_call(
+        call,
+        CallState.ANSWERED,
+        answer=answer.model_dump(mode="json"),
+        answer_text=text,
+        answered_by=user,
+        transport=transport,
+    )
+    if not ended:
+        _raise_why(call)
+    return answer
+
+
+def tag(user: User) -> str:
+    """How a person's claim is written into `LlmCall.worker`."""
+    return f"user:{user.pk}"
+
+
+def _answerable(calls: QuerySet[LlmCall], user: User) -> QuerySet[LlmCall]:
+    if user.is_superuser:
+        return calls
+    operators = [role for role in TeamRole if role.rank >= TeamRole.OPERATOR.rank]
+    teams = user.memberships.filter(role__in=operators).values("team")
+    return calls.filter(run__team__in=teams, run__in=Run.objects.visible_to(user).values("pk"))
+
+
+def _note_refusal(call: LlmCall, error: AnswerError) -> None:
+    refused: list[Any] = list(call.transport.get("refused", []))
+    refused.append({"at": timezone.now().isoformat(), "fault": error.fault.value, "error": str(error)[:1000]})
+    call.transport = {**call.transport, "refused": refused[-KEPT_REFUSALS:]}
+    LlmCall.objects.filter(pk=call.pk, state=CallState.WAITING).update(transport=call.transport)
+
+
+def _raise_why(call: LlmCall) -> None:
+    """Raise the reason for which a waiting prompt could not be had."""
+    call.refresh_from_db(fields=["state", "worker", "lease_until"])
+    raise PromptTakenError if call.state == CallState.WAITING else PromptClosedError

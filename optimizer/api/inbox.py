@@ -1,0 +1,160 @@
+"""Prompts for people and outside agents: list, read, claim, answer."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Field, Router, Schema, Status
+
+from optimizer.actions.inbox import (
+    PromptClosedError,
+    PromptTakenError,
+    access_prompt,
+    do_answer_prompt,
+    do_claim_prompt,
+    do_release_prompt,
+    holder_of,
+    tag,
+    waiting_prompts,
+)
+from optimizer.agents.answers import MAX_ANSWER_BYTES, json_schema_of
+from optimizer.agents.code_blocks import AnswerError
+from optimizer.api.auth import caller, needs
+from optimizer.llm.prepare import prompt_text
+from optimizer.models import LlmCall, TokenScope
+
+router = Router(tags=["inbox"], auth=needs(TokenScope.INBOX))
+PAGE = 100
+
+
+class PromptLine(Schema):
+    """A waiting prompt. `claimed` is mine, theirs or nobody."""
+
+    id: int
+    run: int
+    run_title: str
+    key: str
+    role: str
+    attempt: int
+    answer_schema: str
+    created_at: dt.datetime
+    claimed: str
+    claimed_until: dt.datetime | None
+
+
+class Prompt(PromptLine):
+    """The whole prompt: as messages, and as the one text that a person would read. `expected_json` is the schema of
+    the answer; null where it is prose with code."""
+
+    state: str
+    text: str
+    messages: list[dict[str, Any]]
+    expected_json: dict[str, Any] | None
+    refused: list[dict[str, Any]]
+
+
+class AnswerIn(Schema):
+    """An answer. `model` says what wrote it, if it was not a person."""
+
+    text: str = Field(max_length=MAX_ANSWER_BYTES * 2)
+    model: str = Field(default="", max_length=120)
+
+
+class Answered(Schema):
+    """The answer as it was understood."""
+
+    id: int
+    state: str
+    answer: dict[str, Any]
+
+
+class Refused(Schema):
+    """Why an answer cannot be used: a short name, and words for whoever wrote it."""
+
+    fault: str
+    errors: list[str]
+
+
+class Problem(Schema):
+    """Why nothing was done."""
+
+    detail: str
+
+
+@router.get("", response=list[PromptLine])
+def list_prompts(request: HttpRequest, run: int | None = None, after: int = 0) -> list[PromptLine]:
+    """Waiting prompts, oldest first, at most 100; go on with `after` the last id."""
+    waiting = waiting_prompts(caller(request)).filter(pk__gt=after)
+    chosen = waiting if run is None else waiting.filter(run_id=run)
+    return [PromptLine(**_line(request, call)) for call in chosen[:PAGE]]
+
+
+@router.get("/{int:call_id}", response=Prompt)
+def read_prompt(request: HttpRequest, call_id: int) -> Prompt:
+    """One prompt, whole."""
+    return _whole(request, access_prompt(caller(request), call_id))
+
+
+@router.post("/{int:call_id}/claim", response={200: Prompt, 409: Problem})
+def claim_prompt(request: HttpRequest, call_id: int) -> Any:
+    """Keep a prompt from others for half an hour; again, to extend it."""
+    try:
+        return _whole(request, do_claim_prompt(caller(request), access_prompt(caller(request), call_id)))
+    except (PromptTakenError, PromptClosedError) as error:
+        return Status(409, Problem(detail=_WHY[type(error)]))
+
+
+@router.post("/{int:call_id}/release", response={204: None})
+def release_prompt(request: HttpRequest, call_id: int) -> Any:
+    """Give a claimed prompt back."""
+    do_release_prompt(caller(request), access_prompt(caller(request), call_id))
+    return Status(204, None)
+
+
+@router.post("/{int:call_id}/answer", response={200: Answered, 409: Problem, 422: Refused})
+def answer_prompt(request: HttpRequest, call_id: int, body: AnswerIn) -> Any:
+    """Answer a prompt. 422 says what is wrong with the answer; the prompt goes on waiting for a better one."""
+    call = access_prompt(caller(request), call_id)
+    try:
+        answer = do_answer_prompt(caller(request), call, body.text, body.model)
+    except AnswerError as error:
+        return Status(422, Refused(fault=error.fault.value, errors=[str(error)]))
+    except (PromptTakenError, PromptClosedError) as error:
+        return Status(409, Problem(detail=_WHY[type(error)]))
+    return Answered(id=call.pk, state="answered", answer=answer.model_dump(mode="json"))
+
+
+_WHY = {
+    PromptTakenError: "somebody else is at work on this prompt",
+    PromptClosedError: "this prompt waits no longer",
+}
+
+
+def _line(request: HttpRequest, call: LlmCall) -> dict[str, Any]:
+    holder = holder_of(call)
+    claimed = "nobody" if not holder else "mine" if holder == tag(caller(request)) else "theirs"
+    return {
+        "id": call.pk,
+        "run": call.run_id,
+        "run_title": str(call.run),
+        "key": call.key,
+        "role": call.role,
+        "attempt": call.attempt,
+        "answer_schema": call.answer_schema,
+        "created_at": call.created_at,
+        "claimed": claimed,
+        "claimed_until": call.lease_until if holder else None,
+    }
+
+
+def _whole(request: HttpRequest, call: LlmCall) -> Prompt:
+    return Prompt(
+        **_line(request, call),
+        state=call.state,
+        text=prompt_text(call),
+        messages=call.messages,
+        expected_json=json_schema_of(call.answer_schema),
+        refused=call.transport.get("refused", []),
+    )

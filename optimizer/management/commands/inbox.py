@@ -1,0 +1,83 @@
+"""`manage.py inbox`: see and answer waiting prompts from the command line."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.http import Http404
+
+from optimizer.actions.inbox import (
+    PromptClosedError,
+    PromptTakenError,
+    access_prompt,
+    do_answer_prompt,
+    waiting_prompts,
+)
+from optimizer.agents.code_blocks import AnswerError
+from optimizer.llm.prepare import prompt_text
+from optimizer.models import LlmCall, User
+
+
+class Command(BaseCommand):
+    """Whoever may run this command has the database: it acts for `--user`, by default the first administrator."""
+
+    help = "List, show and answer the prompts that wait for a person or an outside agent."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """list | show ID | answer ID --file FILE."""
+        parser.add_argument("--user", help="user name to act for")
+        actions = parser.add_subparsers(dest="action", required=True)
+        listing = actions.add_parser("list", help="waiting prompts, oldest first")
+        listing.add_argument("--run", type=int)
+        show = actions.add_parser("show", help="print one prompt, whole")
+        show.add_argument("id", type=int)
+        answer = actions.add_parser("answer", help="answer a prompt")
+        answer.add_argument("id", type=int)
+        answer.add_argument("--file", required=True, help="file with the answer; - is standard input")
+        answer.add_argument("--model", default="", help="the model that wrote the answer, if one did")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Do the action."""
+        user = _user(options["user"])
+        try:
+            getattr(self, f"_{options['action']}")(user, options)
+        except Http404 as error:
+            raise CommandError(str(error)) from error
+
+    def _list(self, user: User, options: dict[str, Any]) -> None:
+        waiting = waiting_prompts(user)
+        for call in waiting.filter(run_id=options["run"]) if options["run"] else waiting:
+            self.stdout.write(f"{call.pk}\trun {call.run_id}\t{call.role}\t{call.key}.{call.attempt}")
+
+    def _show(self, user: User, options: dict[str, Any]) -> None:
+        self.stdout.write(prompt_text(access_prompt(user, options["id"])))
+
+    def _answer(self, user: User, options: dict[str, Any]) -> None:
+        call = access_prompt(user, options["id"])
+        text = sys.stdin.read() if options["file"] == "-" else Path(options["file"]).read_text("utf-8", "replace")
+        try:
+            do_answer_prompt(user, call, text, options["model"])
+        except AnswerError as error:
+            raise CommandError(f"the answer cannot be used ({error.fault.value}): {error}") from error
+        except PromptTakenError as error:
+            raise CommandError("somebody else is at work on this prompt") from error
+        except PromptClosedError as error:
+            raise CommandError(f"this prompt waits no longer: it is {_state(call)}") from error
+        self.stdout.write(f"answered {call.role} {call.key}")
+
+
+def _state(call: LlmCall) -> str:
+    call.refresh_from_db(fields=["state"])
+    return call.get_state_display().lower()
+
+
+def _user(name: str | None) -> User:
+    people = User.objects.filter(username=name) if name else User.objects.filter(is_superuser=True, is_active=True)
+    found = people.order_by("pk").first()
+    if found is None:
+        raise CommandError(f"there is no user {name}" if name else "there is no administrator; name a --user")
+    return found

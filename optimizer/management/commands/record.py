@@ -1,0 +1,65 @@
+"""`manage.py record`: a run's answers as one file, out and in."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
+
+from optimizer.actions.record import do_import_record
+from optimizer.llm.record import RecordError, record_of, shipped, to_bytes
+from optimizer.management.commands.inbox import _user
+from optimizer.models import Record, Run, Team
+
+
+class Command(BaseCommand):
+    """Export strips keys and private text; import checks every field."""
+
+    help = "Export a run's answers as a record, import one, or list what provider `replay` can answer from."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """export RUN FILE | import FILE --team T --name N | list."""
+        actions = parser.add_subparsers(dest="action", required=True)
+        export = actions.add_parser("export", help="write a run's record")
+        export.add_argument("run", type=int)
+        export.add_argument("file", type=Path)
+        export.add_argument("--title", default="")
+        taking = actions.add_parser("import", help="take a record into a team")
+        taking.add_argument("file", type=Path)
+        taking.add_argument("--team", required=True, help="the team's short name")
+        taking.add_argument("--name", required=True, help="what `replay` calls the record")
+        taking.add_argument("--user")
+        actions.add_parser("list", help="shipped and imported records")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Do the action."""
+        getattr(self, f"_{options['action']}")(options)
+
+    def _export(self, options: dict[str, Any]) -> None:
+        run = Run.objects.filter(pk=options["run"]).first()
+        if run is None:
+            raise CommandError(f"there is no run {options['run']}")
+        record = record_of(run, options["title"])
+        options["file"].write_bytes(to_bytes(record))
+        self.stdout.write(f"{len(record.calls)} calls written to {options['file']}")
+
+    def _import(self, options: dict[str, Any]) -> None:
+        team = Team.objects.filter(slug=options["team"]).first()
+        if team is None:
+            raise CommandError(f"there is no team {options['team']}")
+        try:
+            row = do_import_record(_user(options["user"]), team, options["name"], options["file"].read_bytes())
+        except (RecordError, OSError) as error:
+            raise CommandError(str(error)) from error
+        except ValidationError as error:
+            raise CommandError("; ".join(error.messages)) from error
+        self.stdout.write(f"{row.name}: {len(row.content['calls'])} calls")
+
+    def _list(self, options: dict[str, Any]) -> None:
+        for name in shipped():
+            self.stdout.write(f"{name}\tshipped")
+        for row in Record.objects.select_related("team"):
+            self.stdout.write(f"{row.name}\t{row.team.slug}")

@@ -1,0 +1,103 @@
+"""Prompts that wait for a person: list, read, claim, answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from optimizer.actions.inbox import (
+    PromptClosedError,
+    PromptTakenError,
+    access_prompt,
+    do_answer_prompt,
+    do_claim_prompt,
+    do_release_prompt,
+    holder_of,
+    tag,
+    waiting_prompts,
+)
+from optimizer.agents.code_blocks import AnswerError
+from optimizer.llm.prepare import prompt_text
+from optimizer.models import CallState, LlmCall
+from optimizer.views.signed_in import user_of
+
+PER_PAGE = 50
+
+
+@login_required
+@require_safe
+def inbox(request: HttpRequest) -> HttpResponse:
+    """Waiting prompts, oldest first."""
+    user = user_of(request)
+    page = Paginator(waiting_prompts(user), PER_PAGE).get_page(request.GET.get("page"))
+    rows = [(call, _holder(request, call)) for call in page]
+    template = "inbox/_list.html" if request.htmx else "inbox/list.html"
+    return render(request, template, {"rows": rows, "page": page})
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def prompt_page(request: HttpRequest, call_id: int) -> HttpResponse:
+    """One prompt, whole, with room for its answer; on POST the answer."""
+    call = access_prompt(user_of(request), call_id)
+    if request.method != "POST":
+        return render(request, "inbox/prompt.html", _context(request, call))
+    text = request.POST.get("answer", "")
+    try:
+        do_answer_prompt(user_of(request), call, text, request.POST.get("model", "")[:120])
+    except AnswerError as error:
+        context = _context(request, call) | {
+            "text": text,
+            "fault": str(error),
+            "model": request.POST.get("model", ""),
+        }
+        return render(request, "inbox/prompt.html", context, status=422)
+    except PromptTakenError:
+        messages.error(request, "Somebody else is at work on this prompt.")
+        return redirect("prompt_page", call_id=call_id)
+    except PromptClosedError:
+        messages.error(request, "This prompt waits no longer.")
+        return redirect("inbox")
+    messages.success(request, f"{call.role} {call.key} is answered; the run goes on.")
+    return redirect("inbox")
+
+
+@login_required
+@require_POST
+def prompt_claim(request: HttpRequest, call_id: int) -> HttpResponse:
+    """Keep a prompt from others for half an hour, or give it back."""
+    user = user_of(request)
+    call = access_prompt(user, call_id)
+    try:
+        if request.POST.get("release"):
+            do_release_prompt(user, call)
+        else:
+            do_claim_prompt(user, call)
+    except PromptTakenError:
+        messages.error(request, "Somebody else is at work on this prompt.")
+    except PromptClosedError:
+        messages.error(request, "This prompt waits no longer.")
+        return redirect("inbox")
+    return redirect("prompt_page", call_id=call_id)
+
+
+def _context(request: HttpRequest, call: LlmCall) -> dict[str, Any]:
+    return {
+        "call": call,
+        "prompt": prompt_text(call),
+        "waits": call.state == CallState.WAITING,
+        "tone": CallState(call.state).tone,
+        "holder": _holder(request, call),
+    }
+
+
+def _holder(request: HttpRequest, call: LlmCall) -> str:
+    """mine, theirs, or empty."""
+    holder = holder_of(call)
+    return "" if not holder else "mine" if holder == tag(user_of(request)) else "theirs"
