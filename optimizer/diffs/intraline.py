@@ -1,0 +1,94 @@
+"""Which characters of a changed line changed, token by token; and which old line belongs beside which new one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from optimizer.diffs.differ import Tag, diff
+
+_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+MOST_TOKENS = 400
+"""Tokens in a line above which it is not compared inside."""
+LEAST_ALIKE = 0.3
+"""Lines that share less than this of their tokens are shown as changed whole."""
+MOST_PAIRED = 60
+"""Lines in a block above which old and new are put side by side in their order."""
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Half-open character ranges that changed, on the old and on the new line."""
+
+    old: tuple[Span, ...] = ()
+    new: tuple[Span, ...] = ()
+
+
+def mark(old: str, new: str) -> Marks:
+    """The changed ranges of a line pair; none where the lines have too little in common to be worth it."""
+    old_tokens, new_tokens = _TOKEN.findall(old), _TOKEN.findall(new)
+    if max(len(old_tokens), len(new_tokens)) > MOST_TOKENS or likeness(old, new) < LEAST_ALIKE:
+        return Marks()
+    old_starts, new_starts = _starts(old_tokens), _starts(new_tokens)
+    changed = [code for code in diff(old_tokens, new_tokens) if code.tag is not Tag.EQUAL]
+    return Marks(
+        tuple((old_starts[c.a0], old_starts[c.a1]) for c in changed if c.a1 > c.a0),
+        tuple((new_starts[c.b0], new_starts[c.b1]) for c in changed if c.b1 > c.b0),
+    )
+
+
+def likeness(old: str, new: str) -> float:
+    """Share of tokens that both lines have, 0 to 1; white space does not count."""
+    left = Counter(token for token in _TOKEN.findall(old) if not token.isspace())
+    right = Counter(token for token in _TOKEN.findall(new) if not token.isspace())
+    total = left.total() + right.total()
+    return 2 * (left & right).total() / total if total else 1.0
+
+
+def pair_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int | None, int | None]]:
+    """Rows of a replaced block: (old index, new index), None where one side has nothing. Keeps both orders and
+    maximises the likeness of the pairs."""
+    if len(old) > MOST_PAIRED or len(new) > MOST_PAIRED:
+        return _in_order(len(old), len(new))
+    score = [[0.0] * (len(new) + 1) for _ in range(len(old) + 1)]
+    alike = [[likeness(x, y) for y in new] for x in old]
+    for i in range(len(old) - 1, -1, -1):
+        for j in range(len(new) - 1, -1, -1):
+            paired = alike[i][j] + score[i + 1][j + 1] if alike[i][j] >= LEAST_ALIKE else 0.0
+            score[i][j] = max(paired, score[i + 1][j], score[i][j + 1])
+    return _rows(score, alike)
+
+
+def _rows(score: list[list[float]], alike: list[list[float]]) -> list[tuple[int | None, int | None]]:
+    rows: list[tuple[int | None, int | None]] = []
+    i = j = 0
+    while i < len(score) - 1 or j < len(score[0]) - 1:
+        if i == len(score) - 1:
+            rows.append((None, j))
+            j += 1
+        elif j == len(score[0]) - 1 or score[i][j] == score[i + 1][j]:
+            rows.append((i, None))
+            i += 1
+        elif score[i][j] == score[i][j + 1]:
+            rows.append((None, j))
+            j += 1
+        else:
+            rows.append((i, j))
+            i, j = i + 1, j + 1
+    return rows
+
+
+def _in_order(old: int, new: int) -> list[tuple[int | None, int | None]]:
+    return [(n if n < old else None, n if n < new else None) for n in range(max(old, new))]
+
+
+def _starts(tokens: Sequence[str]) -> list[int]:
+    """Where each token starts, and where the last one ends."""
+    starts = [0]
+    for token in tokens:
+        starts.append(starts[-1] + len(token))
+    return starts

@@ -1,0 +1,68 @@
+"""Blocks that were moved: removed in one place and added unchanged in another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from optimizer.diffs.differ import Opcode, Tag
+
+LEAST_LINES = 3
+LEAST_CHARACTERS = 40
+"""A moved block has at least so many lines that aren't blank, and characters: braces alone move all the time."""
+
+
+def moved_lines(
+    opcodes: Sequence[Opcode], a: Sequence[str], b: Sequence[str]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """(old line → new line, new line → old line) of every moved block, indices from 0. Indentation may differ."""
+    removed = _changed(opcodes, old=True)
+    places: dict[str, list[int]] = {}
+    for line in removed:
+        places.setdefault(a[line].strip(), []).append(line)
+    there: dict[int, int] = {}
+    back: dict[int, int] = {}
+    removed_set, added = set(removed), _changed(opcodes, old=False)
+    added_set = set(added)
+    for start in added:
+        if start in back or not b[start].strip():
+            continue
+        old, length = _longest(start, places, removed_set, added_set, there, a, b)
+        if _counts([b[start + n] for n in range(length)]):
+            for n in range(length):
+                there[old + n], back[start + n] = start + n, old + n
+    return there, back
+
+
+def _changed(opcodes: Sequence[Opcode], *, old: bool) -> list[int]:
+    kinds = {Tag.REPLACE, Tag.DELETE if old else Tag.INSERT}
+    ranges = [(c.a0, c.a1) if old else (c.b0, c.b1) for c in opcodes if c.tag in kinds]
+    return [line for start, end in ranges for line in range(start, end)]
+
+
+def _longest(
+    start: int,
+    places: dict[str, list[int]],
+    removed: set[int],
+    added: set[int],
+    taken: dict[int, int],
+    a: Sequence[str],
+    b: Sequence[str],
+) -> tuple[int, int]:
+    """The longest removed run that equals the added run at `start`: (its old line, its length)."""
+    best = (0, 0)
+    for old in places.get(b[start].strip(), [])[:20]:
+        length = 0
+        while (
+            old + length in removed
+            and start + length in added
+            and old + length not in taken
+            and a[old + length].strip() == b[start + length].strip()
+        ):
+            length += 1
+        best = max(best, (old, length), key=lambda found: found[1])
+    return best
+
+
+def _counts(lines: Sequence[str]) -> bool:
+    solid = [line.strip() for line in lines if line.strip()]
+    return len(solid) >= LEAST_LINES and sum(map(len, solid)) >= LEAST_CHARACTERS

@@ -1,0 +1,78 @@
+"""Where a comment's lines went. The anchor itself never changes; its position in another generation is computed.
+
+Gerrit's ported comments are the model: a thread follows its lines through the diffs between generations, and becomes
+a comment on the whole file when they are gone. It never vanishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from optimizer.diffs.differ import Opcode, Tag, diff
+
+
+class Fit(StrEnum):
+    """How well a ported position fits: the same lines, what is left of them or stands in their place, or nothing."""
+
+    EXACT = "exact"
+    CHANGED = "changed"
+    WHOLE_FILE = "whole_file"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Lines `first` … `first + count - 1`, counted from 1. A whole-file position has first = count = 0."""
+
+    first: int
+    count: int
+    fit: Fit = Fit.EXACT
+
+
+WHOLE_FILE = Position(0, 0, Fit.WHOLE_FILE)
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines with their line ends: only LF ends a line here (a form feed in a string does not)."""
+    return text.split("\n")
+
+
+def port(position: Position, opcodes: Sequence[Opcode]) -> Position:
+    """The position after one diff."""
+    if position.fit is Fit.WHOLE_FILE:
+        return WHOLE_FILE
+    first, last = position.first - 1, position.first + position.count - 2
+    survivors = [new for code in opcodes if code.tag is Tag.EQUAL for new in _overlap(code, first, last)]
+    if survivors:
+        whole = len(survivors) == position.count and survivors[-1] - survivors[0] == position.count - 1
+        fit = position.fit if whole else Fit.CHANGED
+        return Position(survivors[0] + 1, survivors[-1] - survivors[0] + 1, fit)
+    return _replacement(opcodes, first, last)
+
+
+def port_through(position: Position, texts: Iterable[str]) -> Position:
+    """The position after a chain of generations, oldest first; the first text is the one the comment was made on."""
+    previous: list[str] | None = None
+    for text in texts:
+        lines = split_lines(text)
+        if previous is not None and lines != previous:
+            position = port(position, diff(previous, lines))
+        previous = lines
+    return position
+
+
+def _overlap(code: Opcode, first: int, last: int) -> range:
+    """New indices of the old lines first…last that lie in an equal block."""
+    start, end = max(code.a0, first), min(code.a1 - 1, last)
+    return range(code.b0 + start - code.a0, code.b0 + end - code.a0 + 1)
+
+
+def _replacement(opcodes: Sequence[Opcode], first: int, last: int) -> Position:
+    """What stands in the place of lines that are all gone: the block that replaced them, if it is near their size."""
+    for code in opcodes:
+        if code.tag is Tag.REPLACE and code.a0 <= first and last < code.a1:
+            offset = min(first - code.a0, code.b1 - code.b0 - 1)
+            count = min(last - first + 1, code.b1 - code.b0 - offset)
+            return Position(code.b0 + offset + 1, count, Fit.CHANGED)
+    return WHOLE_FILE
