@@ -9,10 +9,11 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from runners.commands import evaluate
+from runners.commands import doctor, evaluate
 
 COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None]] = {
     "evaluate": evaluate.add_parser,
+    "doctor": doctor.add_parser,
 }
 
 

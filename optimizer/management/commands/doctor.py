@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +13,15 @@ import redis
 from django.conf import settings
 from django.core.management import BaseCommand
 from django.db import connection
-from django.db.utils import OperationalError
+from django.db.utils import DatabaseError, OperationalError
 
 from kernelsci_site.services.binaries import NoServerError, find_postgres, find_redis
 from kernelsci_site.services.instance import running_address
+from optimizer.models import Provider
 from runners.doctor import Fact, as_json, as_text, facts
 
 TOPIC = "Servers"
+PROVIDERS = "Model providers"
 START = "manage.py up starts it"
 
 
@@ -38,7 +41,7 @@ class Command(BaseCommand):
         answer = as_json(found)
         self.stdout.write(json.dumps(answer, indent=2) if options["json"] else as_text(found))
         if not answer["ready"]:
-            raise SystemExit(1)
+            sys.exit(1)
 
 
 def _servers() -> list[Fact]:
@@ -91,4 +94,15 @@ def _redis_version() -> str:
 
 
 def _providers() -> list[Fact]:
-    return []
+    """Who answers questions. Nobody is asked: that costs money, and the provider's page has a button for it."""
+    always = Fact(PROVIDERS, "inbox, replay", True, "people and recorded answers; need no key")
+    try:
+        rows = list(Provider.objects.enabled().order_by("team", "name"))
+    except DatabaseError:
+        return [always, Fact(PROVIDERS, "model servers", False, "unknown while PostgreSQL does not answer", START)]
+    if not rows:
+        return [always, Fact(PROVIDERS, "model servers", False, "none", "add one on the providers page")]
+    servers = [
+        Fact(PROVIDERS, row.name, True, f"{row.base_url} {row.default_model}, team {row.team}") for row in rows
+    ]
+    return [always, *servers]

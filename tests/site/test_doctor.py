@@ -1,0 +1,59 @@
+"""The doctor: what it finds, and what it says about what is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+
+from runners import doctor
+
+
+def test_a_missing_compiler_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("KERNELSCI_CXX", raising=False)
+    assert "install g++" in (doctor.missing_compiler() or "")
+    text = doctor.as_text(doctor.facts())
+    assert "✗ C++ (CPU kernels)" in text
+    assert "apt-get install g++" in text
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(90402, "gfx942"), (90010, "gfx90a"), (90500, "gfx950"), (110001, "gfx1101")]
+)
+def test_the_drivers_number_becomes_the_compilers_name(number: int, name: str) -> None:
+    assert doctor.gfx_name(number) == name
+
+
+def test_an_amd_gpu_is_found_without_rocm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for node, version in (("0", 0), ("1", 90402), ("2", 90402)):
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "properties").write_text(f"cpu_cores_count 0\ngfx_target_version {version}\n")
+    monkeypatch.setattr(doctor, "KFD_NODES", tmp_path)
+    monkeypatch.setattr(doctor, "_nvidia_gpus", lambda: [])
+    assert doctor.local_targets() == ["cpu", "gfx942"]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="says that g++ is missing, as the test above wants it")
+def test_a_machine_without_database_can_ask_too() -> None:
+    command = [sys.executable, "-m", "runners", "doctor", "--json"]
+    done = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=60)
+    names = {fact["name"] for fact in json.loads(done.stdout)["facts"]}
+    assert {"python", "cpu", "C++ (CPU kernels)", "torch"} <= names
+
+
+@pytest.mark.django_db
+def test_running_servers_are_reported_with_their_version() -> None:
+    out = StringIO()
+    call_command("doctor", "--json", stdout=out)
+    facts = {fact["name"]: fact for fact in json.loads(out.getvalue())["facts"]}
+    assert facts["PostgreSQL"]["ok"]
+    assert "answers as" in facts["Redis"]["detail"]
+    assert facts["supervisor"]["ok"] is False
