@@ -52,7 +52,7 @@ def do_fail_job(job_id: int, fence: int, reason: str) -> bool:
 
 
 def do_let_go(job_id: int, fence: int) -> None:
-    """A worker that was asked to stop has stopped."""
+    """A worker has stopped. Ends the job if that is what it was asked to do, and changes nothing otherwise."""
     with transaction.atomic():
         run, job = _locked(job_id)
         if queue.close_cancelled(job_id, fence):
@@ -73,6 +73,7 @@ def do_cancel_jobs(run: Run, *, running: bool = True) -> None:
 
 def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
     reason = "; ".join(result.reasons) or "the harness failed"
+    do_let_go(job_id, fence)
     if queue.release(job_id, fence, reason):
         return Receipt.RECORDED
     return Receipt.RECORDED if do_fail_job(job_id, fence, reason) else Receipt.REFUSED

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Self
 
-from django.db import models
-from django.db.models import F, Q
+from django.db import connection, models
+from django.db.models import Q
 from django.utils import timezone
 
 from optimizer.models.choices import RunState
 from optimizer.models.problem import ProblemVersion
 from optimizer.models.target import Target
 from optimizer.models.team import Team, User
+
+_NEXT_SEQ = "UPDATE optimizer_run SET last_seq = last_seq + 1 WHERE id = %s RETURNING last_seq"
 
 
 class RunTransitionError(ValueError):
@@ -146,9 +148,11 @@ class Run(models.Model):
         self.save(update_fields=["state", "stop_reason", "active_s", "running_since", "started_at", "finished_at"])
 
     def next_seq(self) -> int:
-        """Hand out the next event number. Call only while holding the row's lock."""
-        Run.objects.filter(pk=self.pk).update(last_seq=F("last_seq") + 1)
-        self.last_seq += 1
+        """Hand out the next event number, from the row and not from what this object remembers. The number is used
+        in the same transaction, which holds the row's lock from here on."""
+        with connection.cursor() as cursor:
+            cursor.execute(_NEXT_SEQ, [self.pk])
+            (self.last_seq,) = cursor.fetchone() or (self.last_seq,)
         return self.last_seq
 
     def elapsed_s(self) -> float:
