@@ -17,9 +17,10 @@ http_application = get_asgi_application()  # loads the apps; what follows needs 
 
 from optimizer.live.routing import websocket_urlpatterns  # noqa: E402
 
+sockets = URLRouter(websocket_urlpatterns)  # type: ignore[arg-type]  # the stubs know only their own patterns
 application = ProtocolTypeRouter(
     {
         "http": http_application,
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(sockets)),
     }
 )

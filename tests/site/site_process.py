@@ -17,6 +17,7 @@ from django.conf import settings
 
 UP_WITHIN_S = 60.0
 GONE_WITHIN_S = 30.0
+NOT_THE_SITES = ("DATABASE_URL", "REDIS_URL", "DJANGO_ALLOW_ASYNC_UNSAFE")
 
 
 class SiteProcess:
@@ -76,7 +77,7 @@ class SiteProcess:
 
 def environment(var: Path) -> dict[str, str]:
     """The environment of a site on `var`, with the site's own settings and none of the tests'."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
+    kept = {name: value for name, value in os.environ.items() if name not in NOT_THE_SITES}
     return {**kept, "KERNELSCI_VAR": str(var), "DJANGO_SETTINGS_MODULE": "kernelsci_site.settings"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +13,14 @@ from django.db import connection
 
 from kernelsci_site import environment
 from kernelsci_site.checks import channel_layer_reaches_other_processes
+from tests.site.site_process import environment as environment_of
 
 
 def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "manage.py", *arguments],
         cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=60,
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "kernelsci_site.settings", **variables},
+        env={**environment_of(settings.VAR.root), **variables},
     )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def test_debug_is_off_unless_asked_for() -> None:
 
 
 def test_migrations_are_complete() -> None:
-    done = manage("makemigrations", "--check", "--dry-run", KERNELSCI_VAR=str(settings.VAR.root))
+    done = manage("makemigrations", "--check", "--dry-run")
     assert done.returncode == 0, done.stdout
 
 
@@ -88,7 +88,7 @@ def test_torch_stays_out_of_pages_and_workers(module: str) -> None:
     code = f"import django; django.setup(); import {module}, sys; sys.exit('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=60,
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "kernelsci_site.settings"},
+        env=environment_of(settings.VAR.root),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
