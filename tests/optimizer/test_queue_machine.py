@@ -190,12 +190,13 @@ class QueueMachine(RuleBasedStateMachine):
         return pk, holders[-1 - back] if back < len(holders) else 0, self.jobs[pk]
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_queue_is_as_its_model_says() -> None:
     run_state_machine_as_test(
         QueueMachine,
         settings=settings(
-            max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 
