@@ -1,0 +1,208 @@
+"""Records: a run's answers leave without people's words, come in only if sound, and play again."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from optimizer.actions.record import do_import_record
+from optimizer.actions.run import Budget
+from optimizer.llm.record import (
+    SHIPPED,
+    RecordError,
+    Stripper,
+    from_bytes,
+    load_record,
+    record_of,
+    shipped,
+    to_bytes,
+)
+from optimizer.llm.worker import answer
+from optimizer.models import CallState, LlmCall, Record, Run, TeamRole, User
+from tests.factories import drive, make_run, make_team, make_user
+from tests.llm_server import KEY, LlmServer, Reply, llm_server
+from tests.optimizer.test_llm_worker import make_provider
+
+pytestmark = pytest.mark.django_db
+ANSWERS = 3
+
+
+@pytest.fixture
+def server() -> Iterator[LlmServer]:
+    with llm_server() as running:
+        yield running
+
+
+def played(run: Run, rounds: int = 20) -> Run:
+    """Drive the run, answering what it asks, until it rests."""
+    for _ in range(rounds):
+        drive(run, rounds=4)
+        for pk in LlmCall.objects.filter(run=run, state=CallState.QUEUED).values_list("pk", flat=True):
+            answer(pk)
+        run.refresh_from_db()
+        if run.state_choice.is_terminal:
+            break
+    return run
+
+
+def finished_run(server: LlmServer, texts: list[str], **changes: Any) -> Run:
+    """A run of one evaluation per answer, asked of the test server."""
+    team = make_team()
+    make_provider(server, team)
+    server.script(*[Reply(text=text, piece=1000) for text in texts])
+    start: dict[str, Any] = {
+        "strategy": "sampling",
+        "providers": {"default": {"provider": "tiny"}},
+        "budget": Budget(evaluations=ANSWERS),
+    }
+    return played(make_run(team, make_user(team), **(start | changes)))
+
+
+def kernels(count: int = ANSWERS) -> list[str]:
+    """Answers whose kernels differ in more than a comment, or the novelty check would have them asked again."""
+    return [f"Title: kernel {number}\n```cpp\nint kernel_{number} = {number};\n```" for number in range(count)]
+
+
+def titles(run: Run) -> list[str]:
+    return list(run.kernels.filter(author_kind="agent").order_by("number").values_list("title", flat=True))
+
+
+def test_a_recorded_run_plays_again_without_a_model_and_says_that_it_is_recorded(server: LlmServer) -> None:
+    run = finished_run(server, kernels())
+    asked = len(server.asked)
+    team = make_team()
+    do_import_record(make_user(team), team, "softmax-sampling", to_bytes(record_of(run, "Softmax")))
+    choice = {"default": {"provider": "replay", "record": "softmax-sampling"}}
+    again = played(make_run(team, strategy="sampling", providers=choice, budget=Budget(evaluations=ANSWERS)))
+    assert titles(again) == titles(run) == ["kernel 0", "kernel 1", "kernel 2"]
+    assert len(server.asked) == asked and again.spent_tokens == 0 and again.spent_usd == 0
+    assert all(call.transport["recorded"] and call.cost_usd == 0 for call in LlmCall.objects.filter(run=again))
+    assert again.kernels.filter(author_kind="agent", evaluation__state="done").count() == ANSWERS, "timed here"
+
+
+def test_a_question_that_the_record_does_not_know_fails_and_the_run_ends_well(server: LlmServer) -> None:
+    run = finished_run(server, kernels())
+    record = record_of(run)
+    team = make_team()
+    short = record.model_copy(update={"calls": record.calls[:1]})
+    do_import_record(make_user(team), team, "short", to_bytes(short))
+    choice = {"default": {"provider": "replay", "record": "short"}}
+    again = played(make_run(team, strategy="sampling", providers=choice, budget=Budget(evaluations=ANSWERS)))
+    assert titles(again) == ["kernel 0"] and again.state_choice.is_terminal
+    assert "no answer to" in LlmCall.objects.filter(run=again, state=CallState.FAILED)[0].error
+
+
+def test_nothing_private_leaves_with_a_record(server: LlmServer) -> None:
+    """Canaries in every place where people write, and in the answers that quote them."""
+    texts = [
+        f"Title: t{n}\nAs Ada Canaryname (ada@canary.example, canaryada) says: use the canary guidance of the team. "
+        f"Key {KEY}.\n```cpp\n// for ada@canary.example by Ada Canaryname {n}\nint canaryada;\nint kernel_{n};\n```"
+        for n in range(ANSWERS)
+    ]
+    ada = User(username="canaryada", first_name="Ada", last_name="Canaryname", email="ada@canary.example")
+    ada.save()
+    team = make_team()
+    team.memberships.create(user=ada, role=TeamRole.OPERATOR)
+    make_provider(server, team)
+    server.script(*[Reply(text=text, piece=1000) for text in texts])
+    run = make_run(
+        team,
+        ada,
+        strategy="sampling",
+        providers={"default": {"provider": "tiny"}},
+        title="canary title of the run",
+        guidance="use the canary guidance of the team",
+        budget=Budget(evaluations=ANSWERS),
+    )
+    played(run)
+    assert "canary guidance" in json.dumps(LlmCall.objects.filter(run=run)[0].messages), "the canary was planted"
+    plain = gzip.decompress(to_bytes(record_of(run, "by canaryada"))).decode()
+    for canary in ("Canaryname", "canary.example", "canary guidance", "canary title", KEY, "says: canaryada"):
+        assert canary not in plain
+    assert "int canaryada;" in plain, "an identifier in code stays"
+    assert (
+        "messages" not in json.loads(plain)["calls"][0]
+        and len(json.loads(plain)["calls"][0]["prompt_sha256"]) == 64
+    )
+
+
+def test_account_names_go_from_prose_and_stay_in_code() -> None:
+    strip = Stripper([], ["warp", "al"])
+    assert strip.prose("warp said\n```cpp\nint warp;\n```\nto warp, al") == (
+        "[removed] said\n```cpp\nint warp;\n```\nto [removed], al"
+    )
+
+
+def test_a_record_survives_its_file_and_is_the_same_bytes_twice(server: LlmServer) -> None:
+    record = record_of(finished_run(server, kernels()))
+    assert from_bytes(to_bytes(record)) == record and to_bytes(record) == to_bytes(record)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "file"),
+        (b"{}", "problem"),
+        (b"\x1f\x8bnot gzip", "not a record"),
+        (b'{"format": 2}', "format"),
+        (gzip.compress(b"[" * 100_000), "file"),
+    ],
+)
+def test_a_file_that_is_no_record_is_refused_in_words(data: bytes, words: str) -> None:
+    with pytest.raises(RecordError, match=words):
+        from_bytes(data)
+
+
+def test_a_record_that_unpacks_to_gigabytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optimizer.llm.record.MAX_RECORD_BYTES", 1_000_000)
+    with pytest.raises(RecordError, match="larger"):
+        from_bytes(gzip.compress(b" " * 50_000_000))
+
+
+def test_a_field_that_nobody_knows_is_refused(server: LlmServer) -> None:
+    plain = record_of(finished_run(server, kernels(1), budget=Budget(evaluations=1))).model_dump(mode="json")
+    plain["calls"][0]["tolerance"] = 1
+    with pytest.raises(RecordError, match="tolerance"):
+        from_bytes(json.dumps(plain).encode())
+
+
+def test_every_shipped_record_is_sound() -> None:
+    for name in shipped():
+        record = load_record(make_team(), name)
+        assert record.calls and record.problem and (SHIPPED / f"{name}.json.gz").stat().st_size < 5_000_000
+
+
+def test_records_go_out_and_in_by_command(server: LlmServer, tmp_path: Path) -> None:
+    run = finished_run(server, kernels())
+    file = tmp_path / "record.json.gz"
+    assert "3 calls" in ran("record", "export", str(run.pk), str(file))
+    User.objects.create_superuser("root")
+    team = make_team()
+    assert "3 calls" in ran("record", "import", str(file), "--team", team.slug, "--name", "mine")
+    assert "mine\t" in ran("record", "list") and Record.objects.get().team == team
+    with pytest.raises(CommandError, match="never changed"):
+        ran("record", "import", str(file), "--team", team.slug, "--name", "mine")
+    file.write_bytes(b"nonsense")
+    with pytest.raises(CommandError):
+        ran("record", "import", str(file), "--team", team.slug, "--name", "other")
+
+
+def test_another_teams_record_cannot_be_replayed(server: LlmServer) -> None:
+    run = finished_run(server, kernels(1), budget=Budget(evaluations=1))
+    theirs = make_team()
+    do_import_record(make_user(theirs), theirs, "secret", to_bytes(record_of(run)))
+    with pytest.raises(RecordError, match="no record called"):
+        load_record(make_team(), "secret")
+
+
+def ran(*arguments: str) -> str:
+    out = StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
