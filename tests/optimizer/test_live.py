@@ -1,0 +1,206 @@
+"""Events, the snapshot they keep fresh, and the socket that brings them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from channels.routing import URLRouter
+from channels.testing import WebsocketCommunicator
+from django.contrib.auth.models import AnonymousUser
+from pydantic import ValidationError
+
+from optimizer.live import consumers, publish
+from optimizer.live.payloads import PAYLOADS, RunNoted, parse
+from optimizer.live.publish import pass_by, record
+from optimizer.live.routing import websocket_urlpatterns
+from optimizer.live.snapshot import Snapshot, apply, snapshot_of
+from optimizer.loop import advance
+from optimizer.loop.locking import lock_run
+from optimizer.models import Membership, Run, RunEvent, RunState, User
+from runners.job import JobResult, JobSpec, Status
+from tests.factories import drive, failed_result, fake_evaluate, make_run, make_team, make_user
+
+
+@pytest.mark.django_db
+def test_old_state_plus_events_is_fresh_state() -> None:
+    def mixed(spec: JobSpec, **more: Any) -> JobResult:
+        bad = spec.parent is not None and int(spec.candidate.content_hash[0], 16) % 3 == 0
+        return failed_result(spec, Status.CRASHED) if bad else fake_evaluate(spec, **more)
+
+    run = make_run()
+    snapshots: list[Snapshot] = [snapshot_of(run)]
+    while not RunState(run.state).is_terminal:
+        run = drive(run, mixed, rounds=1)
+        snapshots.append(snapshot_of(Run.objects.get(pk=run.pk)))
+
+    events = list(RunEvent.objects.filter(run=run).order_by("seq"))
+    assert len(snapshots) > 4
+    for old in snapshots:
+        state = old
+        for event in events:
+            state = apply(state, event.seq, parse(event.type, event.payload))
+        assert state == snapshots[-1]
+
+
+@pytest.mark.django_db
+def test_a_gap_in_the_events_is_noticed_and_a_repeated_event_changes_nothing() -> None:
+    run = make_run()
+    advance(run.pk)
+    run.refresh_from_db()
+    state = snapshot_of(run)
+
+    assert apply(state, state.seq, RunNoted(text="again")) == state
+    with pytest.raises(ValueError, match="gap"):
+        apply(state, state.seq + 2, RunNoted(text="too far"))
+
+
+def test_payloads_refuse_what_they_do_not_know() -> None:
+    for payload in PAYLOADS.values():
+        with pytest.raises(ValidationError, match="extra"):
+            payload.model_validate({"no_such_field": 1})
+
+
+def test_a_publisher_without_redis_complains_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Dead:
+        async def group_send(self, group: str, message: dict[str, Any]) -> None:
+            raise ConnectionError("no Redis")
+
+    monkeypatch.setattr(publish, "get_channel_layer", Dead)
+    publish.publish("run.1", {"type": "run.event"})
+
+    deadline = asyncio.new_event_loop()
+    for _ in range(100):
+        if "announcement was lost" in caplog.text:
+            break
+        deadline.run_until_complete(asyncio.sleep(0.02))
+    deadline.close()
+    assert "no Redis" in caplog.text
+
+
+@asynccontextmanager
+async def looking(user: Any, run_id: int, after: str = "0") -> AsyncIterator[WebsocketCommunicator]:
+    """A browser on a run's socket."""
+    application = URLRouter(websocket_urlpatterns)
+    communicator = WebsocketCommunicator(application, f"/ws/runs/{run_id}/?after={after}")
+    communicator.scope["user"] = user
+    await communicator.connect()
+    try:
+        yield communicator
+    finally:
+        await communicator.disconnect()
+
+
+async def close_code(communicator: WebsocketCommunicator) -> int:
+    message = await communicator.receive_output(5)
+    assert message["type"] == "websocket.close", message
+    return int(message["code"])
+
+
+async def seqs(communicator: WebsocketCommunicator) -> list[int]:
+    message = await communicator.receive_json_from(5)
+    assert message["kind"] == "events", message
+    return [event["seq"] for event in message["events"]]
+
+
+def note(run: Run, text: str) -> None:
+    from django.db import transaction
+
+    with transaction.atomic():
+        record(lock_run(run.pk), RunNoted(text=text))
+
+
+Setup = Callable[[], Awaitable[tuple[Run, User]]]
+
+
+@pytest.fixture
+def setup() -> Setup:
+    """A begun run and somebody who may look at it."""
+
+    def make() -> tuple[Run, User]:
+        team = make_team()
+        run = make_run(team)
+        advance(run.pk)
+        run.refresh_from_db()
+        return run, make_user(team)
+
+    return sync_to_async(make)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_socket_brings_what_was_missed_and_then_what_happens_in_order(setup: Setup, servers: None) -> None:
+    run, user = await setup()
+    async with looking(user, run.pk, after="1") as page:
+        assert await seqs(page) == list(range(2, run.last_seq + 1))
+        for n in range(3):
+            await sync_to_async(note)(run, f"note {n}")
+        heard: list[int] = []
+        while len(heard) < 3:
+            heard += await seqs(page)
+        assert heard == [run.last_seq + 1, run.last_seq + 2, run.last_seq + 3]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_an_event_whose_announcement_was_lost_arrives_with_the_next_heartbeat(
+    setup: Setup, servers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "HEARTBEAT_S", 0.3)
+    run, user = await setup()
+    async with looking(user, run.pk, after=str(run.last_seq)) as page:
+        monkeypatch.setattr("optimizer.live.publish.publish", lambda *_: None)
+        await sync_to_async(note)(run, "nobody was told")
+        message = await page.receive_json_from(5)
+        while message["kind"] == "heartbeat":
+            message = await page.receive_json_from(5)
+        assert [event["seq"] for event in message["events"]] == [run.last_seq + 1]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_passing_news_reaches_who_is_looking_and_is_not_stored(setup: Setup, servers: None) -> None:
+    run, user = await setup()
+    async with looking(user, run.pk, after=str(run.last_seq)) as page:
+        await asyncio.sleep(0.2)
+        await sync_to_async(pass_by)(run.pk, "token", call=7, text="float4")
+        assert await page.receive_json_from(5) == {"kind": "passing", "what": "token", "call": 7, "text": "float4"}
+    assert await RunEvent.objects.filter(run=run).acount() == run.last_seq
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_strangers_are_refused_and_are_not_told_whether_the_run_exists(setup: Setup, servers: None) -> None:
+    run, _ = await setup()
+    outsider = await sync_to_async(lambda: make_user(make_team()))()
+    async with looking(outsider, run.pk) as page:
+        assert await close_code(page) == consumers.NO_SUCH_RUN
+    async with looking(outsider, run.pk + 1000) as page:
+        assert await close_code(page) == consumers.NO_SUCH_RUN
+    async with looking(AnonymousUser(), run.pk) as page:
+        assert await close_code(page) == consumers.NOT_SIGNED_IN
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("after", ["-1", "x", "1e3", "٣", "9" * 30])
+async def test_a_malformed_number_is_refused(setup: Setup, servers: None, after: str) -> None:
+    run, user = await setup()
+    async with looking(user, run.pk, after) as page:
+        assert await close_code(page) == consumers.MALFORMED
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_member_who_is_removed_loses_the_open_socket(
+    setup: Setup, servers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(consumers, "RECHECK_S", 0.1)
+    run, user = await setup()
+    async with looking(user, run.pk, after=str(run.last_seq)) as page:
+        await Membership.objects.filter(user=user).adelete()
+        message = await page.receive_output(5)
+        while message["type"] == "websocket.send":
+            message = await page.receive_output(5)
+        assert message["code"] == consumers.NO_SUCH_RUN
