@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 from runners.commands import doctor, evaluate
+from runners.problems import commands as problems
 
 COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None]] = {
     "evaluate": evaluate.add_parser,
     "doctor": doctor.add_parser,
+    "problems": problems.add_parser,
 }
 
 

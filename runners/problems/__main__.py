@@ -1,112 +1,13 @@
-"""python -m runners.problems list | check PATH…: what problems there are, and whether they can be used."""
+"""`python -m runners.problems`: the `problems` command by itself."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
-from runners.problems import find, load, open_bundle, shipped
-from runners.problems.base import ProblemError
-from runners.problems.filters import Examination, examine
-
-GIB = 1 << 30
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One problem that was looked at: the complaints of reading it, or what running it showed (None: not run)."""
-
-    path: Path
-    complaints: tuple[str, ...] = ()
-    examination: Examination | None = None
-
-    @property
-    def runs(self) -> bool:
-        """Whether the reference was run and gave outputs."""
-        return self.examination is not None and self.examination.failure is None
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `check` and `list`."""
-    commands = parser.add_subparsers(dest="problems_command", required=True)
-    commands.add_parser("list", help="name the shipped problems")
-    check = commands.add_parser("check", help="read problems and, with --run, run their references")
-    check.add_argument("paths", nargs="+", help="shipped names, files or directories; directories are searched")
-    check.add_argument("--run", action="store_true", help="run each reference in a process of its own and warn")
-    check.add_argument("--target", default="cpu")
-    check.add_argument("--timeout-s", type=float, default=60.0)
-    check.add_argument("--memory-gib", type=float, default=6.0)
-
-
-def main(options: argparse.Namespace) -> int:
-    """Exit code 1 where a problem could not be read, or not run with --run."""
-    if options.problems_command == "list":
-        for name in shipped():
-            print(f"{name:24} {open_bundle(load(name)).title}")
-        return 0
-    findings = check(options.paths, options, report=_print_finding)
-    _print_counts(findings, ran=options.run)
-    return int(any(f.complaints or (options.run and not f.runs) for f in findings))
-
-
-def check(paths: list[str], options: argparse.Namespace, report: Callable[[Finding], None]) -> list[Finding]:
-    """Look at every problem at or below the paths."""
-    findings = []
-    for path in (found for name in paths for found in _found(name)):
-        findings.append(_look(path, options))
-        report(findings[-1])
-    return findings
-
-
-def _found(name: str) -> list[Path]:
-    if name in shipped():
-        return [Path(name)]
-    path = Path(name)
-    return (list(find(path)) or [path]) if path.exists() else [path]
-
-
-def _look(path: Path, options: argparse.Namespace) -> Finding:
-    try:
-        bundle = load(path)
-    except ProblemError as error:
-        return Finding(path, tuple(error.complaints))
-    if not options.run:
-        return Finding(path)
-    memory_bytes = int(options.memory_gib * GIB)
-    return Finding(path, (), examine(bundle, options.target, options.timeout_s, memory_bytes))
-
-
-def _print_finding(finding: Finding) -> None:
-    examination = finding.examination
-    label = f"{finding.path.parent.name}/{finding.path.name}"
-    for complaint in finding.complaints:
-        print(f"cannot be read  {label}: {complaint}", flush=True)
-    if examination is None:
-        return
-    if examination.failure:
-        print(f"does not run    {label}: {examination.failure}", flush=True)
-        return
-    reduced = f" ({examination.reduced})" if examination.reduced else ""
-    print(f"runs {1e3 * examination.seconds:8.2f} ms {label}{reduced}", flush=True)
-    for warning in examination.warnings:
-        print(f"    warning: {warning}", flush=True)
-
-
-def _print_counts(findings: list[Finding], *, ran: bool) -> None:
-    folders = Counter(f.path.parent.name for f in findings)
-    for folder, count in folders.items():
-        here = [f for f in findings if f.path.parent.name == folder]
-        line = f"{folder or '.'}: {sum(not f.complaints for f in here)} of {count} read"
-        print(line + (f", {sum(f.runs for f in here)} run" if ran else ""))
-    read = sum(not f.complaints for f in findings)
-    print(f"all: {read} of {len(findings)} read" + (f", {sum(f.runs for f in findings)} run" if ran else ""))
-
+from runners.problems.commands import add_arguments, run
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m runners.problems", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m runners.problems")
     add_arguments(parser)
-    sys.exit(main(parser.parse_args()))
+    sys.exit(run(parser.parse_args()))

@@ -179,6 +179,11 @@ class Problem(ABC):
 
     # executed: only in the oracle and the baseline process
 
+    def prepare(self, case: Case) -> None:
+        """Comes before `reference` and `expected` are asked about inputs of another case: builds what the reference
+        keeps between calls, such as a model with its weights."""
+        return
+
     def candidate_setup(self, case: Case) -> CandidateSetup:
         """What a Python candidate needs beside the inputs, made in the oracle and sent over as bytes and JSON."""
         return CandidateSetup()

@@ -71,6 +71,7 @@ class KernelBenchProblem(Problem):
         missing = [name for name in REQUIRED if name not in python_text.defined_names(self._tree)]
         if missing:
             raise ProblemError([f"{self._file}: no {name}" for name in missing])
+        self._declared = self._read_declared()
         self.title = re.sub(r"^\d+_", "", bundle.name).replace("_", " ").strip()
         self.description = self._describe()
         self.seeds = (Seed("reference", "Reference in torch", Source(Language.PYTHON, self._as_candidate())),)
@@ -92,6 +93,10 @@ class KernelBenchProblem(Problem):
     def work(self, case: Case) -> Work | None:
         """Not declared by this format."""
         return None
+
+    def prepare(self, case: Case) -> None:
+        """Build the case's model."""
+        self._load(case)
 
     def candidate_setup(self, case: Case) -> CandidateSetup:
         """Constructor arguments and weights of the reference model."""
@@ -115,16 +120,16 @@ class KernelBenchProblem(Problem):
         return flatten(module.get_inputs())
 
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """The model of the case that inputs were last made for, as it was built: training mode, as published."""
+        """The prepared model as it was built: in training mode, as published."""
         if self._loaded is None:
-            raise RuntimeError("make_inputs or candidate_setup comes first: it builds the model")
+            raise RuntimeError("prepare comes first: it builds the model")
         return self._call(self._loaded[2], inputs)
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The model in float64 where it runs so and its own float32 result agrees with that; else in float32:
         models that draw random numbers, mix types, or are too ill-conditioned for the published tolerance."""
         if self._loaded is None:
-            raise RuntimeError("make_inputs or candidate_setup comes first: it builds the model")
+            raise RuntimeError("prepare comes first: it builds the model")
         model = self._loaded[2]
         narrow = self._call(copy.deepcopy(model), inputs)
         if self._call_seed is not None:
@@ -145,13 +150,19 @@ class KernelBenchProblem(Problem):
     def _constants(self) -> dict[str, python_text.Constant]:
         return python_text.integer_constants(self._tree)
 
+    def _read_declared(self) -> dict[str, python_text.Constant] | None:
+        try:
+            return reduction.declared_constants(self.reference_source, self._constants)
+        except ValueError as error:
+            raise ProblemError([f"{self._file}: {error}"]) from error
+
     @cached_property
     def _published(self) -> Case:
         return Case("published", dict(self._constants), Purpose.TEST, ("gpu",), ("published",))
 
     @cached_property
     def _reduced(self) -> Case:
-        small = reduction.reduced_constants(self._tree, self._constants)
+        small = self._declared or reduction.reduced_constants(self._tree, self._constants)
         words = reduction.described(self._constants, small)
         return Case("reduced" if words else "published", dict(small), Purpose.TEST, ("cpu",), ("published",), words)
 

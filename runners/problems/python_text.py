@@ -35,18 +35,23 @@ def defined_names(tree: ast.Module) -> set[str]:
 
 
 def split_assignments(tree: ast.Module) -> ast.Module:
-    """The module with top-level `a, b = 1, 2` written as two assignments, where the right side is as many literals."""
-    body: list[ast.stmt] = []
-    for node in tree.body:
-        match node:
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
-                values
-            ) and all(_literal(value) is not None for value in values):
-                pairs = zip(names, values, strict=True)
-                body += [ast.copy_location(ast.Assign([name], value), node) for name, value in pairs]
-            case _:
-                body.append(node)
+    """The module with top-level `a, b = 1, 2` and `a = b = 1` written as two assignments, where literals are
+    assigned."""
+    body = [part for node in tree.body for part in _split(node)]
     return ast.fix_missing_locations(ast.Module(body, tree.type_ignores))
+
+
+def _split(node: ast.stmt) -> list[ast.stmt]:
+    match node:
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
+            values
+        ) and all(_literal(value) is not None for value in values):
+            pairs = list(zip(names, values, strict=True))
+        case ast.Assign(targets=[_, _, *_] as names, value=value) if _literal(value) is not None:
+            pairs = [(name, value) for name in names]
+        case _:
+            return [node]
+    return [ast.copy_location(ast.Assign([name], value), node) for name, value in pairs]
 
 
 def integer_constants(tree: ast.Module) -> dict[str, Constant]:
@@ -78,7 +83,8 @@ def with_constants(tree: ast.Module, values: Mapping[str, Any]) -> ast.Module:
 def for_any_device(tree: ast.Module) -> ast.Module:
     """The module with `"cuda"` arguments and `.cuda()` calls turned into the device that the global
     `__kernel_device__` names, so that a reference written for one GPU vendor runs on a CPU."""
-    return ast.fix_missing_locations(_AnyDevice().visit(tree))
+    _AnyDevice().visit(tree)  # changes the tree in place
+    return ast.fix_missing_locations(tree)
 
 
 class _AnyDevice(ast.NodeTransformer):

@@ -1,9 +1,11 @@
 """Making a KernelBench problem small enough for a CPU by shrinking its module-level integer constants.
 
-All constants above a cap are halved until they reach it, so that equal sizes stay equal and divisibility by small
-numbers (groups, heads) survives; sizes of batches go first because nothing else depends on them. How large a case is
-gets estimated from the text: elements made by get_inputs, times the widest constant that the model is built with,
-times the volume of the kernel window. A heuristic: `python -m runners.problems check` says where it falls short.
+All sizes are divided by the same power of two, so that equal ones stay equal, twice a width stays twice a width, and
+divisibility by small numbers (groups, heads) survives; those that would fall below `SMALLEST` stop there. Batches are
+cut first, because nothing else depends on them. How large a case is gets estimated from the text: elements made by
+get_inputs, times the widest constant that the model is built with, times the area of the kernel window. A heuristic:
+`python -m runners problems check --run` says where it falls short, and a file may declare its own sizes in a comment
+(`# @cpu batch_size=2 width=32`).
 """
 
 from __future__ import annotations
@@ -17,16 +19,20 @@ from runners.problems.expressions import ExpressionError, evaluate
 from runners.problems.python_text import Constant
 
 MOST_ELEMENTS = 1 << 19
-MOST_WORK = 1 << 29
+MOST_WORK = 1 << 27
 WIDEST = 1024
 _BATCH = re.compile(r"batch|^(bs|B|b)$", re.IGNORECASE)
 _KEEP = re.compile(
-    r"kernel|stride|padd|dilat|group|heads?$|num_(layers|blocks|experts)|^dim$|axis|scale_factor|pool|exponent|top_?k",
+    r"kernel|stride|padd|dilat|group|heads?$|num_(layers|blocks|experts)|scale_factor|pool|exponent|top_?k",
     re.IGNORECASE,
 )
 _MAKERS = {"rand", "randn", "randint", "ones", "zeros", "empty", "full", "rand_like", "randperm", "triu", "tril"}
-_BATCH_CAPS = (16, 8, 4, 2, 1)
-_CAPS = (1 << 16, 1 << 14, 1 << 12, 1 << 11, 1024, 512, 256, 128, 64, 32, 16)
+SMALLEST = 16
+_LADDER = (  # batches at most, everything else divided by
+    *((16, 1), (4, 1), (4, 2), (2, 2), (4, 4), (2, 4), (4, 8), (4, 16), (4, 32), (4, 64)),
+    *((4, 256), (4, 1024), (2, 4096), (1, 4096)),
+)
+_DECLARED = re.compile(r"^\s*#\s*@cpu\s+(.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -47,11 +53,28 @@ def reduced_constants(tree: ast.Module, constants: dict[str, Constant]) -> dict[
     """The constants as a CPU case has them: the mildest reduction whose estimate is small; unchanged where the
     original is small already."""
     tried = dict(constants)
-    for batch_cap, cap in _ladder():
+    for batch_cap, divisor in _LADDER:
         if estimate(tree, tried).small:
             return tried
-        tried = {name: _shrink(name, value, batch_cap, cap) for name, value in constants.items()}
+        tried = {name: _shrink(name, value, batch_cap, divisor) for name, value in constants.items()}
     return tried
+
+
+def declared_constants(source: str, constants: dict[str, Constant]) -> dict[str, Constant] | None:
+    """What `# @cpu NAME=VALUE…` comments set, over the other constants as they are; None without such a comment.
+
+    Raises ValueError for a name that is no integer constant of the module, or a value that is no positive integer.
+    """
+    words = [word for line in _DECLARED.findall(source) for word in line.split()]
+    if not words:
+        return None
+    chosen = dict(constants)
+    for word in words:
+        name, _, value = word.partition("=")
+        if not isinstance(constants.get(name), int) or not value.isdecimal() or int(value) < 1:
+            raise ValueError(f"@cpu {word}: expected NAME=VALUE with an integer constant of this file")
+        chosen[name] = int(value)
+    return chosen
 
 
 def described(before: dict[str, Constant], after: dict[str, Constant]) -> str:
@@ -67,25 +90,23 @@ def estimate(tree: ast.Module, constants: dict[str, Constant]) -> Estimate:
     built_with = _names_used(tree, "get_init_inputs")
     lists = {item for name in built_with for item in _items(constants.get(name, []))}
     widths = [names[n] for n in built_with if n in names and not _KEEP.search(n)] + list(lists)
-    window = math.prod(max(1, *_items(constants[n])) ** 2 for n in constants if "kernel" in n.lower())
+    windows = [n for n in constants if "kernel" in n.lower() and "pool" not in n.lower()]
+    window = math.prod(max(1, *_items(constants[n])) ** 2 for n in windows)
     last = max((shape[-1] for shape in _input_shapes(tree, names) if shape), default=1)
     width = max([w for w in widths if w > 0], default=last if len(sizes) > 1 else 1)
     return Estimate(elements, elements * width * min(window, 4096), max([width, 1]))
 
 
-def _ladder() -> list[tuple[int, int]]:
-    rungs = [(_BATCH_CAPS[0], 1 << 30)]
-    for cap in _CAPS:
-        rungs += [(16, cap), (4, cap)] if cap <= 1024 else [(16, cap)]
-    return [*rungs, *((batch, _CAPS[-1]) for batch in _BATCH_CAPS[2:])]
-
-
-def _shrink(name: str, value: Constant, batch_cap: int, cap: int) -> Constant:
+def _shrink(name: str, value: Constant, batch_cap: int, divisor: int) -> Constant:
     if isinstance(value, list):
-        return [_halved(item, cap) for item in value]
+        return [_divided(item, divisor) for item in value]
     if _BATCH.search(name):
         return _halved(value, batch_cap)
-    return value if _KEEP.search(name) else _halved(value, cap)
+    return value if _KEEP.search(name) else _divided(value, divisor)
+
+
+def _divided(value: int, divisor: int) -> int:
+    return max(value // divisor, min(value, SMALLEST))
 
 
 def _halved(value: int, cap: int) -> int:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from runners.problems.base import CallInputs
+
+if TYPE_CHECKING:
+    import torch
 
 DEEPEST = 12
 _PLAIN = (bool, int, float, str, type(None))
@@ -51,7 +54,7 @@ def tensors_in(result: Any) -> list[Any]:
     return [] if result is None else [result]
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
     """Whether it is a torch tensor, told without importing torch."""
     return any(cls.__module__ == "torch" and cls.__name__ == "Tensor" for cls in type(value).__mro__)
 

@@ -107,6 +107,31 @@ def test_groups_kernels_and_strides_are_not_reduced(tmp_path: Path) -> None:
     assert (case.sizes["kernel_size"], case.sizes["stride"], case.sizes["num_groups"]) == (31, 33, 64)
 
 
+def test_proportions_survive_the_reduction(tmp_path: Path) -> None:
+    """A layer norm over twice a width needs that to stay twice the width."""
+    path = tmp_path / "3_Norm.py"
+    path.write_text(LINEAR + "\nwidth = 128\nnorm_width = 256\nheight = depth = 64\n")
+    (case,) = opened(path).cases("cpu", Purpose.TEST)
+    assert case.sizes["norm_width"] == 2 * case.sizes["width"] < 256
+    assert case.sizes["height"] == case.sizes["depth"]
+
+
+def test_sizes_for_a_cpu_can_be_declared(tmp_path: Path) -> None:
+    path = tmp_path / "4_Declared.py"
+    path.write_text(LINEAR + "\n# @cpu batch_size=3 in_features=40\n")
+    (case,) = opened(path).cases("cpu", Purpose.TEST)
+    assert case.sizes == {"batch_size": 3, "in_features": 40, "out_features": 8192}
+    assert case.reduced == "batch_size 512 → 3, in_features 8192 → 40"
+
+
+@pytest.mark.parametrize("words", ["depth=4", "batch_size=0", "batch_size=x", "batch_size"])
+def test_a_faulty_declaration_of_sizes_is_refused(tmp_path: Path, words: str) -> None:
+    path = tmp_path / "4_Declared.py"
+    path.write_text(LINEAR + f"\n# @cpu {words}\n")
+    with pytest.raises(ProblemError, match=r"4_Declared\.py: @cpu"):
+        load(path)
+
+
 def test_the_same_seed_gives_the_same_inputs_and_another_others(linear: Path) -> None:
     problem = opened(linear)
     (case,) = problem.cases("cpu", Purpose.TEST)
