@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,9 @@ Key = tuple[TunableValue, ...]
 Rows = NDArray[np.int32]
 
 FLAGS = "@flags"
-MOST_ROWS = 200_000
+MOST_ROWS = 100_000
 _GROWTH_SEED = 2017
-_GROWTH_ROOM = 10  # rows times values may outgrow most_rows so far before constraints thin them
+_GROWTH_ROOM = 2  # rows times values may outgrow most_rows so far before constraints thin them
 
 
 class SpaceError(ValueError):
@@ -92,19 +92,12 @@ class Space:
         ]
         return cls(parameters, tuple(read), most_rows)
 
-    @classmethod
-    def declared(cls, space: tunables.Space) -> Space:
-        """The space of a kernel's `@tune`, `@constraint` and `@flags` lines; several flag sets are one more
-        parameter, named FLAGS, whose values are the sets written with blanks between the flags."""
-        sets = tuple(" ".join(flags) for flags in space.flag_sets)
-        flags = (Parameter(FLAGS, tuple(dict.fromkeys(sets)), sets[0]),) if len(set(sets)) > 1 else ()
-        return cls(space.parameters + flags, tuple(map(Constraint.expression, space.constraints)))
-
     @staticmethod
-    def split(config: Mapping[str, TunableValue]) -> tuple[Config, tuple[str, ...] | None]:
-        """A configuration as a job carries it: tunables, and the flags where the space chooses between sets."""
-        chosen = {name: value for name, value in config.items() if name != FLAGS}
-        return chosen, tuple(str(config[FLAGS]).split()) if FLAGS in config else None
+    def declared(space: tunables.Space) -> Space:
+        """The space of a kernel's `@tune`, `@constraint` and `@flags` lines; several flag sets are one more
+        parameter, named FLAGS, whose values are the sets written with blanks between the flags. The same
+        declarations give the same object, which keeps its rows."""
+        return _declared(space)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -187,6 +180,13 @@ class Space:
         defaults = self.defaults()
         extra = [self.row(defaults)] if self.valid(defaults) else []
         return np.unique(np.array([*rows.tolist(), *extra], dtype=np.int32), axis=0)
+
+
+@lru_cache(maxsize=16)
+def _declared(space: tunables.Space) -> Space:
+    sets = tuple(dict.fromkeys(" ".join(flags) for flags in space.flag_sets))
+    flags = (Parameter(FLAGS, sets, sets[0]),) if len(sets) > 1 else ()
+    return Space(space.parameters + flags, tuple(map(Constraint.expression, space.constraints)))
 
 
 def _thinned(rows: Rows, most: int, rng: np.random.Generator) -> tuple[Rows, bool]:

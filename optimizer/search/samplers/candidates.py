@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optimizer.search.samplers.base import Trial
 from optimizer.search.space import Rows, Space
@@ -16,12 +17,24 @@ def rows_of(space: Space, trials: Sequence[Trial]) -> Rows:
     return np.array(rows, dtype=np.int32).reshape(len(trials), len(space.names))
 
 
-def untried(space: Space, tried: Rows, around: Rows) -> Rows:
-    """The space's rows less those tried. Where the space is too large to be listed whole, the valid neighbours of
-    `around` (one parameter changed) are added, so that the search can go on where it is good."""
-    rows = space.rows
-    if not space.complete and len(around):
-        rows = np.unique(np.vstack([rows, _neighbours(space, around)]), axis=0)
+def untried(space: Space, tried: Rows) -> Rows:
+    """The space's rows less those tried."""
+    return space.rows[~held(space.rows, tried)]
+
+
+def drawn(rows: Rows, n: int, rng: np.random.Generator) -> Rows:
+    """At most `n` of the rows, each equally likely."""
+    return rows[rng.choice(len(rows), min(n, len(rows)), replace=False)]
+
+
+def worth_scoring(space: Space, tried: Rows, around: Rows, most: int, rng: np.random.Generator) -> Rows:
+    """The untried rows; where they are more than `most` or not listed whole, that many at random and the valid
+    neighbours of `around` (one parameter changed), so that the search goes on where it is good."""
+    rows = untried(space, tried)
+    if space.complete and len(rows) <= most:
+        return rows
+    near = _neighbours(space, around) if len(around) else around
+    rows = np.unique(np.vstack([drawn(rows, most, rng), near]), axis=0)
     return rows[~held(rows, tried)]
 
 
@@ -35,12 +48,12 @@ def _neighbours(space: Space, around: Rows) -> Rows:
     return rows[space.keep(rows)]
 
 
-def held(rows: Rows, others: Rows) -> np.ndarray:
+def held(rows: Rows, others: Rows) -> NDArray[np.bool_]:
     """Which rows are among the others? Rows are compared as bytes."""
     if not len(others):
         return np.zeros(len(rows), dtype=bool)
     return np.isin(_as_bytes(rows), _as_bytes(others))
 
 
-def _as_bytes(rows: Rows) -> np.ndarray:
+def _as_bytes(rows: Rows) -> NDArray[np.void]:
     return np.ascontiguousarray(rows).view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1)

@@ -8,6 +8,7 @@ out, so that a list of powers of two is not counted twice.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,23 @@ class Features:
     @property
     def varying(self) -> int:
         """Number of parameters with more than one value."""
-        return len(set(self.owners.tolist()))
+        return len(self.columns)
+
+    @cached_property
+    def columns(self) -> tuple[int, ...]:
+        """The parameters that vary, as positions in the space."""
+        return tuple(sorted({feature.parameter for feature in self.each}))
+
+    @cached_property
+    def blocks(self) -> tuple[slice, ...]:
+        """Where each varying parameter's values stand among all their values."""
+        ends = np.cumsum([self.lengths[column] for column in self.columns]).tolist()
+        return tuple(slice(start, end) for start, end in itertools.pairwise([0, *ends]))
+
+    def indicators(self, rows: Rows) -> Floats:
+        """1.0 where a row has a value, of all values of the varying parameters; shape (rows, values)."""
+        hits = [rows[:, column, None] == np.arange(self.lengths[column]) for column in self.columns]
+        return np.hstack(hits).astype(float)
 
     def between(self, rows: Rows) -> Floats:
         """Squared distances among rows; shape (features, rows, rows)."""
@@ -74,9 +91,8 @@ class Features:
 
     def total(self, tables: Sequence[Floats], rows: Rows, others: Rows) -> NDArray[np.float32]:
         """The sum over the varying parameters of `table[value of row, value of other]`; shape (rows, others)."""
-        columns = sorted({feature.parameter for feature in self.each})
         out = np.zeros((len(rows), len(others)), dtype=np.float32)
-        for table, column in zip(tables, columns, strict=True):
+        for table, column in zip(tables, self.columns, strict=True):
             out += table.astype(np.float32)[:, others[:, column]][rows[:, column]]
         return out
 

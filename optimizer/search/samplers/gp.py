@@ -11,22 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import rankdata
+from threadpoolctl import ThreadpoolController
 
 from optimizer.search.samplers.base import Sampler, Trial
-from optimizer.search.samplers.candidates import held, rows_of, untried
+from optimizer.search.samplers.candidates import drawn, held, rows_of, worth_scoring
 from optimizer.search.samplers.features import Features, Floats
 from optimizer.search.samplers.process import Process
-from optimizer.search.samplers.uniform import drawn
 from optimizer.search.space import Config, Rows, Space
 
 STARTS = 12  # random configurations before the first model
 _FEWEST = 3  # measured configurations that a model needs
 _NEAR = 3  # best configurations whose neighbours are candidates in spaces too large to list
+_MOST_SCORED = 25_000  # configurations whose promise is computed for one question
+_MOST_OBSERVED = 300  # trials that a model is fitted to
 _FAILURE_NOISE = 0.1
 _TIE = 1e-9
 
@@ -37,9 +39,14 @@ class GaussianProcessSampler(Sampler):
     name = "gp"
 
     def _suggest(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
+        # Matrices of a few hundred rows gain nothing by threads, and lose much where the cores are busy timing.
+        with _libraries().limit(limits=1, user_api="blas"):
+            return self._promising(history, n, rng)
+
+    def _promising(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
         measured = [trial for trial in history if trial.measured]
-        tried = rows_of(self.space, history)
-        rows = untried(self.space, tried, rows_of(self.space, sorted(measured, key=_time)[:_NEAR]))
+        near = rows_of(self.space, sorted(measured, key=_time)[:_NEAR])
+        rows = worth_scoring(self.space, rows_of(self.space, history), near, _MOST_SCORED, rng)
         starts = n if len(measured) < _FEWEST else min(n, max(0, STARTS - len(history)))
         chosen = drawn(rows, starts, rng)
         if n > starts:
@@ -63,11 +70,11 @@ class _Search:
     @classmethod
     def over(cls, features: Features, space: Space, history: Sequence[Trial]) -> _Search:
         """Both processes; whether a configuration works is told with the length scales of its speed."""
-        measured = [trial for trial in history if trial.measured]
+        measured = _remembered([trial for trial in history if trial.measured])
         times = np.array([trial.time_us for trial in measured], dtype=float)
         speed = Process.fit(features, rows_of(space, measured), warped(times))
-        ended = [trial for trial in history if not trial.pending]
-        if len(ended) == len(measured):
+        ended = [trial for trial in history if not trial.pending][-_MOST_OBSERVED:]
+        if not any(trial.failed for trial in ended):
             return cls(speed, None)
         outcomes = np.array([1.0 if trial.measured else -1.0 for trial in ended])
         return cls(speed, speed.observing(rows_of(space, ended), outcomes, noise=_FAILURE_NOISE))
@@ -92,7 +99,13 @@ class _Search:
         if self.works is None:
             return promise
         mean, spread = self.works.predict(rows)
-        return promise + log_ndtr(mean / spread)
+        chance: Floats = log_ndtr(mean / spread)
+        return promise + chance
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def warped(times: Floats) -> Floats:
@@ -117,7 +130,19 @@ def log_improvement(mean: Floats, spread: Floats, best: float) -> Floats:
 
 
 def _standardised(values: Floats) -> Floats:
-    return (values - values.mean()) / max(float(values.std()), 1e-9)
+    standardised: Floats = (values - values.mean()) / max(float(values.std()), 1e-9)
+    return standardised
+
+
+def _remembered(trials: list[Trial]) -> list[Trial]:
+    """All trials, or of many the fastest and of the others the newest, half and half: a fit takes time that grows
+    with their third power."""
+    if len(trials) <= _MOST_OBSERVED:
+        return trials
+    half = _MOST_OBSERVED // 2
+    fastest = {id(trial) for trial in sorted(trials, key=_time)[:half]}
+    newest = [trial for trial in trials if id(trial) not in fastest][-half:]
+    return [trial for trial in trials if id(trial) in fastest] + newest
 
 
 def _time(trial: Trial) -> float:

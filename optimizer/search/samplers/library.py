@@ -1,8 +1,8 @@
 """Optuna's samplers behind our interface, for comparison and for who prefers them.
 
 Each question builds a study from the history, so that these samplers keep nothing either. Optuna knows no
-constraints between parameters: what it suggests invalid or again is dropped and it is asked anew, at most
-`_PATIENCE` times a configuration, then a random one is taken.
+constraints between parameters: what it suggests invalid or again is told to it as slow as the slowest so far or
+as what it was, and it is asked anew; after `patience` such answers in a row a random configuration is taken.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from optimizer.search.samplers.base import Sampler, Trial
-from optimizer.search.samplers.candidates import rows_of, untried
-from optimizer.search.samplers.uniform import drawn
+from optimizer.search.samplers.candidates import drawn, rows_of, untried
 from optimizer.search.space import Config
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-_PATIENCE = 200
-
 
 class LibrarySampler(Sampler):
-    """A sampler of Optuna's over positions in the value lists."""
+    """A sampler of Optuna's over positions in the value lists. It minimises the logarithm of the time; failures
+    count as the slowest configuration so far."""
+
+    patience = 200
 
     def _suggest(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
         told, chosen = list(history), list[Config]()
@@ -41,36 +41,35 @@ class LibrarySampler(Sampler):
 
     def _fresh(self, history: Sequence[Trial], rng: np.random.Generator) -> Config | None:
         """A valid configuration that the history doesn't hold, of the library's choice."""
-        taken = {self.space.row(trial.config) for trial in history}
-        study = self._study(history, rng)
-        for _ in range(_PATIENCE):
+        worst = max((trial.time_us for trial in history if trial.time_us is not None), default=1.0)
+        known = {self.space.row(trial.config): _value(trial, worst) for trial in history}
+        study = self._study(history, worst, rng)
+        for _ in range(self.patience):
             trial = study.ask(self._distributions())
             row = tuple(int(trial.params[name]) for name in self.space.names)
             config = self.space.config(row)
-            if row not in taken and self.space.valid(config):
+            if row not in known and self.space.valid(config):
                 return config
-            study.tell(trial, state=TrialState.FAIL)
+            study.tell(trial, known.get(row, float(np.log(worst))))
         return None
 
     def _any(self, history: Sequence[Trial], rng: np.random.Generator) -> Config | None:
-        tried = rows_of(self.space, history)
-        rows = drawn(untried(self.space, tried, tried[:0]), 1, rng)
+        rows = drawn(untried(self.space, rows_of(self.space, history)), 1, rng)
         return self.space.config(rows[0]) if len(rows) else None
 
-    def _study(self, history: Sequence[Trial], rng: np.random.Generator) -> optuna.Study:
+    def _study(self, history: Sequence[Trial], worst: float, rng: np.random.Generator) -> optuna.Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study = optuna.create_study(sampler=self._sampler(int(rng.integers(2**31))))
-        worst = max((trial.time_us for trial in history if trial.time_us is not None), default=1.0)
         study.add_trials([self._told(trial, worst) for trial in history])
         return study
 
     def _told(self, trial: Trial, worst: float) -> FrozenTrial:
-        """A trial as Optuna knows it: the logarithm of its time; failures count as the slowest so far."""
+        """A trial as Optuna knows it."""
         row = self.space.row(trial.config)
         params = dict(zip(self.space.names, row or (), strict=True))
         state = TrialState.RUNNING if trial.pending else TrialState.COMPLETE
-        value = None if trial.pending else float(np.log(trial.time_us or worst))
+        value = None if trial.pending else _value(trial, worst)
         return create_trial(state=state, params=params, distributions=self._distributions(), value=value)
 
     def _distributions(self) -> dict[str, BaseDistribution]:
@@ -101,9 +100,14 @@ class OptunaGaussianProcessSampler(LibrarySampler):
     """`optuna_gp`: Optuna's Gaussian process over positions as integers."""
 
     name = "optuna_gp"
+    patience = 5
 
     def _distribution(self, count: int) -> BaseDistribution:
         return IntDistribution(0, count - 1)
 
     def _sampler(self, seed: int) -> Any:
         return optuna.samplers.GPSampler(seed=seed, deterministic_objective=True)
+
+
+def _value(trial: Trial, worst: float) -> float:
+    return float(np.log(trial.time_us or worst))

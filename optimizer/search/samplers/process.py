@@ -13,14 +13,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import block_diag, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
 from optimizer.search.samplers.features import Features, Floats
 from optimizer.search.space import Rows
+
+Real = TypeVar("Real", np.float32, np.float64)
 
 _WEIGHT, _WEIGHT_SPREAD = 0.3, 1.5  # centre (of a parameter's weights together) and log-deviation of the priors
 _NOISE, _NOISE_SPREAD, _LEAST_NOISE = 1e-2, 1.0, 1e-4  # variance, as a part of the targets'
@@ -81,17 +84,16 @@ class Process:
     def _covariance(self, rows: Rows) -> NDArray[np.float32]:
         """Between rows and what was observed; single precision, as there may be hundreds of thousands of rows."""
         share, tables = _logistic(self.theta[-1]), self.features.tables(np.exp(self.theta[:-2]))
-        single = [share / len(tables) * matern(table)[0] for table in tables]
-        joint, _ = matern(self.features.total(tables, rows, self.rows))
+        single = [share / len(tables) * correlation(table) for table in tables]
+        joint: NDArray[np.float32] = correlation(self.features.total(tables, rows, self.rows))
         joint *= np.float32(1.0 - share)
         joint += self.features.total(single, rows, self.rows)
         return joint
 
     @cached_property
     def _factor(self) -> Floats:
-        matrix = _Covariance(self.features, self.features.between(self.rows), self.theta).matrix
-        factor: Floats = np.linalg.cholesky(matrix)
-        return factor
+        observed = _Observed.of(self.features, self.rows)
+        return np.linalg.cholesky(_Covariance(observed, self.theta).matrix).astype(np.float64)
 
     @cached_property
     def _solved(self) -> Floats:
@@ -114,8 +116,8 @@ class _Posterior:
     targets: Floats
 
     @cached_property
-    def between(self) -> Floats:
-        return self.features.between(self.rows)
+    def observed(self) -> _Observed:
+        return _Observed.of(self.features, self.rows)
 
     @cached_property
     def centre(self) -> Floats:
@@ -134,7 +136,7 @@ class _Posterior:
 
     def loss(self, theta: Floats) -> tuple[float, Floats]:
         """Value and gradient at `theta`; infinite (1e10) where the matrix is not positive definite."""
-        covariance = _Covariance(self.features, self.between, theta)
+        covariance = _Covariance(self.observed, theta)
         try:
             factor = np.linalg.cholesky(covariance.matrix)
         except np.linalg.LinAlgError:
@@ -148,58 +150,85 @@ class _Posterior:
 
 
 @dataclass(frozen=True)
-class _Covariance:
-    """The observations' covariance at `theta`. `between` are squared distances, shape (features, rows, rows)."""
+class _Observed:
+    """What a fit needs of its rows, at any theta. `between`: squared distances, shape (features, rows, rows)."""
 
     features: Features
     between: Floats
+    indicators: Floats
+
+    @classmethod
+    def of(cls, features: Features, rows: Rows) -> _Observed:
+        return cls(features, features.between(rows), features.indicators(rows))
+
+
+@dataclass(frozen=True)
+class _Covariance:
+    """The observations' covariance at `theta`. The additive part is linear in the indicators of values, so it and its
+    slopes are worked out between values, of which there are fewer than pairs of rows."""
+
+    observed: _Observed
     theta: Floats
 
     @cached_property
     def matrix(self) -> Floats:
         """Shape (rows, rows), noise included."""
-        (joint, _), single, share = self._joint, self._single, self._share
-        mean = sum(value for value, _ in single) / len(single)
-        matrix: Floats = (1.0 - share) * joint + share * mean + np.exp(self.theta[-2]) * np.eye(len(joint))
+        noise = np.exp(self.theta[-2]) * np.eye(len(self._joint))
+        matrix: Floats = (1.0 - self._share) * correlation(self._joint) + self._share * self._additive + noise
         return matrix
 
     def slope(self, outer: Floats) -> Floats:
         """The sum over entries of `outer` times the matrix's derivative, for each component of theta."""
-        (joint, joint_slope), single, share = self._joint, self._single, self._share
-        weights, owners = np.exp(self.theta[:-2]), self.features.owners
-        by_weight = (1.0 - share) * self._flat @ (outer * joint_slope).ravel()
-        for number, (_, single_slope) in enumerate(single):
-            mine = owners == number
-            by_weight[mine] += share / len(single) * (self._flat[mine] @ (outer * single_slope).ravel())
-        difference = sum(value for value, _ in single) / len(single) - joint
+        between, share = self.observed.between, self._share
+        by_joint = between.reshape(len(between), -1) @ (outer * correlation_slope(self._joint)).ravel()
+        by_weight = ((1.0 - share) * by_joint + share * self._additive_slope(outer)) * np.exp(self.theta[:-2])
         by_noise = np.trace(outer) * np.exp(self.theta[-2])
-        by_share = (outer * difference).sum() * share * (1.0 - share)
-        return np.append(by_weight * weights, [by_noise, by_share])
+        by_share = (outer * (self._additive - correlation(self._joint))).sum() * share * (1.0 - share)
+        return np.append(by_weight, [by_noise, by_share])
 
-    @cached_property
-    def _flat(self) -> Floats:
-        return self.between.reshape(len(self.between), -1)
+    def _additive_slope(self, outer: Floats) -> Floats:
+        """For each feature, the sum of `outer` times the additive part's derivative by its weight."""
+        features, indicators = self.observed.features, self.observed.indicators
+        between_values = indicators.T @ outer @ indicators
+        blocks = [between_values[block, block] for block in features.blocks]
+        slopes = [block * correlation_slope(table) for block, table in zip(blocks, self._tables, strict=True)]
+        sums = [
+            (slopes[owner] * one.squared).sum() for owner, one in zip(features.owners, features.each, strict=True)
+        ]
+        return np.array(sums) / len(slopes)
 
     @cached_property
     def _share(self) -> float:
         return _logistic(self.theta[-1])
 
     @cached_property
-    def _joint(self) -> tuple[Floats, Floats]:
-        return matern(np.tensordot(np.exp(self.theta[:-2]), self.between, axes=1))
+    def _joint(self) -> Floats:
+        return np.tensordot(np.exp(self.theta[:-2]), self.observed.between, axes=1)
 
     @cached_property
-    def _single(self) -> list[tuple[Floats, Floats]]:
-        weights, owners = np.exp(self.theta[:-2]), self.features.owners
-        groups = [owners == number for number in range(self.features.varying)]
-        return [matern(np.tensordot(weights[mine], self.between[mine], axes=1)) for mine in groups]
+    def _tables(self) -> list[Floats]:
+        return self.observed.features.tables(np.exp(self.theta[:-2]))
+
+    @cached_property
+    def _additive(self) -> Floats:
+        indicators = self.observed.indicators
+        alike = block_diag(*(correlation(table) / len(self._tables) for table in self._tables))
+        additive: Floats = indicators @ alike @ indicators.T
+        return additive
 
 
-def matern(squared: NDArray[np.floating]) -> tuple[Floats, Floats]:
-    """Matérn-5/2 of a squared distance, and its derivative by the squared distance."""
+def correlation(squared: NDArray[Real]) -> NDArray[Real]:
+    """Matérn-5/2 of a squared distance, in the precision given."""
     distance = np.sqrt(5.0 * squared)
-    decay = np.exp(-distance)
-    return (1.0 + distance + distance * distance / 3.0) * decay, -5.0 / 6.0 * (1.0 + distance) * decay
+    value: NDArray[Real] = (1.0 + distance + distance * distance / 3.0) * np.exp(-distance)
+    return value
+
+
+def correlation_slope(squared: Floats) -> Floats:
+    """The derivative of `correlation` by the squared distance."""
+    distance = np.sqrt(5.0 * squared)
+    slope: Floats = -5.0 / 6.0 * (1.0 + distance) * np.exp(-distance)
+    return slope
 
 
 def _logistic(odds: float) -> float:

@@ -1,0 +1,282 @@
+"""How many configurations do samplers try before they are near the optimum of a recorded tuning space?
+
+    python -m benchmarks.search --data DIR [--seeds 30] [--samplers gp,random,…] [--quick]
+
+DIR holds Kernel Tuner cache files (`*.json`, `*.json.gz`) in which every valid configuration was measured; the public
+benchmark hub of auto-tuning (github.com/AutoTuningAssociation/benchmark_hub) has such files. Nothing runs on a GPU: a
+suggestion is looked up. Failed configurations count as evaluations, repeated ones are free, and a sampler is stopped
+at its limit (`_LIMITS`), after which a figure reads `>limit`. Samplers named `kt:…` are Kernel Tuner's strategies in
+its simulation mode, where `kernel_tuner` can be imported (`pip install kernel_tuner==1.5.0`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import importlib.util
+import io
+import json
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optimizer.search.samplers import SAMPLERS, Trial
+from optimizer.search.space import Config, Key, Space
+
+PERCENT = (10, 5, 1)
+CURVE = (1, 5, 10, 15, 20, 25)
+KERNEL_TUNER = (
+    "genetic_algorithm",
+    "simulated_annealing",
+    "greedy_ils",
+    "mls",
+    "pso",
+    "diff_evo",
+    "dual_annealing",
+    "firefly_algorithm",
+)
+_LIMITS = {"gp": 150, "optuna_gp": 100, "tpe": 300, "random": 600}
+_LIMIT = 300
+_QUICK = ("gp", "random", "tpe")
+_WORKERS = 2
+_PREFIX = "kt:"
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """A recorded space: `times` maps every valid configuration to its time (ms), None where it failed."""
+
+    name: str
+    values: dict[str, list[Any]]
+    times: dict[Key, float | None]
+
+    @classmethod
+    def read(cls, path: Path) -> Landscape:
+        """A Kernel Tuner cache file, less the parameters that don't vary. Raises KeyError where it isn't one."""
+        data = json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
+        values = {name: data["tune_params"][name] for name in data["tune_params_keys"]}
+        values = {name: listed for name, listed in values.items() if len(listed) > 1}
+        times = {tuple(record[name] for name in values): _time(record) for record in data["cache"].values()}
+        return cls(path.name.removesuffix(".gz").removesuffix(".json"), values, times)
+
+    @cached_property
+    def space(self) -> Space:
+        """The space whose valid configurations are those recorded."""
+        return Space.of(self.values, [self.recorded], most_rows=max(200_000, len(self.times)))
+
+    def recorded(self, config: Config) -> bool:
+        """Is this configuration valid, that is, in the file?"""
+        return tuple(config[name] for name in self.values) in self.times
+
+    @property
+    def best(self) -> float:
+        """The optimum, ms."""
+        return min(time for time in self.times.values() if time is not None)
+
+    def within(self, percent: float) -> int:
+        """Number of configurations at most `percent` slower than the optimum."""
+        bound = self.best * (1 + percent / 100)
+        return sum(time is not None and time <= bound for time in self.times.values())
+
+
+@dataclass(frozen=True)
+class Search:
+    """One seed's search: the best time so far divided into the optimum, after each unique evaluation."""
+
+    sampler: str
+    landscape: str
+    reached: tuple[float, ...]
+
+    def evaluations_to(self, percent: float) -> float:
+        """Evaluations until within `percent` of the optimum; infinite where the search ended before."""
+        bound = 1 / (1 + percent / 100)
+        return next((count for count, part in enumerate(self.reached, 1) if part >= bound), np.inf)
+
+    def reached_after(self, count: int) -> float:
+        """Fraction of the optimum's speed after `count` evaluations."""
+        return self.reached[min(count, len(self.reached)) - 1]
+
+
+def limit_of(sampler: str) -> int:
+    """Evaluations after which a search is stopped."""
+    return _LIMITS.get(sampler, _LIMIT)
+
+
+def search(path: Path, sampler: str, seed: int) -> Search:
+    """One search of the landscape at `path`."""
+    landscape = _landscape(path)
+    keys = _tuned(path, sampler, seed) if sampler.startswith(_PREFIX) else _sampled(landscape, sampler, seed)
+    return Search(sampler, landscape.name, tuple(_progress(landscape, keys, limit_of(sampler))))
+
+
+def _progress(landscape: Landscape, keys: Iterable[Key], limit: int) -> Iterator[float]:
+    """The fraction reached after each of `keys`, until the last figure wanted is known."""
+    best_so_far = np.inf
+    for count, key in enumerate(keys, start=1):
+        best_so_far = min(best_so_far, landscape.times[key] or np.inf)
+        yield landscape.best / best_so_far
+        near = best_so_far <= landscape.best * (1 + min(PERCENT) / 100)
+        if count >= limit or (near and count >= max(CURVE)):
+            return
+
+
+def _sampled(landscape: Landscape, name: str, seed: int) -> Iterator[Key]:
+    """What our interface's sampler tries, one by one."""
+    sampler, history = SAMPLERS[name](landscape.space), list[Trial]()
+    while suggested := sampler.ask(history, 1, np.random.default_rng([seed, len(history)])):
+        key = landscape.space.key(suggested[0])
+        time = landscape.times[key]
+        history.append(Trial(suggested[0], None if time is None else time * 1000))
+        yield key
+
+
+def _tuned(path: Path, sampler: str, seed: int) -> list[Key]:
+    """What Kernel Tuner's strategy tries, each once, in its order. It draws from the global generators."""
+    import kernel_tuner
+
+    landscape = _landscape(path)
+    random.seed(seed)
+    np.random.seed(seed)
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results, _ = kernel_tuner.tune_kernel(
+            "recorded",
+            "__global__ void recorded() {}",
+            1,
+            [],
+            landscape.values,
+            restrictions=landscape.recorded,
+            lang="CUDA",
+            strategy=sampler.removeprefix(_PREFIX),
+            strategy_options={"max_fevals": limit_of(sampler)},
+            cache=str(_cache_file(path)),
+            simulation_mode=True,
+            quiet=True,
+        )
+    keys = [tuple(result[name] for name in landscape.values) for result in results if result]
+    return [key for key in dict.fromkeys(keys) if key in landscape.times]
+
+
+@lru_cache(maxsize=4)
+def _cache_file(path: Path) -> Path:
+    """The landscape as a cache file that Kernel Tuner takes: not packed, with the varying parameters alone."""
+    landscape = _landscape(path)
+    cache = {
+        ",".join(map(str, key)): {
+            **dict(zip(landscape.values, key, strict=True)),
+            "time": "RuntimeFailedConfig" if time is None else time,
+        }
+        for key, time in landscape.times.items()
+    }
+    head = {"device_name": "", "kernel_name": "recorded", "problem_size": 1, "objective": "time"}
+    names = {"tune_params_keys": list(landscape.values), "tune_params": landscape.values}
+    file = Path(_folder().name) / f"{landscape.name}.json"
+    file.write_text(json.dumps({**head, **names, "cache": cache}))
+    return file
+
+
+@lru_cache(maxsize=1)
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="recorded-spaces-")
+
+
+@lru_cache(maxsize=4)
+def _landscape(path: Path) -> Landscape:
+    return Landscape.read(path)
+
+
+def _time(record: dict[str, Any]) -> float | None:
+    time = record.get("time")
+    return float(time) if isinstance(time, int | float) and time < 1e10 else None
+
+
+def all_searches(paths: Sequence[Path], samplers: Sequence[str], seeds: int, workers: int) -> Iterator[Search]:
+    """Every search, in workers whose linear algebra keeps to one thread each."""
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    tasks = [(path, sampler, seed) for path in paths for sampler in samplers for seed in range(seeds)]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        yield from pool.map(search, *zip(*tasks, strict=True))
+
+
+def report(sampler: str, searches: Sequence[Search]) -> str:
+    """One line: median and 90th percentile of evaluations for each of PERCENT, then the median curve."""
+    cells = [_figures(searches, percent, limit_of(sampler)) for percent in PERCENT]
+    curve = [f"{np.median([one.reached_after(count) for one in searches]):5.2f}" for count in CURVE]
+    return f"{sampler:26}" + "".join(f"{cell:>14}" for cell in cells) + "   " + " ".join(curve)
+
+
+def _figures(searches: Sequence[Search], percent: float, limit: int) -> str:
+    counts = np.array([one.evaluations_to(percent) for one in searches])
+    # The value at or above the rank, not between two: an infinite one has no middle.
+    figures = [np.quantile(counts, part, method="higher") for part in (0.5, 0.9)]
+    return " / ".join(f"{figure:.0f}" if np.isfinite(figure) else f">{limit}" for figure in figures)
+
+
+def heading(landscape: Landscape, seeds: int) -> str:
+    """What the table below it is about."""
+    failed = sum(time is None for time in landscape.times.values())
+    within = " / ".join(str(landscape.within(percent)) for percent in reversed(PERCENT))
+    columns = "".join(f"{f'within {percent} %':>14}" for percent in PERCENT)
+    return (
+        f"\n{landscape.name}: {len(landscape.times)} configurations, {failed} fail, {within} within 1 / 5 / 10 % "
+        f"of the best; {seeds} seeds\n{'sampler (median / p90)':26}{columns}   "
+        f"part of the optimum's speed after {', '.join(map(str, CURVE))} evaluations"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a table for each file."""
+    asked = _parser().parse_args(arguments)
+    paths = sorted([*asked.data.glob("*.json"), *asked.data.glob("*.json.gz")])
+    if not paths:
+        print(f"no *.json or *.json.gz in {asked.data}", file=sys.stderr)
+        return 2
+    samplers, seeds = _chosen(asked), 10 if asked.quick else asked.seeds
+    found: list[Search] = []
+    for one in all_searches(paths, samplers, seeds, _WORKERS):
+        found.append(one)
+        mine = [other for other in found if (other.landscape, other.sampler) == (one.landscape, one.sampler)]
+        if one.sampler == samplers[0] and len(mine) == 1:
+            landscape = next(_landscape(path) for path in paths if _landscape(path).name == one.landscape)
+            print(heading(landscape, seeds), flush=True)
+        if len(mine) == seeds:
+            print(report(one.sampler, mine), flush=True)
+    return 0
+
+
+def _chosen(asked: argparse.Namespace) -> list[str]:
+    """The samplers asked for, or all that can run."""
+    if asked.samplers:
+        return list(asked.samplers.split(","))
+    if asked.quick:
+        return list(_QUICK)
+    if importlib.util.find_spec("kernel_tuner") is None:
+        print("kernel_tuner is not installed: its strategies are left out (pip install kernel_tuner==1.5.0)")
+        return list(SAMPLERS)
+    return [*SAMPLERS, *(_PREFIX + strategy for strategy in KERNEL_TUNER)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of Kernel Tuner cache files")
+    parser.add_argument("--seeds", type=int, default=30, help="searches a sampler and file (30)")
+    parser.add_argument("--samplers", help="comma-separated; `kt:NAME` is Kernel Tuner's strategy NAME")
+    parser.add_argument("--quick", action="store_true", help="10 seeds; gp, random and tpe")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
