@@ -1,0 +1,127 @@
+"""A real worker with the real harness, killed in the middle of a job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from optimizer.actions.run import Budget
+from optimizer.loop import advance
+from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, RunEvent, RunState
+from optimizer.sweep import sweep
+from tests.factories import QUEUE, make_run
+
+PATIENCE_S = 420.0
+
+
+@pytest.fixture
+def start_worker(servers: None, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Starts bench workers on the test database; whatever is left of them is killed at the end."""
+    workers: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "celery", "-A", "kernelsci_site", "worker", "-Q", QUEUE, "-c", "1"]
+        command += ["-n", f"bench{len(workers)}@test", "-l", "INFO", "--without-gossip", "--without-mingle"]
+        with (tmp_path / f"worker{len(workers)}.log").open("wb") as log:
+            workers.append(
+                subprocess.Popen(command, env=environment(), stdout=log, stderr=log, start_new_session=True)
+            )
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        for pid in family(worker.pid):
+            kill(pid)
+        worker.wait()
+
+
+def environment() -> dict[str, str]:
+    """The worker's own settings, on the test's database and Redis."""
+    chosen = connection.settings_dict
+    address = f"postgresql://{chosen['USER']}:{chosen['PASSWORD']}@/{chosen['NAME']}?host={chosen['HOST']}"
+    port = f"&port={chosen['PORT']}" if chosen["PORT"] else ""
+    own = {"DJANGO_SETTINGS_MODULE": "kernelsci_site.settings", "KERNELSCI_VAR": str(settings.VAR.root)}
+    return {**os.environ, **own, "DATABASE_URL": address + port}
+
+
+def family(pid: int) -> list[int]:
+    """A process and all its descendants, whatever session they are in."""
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, todo = [], [pid]
+    while todo:
+        found.append(todo.pop())
+        todo += parents.get(found[-1], [])
+    return found
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_alive(pid: int) -> bool:
+    """False for what has ended, buried or not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def wait_for(what: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
+    while not what():
+        assert time.monotonic() < deadline, "nothing happened in time"
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_a_bench_worker_killed_in_the_middle_of_a_job_costs_one_attempt_and_nothing_else(
+    start_worker: Callable[[], subprocess.Popen[bytes]],
+) -> None:
+    run = make_run(budget=Budget(evaluations=1), settings={"confirm": False})
+    advance(run.pk)
+    for job in Job.objects.all():
+        Job.objects.filter(pk=job.pk).update(spec={**job.spec, "effort": "quick"})
+    worker = start_worker()
+    wait_for(lambda: sweep() and Evaluation.objects.exclude(stage="").filter(job__state=JobState.RUNNING).exists())
+
+    victim = Job.objects.get(state=JobState.RUNNING)
+    lost = family(worker.pid)
+    assert len(lost) > 2, "the harness has processes of its own"
+    for pid in lost[:2]:
+        kill(pid)  # the worker and its pool process: nobody is left to tidy up
+
+    wait_for(lambda: not any(is_alive(pid) for pid in lost), 30)
+    Job.objects.filter(pk=victim.pk).update(lease_until=timezone.now())
+    start_worker()
+
+    def has_ended() -> bool:
+        sweep()
+        advance(run.pk)
+        return RunState(Run.objects.get(pk=run.pk).state).is_terminal
+
+    wait_for(has_ended)
+    victim.refresh_from_db()
+    ended = RunEvent.objects.filter(run=run, type="evaluation.finished", payload__evaluation=victim.evaluation_id)
+    assert (victim.state, victim.attempts, victim.fence) == (JobState.DONE, 2, 2)
+    assert ended.count() == 1
+    assert Run.objects.get(pk=run.pk).state == RunState.FINISHED
+    assert set(Evaluation.objects.values_list("status", flat=True)) == {EvaluationStatus.CORRECT}
