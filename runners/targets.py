@@ -1,20 +1,46 @@
-"""Hardware targets: what a device can do at most, and where the figures come from."""
+"""Hardware targets: what a device can do at most, and where the figures come from.
+
+Keys are the compiler's architecture for the common product (`gfx942` is an MI300X, `sm_90` an H100 SXM), and
+`architecture-product` for its relatives; product names are aliases (`MI300X`, `H100`). Data sheets give peaks without
+sparsity. Ceilings measured by `python -m runners probe` stand beside them, as `Ceilings`.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from runners.harness.state import read_json, state_dir
 from runners.problems.base import Work
+
+FACTOR_DTYPES = {
+    "float8_e4m3fnuz": "float8",
+    "float8_e4m3fn": "float8",
+    "float8_e5m2fnuz": "float8",
+    "float8_e5m2": "float8",
+}
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What a probe reached on one machine: a large device copy in bytes per second (read and written), and square
+    matrix products in FLOP per second by dtype. Empty where nothing was measured."""
+
+    copy_bandwidth: float | None = None
+    matmul_flops: Mapping[str, float] = field(default_factory=dict)
+    measured_at: str = ""
 
 
 @dataclass(frozen=True)
 class Target:
     """One kind of device. `peak_flops` per second by dtype of the arithmetic, `bandwidth` in bytes per second; both
-    are upper bounds, since a time under the roofline counts as suspect. `sources` says where they come from."""
+    are upper bounds, since a time under the floor counts as suspect. `units` are compute units or multiprocessors,
+    `lane_registers` what one thread may hold, `lds_bytes` shared memory of one workgroup at most, `waves_per_unit`
+    how many wavefronts or warps one unit keeps at most. `sources` says where the figures come from."""
 
     key: str
     title: str
@@ -23,16 +49,60 @@ class Target:
     bandwidth: float | None = None
     caches_bytes: dict[str, int] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+    vendor: str = ""
+    arch: str = ""
+    units: int = 0
+    wavefront: int = 0
+    lds_bytes: int = 0
+    unit_lds_bytes: int = 0
+    lane_registers: int = 0
+    unit_registers: int = 0
+    waves_per_unit: int = 0
+    memory_bytes: int = 0
+    clock_hz: float = 0.0
+
+    @property
+    def last_level_bytes(self) -> int:
+        """Size of the largest cache; 0 where unknown."""
+        return max(self.caches_bytes.values(), default=0)
+
+    @property
+    def flush_bytes(self) -> int:
+        """How much to write so that nothing of use is left in the caches: twice the last level."""
+        return 2 * self.last_level_bytes
 
     def roofline_us(self, work: Work | None) -> float | None:
-        """Least time that physics allows for that work, in µs; None where nothing is known (Williams, Waterman,
-        Patterson, "Roofline", CACM 2009)."""
+        """Least time in µs for that work under the measured ceilings, or the data sheet's where none were measured;
+        None where nothing is known (Williams, Waterman, Patterson, "Roofline", CACM 2009)."""
         if work is None:
             return None
-        bounds = [flops / self.peak_flops[dtype] for dtype, flops in work.flops.items() if dtype in self.peak_flops]
-        if self.bandwidth:
-            bounds.append(work.bytes / self.bandwidth)
-        return max(bounds) * 1e6 if bounds else None
+        found = ceilings(self.key)
+        rates = {dtype: found.matmul_flops.get(dtype, peak) for dtype, peak in self.peak_flops.items()}
+        return _bound_us(work.flops, rates, work.bytes, found.copy_bandwidth or self.bandwidth)
+
+    def floor_us(self, work: Work | None) -> float | None:
+        """Time in µs that no honest measurement can go under: data-sheet peaks, the fastest units that can build a
+        product of that precision from several of a lower one, and only the bytes that the last-level cache can't
+        hold back. None where nothing is known."""
+        if work is None:
+            return None
+        cached = self.last_level_bytes if self.family == "gpu" else 0
+        rates = {dtype: self._fastest(dtype) for dtype in self.peak_flops}
+        return _bound_us(work.flops, rates, max(0.0, work.bytes - cached), self.bandwidth)
+
+    def _fastest(self, dtype: str) -> float:
+        emulating = {"float32": ("float32", "tfloat32", "bfloat16"), "float64": ("float64", "int8")}
+        return max(self.peak_flops.get(name, 0.0) for name in emulating.get(dtype, (dtype,)))
+
+
+def _bound_us(
+    flops: Mapping[str, float], rates: Mapping[str, float], moved_bytes: float, bandwidth: float | None
+) -> float | None:
+    named = {FACTOR_DTYPES.get(dtype, dtype): count for dtype, count in flops.items()}
+    bounds = [count / rates[dtype] for dtype, count in named.items() if dtype in rates]
+    if bandwidth:
+        bounds.append(moved_bytes / bandwidth)
+    return max(bounds) * 1e6 if bounds else None
 
 
 class UnknownTarget(KeyError):
@@ -42,11 +112,27 @@ class UnknownTarget(KeyError):
         return str(self.args[0])
 
 
+def canonical(key: str) -> str:
+    """The key that a name stands for: a key itself, or a product's name in any case. Raises UnknownTarget."""
+    if key in TARGETS:
+        return key
+    found = ALIASES.get(key.lower().replace(" ", "-"))
+    if found is None:
+        raise UnknownTarget(f"{key} is not a target; known are {', '.join([*TARGETS, *ALIASES])}")
+    return found
+
+
 def target(key: str) -> Target:
-    """The target of that key. Raises UnknownTarget."""
-    if key not in TARGETS:
-        raise UnknownTarget(f"{key} is not a target; known are {', '.join(sorted(TARGETS))}")
-    return TARGETS[key]
+    """The target of that key or name. Raises UnknownTarget."""
+    return TARGETS[canonical(key)]
+
+
+def ceilings(key: str) -> Ceilings:
+    """What a probe found on this machine for a target; empty where none ran."""
+    kept = read_json(state_dir("ceilings") / f"{key}.json")
+    if not isinstance(kept, dict):
+        return Ceilings()
+    return Ceilings(kept.get("copy_bandwidth"), kept.get("matmul_flops") or {}, kept.get("measured_at", ""))
 
 
 FMA_UNITS, FMA_FLOPS = 2, 2
@@ -65,7 +151,17 @@ def _this_cpu() -> Target:
     flops = {"float64": rate * per_cycle / 8, "float32": rate * per_cycle / 4}
     flops |= {"bfloat16": flops["float32"] * 2, "float16": flops["float32"] * 2}
     source = "two FMA units and two load ports of full vector width a core, at the highest clock"
-    return Target("cpu", model, "cpu", flops, rate * width_bytes * LOAD_PORTS, _caches(), (source,))
+    return Target(
+        "cpu",
+        model,
+        "cpu",
+        flops,
+        rate * width_bytes * LOAD_PORTS,
+        _caches(),
+        (source,),
+        vendor="cpu",
+        arch="native",
+    )
 
 
 def _cpuinfo() -> tuple[str, set[str]]:
@@ -95,9 +191,152 @@ def _caches() -> dict[str, int]:
     return found
 
 
+MI, GI, TERA = 1 << 20, 1 << 30, 1e12
+
+
+def _cdna(
+    key: str,
+    product: str,
+    units: int,
+    clock_hz: float,
+    bandwidth: float,
+    memory_gib: int,
+    teraflops: dict[str, float],
+    source: str,
+    lds_kib: int = 64,
+) -> Target:
+    """An AMD Instinct of the MI300 family: wavefronts of 64, 512 registers a lane (256 of them accumulators), 256 MiB
+    Infinity Cache, 4 MiB second-level cache for each of up to eight dies."""
+    return Target(
+        key,
+        product,
+        "gpu",
+        {dtype: rate * TERA for dtype, rate in teraflops.items()},
+        bandwidth,
+        {"L1": 32 << 10, "L2": 4 * MI, "Infinity Cache": 256 * MI},
+        (
+            source,
+            "AMD Instinct MI300 / CDNA 3 (MI350 / CDNA 4) instruction set architecture guides: registers, LDS, waves",
+        ),
+        vendor="amd",
+        arch=key.partition("-")[0],
+        units=units,
+        wavefront=64,
+        lds_bytes=lds_kib << 10,
+        unit_lds_bytes=lds_kib << 10,
+        lane_registers=512,
+        unit_registers=4 * 512 * 64,
+        waves_per_unit=32,
+        memory_bytes=memory_gib * GI,
+        clock_hz=clock_hz,
+    )
+
+
+def _nvidia(
+    key: str,
+    product: str,
+    units: int,
+    clock_hz: float,
+    bandwidth: float,
+    memory_gib: int,
+    teraflops: dict[str, float],
+    source: str,
+    *,
+    l2_mib: int = 50,
+    shared_kib: int = 228,
+) -> Target:
+    """An NVIDIA data-centre GPU: warps of 32, 64 Ki registers a multiprocessor, at most 255 a thread; a block may use
+    1 KiB less shared memory than its multiprocessor has."""
+    return Target(
+        key,
+        product,
+        "gpu",
+        {dtype: rate * TERA for dtype, rate in teraflops.items()},
+        bandwidth,
+        {"L1": (256 if shared_kib > 200 else 192) << 10, "L2": l2_mib * MI},
+        (source, "CUDA C++ programming guide, technical specifications per compute capability"),
+        vendor="nvidia",
+        arch=key.partition("-")[0],
+        units=units,
+        wavefront=32,
+        lds_bytes=(shared_kib - 1) << 10,
+        unit_lds_bytes=shared_kib << 10,
+        lane_registers=255,
+        unit_registers=65536,
+        waves_per_unit=64,
+        memory_bytes=memory_gib * GI,
+        clock_hz=clock_hz,
+    )
+
+
+MI300X_RATES = {
+    "float64": 163.4, "float32": 163.4, "tfloat32": 653.7, "float16": 1307.4, "bfloat16": 1307.4,
+    "float8": 2614.9, "int8": 2614.9,
+}  # fmt: skip
+MI300A_RATES = {
+    "float64": 122.6, "float32": 122.6, "tfloat32": 490.3, "float16": 980.6, "bfloat16": 980.6,
+    "float8": 1961.2, "int8": 1961.2,
+}  # fmt: skip
+MI355X_RATES = {
+    "float64": 78.6, "float32": 157.3, "float16": 2516.6, "bfloat16": 2516.6, "float8": 5033.2, "int8": 5033.2,
+    "float6": 10066.3, "float4": 10066.3,
+}  # fmt: skip
+H100_RATES = {
+    "float64": 67.0, "float32": 67.0, "tfloat32": 494.7, "float16": 989.4, "bfloat16": 989.4,
+    "float8": 1978.9, "int8": 1978.9,
+}  # fmt: skip
+H100_PCIE_RATES = {
+    "float64": 51.0, "float32": 51.0, "tfloat32": 378.0, "float16": 756.5, "bfloat16": 756.5,
+    "float8": 1513.0, "int8": 1513.0,
+}  # fmt: skip
+B200_RATES = {
+    "float64": 40.0, "float32": 80.0, "tfloat32": 1125.0, "float16": 2250.0, "bfloat16": 2250.0,
+    "float8": 4500.0, "int8": 4500.0, "float6": 4500.0, "float4": 9000.0,
+}  # fmt: skip
+A100_RATES = {
+    "float64": 19.5, "float32": 19.5, "tfloat32": 156.0, "float16": 312.0, "bfloat16": 312.0, "int8": 624.0,
+}  # fmt: skip
+
+
+def _gpus() -> list[Target]:
+    """Peaks are dense, and those of the matrix units where they have that dtype."""
+    return [
+        _cdna("gfx942", "AMD Instinct MI300X", 304, 2.1e9, 5.3e12, 192, MI300X_RATES,
+              "AMD Instinct MI300X data sheet (2023)"),
+        _cdna("gfx942-mi300a", "AMD Instinct MI300A", 228, 2.1e9, 5.3e12, 128, MI300A_RATES,
+              "AMD Instinct MI300A data sheet (2023)"),
+        _cdna("gfx942-mi325x", "AMD Instinct MI325X", 304, 2.1e9, 6.0e12, 256, MI300X_RATES,
+              "AMD Instinct MI325X data sheet (2024)"),
+        _cdna("gfx950", "AMD Instinct MI355X", 256, 2.4e9, 8.0e12, 288, MI355X_RATES,
+              "AMD Instinct MI355X data sheet (2025)", lds_kib=160),
+        _nvidia("sm_90", "NVIDIA H100 SXM", 132, 1.98e9, 3.35e12, 80, H100_RATES,
+                "NVIDIA H100 Tensor Core GPU data sheet (SXM5 80 GB)"),
+        _nvidia("sm_90-h100-pcie", "NVIDIA H100 PCIe", 114, 1.755e9, 2.0e12, 80, H100_PCIE_RATES,
+                "NVIDIA H100 Tensor Core GPU architecture white paper (PCIe)"),
+        _nvidia("sm_90-h200", "NVIDIA H200", 132, 1.98e9, 4.8e12, 141, H100_RATES,
+                "NVIDIA H200 Tensor Core GPU data sheet (SXM)"),
+        _nvidia("sm_100", "NVIDIA B200", 148, 1.965e9, 8.0e12, 180, B200_RATES,
+                "NVIDIA Blackwell architecture technical brief and DGX B200 data sheet", l2_mib=126),
+        _nvidia("sm_80", "NVIDIA A100 SXM", 108, 1.41e9, 2.039e12, 80, A100_RATES,
+                "NVIDIA A100 80 GB SXM data sheet", l2_mib=40, shared_kib=164),
+    ]  # fmt: skip
+
+
 @cache
 def _targets() -> dict[str, Target]:
-    return {"cpu": _this_cpu()}
+    return {"cpu": _this_cpu(), **{gpu.key: gpu for gpu in _gpus()}}
 
 
 TARGETS = _targets()
+ALIASES = {
+    "mi300": "gfx942",
+    "mi300x": "gfx942",
+    "mi300a": "gfx942-mi300a",
+    "mi325x": "gfx942-mi325x",
+    "mi355x": "gfx950",
+    "h100": "sm_90",
+    "h100-pcie": "sm_90-h100-pcie",
+    "h200": "sm_90-h200",
+    "b200": "sm_100",
+    "a100": "sm_80",
+}
