@@ -2,5 +2,8 @@
 
 from runners.dispatch.base import Dispatcher
 from runners.dispatch.celery import CeleryDispatcher
+from runners.dispatch.spool import SpoolDispatcher
 
-DISPATCHERS: dict[str, Dispatcher] = {dispatcher.name: dispatcher for dispatcher in (CeleryDispatcher(),)}
+DISPATCHERS: dict[str, Dispatcher] = {
+    dispatcher.name: dispatcher for dispatcher in (CeleryDispatcher(), SpoolDispatcher())
+}

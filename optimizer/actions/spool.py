@@ -1,0 +1,136 @@
+"""Jobs out to a spool directory and results in again. Both may be repeated, interrupted, and run side by side."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from optimizer import queue
+from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
+from optimizer.loop.dispatch import spec_from
+from optimizer.models import Job, JobState, Runner, Target
+from runners.dispatch.base import Receipt, RunnerCard
+from runners.dispatch.spool import Slip, Spool, SpoolDispatcher
+from runners.job import Effort, JobResult, Status
+
+LEASE = dt.timedelta(days=7)
+"""A job in a spool waits for a machine that may be booked for days; each sync renews what is still there."""
+AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What one sync did."""
+
+    exported: int = 0
+    imported: int = 0
+    repeated: int = 0
+    refused: int = 0
+    withdrawn: int = 0
+
+
+def do_sync_spool(spool: Spool, target: Target, at_once: int = AT_ONCE) -> Synced:
+    """Take results in, withdraw what was cancelled, renew what is out, and offer new jobs. Raises SpoolError; what
+    was done until then stands."""
+    receipts = _import_results(spool)
+    withdrawn = _withdraw_cancelled(spool, target)
+    _renew(spool, target)
+    _register_runners(spool)
+    exported = _export(spool, target, at_once)
+    return Synced(
+        exported,
+        receipts.count(Receipt.RECORDED),
+        receipts.count(Receipt.REPEATED),
+        receipts.count(Receipt.REFUSED),
+        withdrawn,
+    )
+
+
+def _import_results(spool: Spool) -> list[Receipt]:
+    receipts = []
+    for slip, result in list(spool.results()):
+        if not Job.objects.filter(pk=slip.job_id).exists() or result.job_id != _job_name(slip):
+            spool.refuse(slip, "results", "this result belongs to no job here")
+            receipts.append(Receipt.REFUSED)
+            continue
+        receipts.append(do_finish_job(slip.job_id, slip.fence, result))
+        spool.acknowledge(slip)
+    _hand_back_refused(spool)
+    return receipts
+
+
+def _hand_back_refused(spool: Spool) -> None:
+    """A job whose result can't be read is tried again, as after any other infrastructure failure."""
+    for slip, reason in spool.refused():
+        if queue.held(slip.job_id, slip.fence).exists():
+            trouble = JobResult(_job_name(slip), Status.INFRA_ERROR, reasons=[f"spool: {reason}"[:1000]])
+            do_finish_job(slip.job_id, slip.fence, trouble)
+
+
+def _withdraw_cancelled(spool: Spool, target: Target) -> int:
+    withdrawn = 0
+    for job in _out(target).filter(cancel_requested=True):
+        slip = Slip(job.pk, job.fence)
+        spool.cancel(slip)
+        if not spool.holds(slip):
+            do_let_go(job.pk, job.fence)
+            withdrawn += 1
+    return withdrawn
+
+
+def _renew(spool: Spool, target: Target) -> None:
+    for job in _out(target).filter(cancel_requested=False):
+        if spool.holds(Slip(job.pk, job.fence)):
+            queue.beat(job.pk, job.fence, LEASE)
+
+
+def _export(spool: Spool, target: Target, at_once: int) -> int:
+    """Offer jobs until `at_once` are out. A job that can't be written goes back to the queue."""
+    exported = 0
+    room = at_once - _out(target).count()
+    while exported < room and (claimed := queue.claim(_queue(target), _worker(spool), LEASE)):
+        stored = json.loads(claimed.spec) if isinstance(claimed.spec, str) else claimed.spec
+        try:
+            spool.offer(Slip(claimed.job_id, claimed.fence), spec_from(stored))
+        except Exception as error:
+            queue.release(claimed.job_id, claimed.fence, str(error))
+            raise
+        do_start_job(claimed.job_id, claimed.fence)
+        exported += 1
+    return exported
+
+
+def _register_runners(spool: Spool) -> None:
+    for card, seen in spool.cards():
+        target = Target.objects.filter(key=card.target).first()
+        if target is not None:
+            Runner.objects.update_or_create(name=card.name[:120], defaults=_row(card, target, seen))
+
+
+def _row(card: RunnerCard, target: Target, seen: float) -> dict[str, object]:
+    heard = min(dt.datetime.fromtimestamp(seen, dt.UTC), timezone.now())
+    return {
+        "target": target, "queues": list(card.queues), "device": card.device[:120], "facts": card.facts,
+        "sandbox": card.sandbox[:20], "heartbeat_at": heard,
+    }  # fmt: skip
+
+
+def _out(target: Target) -> QuerySet[Job]:
+    return Job.objects.filter(queue=_queue(target), state=JobState.RUNNING)
+
+
+def _queue(target: Target) -> str:
+    return SpoolDispatcher().queue_for(target.key, Effort.FULL)
+
+
+def _worker(spool: Spool) -> str:
+    return f"spool:{spool.root}"[:100]
+
+
+def _job_name(slip: Slip) -> str:
+    evaluation = Job.objects.values_list("evaluation_id", flat=True).filter(pk=slip.job_id).first()
+    return f"evaluation-{evaluation}"

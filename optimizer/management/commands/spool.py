@@ -1,0 +1,54 @@
+"""`manage.py spool sync DIR --target T`: exchange jobs and results with a spool directory."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from optimizer.actions.spool import AT_ONCE, Synced, do_sync_spool
+from optimizer.actions.target import do_sync_targets
+from optimizer.models import Target
+from runners.dispatch.spool import Spool, SpoolError
+
+
+class Command(BaseCommand):
+    """`export` and `import` are the same exchange, kept as two words for those who carry the directory by hand."""
+
+    help = "Put waiting jobs of dispatcher `spool` into a directory and take finished results in."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """sync|export|import DIR --target T [--watch SECONDS]."""
+        parser.add_argument("action", choices=["sync", "export", "import"])
+        parser.add_argument("directory", type=Path)
+        parser.add_argument("--target", required=True)
+        parser.add_argument("--at-once", type=int, default=AT_ONCE, help="jobs out at the same time")
+        parser.add_argument("--watch", type=float, metavar="SECONDS", help="repeat every so many seconds")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Exchange once, or until interrupted."""
+        do_sync_targets()
+        target = Target.objects.filter(key=options["target"]).first()
+        if target is None:
+            raise CommandError(f"there is no target {options['target']}")
+        at_once = 0 if options["action"] == "import" else options["at_once"]
+        while True:
+            self._exchange(options["directory"], target, at_once)
+            if not options["watch"]:
+                return
+            time.sleep(options["watch"])
+
+    def _exchange(self, directory: Path, target: Target, at_once: int) -> None:
+        try:
+            self._say(do_sync_spool(Spool(directory), target, at_once))
+        except SpoolError as error:
+            raise CommandError(str(error)) from error
+
+    def _say(self, synced: Synced) -> None:
+        self.stdout.write(
+            f"{synced.exported} jobs out, {synced.imported} results in, {synced.repeated} repeated, "
+            f"{synced.refused} refused, {synced.withdrawn} withdrawn"
+        )

@@ -1,0 +1,74 @@
+"""`python -m runners work-spool DIR`: work the jobs of a spool directory on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import socket
+import sys
+import time
+from pathlib import Path
+
+from runners.dispatch.base import RunnerCard
+from runners.dispatch.spool import Spool, SpoolDispatcher, SpoolError, SpoolSource
+from runners.harness import evaluate
+from runners.job import Effort
+from runners.sandbox import probe
+from runners.targets import TARGETS
+from runners.worker import work_once
+
+POLL_S = 2.0
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The command's arguments."""
+    parser = commands.add_parser("work-spool", help="work the jobs of a spool directory on this machine")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--target", default="cpu", help="what this machine is, for its card (default: %(default)s)")
+    parser.add_argument("--once", action="store_true", help="end when no job is left instead of waiting for more")
+    parser.add_argument("--idle-exit", type=float, metavar="SECONDS", help="end after so long without a job")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Work until told to end; 1 when the directory can't be used."""
+    try:
+        done = _work(arguments)
+    except SpoolError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+    print(f"{done} jobs done")
+    return 0
+
+
+def _work(arguments: argparse.Namespace) -> int:
+    source = SpoolSource(Spool(arguments.directory))
+    card = _card(arguments.target)
+    queue = SpoolDispatcher().queue_for(arguments.target, Effort.FULL)
+    patience_s = 0.0 if arguments.once else arguments.idle_exit
+    done, idle_since = 0, time.monotonic()
+    while True:
+        source.check_in(card)
+        if work_once(source, queue, card.name, evaluate):
+            done, idle_since = done + 1, time.monotonic()
+            print(f"{done} jobs done", flush=True)
+        elif patience_s is not None and time.monotonic() - idle_since >= patience_s:
+            return done
+        else:
+            time.sleep(POLL_S)
+
+
+def _card(target: str) -> RunnerCard:
+    known = TARGETS.get(target)
+    host = socket.gethostname()
+    return RunnerCard(
+        name=f"spool@{host}-{os.getpid()}",
+        target=target,
+        queues=(SpoolDispatcher().queue_for(target, Effort.FULL),),
+        device=known.title if known else target,
+        sandbox=probe().value,
+        facts={"host": host, "pid": os.getpid(), "python": platform.python_version()},
+    )
