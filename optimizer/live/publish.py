@@ -58,6 +58,8 @@ def publish(group: str, message: dict[str, Any]) -> None:
 
 async def _send(group: str, message: dict[str, Any]) -> None:
     layer = get_channel_layer()
+    if layer is None:
+        raise RuntimeError("there is no channel layer")
     async with asyncio.timeout(SEND_PATIENCE_S):
         await layer.group_send(group, message)
 

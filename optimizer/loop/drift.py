@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from optimizer.models import Evaluation, EvaluationState, Run
-from runners.job import JobResult
+from runners.job import CaseResult, JobResult
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,12 @@ class Anchor:
 
     def by_case(self, result: JobResult) -> dict[str, float]:
         """The same for every timed case."""
-        times: dict[str, float] = {}
-        for case in result.cases:
-            if case.candidate_us is not None:
-                anchored_us = self.cases_us.get(case.name)
-                is_paired = anchored_us is not None and case.speedup
-                times[case.name] = anchored_us / case.speedup if is_paired else case.candidate_us
-        return times
+        timed = {case.name: case for case in result.cases if case.candidate_us is not None}
+        return {name: self._of_case(case) for name, case in timed.items()}
+
+    def _of_case(self, case: CaseResult) -> float:
+        baseline_us = self.cases_us.get(case.name)
+        return baseline_us / case.speedup if baseline_us and case.speedup else case.candidate_us or 0.0
 
 
 def anchor_of(run: Run) -> Anchor | None:
