@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 
 from optimizer import queue
 from optimizer.actions.bells import ring_call, ring_run
+from optimizer.actions.inbox import do_expire_prompts
 from optimizer.actions.job import do_fail_job, do_let_go
 from optimizer.actions.llm_call import do_give_up_lost_call
 from optimizer.loop.dispatch import ring_on_commit
@@ -32,6 +33,7 @@ def sweep() -> dict[str, int]:
         "cancelled_jobs": _each(queue.lost_while_cancelled(), lambda lost: do_let_go(lost[0], lost[1])),
         "rung_queues": _each(queue.queues_to_ring(), lambda where: ring_on_commit(where[0], where[1])),
         "lost_calls": _each(_lost_calls(), do_give_up_lost_call),
+        "expired_prompts": do_expire_prompts(),
         "rung_calls": _each(_unheard_calls(), ring_call),
         "rung_runs": _each(_idle_runs(), ring_run),
     }

@@ -17,6 +17,7 @@ from django.utils import timezone
 from optimizer.actions.llm_call import do_end_call
 from optimizer.agents.answers import Answer, parse_answer
 from optimizer.agents.code_blocks import AnswerError
+from optimizer.llm.choice import Parameters
 from optimizer.llm.prepare import basis_of
 from optimizer.models import CallState, LlmCall, Run, TeamRole, User
 from optimizer.plain import storable_text
@@ -101,6 +102,15 @@ def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = 
     return answer
 
 
+def do_expire_prompts() -> int:
+    """Fail prompts that waited longer than their run allows, unless somebody is at work on them; how many."""
+    waiting = LlmCall.objects.filter(state=CallState.WAITING, parameters__has_key="expires_minutes")
+    expired = [call for call in waiting.exclude(lease_until__gt=Now()).select_related("run") if _is_expired(call)]
+    for call in expired:
+        do_end_call(call, CallState.FAILED, error="Nobody answered in time.")
+    return len(expired)
+
+
 def tag(user: User) -> str:
     """How a person's claim is written into `LlmCall.worker`."""
     return f"user:{user.pk}"
@@ -125,3 +135,8 @@ def _raise_why(call: LlmCall) -> None:
     """Raise the reason for which a waiting prompt could not be had."""
     call.refresh_from_db(fields=["state", "worker", "lease_until"])
     raise PromptTakenError if call.state == CallState.WAITING else PromptClosedError
+
+
+def _is_expired(call: LlmCall) -> bool:
+    minutes = Parameters.model_validate(call.parameters).expires_minutes
+    return minutes is not None and (timezone.now() - call.created_at).total_seconds() > minutes * 60

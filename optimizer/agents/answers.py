@@ -7,6 +7,7 @@ A class is either written as JSON (`JsonAnswer`: the server is asked for it by J
 from __future__ import annotations
 
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ MAX_REPORT_CHARACTERS = 20_000
 MAX_SOURCE_BYTES = 512 * 1024
 MAX_NAMED_PROBLEMS = 8
 MAX_JSON_STARTS = 50
+_LABEL = re.compile(r"^[#*\s]*(TITLE|REPORT|RUBRIC)[*\s]*:[* \t]*", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,14 @@ class FreeAnswer(TextAnswer):
 @register
 class KernelAnswer(TextAnswer):
     """A complete kernel in one code block, or SEARCH/REPLACE edits of the basis; what stands around is the writer's
-    report. `language` is None where the answer does not say. `edits` is 0 for a complete kernel."""
+    report, and its word on whether the experiment's rubric was followed. `language` is None where the answer does not
+    say. `edits` is 0 for a complete kernel."""
 
     source: str
     language: Language | None = None
     title: str = ""
     report: str = ""
+    rubric_followed: str = ""
     edits: int = Field(default=0, ge=0)
 
     @classmethod
@@ -220,11 +224,20 @@ def _language(info: str) -> Language | None:
 
 
 def _told(prose: str) -> dict[str, str]:
-    """Title (a line “Title: …”) and report in the words around the code."""
-    lines = prose[:MAX_REPORT_CHARACTERS].splitlines()
-    title = next((line for line in lines if line.lower().lstrip("#* ").startswith("title:")), "")
-    report = "\n".join(line for line in lines if line is not title).strip()
-    return {"title": title.partition(":")[2].strip(" *")[:200], "report": report}
+    """What is said around the code, by its labels TITLE:, REPORT: and RUBRIC: (one line each but the report). Words
+    without a label belong to the report."""
+    before, *labelled = _LABEL.split(prose[:MAX_REPORT_CHARACTERS])
+    said = {"TITLE": "", "RUBRIC": ""}
+    report = [before]
+    for label, text in zip(labelled[::2], labelled[1::2], strict=True):
+        first, _, rest = text.partition("\n")
+        if label.upper() in said:
+            said[label.upper()] = first.strip(" *")
+            report.append(rest)
+        else:
+            report.append(text)
+    told = "\n".join(part.strip() for part in report if part.strip())
+    return {"title": said["TITLE"][:200], "report": told, "rubric_followed": said["RUBRIC"][:400]}
 
 
 def _strict(schema: Any) -> Any:

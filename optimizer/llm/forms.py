@@ -10,11 +10,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
-
-from openai import AsyncOpenAI
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from optimizer.llm.port import MAX_ANSWER_CHARACTERS, CompletionRequest, Message, Usage
+
+if TYPE_CHECKING:  # pages show schemas in words without loading the SDK
+    from openai import AsyncOpenAI
 
 
 @dataclass

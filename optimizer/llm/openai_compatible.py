@@ -266,5 +266,7 @@ def _describe(error: Exception) -> str:
 
 
 def _status_message(error: openai.APIStatusError) -> str:
-    body = error.body if isinstance(error.body, dict) else {}
-    return str(body.get("message") or error.message)
+    """The server's own words: of OpenAI's error object, or the text that it sent instead."""
+    if isinstance(error.body, dict):
+        return str(error.body.get("message") or error.message)
+    return str(error.body or error.message)

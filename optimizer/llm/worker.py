@@ -15,9 +15,9 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from optimizer.actions.bells import ring_call
+from optimizer.actions.inbox import do_expire_prompts
 from optimizer.actions.llm_call import (
     MAX_ATTEMPTS,
     do_ask_again,
@@ -28,7 +28,6 @@ from optimizer.actions.llm_call import (
 )
 from optimizer.agents.answers import Answer, parse_answer
 from optimizer.agents.code_blocks import AnswerError
-from optimizer.llm.choice import Parameters
 from optimizer.llm.inbox import AnsweredLaterError
 from optimizer.llm.port import (
     CallCancelledError,
@@ -79,7 +78,7 @@ def revive_calls() -> int:
     ids = list(lost.values_list("pk", flat=True))
     for call_id in ids:
         do_give_up_lost_call(call_id)
-    return len(ids) + _expire_prompts() + _ring_waiting()
+    return len(ids) + do_expire_prompts() + _ring_waiting()
 
 
 def _claim(call_id: int) -> tuple[LlmCall, Provider | None] | None:
@@ -275,17 +274,3 @@ def _ring_waiting() -> int:
     for call_id in ids:
         ring_call(call_id)
     return len(ids)
-
-
-def _expire_prompts() -> int:
-    """Fail prompts that waited in the inbox longer than their run allows, unless somebody is at work on them."""
-    waiting = LlmCall.objects.filter(state=CallState.WAITING, parameters__has_key="expires_minutes")
-    expired = [call for call in waiting.exclude(lease_until__gt=Now()).select_related("run") if _is_expired(call)]
-    for call in expired:
-        do_end_call(call, CallState.FAILED, error="Nobody answered in time.")
-    return len(expired)
-
-
-def _is_expired(call: LlmCall) -> bool:
-    minutes = Parameters.model_validate(call.parameters).expires_minutes
-    return minutes is not None and (timezone.now() - call.created_at).total_seconds() > minutes * 60

@@ -37,7 +37,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
     user = user_of(request)
     page = Paginator(waiting_prompts(user), PER_PAGE).get_page(request.GET.get("page"))
     rows = [(call, _holder(request, call)) for call in page]
-    template = "inbox/_list.html" if request.htmx else "inbox/list.html"
+    template = "inbox/_list.html" if request.headers.get("HX-Request") else "inbox/list.html"
     return render(request, template, {"rows": rows, "page": page})
 
 

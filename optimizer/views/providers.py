@@ -65,7 +65,7 @@ def provider_check(request: HttpRequest, provider_id: int) -> HttpResponse:
     """Ask its server a sum and say how it went."""
     row = usable_provider(user_of(request), provider_id)
     check = check_provider(row, request.POST.get("model", "")[:120])
-    if request.htmx:
+    if request.headers.get("HX-Request"):
         return render(request, "providers/_check.html", {"check": check, "provider": row})
     (messages.success if check.answers else messages.error)(request, f"{row.name}: {check.summary}")
     return redirect("providers")

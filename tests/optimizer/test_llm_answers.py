@@ -56,6 +56,11 @@ def test_a_complete_kernel_with_title_and_report() -> None:
     assert answer.title == "Wider tiles" and answer.report == "I unrolled.\nDone."
 
 
+def test_report_and_rubric_are_told_apart_by_their_labels() -> None:
+    answer = kernel("**REPORT:** I tiled.\nAnd unrolled.\nRUBRIC: partly, no prefetch\n```\nint x;\n```\nBye.")
+    assert answer.report == "I tiled.\nAnd unrolled.\nBye." and answer.rubric_followed == "partly, no prefetch"
+
+
 def test_a_longer_fence_may_hold_a_shorter_one() -> None:
     assert kernel("````python\nx = '''\n```\n'''\n````").source == "x = '''\n```\n'''\n"
 
