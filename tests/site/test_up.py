@@ -142,6 +142,8 @@ def test_an_ordinary_user_can_start_it() -> None:
     finally:
         process.clean_up()
         shutil.rmtree(home)
+        sockets = Var.at(home / "var").socket_folder
+        shutil.rmtree(sockets.with_name(sockets.name.replace("-0-", f"-{NOBODY}-", 1)), ignore_errors=True)
     assert processes_of(home / "var") == set()
 
 
