@@ -5,7 +5,6 @@ Answers the same questions as a candidate, so that both are timed by the same pr
 
 from __future__ import annotations
 
-import mmap
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 
 from runners.harness.candidate.calls import Caller
-from runners.harness.candidate.module import tensor_at
+from runners.harness.candidate.module import Arena, tensor_at
 from runners.harness.trusted import open_problem
 from runners.job import Baseline
 from runners.problems.base import CallInputs
@@ -32,7 +31,7 @@ class Prepared:
 class BaselineCallee:
     """Answers `open` itself and leaves `case`, `run` and `store` to the Caller that candidates have too."""
 
-    def __init__(self, arena: mmap.mmap) -> None:
+    def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._case: dict[str, Any] = {}
         self._caller = Caller(self)
@@ -69,3 +68,7 @@ class BaselineCallee:
         """Copy the results into the arena, so that the baseline is checked like a candidate."""
         for result, spec, offset in zip(prepared.results, self._case["outputs"], call["outputs"], strict=True):
             tensor_at(self._arena, spec, offset).copy_(result)
+
+    def report(self) -> dict[str, Any]:
+        """Nothing beyond the times."""
+        return {}

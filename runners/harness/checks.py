@@ -86,12 +86,11 @@ class Checks:
     def _check_content(
         self, process: CandidateProcess, outcome: CaseOutcome, content: Content, *, repeat: bool
     ) -> None:
-        calls = stage(process.arena, self.oracle.vault, [content] * (2 if repeat else 1), self.rng)
+        calls = stage(process.arena, [content] * (2 if repeat else 1), self.rng)
         process.run([call.message for call in calls], self.limits.call_s * len(calls))
         kept = self.oracle.keep(process.arena, content, calls[-1].outputs)
         process.store(self.limits.call_s * len(calls))
-        for call in calls:
-            check_untouched(process.arena, self.oracle.vault, call)
+        check_untouched(process.arena, calls)
         judgement = self.oracle.judge(content, kept)
         if judgement.error:
             raise CandidateFailure(Status.INCORRECT, judgement.error)
@@ -101,9 +100,9 @@ class Checks:
             self._judge_first(process, content, calls[0])
 
     def _same(self, process: CandidateProcess, calls: list[StagedCall]) -> bool:
-        arena, (first, second) = process.arena, calls
-        pairs = zip(first.outputs, second.outputs, first.content.outputs, strict=True)
-        return all(arena.equals(one, arena, two, output.size_bytes) for one, two, output in pairs)
+        first, second = calls
+        sizes = [output.size_bytes for output in first.content.outputs]
+        return process.arena.same(list(zip(first.outputs, second.outputs, sizes, strict=True)))
 
     def _judge_first(self, process: CandidateProcess, content: Content, call: StagedCall) -> None:
         judgement = self.oracle.judge(content, self.oracle.keep(process.arena, content, call.outputs))

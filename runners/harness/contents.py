@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from runners.harness.arena import Arena, SharedArena
 from runners.harness.candidate.channel import ChannelError
 from runners.harness.errors import InfraFailure
 from runners.harness.memory import Bump, SharedMemory
@@ -83,18 +84,24 @@ class OracleClient:
         first, self._count = self._count + 1, self._count + count
         seeds = [secrets.randbits(62) for _ in range(count)]
         question = {"op": "inputs", "first": first, "case": to_plain(case), "distribution": distribution}
-        answer = self._ask({**question, "seeds": seeds, "offset": self._bump.next_offset})
+        answer = self.ask({**question, "seeds": seeds, "offset": self._bump.next_offset})
         self._bump.next_offset = int(answer["end"])
         outputs = [_output(spec) for spec in answer["outputs"]]
         made = [{value["name"]: _input(value) for value in values} for values in answer["contents"]]
         return [Content(first + n, case, distribution, inputs, outputs) for n, inputs in enumerate(made)]
 
-    def keep(self, arena: SharedMemory, content: Content, offsets: list[int]) -> list[int]:
+    def arena(self, name: str, size_bytes: int) -> Arena:
+        """Memory for a participant, laid out from this oracle's contents."""
+        return SharedArena(name, size_bytes, self.vault)
+
+    def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
         """Snapshot a call's outputs from an arena into the vault; where they lie now."""
+        if not isinstance(arena, SharedArena):
+            raise TypeError("this oracle's arenas are shared memory")
         kept = []
         for output, offset in zip(content.outputs, offsets, strict=True):
             place = self._bump.allocate(output.size_bytes)
-            self.vault.copy_from(place, arena, offset, output.size_bytes)
+            self.vault.copy_from(place, arena.memory, offset, output.size_bytes)
             kept.append(place)
         return kept
 
@@ -102,24 +109,25 @@ class OracleClient:
         """Compare a snapshot with what is expected for that content."""
         pairs = zip(content.outputs, kept, strict=True)
         outputs = [{**output.spec, "offset": offset} for output, offset in pairs]
-        answer = self._ask({"op": "judge", "content": content.number, "outputs": outputs})
+        answer = self.ask({"op": "judge", "content": content.number, "outputs": outputs})
         return Judgement(answer["error"], answer["max_abs_error"], answer["max_rel_error"])
 
     def reset(self) -> None:
         """Forget every content. Memory is kept for the next ones, but for what lies beyond KEPT_BYTES."""
         self.vault.discard(KEPT_BYTES, max(0, self._bump.next_offset - KEPT_BYTES))
         self._bump.next_offset = 0
-        self._ask({"op": "forget"})
+        self.ask({"op": "forget"})
 
     def close(self) -> None:
         """Hang up; the child ends by itself."""
         self._peer.close()
         self.vault.close()
 
-    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """One question to the oracle's process. Raises InfraFailure."""
         opening, self._opening = self._opening, None
         if opening is not None:
-            self._ask(opening)
+            self.ask(opening)
         try:
             return self._peer.ask(question, ANSWER_S)
         except Refused as refused:

@@ -214,10 +214,12 @@ class Evaluation:
     def _doubts(self, bench: Bench, timings: Timings) -> list[str]:
         doubts = []
         for case in bench.cases:
-            floor = self._target.roofline_us(bench.problem.work(case))
+            floor = self._target.floor_us(bench.problem.work(case))
             measured = overall_us(timings)[case.name]
             if floor is not None and measured < floor:
-                doubts.append(f"{case.name}: {measured:.3g} µs is under the roofline of {floor:.3g} µs")
+                doubts.append(
+                    f"{case.name}: {measured:.3g} µs is under the floor of {floor:.3g} µs that physics sets"
+                )
             if not timings.clocks_agree(case.name):
                 doubts.append(f"{case.name}: the referee's clock does not agree with the process's own")
         claimed, seen = self._speedups[BASELINE], timings.referee_speedup(BASELINE, self._rng)
@@ -233,7 +235,7 @@ class Evaluation:
             self._failed_case = (failure.case, failure.reason)
 
     def _assembled(self) -> JobResult:
-        cases = case_results(self._target, self.spec, self._outcomes, self._timings, self._failed_case, self._rng)
+        cases = case_results(self.spec, self._outcomes, self._timings, self._failed_case, self._rng)
         total = self._speedups.get(BASELINE)
         return JobResult(
             job_id=self.spec.job_id,

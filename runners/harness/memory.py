@@ -47,6 +47,14 @@ class SharedMemory:
         mine, theirs = self._at(offset, size_bytes), other._at(other_offset, size_bytes)
         return bool(_libc.memcmp(mine, theirs, size_bytes) == 0)
 
+    def filled(self, offset: int, size_bytes: int, byte: int) -> bool:
+        """Does a range hold one byte's value throughout?"""
+        if size_bytes == 0:
+            return True
+        start = self._at(offset, size_bytes)
+        first = ctypes.string_at(start, 1)[0] == byte
+        return first and bool(_libc.memcmp(start, start + 1, size_bytes - 1) == 0)
+
     def read(self, offset: int, size_bytes: int) -> bytes:
         """A copy of a range."""
         return ctypes.string_at(self._at(offset, size_bytes), size_bytes)

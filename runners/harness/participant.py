@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from runners.backends.base import Artefact
+from runners.harness.arena import Arena
 from runners.harness.candidate.channel import ChannelClosed, ChannelError, ChannelTimeout
 from runners.harness.errors import CandidateFailure, InfraFailure
-from runners.harness.memory import SharedMemory
 from runners.harness.peer import Peer, Refused
 from runners.harness.zygote import Zygote
 from runners.job import Baseline, Limits, ProblemBundle, Status
@@ -39,7 +39,7 @@ class Run:
 class Participant(ABC):
     """Answers `case`, `run` and `store` on its arena."""
 
-    def __init__(self, name: str, arena: SharedMemory, cancel: Callable[[], bool] | None) -> None:
+    def __init__(self, name: str, arena: Arena, cancel: Callable[[], bool] | None) -> None:
         self.name = name
         self.arena = arena
         self._peer = Peer(cancel)
@@ -85,7 +85,7 @@ class CandidateProcess(Participant):
         self,
         name: str,
         artefact: Artefact,
-        arena: SharedMemory,
+        arena: Arena,
         limits: Limits,
         threads: int,
         cancel: Callable[[], bool] | None,
@@ -200,7 +200,7 @@ class BaselineProcess(Participant):
         zygote: Zygote,
         bundle: ProblemBundle,
         baseline: Baseline,
-        arena: SharedMemory,
+        arena: Arena,
         cancel: Callable[[], bool] | None,
     ) -> None:
         super().__init__(name, arena, cancel)

@@ -10,7 +10,7 @@ from runners.harness.statistics import verdict
 from runners.harness.timing import CANDIDATE
 from runners.job import CaseResult, JobSpec, Speedup
 from runners.problems import open_bundle
-from runners.targets import Target
+from runners.targets import target
 
 
 def speedup_of(timings: Timings, opponent: str, label: str, band: float, rng: random.Random) -> Speedup:
@@ -20,7 +20,6 @@ def speedup_of(timings: Timings, opponent: str, label: str, band: float, rng: ra
 
 
 def case_results(
-    target: Target,
     spec: JobSpec,
     outcomes: list[CaseOutcome],
     timings: Timings | None,
@@ -30,7 +29,7 @@ def case_results(
     """One result a case: checked ones first, then the timed ones."""
     checked = [_checked(outcome) for outcome in outcomes]
     if timings is not None:
-        return checked + [_timed(target, spec, timings, case, failed, rng) for case in timings.sessions]
+        return checked + [_timed(spec, timings, case, failed, rng) for case in timings.sessions]
     names = {case.name for case in checked}
     if failed is not None and failed[0] not in names:
         checked.append(CaseResult(failed[0], False, failed[1]))
@@ -48,7 +47,7 @@ def _checked(outcome: CaseOutcome) -> CaseResult:
 
 
 def _timed(
-    target: Target, spec: JobSpec, timings: Timings, case: str, failed: tuple[str, str] | None, rng: random.Random
+    spec: JobSpec, timings: Timings, case: str, failed: tuple[str, str] | None, rng: random.Random
 ) -> CaseResult:
     sessions = timings.sessions[case]
     sides = [side for side in (CANDIDATE, BASELINE, PARENT) if side in sessions[0].sides]
@@ -68,7 +67,7 @@ def _timed(
         speedup=ratio.median,
         speedup_low=ratio.low,
         speedup_high=ratio.high,
-        roofline_us=target.roofline_us(open_bundle(spec.problem).work(sessions[0].case)),
+        roofline_us=target(spec.target).roofline_us(open_bundle(spec.problem).work(sessions[0].case)),
         max_abs_error=max((j.max_abs_error for j in judged), default=None),
         max_rel_error=max((j.max_rel_error for j in judged), default=None),
         samples={side: timings.samples(case, side) for side in sides},

@@ -10,7 +10,6 @@ from statistics import median
 from runners.backends.base import Artefact
 from runners.harness import staging
 from runners.harness.contents import Content, OracleClient
-from runners.harness.memory import SharedMemory
 from runners.harness.participant import BaselineProcess, CandidateProcess, Participant, thread_count
 from runners.harness.statistics import Interval, clocks_agree, median_interval, speedup
 from runners.harness.timing import CANDIDATE, CaseSession, CaseTimer, Plan
@@ -110,13 +109,13 @@ class Bench:
 
     def candidate(self, name: str, artefact: Artefact, arena_size: int) -> CandidateProcess:
         """A fresh sandboxed process."""
-        arena = SharedMemory(name, arena_size)
+        arena = self.oracle.arena(name, arena_size)
         return CandidateProcess(name, artefact, arena, self.limits, thread_count(), self.cancel)
 
     def baseline(self, name: str, baseline: Baseline, arena_size: int) -> BaselineProcess:
         """A fresh trusted child."""
         return BaselineProcess(
-            name, self.zygote, self.bundle, baseline, SharedMemory(name, arena_size), self.cancel
+            name, self.zygote, self.bundle, baseline, self.oracle.arena(name, arena_size), self.cancel
         )
 
     def arena_bytes(self, plan: Plan) -> int:

@@ -9,20 +9,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
+from runners.harness.arena import Arena, Piece
 from runners.harness.contents import Buffer, Content
 from runners.harness.errors import CandidateFailure
-from runners.harness.memory import (
-    ALIGNMENT_BYTES,
-    GUARD_BYTES,
-    GUARD_FILL,
-    SharedMemory,
-    aligned,
-    place,
-    slot_bytes,
-)
+from runners.harness.memory import ALIGNMENT_BYTES, GUARD_BYTES, GUARD_FILL, aligned, place, slot_bytes
 from runners.job import Status
 from runners.problems.base import Problem, Role
 
@@ -71,33 +63,57 @@ def arena_bytes(content: Content, calls: int) -> int:
     return calls * slot_bytes(content.buffer_sizes) + 64 * ALIGNMENT_BYTES
 
 
-def stage(
-    arena: SharedMemory, vault: SharedMemory, contents: list[Content], rng: random.Random
-) -> list[StagedCall]:
+def stage(arena: Arena, contents: list[Content], rng: random.Random) -> list[StagedCall]:
     """Place one call for each content."""
     offsets = place(arena.size_bytes, [content.buffer_sizes for content in contents], rng)
     calls = [_staged(content, where) for content, where in zip(contents, offsets, strict=True)]
-    for call in calls:
-        for offset, buffer in call.buffers():
-            _guard(arena, offset, buffer.size_bytes)
-            if buffer.offset >= 0:
-                arena.copy_from(offset, vault, buffer.offset, buffer.size_bytes)
-            else:
-                arena.fill(offset, buffer.size_bytes, buffer.poison)
+    arena.lay([piece for call in calls for piece in (*_guards(call), *_data(call))])
     return calls
 
 
-def check_untouched(arena: SharedMemory, vault: SharedMemory, call: StagedCall) -> None:
-    """Raises CandidateFailure where the call wrote to a guard or to an input."""
+def check_untouched(arena: Arena, calls: list[StagedCall]) -> None:
+    """Raises CandidateFailure where a call wrote to a guard or to an input."""
+    watched = [(call, piece) for call in calls for piece in (*_guards(call), *_inputs(call))]
+    index = arena.first_difference([piece for _, piece in watched])
+    if index is not None:
+        raise CandidateFailure(Status.INCORRECT, _complaint(*watched[index]), watched[index][0].content.case.name)
+
+
+def _guards(call: StagedCall) -> list[Piece]:
+    """Before and behind every buffer, up to the next alignment and a guard beyond."""
+    pieces = []
     for offset, buffer in call.buffers():
-        end = offset + buffer.size_bytes
-        tail = _tail_bytes(buffer.size_bytes)
-        if not arena.equals(end, _guard_pattern(), 0, tail):
-            raise _incorrect(call, f"wrote behind the end of {_name(call, buffer)}")
-        if not arena.equals(offset - GUARD_BYTES, _guard_pattern(), 0, GUARD_BYTES):
-            raise _incorrect(call, f"wrote before the start of {_name(call, buffer)}")
-        if buffer.offset >= 0 and not arena.equals(offset, vault, buffer.offset, buffer.size_bytes):
-            raise _incorrect(call, f"changed its input {_name(call, buffer)}")
+        behind = aligned(buffer.size_bytes) - buffer.size_bytes + GUARD_BYTES
+        pieces.append(Piece(offset + buffer.size_bytes, behind, GUARD_FILL))
+        pieces.append(Piece(offset - GUARD_BYTES, GUARD_BYTES, GUARD_FILL))
+    return pieces
+
+
+def _inputs(call: StagedCall) -> list[Piece]:
+    return [piece for piece in _data(call) if piece.name]
+
+
+def _data(call: StagedCall) -> list[Piece]:
+    """Inputs from the vault, outputs poisoned."""
+    number = call.content.number
+    return [
+        Piece(offset, buffer.size_bytes, 0, number, buffer.spec["name"], buffer.offset)
+        if buffer.offset >= 0
+        else Piece(offset, buffer.size_bytes, buffer.poison)
+        for offset, buffer in call.buffers()
+    ]
+
+
+def _complaint(call: StagedCall, piece: Piece) -> str:
+    """What it means that this piece has changed."""
+    if piece.name:
+        return f"changed its input {piece.name}"
+    for offset, buffer in call.buffers():
+        if piece.offset == offset + buffer.size_bytes:
+            return f"wrote behind the end of {_name(call, buffer)}"
+        if piece.offset == offset - GUARD_BYTES:
+            return f"wrote before the start of {_name(call, buffer)}"
+    return "wrote where nothing was its own"
 
 
 def _staged(content: Content, offsets: list[int]) -> StagedCall:
@@ -106,28 +122,8 @@ def _staged(content: Content, offsets: list[int]) -> StagedCall:
     return StagedCall(content, inputs, list(remaining))
 
 
-def _tail_bytes(size_bytes: int) -> int:
-    return aligned(size_bytes) - size_bytes + GUARD_BYTES
-
-
-def _guard(arena: SharedMemory, offset: int, size_bytes: int) -> None:
-    arena.fill(offset - GUARD_BYTES, GUARD_BYTES, GUARD_FILL)
-    arena.fill(offset + size_bytes, _tail_bytes(size_bytes), GUARD_FILL)
-
-
-@cache
-def _guard_pattern() -> SharedMemory:
-    pattern = SharedMemory("guard", GUARD_BYTES + ALIGNMENT_BYTES)
-    pattern.fill(0, pattern.size_bytes, GUARD_FILL)
-    return pattern
-
-
 def _name(call: StagedCall, buffer: Buffer) -> str:
     if buffer.offset >= 0:
         return str(buffer.spec["name"])
     index = call.content.outputs.index(buffer)
     return "the output" if len(call.content.outputs) == 1 else f"output {index}"
-
-
-def _incorrect(call: StagedCall, reason: str) -> CandidateFailure:
-    return CandidateFailure(Status.INCORRECT, reason, call.content.case.name)

@@ -38,7 +38,7 @@ class Plan:
     checks: int = 2
 
 
-QUICK = Plan(sessions=1, units=4, block_us=1_500, most_calls=8, content_bytes=64 << 20)
+QUICK = Plan(sessions=1, units=4, block_us=1_500, most_calls=8, content_bytes=64 << 20, checks=1)
 FULL = Plan(sessions=3, units=8, block_us=6_000, most_calls=16, content_bytes=768 << 20)
 CONFIRM = Plan(sessions=5, units=10, block_us=10_000, most_calls=16, content_bytes=1 << 30)
 
@@ -151,13 +151,12 @@ class CaseTimer:
 
     def _request(self, side: Participant, contents: list[Content]) -> tuple[list[StagedCall], Run]:
         """Stage, run, then look: guards and inputs of every call, outputs are kept for the checks."""
-        calls = stage(side.arena, self._oracle.vault, contents, self._rng)
+        calls = stage(side.arena, contents, self._rng)
         timeout_s = self._call_s * len(calls)
         run = side.run([call.message for call in calls], timeout_s)
         last = self._oracle.keep(side.arena, calls[-1].content, calls[-1].outputs)
         side.store(timeout_s)
-        for call in calls:
-            check_untouched(side.arena, self._oracle.vault, call)
+        check_untouched(side.arena, calls)
         self._keep(side, calls, last)
         return calls, run
 
@@ -169,11 +168,14 @@ class CaseTimer:
         kept.append((drawn.content, self._oracle.keep(side.arena, drawn.content, drawn.outputs)))
 
     def _check(self) -> None:
-        """Judge a random few of all requests, drawn after the last one; one of each opponent."""
-        for name, kept in self._kept.items():
-            count = self._plan.checks if name == CANDIDATE else 1
-            for content, places in self._rng.sample(kept, min(count, len(kept))):
-                self._record(name, self._oracle.judge(content, places))
+        """Judge a random few of all requests, drawn after the last one, and each opponent on one of the same."""
+        kept = self._kept[CANDIDATE]
+        for number, (content, places) in enumerate(self._rng.sample(kept, min(self._plan.checks, len(kept)))):
+            self._record(CANDIDATE, self._oracle.judge(content, places))
+            for name in self._kept if number == 0 else ():
+                theirs = [p for c, p in self._kept[name] if c is content]
+                if name != CANDIDATE and theirs:
+                    self._record(name, self._oracle.judge(content, theirs[0]))
 
     def _record(self, name: str, judgement: Judgement) -> None:
         if name != CANDIDATE:

@@ -22,6 +22,9 @@ from typing import Any
 from runners.harness.candidate.channel import Channel, ChannelClosed
 from runners.wire import from_plain
 
+DEVICE_VARIABLE = "KERNELSCI_DEVICE"
+"""Set to the driver's kind where trusted processes compute on a GPU."""
+
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -52,8 +55,7 @@ def _child(role: bytes, channel_fd: int, memory_fd: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     code = 1
     try:
-        memory = mmap.mmap(memory_fd, 0)
-        serve(Channel(channel_fd), _role(role, memory))
+        serve(Channel(channel_fd), _role(role, memory_fd))
         code = 0
     finally:
         sys.stdout.flush()
@@ -61,14 +63,22 @@ def _child(role: bytes, channel_fd: int, memory_fd: int) -> None:
         os._exit(code)
 
 
-def _role(role: bytes, memory: mmap.mmap) -> Answer:
+def _role(role: bytes, memory_fd: int) -> Answer:
+    """Oracle or baseline, for the device that the environment names."""
+    if DEVICE_VARIABLE in os.environ:
+        from runners.harness import gpu
+
+        return gpu.role(role, os.environ[DEVICE_VARIABLE], memory_fd)
+    from runners.harness.candidate.module import HostArena
+
+    arena = HostArena(mmap.mmap(memory_fd, 0))
     if role == b"o":
         from runners.harness.oracle import Oracle
 
-        return Oracle(memory).answer
+        return Oracle(arena).answer
     from runners.harness.baseline import BaselineCallee
 
-    return BaselineCallee(memory).answer
+    return BaselineCallee(arena).answer
 
 
 def serve(channel: Channel, answer: Answer) -> None:

@@ -20,6 +20,9 @@ class Callee(Protocol):
     def finish(self, prepared: Any, call: dict[str, Any]) -> None:
         """Bring the outputs of one call into the arena."""
 
+    def report(self) -> dict[str, Any]:
+        """What else to answer about the calls just made."""
+
 
 class Caller:
     """`case` sets the layout; `run` makes calls in order and returns their inside times; `store` brings the outputs
@@ -44,7 +47,7 @@ class Caller:
         times = [self._callee.run(arguments) for arguments in prepared]
         self._pending = list(zip(prepared, calls, strict=True))
         self._callee.finish(*self._pending.pop())
-        return {"inside_ns": times}
+        return {"inside_ns": times, **self._callee.report()}
 
     def _store(self) -> dict[str, Any]:
         for prepared, call in self._pending:

@@ -1,4 +1,6 @@
-"""The candidate's process: `main.py CHANNEL_FD ARENA_FD KIND PATH SYMBOL`.
+"""The candidate's process: `main.py CHANNEL_FD ARENA_FD KIND PATH SYMBOL DEVICE`.
+
+DEVICE is JSON: null for the CPU, else the driver's kind, the arena's size and how much to overwrite between calls.
 
 Says hello, then answers until the channel closes. Each answer repeats the question's nonce. What it reports (its own
 clock, its own word that a call finished) is a claim: the referee checks outputs and keeps its own time.
@@ -7,6 +9,7 @@ clock, its own word that a call finished) is a claim: the referee checks outputs
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
 import sys
 import traceback
@@ -19,13 +22,12 @@ ERROR_CHARS = 4000
 MESSAGE_CHARS = 1000
 
 
-def main(channel_fd: str, arena_fd: str, kind: str, path: str, symbol: str) -> None:
+def main(channel_fd: str, arena_fd: str, kind: str, path: str, symbol: str, device: str = "null") -> None:
     """Serve until the referee hangs up."""
     channel = Channel(int(channel_fd))
     hello = channel.receive()
     try:
-        arena = mmap.mmap(int(arena_fd), 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
-        caller = Caller(open_callee(kind, path, symbol, arena))
+        caller = Caller(open_callee(kind, path, symbol, int(arena_fd), json.loads(device)))
     except BaseException as error:
         channel.send(failure(hello, error))
         return
@@ -33,15 +35,20 @@ def main(channel_fd: str, arena_fd: str, kind: str, path: str, symbol: str) -> N
     serve(channel, caller)
 
 
-def open_callee(kind: str, path: str, symbol: str, arena: mmap.mmap) -> Callee:
+def open_callee(kind: str, path: str, symbol: str, arena_fd: int, device: dict[str, Any] | None) -> Callee:
     """Load the artefact: kind `native` or `module`."""
+    if device is not None:
+        import gpu
+
+        return gpu.open_callee(kind, path, symbol, device, arena_fd)
+    arena = mmap.mmap(arena_fd, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
     if kind == "native":
         from native import NativeCallee
 
-        return NativeCallee(path, symbol, ctypes.addressof(ctypes.c_char.from_buffer(arena)))
-    from module import ModuleCallee
+        return NativeCallee(path, symbol, ctypes.addressof(ctypes.c_char.from_buffer(arena)), arena)
+    from module import HostArena, ModuleCallee
 
-    return ModuleCallee(path, arena)
+    return ModuleCallee(path, HostArena(arena))
 
 
 def serve(channel: Channel, caller: Caller) -> None:
@@ -70,4 +77,4 @@ def failure(question: dict[str, Any], error: BaseException) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:6])
+    main(*sys.argv[1:7])

@@ -10,9 +10,11 @@ import importlib.util
 import mmap
 import sys
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+
+clock = time.perf_counter_ns
 
 
 class WrongOutput(Exception):
@@ -28,20 +30,42 @@ def load(path: str) -> object:
     return module
 
 
-def tensor_at(arena: mmap.mmap, spec: dict[str, Any], offset: int) -> torch.Tensor:
+class Arena(Protocol):
+    """Memory on a device from which tensors are cut."""
+
+    device: str
+
+    def bytes_at(self, offset: int, size_bytes: int) -> torch.Tensor:
+        """A range as a tensor of bytes; no copy."""
+
+
+class HostArena:
+    """An arena in shared memory of the host."""
+
+    device = "cpu"
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+
+    def bytes_at(self, offset: int, size_bytes: int) -> torch.Tensor:
+        """A range as a tensor of bytes; no copy."""
+        return torch.frombuffer(self._memory, dtype=torch.uint8, count=size_bytes, offset=offset)
+
+
+def tensor_at(arena: Arena, spec: dict[str, Any], offset: int) -> torch.Tensor:
     """A view of the arena with that dtype, shape and strides (in elements); no copy."""
     dtype = getattr(torch, spec["dtype"])
     extent = 1 + sum((n - 1) * s for n, s in zip(spec["shape"], spec["strides"], strict=True))
     if 0 in spec["shape"]:
-        return torch.empty(spec["shape"], dtype=dtype)
-    flat = torch.frombuffer(arena, dtype=dtype, count=extent, offset=offset)
+        return torch.empty(spec["shape"], dtype=dtype, device=arena.device)
+    flat = arena.bytes_at(offset, extent * dtype.itemsize).view(dtype)
     return flat.as_strided(spec["shape"], spec["strides"])
 
 
 class ModuleCallee:
     """`custom_kernel(*inputs)`, or `ModelNew().forward(*inputs)`, whichever the module defines."""
 
-    def __init__(self, path: str, arena: mmap.mmap) -> None:
+    def __init__(self, path: str, arena: Arena) -> None:
         module = load(path)
         self._function = getattr(module, "custom_kernel", None) or module.ModelNew()
         self._arena = arena
@@ -60,7 +84,7 @@ class ModuleCallee:
 
     def run(self, prepared: dict[str, Any]) -> int:
         """One call; its duration in nanoseconds by this process's clock."""
-        function, values, clock = self._function, prepared["values"], time.perf_counter_ns
+        function, values = self._function, prepared["values"]
         start = clock()
         result = function(*values)
         elapsed = clock() - start
@@ -76,6 +100,10 @@ class ModuleCallee:
         for tensor, spec, offset in zip(tensors, self._outputs, call["outputs"], strict=True):
             check_output(tensor, spec)
             tensor_at(self._arena, spec, offset).copy_(tensor)
+
+    def report(self) -> dict[str, Any]:
+        """Nothing beyond the times."""
+        return {}
 
 
 def check_output(tensor: object, spec: dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ import ctypes
 import time
 from typing import Any
 
+clock = time.perf_counter_ns
+
 C_TYPES = {
     "int8": ctypes.c_int8,
     "int16": ctypes.c_int16,
@@ -19,12 +21,12 @@ C_TYPES = {
 
 
 class NativeCallee:
-    """A function of a shared library. `base` is the address of the arena in this process."""
+    """A function of a shared library. `base` is the address of the arena in this process; `owner` keeps it mapped."""
 
-    def __init__(self, path: str, symbol: str, base: int) -> None:
+    def __init__(self, path: str, symbol: str, base: int, owner: object = None) -> None:
         self._function = getattr(ctypes.CDLL(path), symbol)
         self._function.restype = None
-        self._base = base
+        self._base, self._owner = base, owner
         self._signature: list[dict[str, Any]] = []
 
     def set_case(self, case: dict[str, Any]) -> None:
@@ -43,10 +45,14 @@ class NativeCallee:
 
     def run(self, arguments: list[object]) -> int:
         """One call; its duration in nanoseconds by this process's clock."""
-        function, clock = self._function, time.perf_counter_ns
+        function = self._function
         start = clock()
         function(*arguments)
         return clock() - start
 
     def finish(self, arguments: list[object], call: dict[str, list[float]]) -> None:
         """Outputs are written in place: nothing to do."""
+
+    def report(self) -> dict[str, Any]:
+        """Nothing beyond the times."""
+        return {}

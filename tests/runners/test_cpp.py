@@ -1,0 +1,122 @@
+"""The C++ backend: a library in a fraction of a second, a cache, a compiler that can't be led astray."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from runners.backends import Artefact, BuildRequest, backend_for
+from runners.job import Language, Limits, Source
+
+ADD = 'extern "C" void add(float* x) { x[0] += STEP; }\n// @tune STEP 1 2 5 default=2\n'
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELSCI_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("job")
+    made.chmod(0o755)
+    return made
+
+
+def build(folder: Path, text: str, **choice: object) -> Artefact:
+    source = Source(Language.CPP, text, **choice)  # type: ignore[arg-type]
+    return backend_for(Language.CPP).build(BuildRequest(source, "add", "cpu", folder, Limits(build_s=30)))
+
+
+def call(artefact: Artefact) -> float:
+    value = ctypes.c_float(0)
+    ctypes.CDLL(str(artefact.path)).add(ctypes.byref(value))
+    return value.value
+
+
+def test_library_exports_the_symbol_and_takes_tunables_as_macros(tmp_path: Path) -> None:
+    values = []
+    for step in (None, 5):
+        inner = tmp_path / str(step)
+        inner.mkdir()
+        values.append(call(build(inner, ADD, tunables={"STEP": step} if step else {})))
+    assert values == [2.0, 5.0]
+
+
+def test_second_build_comes_from_the_cache_and_other_flags_do_not(folder: Path) -> None:
+    reports = [build(folder, ADD).report, build(folder, ADD).report, build(folder, ADD, flags=("-O1",)).report]
+    assert [report.cached for report in reports] == [False, True, False]
+    assert reports[0].artefact_hash == reports[1].artefact_hash
+
+
+def test_failing_build_keeps_the_compilers_words(folder: Path) -> None:
+    artefact = build(folder, "int x = ;")
+    assert artefact.path is None and not artefact.report.ok
+    assert "kernel.cpp:1" in artefact.report.log
+
+
+def test_missing_symbol_is_a_failed_build_that_says_so(folder: Path) -> None:
+    report = build(folder, "void other() {}").report
+    assert not report.ok and 'extern "C" void add' in report.log
+
+
+def test_compiler_sees_no_file_of_the_machine(folder: Path) -> None:
+    secret = Path("/tmp") / f"secret-{folder.name}"
+    secret.write_text("the_secret_words")
+    try:
+        report = build(folder, f'#include "{secret}"\n').report
+    finally:
+        secret.unlink()
+    assert not report.ok and "the_secret_words" not in report.log
+
+
+def test_endless_compilation_is_stopped_and_not_kept_in_the_cache(folder: Path) -> None:
+    text = "template<int N> struct F { static const long v = F<N-1>::v + F<N-2>::v; };\n" * 1
+    bomb = text + "constexpr long f(long n) { return n < 2 ? n : f(n-1) + f(n-2); }\nconstexpr long x = f(60);\n"
+    source = Source(Language.CPP, "// @flags -O0\n" + bomb)
+    request = BuildRequest(source, "add", "cpu", folder, Limits(build_s=1.0))
+    report = backend_for(Language.CPP).build(request).report
+    assert not report.ok
+    assert not backend_for(Language.CPP).build(request).report.cached or "stopped" not in report.log
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "-O3",
+        "-Ofast",
+        "-march=native",
+        "-ffast-math",
+        "-fno-math-errno",
+        "-funroll-loops",
+        "-mprefer-vector-width=512",
+    ],
+)
+def test_flags_on_the_list_are_taken(flag: str) -> None:
+    assert backend_for(Language.CPP).complaints(Source(Language.CPP, "", flags=(flag,))) == []
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "-I/",
+        "-include",
+        "x.h",
+        "@file",
+        "-fplugin=a",
+        "-B/tmp",
+        "-Wl,x",
+        "-O3;ls",
+        "-specs=x",
+        "-xc",
+        "-DX=1",
+        "-S",
+        "-o",
+    ],
+)
+def test_every_other_flag_is_refused_in_the_choice_and_in_the_text(flag: str) -> None:
+    backend = backend_for(Language.CPP)
+    assert backend.complaints(Source(Language.CPP, "", flags=(flag,)))
+    assert backend.complaints(Source(Language.CPP, f"// @flags -O3 {flag}\n"))

@@ -1,0 +1,203 @@
+"""Every way a kernel can end, through the whole harness."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from runners.harness import HARNESS_VERSION, evaluate
+from runners.job import Effort, JobResult, JobSpec, Language, Limits, Source, Status
+from runners.problems import load
+from runners.wire import dumps, loads
+from tests.runners import kernels
+
+LIMITS = Limits(call_s=3.0, total_s=120.0, memory_bytes=1 << 30)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
+
+
+def outcome(text: str, *, language: Language = Language.CPP, **changes: object) -> JobResult:
+    source = Source(language, text, changes.pop("tunables", {}), changes.pop("flags", ()))  # type: ignore[arg-type]
+    settings: dict[str, object] = {"effort": Effort.QUICK, "limits": LIMITS, **changes}
+    return evaluate(JobSpec("job", load("softmax_rows"), "cpu", source, **settings))  # type: ignore[arg-type]
+
+
+def reason(result: JobResult) -> str:
+    return " ".join(result.reasons)
+
+
+def test_honest_kernel_is_correct_with_times_errors_and_environment() -> None:
+    result = outcome(kernels.HONEST)
+    assert (result.status, result.reasons) == (Status.CORRECT, [])
+    assert result.speedup is not None and result.speedup.low <= result.speedup.median <= result.speedup.high
+    assert result.verdict is result.speedup.verdict
+    timed = [case for case in result.cases if case.candidate_us is not None]
+    assert timed and all(case.samples["candidate"] and case.baseline_us for case in timed)
+    assert all(case.max_abs_error is not None for case in result.cases)
+    assert [stage.name for stage in result.stages] == ["screen", "build", "smallest", "tests", "quick timing"]
+    assert result.harness_version == HARNESS_VERSION and result.environment["torch"]
+    assert loads(JobResult, dumps(result)) == result
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        (kernels.DOES_NOT_COMPILE, Status.BUILD_FAILED, "error"),
+        (kernels.SEGFAULT, Status.CRASHED, "SIGSEGV"),
+        (kernels.ABORTS, Status.CRASHED, "SIGABRT"),
+        (kernels.LEAVES_WITH_ZERO, Status.CRASHED, "exit code 0"),
+        (kernels.LOOPS_FOR_EVER, Status.TIMEOUT, "within"),
+        (kernels.PRINTS_GIGABYTES, Status.CRASHED, "printed too much"),
+        (kernels.EATS_MEMORY, Status.OUT_OF_MEMORY, "MiB"),
+        (kernels.RETURNS_NAN, Status.INCORRECT, "nan"),
+        (kernels.RETURNS_ZEROS, Status.INCORRECT, "elements wrong"),
+        (kernels.DOES_NOTHING, Status.INCORRECT, "nan"),
+        (kernels.WRONG_IN_LAST_ROW, Status.INCORRECT, "1 of"),
+        (kernels.SKIPS_LAST_ROW, Status.INCORRECT, "nan"),
+        (kernels.WRITES_BEHIND, Status.INCORRECT, "behind the end of the output"),
+        (kernels.WRITES_BEFORE, Status.INCORRECT, "before the start of the output"),
+        (kernels.CHANGES_INPUT, Status.INCORRECT, "changed its input x"),
+        (kernels.FINISHES_LATER, Status.INCORRECT, "nan"),
+        (kernels.REPLAYS_BY_SHAPE, Status.INCORRECT, "elements wrong"),
+        (kernels.FORGES_ANSWERS, Status.CRASHED, "protocol"),
+    ],
+    ids=lambda value: "" if not isinstance(value, Status) else value.value,
+)
+def test_failing_kernel_ends_as_its_own_verdict(text: str, status: Status, said: str) -> None:
+    started = time.monotonic()
+    result = outcome(text)
+    assert result.status is status, result.reasons
+    assert said in reason(result)
+    assert result.verdict is None and not result.stages[-1].ok
+    assert time.monotonic() - started < 60
+
+
+def test_incorrect_kernel_names_case_place_and_size_of_the_error() -> None:
+    result = outcome(kernels.WRONG_IN_LAST_ROW)
+    (failed,) = [case for case in result.cases if not case.ok]
+    assert failed.name == "1x1" and "worst at [0, 0]" in (failed.error or "")
+
+
+def test_kernel_that_slows_its_own_clock_is_suspect() -> None:
+    result = outcome(kernels.STOPS_THE_CLOCK)
+    assert result.status is Status.SUSPECT, result.reasons
+    assert "clock" in reason(result) or "physics" in reason(result)
+    assert result.verdict is None
+
+
+def test_kernel_that_is_wrong_only_once_it_is_timed_is_caught() -> None:
+    result = outcome(kernels.WRONG_LATER, effort=Effort.FULL)
+    assert result.status is Status.INCORRECT
+    assert "timed call" in reason(result)
+
+
+def test_output_that_varies_within_tolerance_is_flagged() -> None:
+    result = outcome(kernels.NONDETERMINISTIC)
+    assert result.status is Status.CORRECT
+    assert "nondeterministic" in result.flags
+
+
+@pytest.mark.parametrize("flag", ["-I/etc", "-include/etc/passwd", "-fplugin=x.so", "@/etc/passwd", "-Wl,-rpath,/"])
+def test_flag_off_the_list_is_rejected_before_the_compiler_sees_it(flag: str) -> None:
+    result = outcome(kernels.HONEST, flags=(flag,))
+    assert result.status is Status.REJECTED and flag in reason(result)
+    assert [stage.name for stage in result.stages] == ["screen"]
+
+
+def test_unknown_tunable_and_oversized_source_are_rejected() -> None:
+    assert outcome(kernels.HONEST, tunables={"TILE": 3}).status is Status.REJECTED
+    assert outcome(kernels.HONEST + "//" + "x" * (1 << 20)).status is Status.REJECTED
+
+
+def test_language_the_problem_does_not_take_and_unknown_target_are_said() -> None:
+    spec = JobSpec("job", load("softmax_rows"), "gfx000", Source(Language.CPP, kernels.HONEST))
+    result = evaluate(spec)
+    assert result.status is Status.INFRA_ERROR and "gfx000" in reason(result)
+
+
+def test_cancelled_evaluation_stops_and_says_so() -> None:
+    started = time.monotonic()
+    spec = JobSpec("job", load("softmax_rows"), "cpu", Source(Language.CPP, kernels.LOOPS_FOR_EVER))
+    result = evaluate(spec, cancel=lambda: time.monotonic() - started > 2)
+    assert (result.status, result.reasons) == (Status.INFRA_ERROR, ["cancelled"])
+    assert time.monotonic() - started < 25
+
+
+def test_evaluation_leaves_no_process_and_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = _sandboxed_processes()
+    for text in (kernels.LOOPS_FOR_EVER, kernels.SEGFAULT, kernels.DOES_NOT_COMPILE):
+        outcome(text, limits=Limits(call_s=1.0))
+    assert _sandboxed_processes() <= before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("kernelsci-job")] == []
+
+
+def _sandboxed_processes() -> set[int]:
+    """Processes below this one that run the candidate's program."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"harness/candidate" in line:
+                found.add(int(entry.name))
+    return found
+
+
+PYTHON_HONEST = "import torch\ndef custom_kernel(x):\n    return torch.softmax(x, dim=-1)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        ("def custom_kernel(x):\n    return x.softmax(-1).double()\n", Status.INCORRECT, "float64"),
+        ("def custom_kernel(x):\n    return x.softmax(-1)[:-1]\n", Status.INCORRECT, "expected float32"),
+        ("def custom_kernel(x):\n    return []\n", Status.INCORRECT, "list of 0"),
+        (
+            "import torch\nclass Lazy(torch.Tensor): pass\n"
+            "def custom_kernel(x):\n    return x.softmax(-1).as_subclass(Lazy)\n",
+            Status.INCORRECT,
+            "Lazy",
+        ),
+        ("def custom_kernel(x):\n    raise RuntimeError('no luck')\n", Status.CRASHED, "no luck"),
+        ("def custom_kernel(x:\n", Status.BUILD_FAILED, "SyntaxError"),
+        ("x = 1\n", Status.BUILD_FAILED, "custom_kernel"),
+    ],
+)
+def test_python_candidate_that_fails_says_how(text: str, status: Status, said: str) -> None:
+    result = outcome(text, language=Language.PYTHON)
+    assert result.status is status, result.reasons
+    assert said in reason(result)
+
+
+def test_python_candidate_is_timed_like_any_other() -> None:
+    result = outcome(PYTHON_HONEST, language=Language.PYTHON)
+    assert result.status is Status.CORRECT, result.reasons
+    assert result.speedup is not None and 0.2 < result.speedup.median < 5
+
+
+def test_parent_is_timed_in_the_same_sessions() -> None:
+    result = outcome(kernels.HONEST, parent=Source(Language.CPP, kernels.HONEST + "// parent\n"))
+    assert result.versus_parent is not None and result.versus_parent.baseline == "parent"
+    assert all(case.parent_us for case in result.cases if case.candidate_us)
+
+
+def test_kernel_far_slower_than_the_best_is_abandoned_after_quick_timing() -> None:
+    best = {"1024x256": 1.0, "512x1024": 1.0, "256x8192": 1.0}
+    result = outcome(kernels.HONEST, effort=Effort.FULL, best_us=best)
+    assert result.status is Status.CORRECT and "abandoned_slow" in result.flags
+    assert result.stages[-1].name == "quick timing"
+
+
+def test_build_only_runs_nothing() -> None:
+    result = outcome(kernels.SEGFAULT, effort=Effort.BUILD)
+    assert result.flags == ["not_executed"] and result.build is not None and result.build.ok
+    assert [stage.name for stage in result.stages] == ["screen", "build"]

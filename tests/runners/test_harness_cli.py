@@ -1,0 +1,90 @@
+"""`python -m runners evaluate`: the exit codes and the JSON object that scripts rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runners import kernels
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "runners", "evaluate", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "KERNELSCI_STATE": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+
+
+def candidate(tmp_path: Path, text: str, name: str = "kernel.cpp") -> str:
+    path = tmp_path / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_json_has_the_promised_keys_and_a_verdict_exits_zero(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        "--problem",
+        "softmax_rows",
+        "--candidate",
+        candidate(tmp_path, kernels.HONEST),
+        "--quick",
+        "--json",
+    )
+    result = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    promised = {"status", "reasons", "speedup", "verdict", "cases", "stages", "sandbox", "environment"}
+    assert promised <= set(result)
+    assert {"median", "low", "high", "baseline"} <= set(result["speedup"])
+    assert {"name", "ok", "error", "candidate_us", "baseline_us", "samples"} <= set(result["cases"][0])
+    assert {"name", "seconds"} <= set(result["stages"][0])
+
+
+def test_kernel_that_does_not_compile_is_a_verdict_and_exits_zero(tmp_path: Path) -> None:
+    text = candidate(tmp_path, kernels.DOES_NOT_COMPILE)
+    done = run(tmp_path, "--problem", "softmax_rows", "--candidate", text, "--json")
+    assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "build_failed")
+
+
+@pytest.mark.parametrize(
+    ("problem", "name", "extra", "said"),
+    [
+        ("no_such_problem", "kernel.cpp", [], "no_such_problem"),
+        ("softmax_rows", "kernel.txt", [], "suffix"),
+        ("softmax_rows", "kernel.cpp", ["--tunable", "X"], "NAME=VALUE"),
+        ("softmax_rows", "kernel.cpp", ["--target", "abacus"], "abacus"),
+    ],
+)
+def test_wrong_usage_exits_two_and_says_what(
+    tmp_path: Path, problem: str, name: str, extra: list[str], said: str
+) -> None:
+    done = run(tmp_path, "--problem", problem, "--candidate", candidate(tmp_path, kernels.HONEST, name), *extra)
+    assert done.returncode == 2 and said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_missing_and_unreadable_candidates_exit_two(tmp_path: Path) -> None:
+    assert run(tmp_path, "--problem", "softmax_rows", "--candidate", str(tmp_path / "none.cpp")).returncode == 2
+    (tmp_path / "latin.cpp").write_bytes(b"// \xff\xfe")
+    done = run(tmp_path, "--problem", "softmax_rows", "--candidate", str(tmp_path / "latin.cpp"))
+    assert done.returncode == 2 and "UTF-8" in done.stderr
+
+
+def test_machine_without_a_compiler_is_the_harness_failing_and_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = run(tmp_path, "--problem", "softmax_rows", "--candidate", candidate(tmp_path, kernels.HONEST), "--json")
+    assert done.returncode == 1
+    assert "g++" in json.loads(done.stdout)["reasons"][0]

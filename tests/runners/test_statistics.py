@@ -1,0 +1,134 @@
+"""Properties of the statistics that every verdict rests on."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runners.harness.statistics import (
+    Interval,
+    TimedRequest,
+    aa_band,
+    clocks_agree,
+    hidden_us_per_call,
+    median_interval,
+    quantile,
+    speedup,
+    unit_log_ratio,
+    usable,
+    verdict,
+)
+from runners.job import Verdict
+
+times = st.floats(0.01, 1e6)
+logs = st.floats(-3, 3)
+units = st.lists(st.lists(logs, min_size=1, max_size=8), min_size=1, max_size=4)
+cases = st.lists(units, min_size=1, max_size=3)
+
+
+def rng() -> random.Random:
+    return random.Random(5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases)
+def test_interval_holds_its_median_and_stays_within_what_was_seen(seen: list[list[list[float]]]) -> None:
+    found = speedup(seen, rng(), resamples=60)
+    every = [math.exp(value) for case in seen for session in case for value in session]
+    assert found.low <= found.median <= found.high
+    assert min(every) * (1 - 1e-9) <= found.low and found.high <= max(every) * (1 + 1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases)
+def test_swapping_the_sides_inverts_the_speedup(seen: list[list[list[float]]]) -> None:
+    swapped = [[[-value for value in session] for session in case] for case in seen]
+    forwards, backwards = speedup(seen, rng(), 40), speedup(swapped, rng(), 40)
+    assert forwards.median == pytest.approx(1 / backwards.median)
+
+
+@given(times, st.floats(0.5, 2), st.floats(-0.2, 0.2))
+def test_linear_drift_of_the_machine_cancels_in_a_palindrome(base: float, ratio: float, drift: float) -> None:
+    clock = [math.exp(drift * position) for position in range(4)]
+    candidate = [base * clock[0], base * clock[3]]
+    opponent = [base * ratio * clock[1], base * ratio * clock[2]]
+    assert unit_log_ratio(opponent, candidate) == pytest.approx(math.log(ratio), abs=1e-9)
+
+
+@given(st.lists(logs, min_size=1, max_size=30), st.floats(0, 1))
+def test_quantile_lies_between_the_extremes(values: list[float], share: float) -> None:
+    ordered = sorted(values)
+    assert ordered[0] <= quantile(ordered, share) <= ordered[-1]
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        (Interval(1.3, 1.06, 1.5), Verdict.FASTER),
+        (Interval(1.3, 1.04, 1.5), Verdict.SAME),
+        (Interval(0.8, 0.7, 0.94), Verdict.SLOWER),
+        (Interval(0.8, 0.7, 0.96), Verdict.SAME),
+        (Interval(1.0, 0.5, 2.0), Verdict.SAME),
+    ],
+)
+def test_verdict_needs_the_whole_interval_beyond_the_band(interval: Interval, said: Verdict) -> None:
+    assert verdict(interval, band=1.05) is said
+
+
+@given(st.lists(st.floats(0.5, 2), min_size=1, max_size=20))
+def test_band_covers_every_comparison_it_was_made_from(ratios: list[float]) -> None:
+    band = aa_band(ratios)
+    assert band >= 1.01
+    assert all(1 / band <= ratio * (1 + 1e-12) and ratio <= band * (1 + 1e-12) for ratio in ratios)
+
+
+def test_interval_contains_the_truth_about_as_often_as_it_says() -> None:
+    source, hits = random.Random(11), 0
+    for _ in range(120):
+        sessions = [[source.gauss(0.2, 0.05) for _ in range(12)] for _ in range(3)]
+        found = speedup([sessions], source, resamples=200)
+        hits += found.low <= math.exp(0.2) <= found.high
+    assert hits >= 0.88 * 120
+
+
+def test_more_spread_between_sessions_widens_the_interval() -> None:
+    tight = [[0.1 + 0.001 * n for n in range(8)]] * 3
+    spread = [[shift + 0.001 * n for n in range(8)] for shift in (0.0, 0.1, 0.2)]
+    widths = [found.high / found.low for found in (speedup([u], rng()) for u in (tight, spread))]
+    assert widths[1] > widths[0] * 1.05
+
+
+def test_median_time_has_an_interval_in_its_own_unit() -> None:
+    found = median_interval([[100.0, 101.0, 102.0], [99.0, 100.0, 101.0]], rng())
+    assert 99 <= found.low <= found.median <= found.high <= 102
+
+
+@pytest.mark.parametrize("samples", [[], [0.0], [-1.0], [math.nan], [math.inf], [1.0, 0.0]])
+def test_times_that_can_not_be_are_not_usable(samples: list[float]) -> None:
+    assert not usable(samples)
+
+
+def requests(inside_us: float, hidden_us: float, overhead_us: float, noise: random.Random) -> list[TimedRequest]:
+    made = []
+    for calls in (4, 8) * 6:
+        late = noise.expovariate(1 / 20) + (2000 if noise.random() < 0.3 else 0)
+        made.append(TimedRequest(calls, calls * inside_us, calls * (inside_us + hidden_us) + overhead_us + late))
+    return made
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_honest_clock_is_believed_under_other_load(seed: int) -> None:
+    noise = random.Random(seed)
+    assert clocks_agree(requests(200, 0, 90, noise), requests(400, 0, 90, noise))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_clock_that_shows_a_fraction_of_the_time_is_not_believed(seed: int) -> None:
+    noise = random.Random(seed)
+    slowed = requests(20, 980, 90, noise)
+    assert not clocks_agree(slowed, requests(400, 0, 90, noise))
+    assert hidden_us_per_call(slowed) > 500
