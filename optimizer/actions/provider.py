@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.http import Http404
 from pydantic import ValidationError as PriceError
 
+from optimizer.llm import keys
 from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
 from optimizer.llm.choice import BUILT_IN
 from optimizer.llm.prices import Price
@@ -96,6 +97,20 @@ def do_delete_provider(user: User, row: Provider) -> None:
     if user.role_in(row.team) != TeamRole.OWNER:
         raise ValidationError("Only a team's owners change its providers.")
     row.delete()
+
+
+def do_rotate_keys() -> tuple[int, list[str]]:
+    """Encrypt every stored key with the newest secret; how many, and the names of those that cannot be read."""
+    done, lost = 0, []
+    for row in Provider.objects.exclude(key_encrypted="").select_related("team"):
+        try:
+            row.key_encrypted = keys.rotated(row.key_encrypted)
+        except keys.UnreadableKeyError:
+            lost.append(f"{row.team.slug}/{row.name}")
+            continue
+        row.save(update_fields=["key_encrypted"])
+        done += 1
+    return done, lost
 
 
 def same_server(old: str, new: str) -> bool:

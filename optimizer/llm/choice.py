@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from optimizer.llm.prices import price_of
 from optimizer.models import Provider, Team
 
 BUILT_IN = frozenset({"inbox", "replay"})
@@ -41,13 +42,14 @@ class ChoiceError(ValueError):
     """A choice that no run can be started with; the message says which role and why."""
 
 
-def check_choices(team: Team, choices: Mapping[str, Any]) -> dict[str, RoleChoice]:
-    """The choices of a run, by role. Raises ChoiceError for an unknown provider, a missing model or record, or a
-    parameter that does not exist."""
-    return {role: _checked(team, role, entry) for role, entry in choices.items()}
+def check_choices(team: Team, choices: Mapping[str, Any], *, priced: bool = False) -> dict[str, RoleChoice]:
+    """The choices of a run, by role. Raises ChoiceError for an unknown provider, a missing model or record, a
+    parameter that does not exist, and, where the run is to be `priced` (it has a limit in dollars), an unknown
+    price."""
+    return {role: _checked(team, role, entry, priced) for role, entry in choices.items()}
 
 
-def _checked(team: Team, role: str, entry: Any) -> RoleChoice:
+def _checked(team: Team, role: str, entry: Any, priced: bool) -> RoleChoice:
     try:
         choice = RoleChoice.model_validate({"provider": entry} if isinstance(entry, str) else entry)
     except ValidationError as error:
@@ -62,4 +64,7 @@ def _checked(team: Team, role: str, entry: Any) -> RoleChoice:
         raise ChoiceError(f"{role}: this team has no provider called {choice.provider}")
     if not (choice.model or row.default_model):
         raise ChoiceError(f"{role}: {row.name} has no default model, so name one")
+    model = choice.model or row.default_model
+    if priced and price_of(model, row.base_url, row.prices) is None:
+        raise ChoiceError(f"{role}: the price of {model} is unknown, so a limit in dollars could not hold")
     return choice

@@ -106,9 +106,9 @@ def _asking(call: LlmCall) -> Any:
 
 def _ask(call: LlmCall, row: Provider | None) -> None:
     """Ask, and store how it ended."""
-    budget = exhausted(call.run)
-    if budget is not None:
-        do_end_call(call, CallState.FAILED, error=budget)
+    obstacle = exhausted(call.run) or _unbudgeted(call, row)
+    if obstacle is not None:
+        do_end_call(call, CallState.FAILED, error=obstacle)
         return
     prepare(call)
     request = request_of(call, row)
@@ -126,6 +126,16 @@ def _ask(call: LlmCall, row: Provider | None) -> None:
         stream.flush()
         _learn(row, request, completion)
         _conclude(call, row, request, completion)
+
+
+def _unbudgeted(call: LlmCall, row: Provider | None) -> str | None:
+    """Why a limit in dollars could not hold: the price is unknown."""
+    if row is None or call.run.budget_usd is None:
+        return None
+    model = call.model or row.default_model
+    if price_of(model, row.base_url, row.prices) is not None:
+        return None
+    return f"The run has a limit in dollars, and the price of {model} at {row.name} is unknown: enter it there."
 
 
 def _beater(call: LlmCall) -> Callable[[], bool]:

@@ -7,14 +7,18 @@ import logging
 import socket
 from collections.abc import Iterator
 from decimal import Decimal
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
 from optimizer.actions.provider import ProviderFields, do_save_provider
+from optimizer.actions.token import do_revoke_token
 from optimizer.llm.addresses import ForbiddenAddressError, check_address, check_base_url
 from optimizer.llm.check import check_provider
 from optimizer.llm.choice import ChoiceError, check_choices
@@ -23,7 +27,7 @@ from optimizer.llm.port import CompletionRequest, ProviderRefusedError, Usage
 from optimizer.llm.prices import listed, price_of
 from optimizer.llm.record import record_of, to_bytes
 from optimizer.llm.worker import answer
-from optimizer.models import LlmCall, Provider, RunEvent, TeamRole, User
+from optimizer.models import ApiToken, LlmCall, Provider, RunEvent, TeamRole, User
 from tests.factories import make_team, make_user
 from tests.llm_server import KEY, LlmServer, Reply, error, llm_server
 from tests.optimizer.test_llm_worker import KERNEL, asked_run, first_call, make_provider
@@ -326,6 +330,60 @@ def test_cached_tokens_cost_their_own_price_where_it_is_known() -> None:
 def test_choices_no_run_can_start_with_are_refused_in_words(choices: dict[str, Any], words: str) -> None:
     with pytest.raises(ChoiceError, match=words):
         check_choices(make_team(), choices)
+
+
+@pytest.mark.django_db
+def test_a_limit_in_dollars_needs_known_prices(server: LlmServer) -> None:
+    team = make_team()
+    row = make_provider(server, team)
+    with pytest.raises(ChoiceError, match="price of m1 is unknown"):
+        check_choices(team, {"default": "tiny"}, priced=True)
+    Provider.objects.filter(pk=row.pk).update(prices={"m1": {"input": 0, "output": 0}})
+    check_choices(team, {"default": "tiny"}, priced=True)
+
+
+@pytest.mark.django_db
+def test_keys_are_encrypted_anew_by_command_and_lost_ones_named(
+    server: LlmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team = make_team()
+    row = make_provider(server, team)
+    monkeypatch.setattr(settings, "PROVIDER_KEY_SECRETS", ["new", *settings.PROVIDER_KEY_SECRETS])
+    assert "1 keys" in ran("provider", "rotate-keys")
+    monkeypatch.setattr(settings, "PROVIDER_KEY_SECRETS", ["new"])
+    row.refresh_from_db()
+    assert row.read_key() == KEY
+    monkeypatch.setattr(settings, "PROVIDER_KEY_SECRETS", ["third"])
+    with pytest.raises(CommandError, match=f"{team.slug}/tiny"):
+        ran("provider", "rotate-keys")
+
+
+@pytest.mark.django_db
+def test_the_command_lists_and_tries_providers_without_their_keys(server: LlmServer) -> None:
+    server.script(Reply(text='{"sum": 42}'))
+    row = make_provider(server, make_team())
+    listed = ran("provider", "list")
+    assert "key stored" in listed and KEY not in listed
+    assert "structured output works" in ran("provider", "check", str(row.pk))
+
+
+@pytest.mark.django_db
+def test_tokens_are_made_listed_and_revoked_by_command() -> None:
+    User.objects.create_superuser("root")
+    secret = ran("token", "create", "outside agent", "--scope", "inbox", "--days", "7").strip()
+    row = ApiToken.find(secret)
+    assert row is not None and row.scopes == ["inbox"] and row.expires_at is not None
+    assert "outside agent" in ran("token", "list") and secret not in ran("token", "list")
+    ran("token", "revoke", str(row.pk))
+    assert ApiToken.find(secret) is None
+    with pytest.raises(ValidationError):
+        do_revoke_token(make_user(), row)
+
+
+def ran(*arguments: str) -> str:
+    out = StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
 
 
 @pytest.mark.django_db

@@ -18,6 +18,7 @@ from django.db import close_old_connections, connection
 from django.utils import timezone
 
 from optimizer.actions.run import Budget
+from optimizer.llm.stream import TokenStream
 from optimizer.llm.worker import answer, revive_calls
 from optimizer.models import CallState, LlmCall, Provider, Run, RunEvent
 from tests.factories import drive, make_run, make_team
@@ -332,3 +333,26 @@ def test_retried_refusals_are_kept_with_the_call(server: LlmServer) -> None:
     run = asked_run(server)
     answer(first_call(run).pk)
     assert "slow down" in first_call(run).transport["tries"][0]["error"]
+
+
+@pytest.mark.django_db
+def test_a_limit_in_dollars_asks_nobody_whose_price_is_unknown(server: LlmServer) -> None:
+    run = asked_run(server, budget=Budget(evaluations=6, usd=Decimal(1)))
+    answer(first_call(run).pk)
+    assert "price of m1 at tiny is unknown" in first_call(run).error and not server.asked
+
+
+def test_tokens_reach_the_page_in_order_and_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr("optimizer.llm.stream.pass_by", lambda run, kind, **content: sent.append(content))
+    stream, started = TokenStream(1, 2, "writer"), time.monotonic()
+    while time.monotonic() - started < 1.0:
+        stream.add("ab")
+        time.sleep(0.005)
+    stream.flush()
+    assert 4 <= len(sent) <= 11
+    position = 0
+    for message in sent:
+        assert message["start"] == position
+        position += len(message["text"])
+    assert position % 2 == 0 and "".join(message["text"] for message in sent).startswith("abab")

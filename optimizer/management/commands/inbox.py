@@ -19,6 +19,7 @@ from optimizer.actions.inbox import (
 )
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.llm.prepare import prompt_text
+from optimizer.management.people import acting_user
 from optimizer.models import LlmCall, User
 
 
@@ -42,7 +43,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Do the action."""
-        user = _user(options["user"])
+        user = acting_user(options["user"])
         try:
             getattr(self, f"_{options['action']}")(user, options)
         except Http404 as error:
@@ -73,11 +74,3 @@ class Command(BaseCommand):
 def _state(call: LlmCall) -> str:
     call.refresh_from_db(fields=["state"])
     return call.get_state_display().lower()
-
-
-def _user(name: str | None) -> User:
-    people = User.objects.filter(username=name) if name else User.objects.filter(is_superuser=True, is_active=True)
-    found = people.order_by("pk").first()
-    if found is None:
-        raise CommandError(f"there is no user {name}" if name else "there is no administrator; name a --user")
-    return found

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from optimizer.actions.record import do_import_record
 from optimizer.llm.record import RecordError, record_of, shipped, to_bytes
-from optimizer.management.commands.inbox import _user
+from optimizer.management.people import acting_user
 from optimizer.models import Record, Run, Team
 
 
@@ -51,7 +51,9 @@ class Command(BaseCommand):
         if team is None:
             raise CommandError(f"there is no team {options['team']}")
         try:
-            row = do_import_record(_user(options["user"]), team, options["name"], options["file"].read_bytes())
+            row = do_import_record(
+                acting_user(options["user"]), team, options["name"], options["file"].read_bytes()
+            )
         except (RecordError, OSError) as error:
             raise CommandError(str(error)) from error
         except ValidationError as error:
