@@ -1,0 +1,175 @@
+"""The GPU's driver through ctypes: shared memory, fills, events. CUDA, or HIP, which has the same calls.
+
+Standard library only, so that a kernel with a C signature is timed without torch. Device memory is shared between
+processes as a file descriptor (virtual memory management API), which crosses a sandbox like any other descriptor.
+Functions are taken from the library once, before any candidate code is there. HIP is written from its documentation
+and untested on AMD hardware.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+LIBRARIES = {"cuda": ("cu", "libcuda.so.1"), "hip": ("hip", "libamdhip64.so")}
+RENAMED = {
+    "cuda": {"MemAlloc": "cuMemAlloc_v2", "Synchronize": "cuCtxSynchronize", "StreamDestroy": "cuStreamDestroy_v2"},
+    "hip": {
+        "MemAlloc": "hipMalloc",
+        "Synchronize": "hipDeviceSynchronize",
+        "EventCreate": "hipEventCreateWithFlags",
+    },
+}
+PINNED, ON_DEVICE, FILE_DESCRIPTOR, READ_WRITE = 1, 1, 1, 3
+OUT_OF_MEMORY = 2
+
+
+class DriverError(RuntimeError):
+    """A call of the driver failed; the message names it and its error number."""
+
+
+class OutOfMemoryError(DriverError):
+    """The device has not that much memory left."""
+
+
+class Location(ctypes.Structure):
+    """Where memory lies."""
+
+    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
+
+
+class Properties(ctypes.Structure):
+    """What kind of memory is asked for (CUmemAllocationProp, hipMemAllocationProp)."""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("handle_types", ctypes.c_int),
+        ("location", Location),
+        ("win32", ctypes.c_void_p),
+        ("flags", ctypes.c_ubyte * 8),
+    )
+
+
+class Access(ctypes.Structure):
+    """Who may do what with a mapping."""
+
+    _fields_ = (("location", Location), ("flags", ctypes.c_int))
+
+
+class Driver:
+    """The first visible device of this process. Kind `cuda` or `hip`."""
+
+    def __init__(self, kind: str) -> None:
+        self._prefix, library = LIBRARIES[kind]
+        self._kind = kind
+        self._library = ctypes.CDLL(library)
+        self._functions: dict[str, Any] = {}
+        self.call("Init", 0)
+        self._enter()
+        self._set, self._synchronize = self._function("MemsetD8Async"), self._function("Synchronize")
+
+    def _enter(self) -> None:
+        """Make the primary context, the one that torch and the runtime library use too, current."""
+        device = ctypes.c_int()
+        self.call("DeviceGet", ctypes.byref(device), 0)
+        context = ctypes.c_void_p()
+        if self._kind == "hip":
+            self.call("SetDevice", 0)
+            return
+        self.call("DevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("CtxSetCurrent", context)
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Call a driver function by its name without prefix. Raises DriverError."""
+        self.check(name, self._function(name)(*arguments))
+
+    def check(self, name: str, code: int) -> None:
+        """Raises DriverError for a code that is not 0."""
+        if code == OUT_OF_MEMORY:
+            raise OutOfMemoryError(f"{self._prefix}{name}: out of device memory")
+        if code:
+            raise DriverError(f"{self._prefix}{name} failed with error {code}")
+
+    def _function(self, name: str) -> Any:
+        if name not in self._functions:
+            real = RENAMED[self._kind].get(name, f"{self._prefix}{name}")
+            self._functions[name] = getattr(self._library, real)
+        return self._functions[name]
+
+    def synchronize(self) -> None:
+        """Wait for everything on the device, on every stream. Raises DriverError for what went wrong since."""
+        self.check("Synchronize", self._synchronize())
+
+    def fill(self, address: int, byte: int, size_bytes: int) -> None:
+        """Set memory to one byte's value, in order with the default stream; returns at once."""
+        self.check("MemsetD8Async", self._set(ctypes.c_void_p(address), byte, ctypes.c_size_t(size_bytes), None))
+
+    def allocate(self, size_bytes: int) -> int:
+        """Plain device memory of this process."""
+        address = ctypes.c_void_p()
+        self.call("MemAlloc", ctypes.byref(address), ctypes.c_size_t(size_bytes))
+        return address.value or 0
+
+    def share(self, size_bytes: int) -> tuple[int, int, int]:
+        """Fresh device memory that other processes may map: address, rounded size, descriptor."""
+        wanted = Properties(PINNED, FILE_DESCRIPTOR, Location(ON_DEVICE, 0))
+        step = ctypes.c_size_t()
+        self.call("MemGetAllocationGranularity", ctypes.byref(step), ctypes.byref(wanted), 0)
+        rounded = -(-size_bytes // step.value) * step.value
+        handle = ctypes.c_ulonglong()
+        self.call(
+            "MemCreate", ctypes.byref(handle), ctypes.c_size_t(rounded), ctypes.byref(wanted), ctypes.c_ulonglong(0)
+        )
+        descriptor = ctypes.c_int()
+        self.call(
+            "MemExportToShareableHandle", ctypes.byref(descriptor), handle, FILE_DESCRIPTOR, ctypes.c_ulonglong(0)
+        )
+        return self._mapped(handle, rounded), rounded, descriptor.value
+
+    def open_shared(self, descriptor: int, size_bytes: int) -> int:
+        """Map memory that another process shared; its address here."""
+        handle = ctypes.c_ulonglong()
+        where = ctypes.c_void_p(descriptor)
+        self.call("MemImportFromShareableHandle", ctypes.byref(handle), where, FILE_DESCRIPTOR)
+        return self._mapped(handle, size_bytes)
+
+    def _mapped(self, handle: ctypes.c_ulonglong, size_bytes: int) -> int:
+        size, zero = ctypes.c_size_t(size_bytes), ctypes.c_ulonglong(0)
+        address = ctypes.c_ulonglong()
+        self.call("MemAddressReserve", ctypes.byref(address), size, ctypes.c_size_t(0), zero, zero)
+        self.call("MemMap", address, size, ctypes.c_size_t(0), handle, zero)
+        access = Access(Location(ON_DEVICE, 0), READ_WRITE)
+        self.call("MemSetAccess", address, size, ctypes.byref(access), ctypes.c_size_t(1))
+        self.call("MemRelease", handle)
+        return address.value
+
+    def unmap(self, address: int, size_bytes: int) -> None:
+        """Undo `share` or `open_shared`; the memory goes when nobody maps it and no descriptor is left."""
+        where, size = ctypes.c_ulonglong(address), ctypes.c_size_t(size_bytes)
+        self.call("MemUnmap", where, size)
+        self.call("MemAddressFree", where, size)
+
+    def event(self) -> Event:
+        """A new mark for the default stream."""
+        return Event(self)
+
+
+class Event:
+    """A mark in the default stream, with the device's own time."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._handle = ctypes.c_void_p()
+        driver.call("EventCreate", ctypes.byref(self._handle), 0)
+        self._record, self._elapsed = driver._function("EventRecord"), driver._function("EventElapsedTime")
+
+    def record(self) -> None:
+        """Put the mark behind everything that was asked of the default stream so far."""
+        self._driver.check("EventRecord", self._record(self._handle, None))
+
+    def nanoseconds_since(self, earlier: Event) -> int:
+        """Device time between two marks that have both been reached."""
+        milliseconds = ctypes.c_float()
+        code = self._elapsed(ctypes.byref(milliseconds), earlier._handle, self._handle)
+        self._driver.check("EventElapsedTime", code)
+        return round(milliseconds.value * 1e6)

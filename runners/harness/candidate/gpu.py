@@ -1,0 +1,48 @@
+"""Candidates on a GPU: the same callees on an arena in device memory, timed by the device's clock."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from device_clock import DeviceClock
+from driver import Driver
+from native import NativeCallee
+
+
+class GpuNativeCallee(NativeCallee):
+    """A C function with a trailing stream argument, which is the default stream."""
+
+    def __init__(self, path: str, symbol: str, base: int, device_clock: DeviceClock) -> None:
+        super().__init__(path, symbol, base)
+        self._clock = device_clock
+
+    def prepare(self, call: dict[str, list[float]]) -> list[object]:
+        """The C arguments, the stream last."""
+        return [*super().prepare(call), ctypes.c_void_p(None)]
+
+    def run(self, arguments: list[object]) -> int:
+        """One call; nanoseconds of device time."""
+        return self._clock.time(self._function, arguments)[0]
+
+    def report(self) -> dict[str, Any]:
+        """What the host waited beyond the events, by call."""
+        return {"waits_ns": self._clock.take_waits()}
+
+
+def open_device(device: dict[str, Any], descriptor: int) -> tuple[int, DeviceClock]:
+    """Address of the arena and the clock, on the device that the referee described."""
+    driver = Driver(device["kind"])
+    base = driver.open_shared(descriptor, device["size_bytes"])
+    return base, DeviceClock(driver, device["flush_bytes"])
+
+
+def open_callee(kind: str, path: str, symbol: str, device: dict[str, Any], descriptor: int) -> Any:
+    """Load the artefact onto the device's arena."""
+    base, device_clock = open_device(device, descriptor)
+    if kind == "native":
+        return GpuNativeCallee(path, symbol, base, device_clock)
+    from device_bytes import DeviceBytes
+    from gpu_module import GpuModuleCallee
+
+    return GpuModuleCallee(path, DeviceBytes(base), device_clock)

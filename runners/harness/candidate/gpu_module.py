@@ -1,0 +1,37 @@
+"""Calling a Python candidate on an arena in device memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from device_bytes import DeviceBytes
+from device_clock import DeviceClock
+from module import ModuleCallee, WrongOutput
+
+
+class GpuModuleCallee(ModuleCallee):
+    """`custom_kernel` or `ModelNew` on tensors in device memory."""
+
+    def __init__(self, path: str, arena: DeviceBytes, device_clock: DeviceClock) -> None:
+        torch.cuda.init()
+        super().__init__(path, arena)
+        self._clock = device_clock
+
+    def run(self, prepared: dict[str, Any]) -> int:
+        """One call; nanoseconds of device time."""
+        elapsed, prepared["result"] = self._clock.time(self._function, prepared["values"])
+        return elapsed
+
+    def finish(self, prepared: dict[str, Any], call: dict[str, list[float]]) -> None:
+        """Check the outputs, copy them into the arena and wait for that. Raises WrongOutput."""
+        result = prepared["result"]
+        for tensor in [result] if isinstance(result, torch.Tensor) else result or []:
+            if isinstance(tensor, torch.Tensor) and tensor.device.type != DeviceBytes.device:
+                raise WrongOutput(f"expected a tensor on the GPU, got one on {tensor.device}")
+        super().finish(prepared, call)
+        self._clock.settle()
+
+    def report(self) -> dict[str, Any]:
+        """What the host waited beyond the events, by call."""
+        return {"waits_ns": self._clock.take_waits()}
