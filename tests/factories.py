@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from optimizer.actions.problem import do_sync_shipped_problems
@@ -105,13 +105,18 @@ def failed_result(spec: JobSpec, status: Status, reason: str = "no") -> JobResul
     return JobResult(job_id=spec.job_id, status=status, reasons=[reason], stages=[StageResult("build", 0.1)])
 
 
-def drive(run: Run, evaluate: Callable[..., JobResult] = fake_evaluate, rounds: int = 100) -> Run:
+def drive(
+    run: Run,
+    evaluate: Callable[..., JobResult] = fake_evaluate,
+    rounds: int = 100,
+    queues: Sequence[str] = (QUEUE,),
+) -> Run:
     """Advance the run and work its queue in turn, as the workers would, until it rests."""
     source = DatabaseJobSource()
     for _ in range(rounds):
         advance(run.pk)
         worked = False
-        while work_once(source, QUEUE, "test-runner", evaluate):
+        while any(work_once(source, queue, "test-runner", evaluate) for queue in queues):
             worked = True
         run.refresh_from_db()
         if RunState(run.state).is_terminal or (run.state == RunState.PAUSED and not worked):

@@ -4,18 +4,20 @@ job second, so that nothing is half recorded and nobody waits for each other in 
 from __future__ import annotations
 
 from django.db import transaction
+from django.db.models import Q
 
 from optimizer import queue
 from optimizer.actions.bells import ring_run
-from optimizer.actions.evaluation import do_store_result, finished
+from optimizer.actions.evaluation import do_copy_outcome, do_store_result, finished
 from optimizer.live.payloads import EvaluationStarted, HypothesisMeasured
 from optimizer.live.publish import record
 from optimizer.loop import best, budget
+from optimizer.loop.dispatch import queue_job
 from optimizer.loop.kernels import settle_twins
 from optimizer.loop.locking import lock_run
 from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run
 from runners.dispatch.base import Receipt
-from runners.job import JobResult, Status
+from runners.job import Effort, JobResult, Status
 
 
 def do_start_job(job_id: int, fence: int) -> bool:
@@ -65,8 +67,10 @@ def do_cancel_jobs(run: Run, *, running: bool = True) -> None:
     jobs = Job.objects.filter(evaluation__kernel__run=run)
     queue.cancel(jobs if running else jobs.filter(state=JobState.QUEUED))
     cancelled = Evaluation.objects.filter(
-        kernel__run=run, state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING], job__state=JobState.CANCELLED
-    )
+        Q(job__state=JobState.CANCELLED) | Q(job=None),
+        kernel__run=run,
+        state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING],
+    ).exclude(kernel__meta__has_key="twin_of")
     for evaluation in cancelled.select_related("kernel"):
         _cancel_evaluation(run, evaluation)
 
@@ -90,16 +94,36 @@ def _locked(job_id: int) -> tuple[Run, Job]:
 def _store(run: Run, evaluation: Evaluation, result: JobResult) -> None:
     """Everything that follows from a result, in the transaction that closed its job."""
     do_store_result(evaluation, result)
+    _conclude(run, evaluation)
+    if evaluation.effort == Effort.BUILD:
+        _follow_build(run, evaluation)
+    elif evaluation.effort == Effort.CONFIRM:
+        best.judge_confirmation(run, evaluation)
+    best.update_best(run)
+    budget.warn(run)
+    ring_run(run.pk)
+
+
+def _conclude(run: Run, evaluation: Evaluation) -> None:
+    """An evaluation has its outcome: count it, say so, and let others share it."""
     _spend(run, evaluation)
     record(run, finished(run, evaluation))
     if evaluation.first_of_id:
         settle_twins(run, evaluation)
         _measure_hypothesis(run, evaluation)
+
+
+def _follow_build(run: Run, build: Evaluation) -> None:
+    """After a static build: measure the kernel, or end it with what the compiler said. A build machine in trouble
+    is no reason not to measure."""
+    waiting = Evaluation.objects.filter(first_of=build.kernel, state=EvaluationState.QUEUED, job=None).first()
+    if waiting is None:
+        return
+    if build.status in {EvaluationStatus.CORRECT, EvaluationStatus.INFRA_ERROR}:
+        queue_job(run, waiting)
     else:
-        best.judge_confirmation(run, evaluation)
-    best.update_best(run)
-    budget.warn(run)
-    ring_run(run.pk)
+        do_copy_outcome(waiting, build)
+        _conclude(run, waiting)
 
 
 def _spend(run: Run, evaluation: Evaluation) -> None:

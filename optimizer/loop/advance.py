@@ -22,6 +22,7 @@ from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.steps import take_steps
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Run, RunState
 from optimizer.search.base import Finish
+from runners.job import Effort
 
 MAX_ROUNDS = 50
 """Decisions in one go. A strategy that always has another step and never waits is a bug; the sweep goes on with it."""
@@ -152,6 +153,6 @@ def _runners_keep_failing(run: Run) -> bool:
     """True when the newest evaluations since the run was last started all failed for infrastructure's sake."""
     ended = Evaluation.objects.filter(
         kernel__run=run, state=EvaluationState.DONE, finished_at__gte=run.running_since
-    )
+    ).exclude(effort=Effort.BUILD.value)
     newest = list(ended.order_by("-finished_at", "-pk").values_list("status", flat=True)[:INFRA_FAILURES_IN_A_ROW])
     return newest == [EvaluationStatus.INFRA_ERROR] * INFRA_FAILURES_IN_A_ROW

@@ -10,27 +10,47 @@ from django.db import transaction
 from optimizer.models import Evaluation, EvaluationStatus, Job, Kernel, ProblemVersion, Run
 from runners import wire
 from runners.dispatch import DISPATCHERS
-from runners.job import Baseline, Effort, JobSpec, Source
+from runners.dispatch.celery import CeleryDispatcher
+from runners.job import Baseline, Effort, JobSpec, Language, Source
 
 PRIORITY_OF_CONFIRMATIONS = -10
 """Lower numbers go first: a confirmation ends a run, and somebody waits for it."""
+DEVICE_LANGUAGES = frozenset({Language.HIP, Language.CUDA, Language.TRITON})
+"""Languages that compile for a device that need not be there."""
+
+
+def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
+    """The kernel's first evaluation. What is compiled for another machine's device is built first, on any machine:
+    a compiler's complaint should not cost a minute of that device. On this processor the build belongs to the
+    measurement, whose device lock keeps compilers from disturbing a clock. Call under the run's lock."""
+    if not _is_built_first(run, kernel):
+        return dispatch(run, kernel, Effort.FULL, first=True)
+    evaluation = _evaluation(run, kernel, Effort.FULL, first=True)
+    dispatch(run, kernel, Effort.BUILD, first=False)
+    return evaluation
 
 
 def dispatch(run: Run, kernel: Kernel, effort: Effort, *, first: bool) -> Evaluation:
-    """Create the evaluation and its job, and ring after the commit. Call under the run's lock."""
-    evaluation = Evaluation.objects.create(
-        kernel=kernel, target=run.target, first_of=kernel if first else None, effort=effort.value
-    )
-    queue = DISPATCHERS[run.dispatcher].queue_for(run.target.key, effort)
-    Job.objects.create(
-        evaluation=evaluation,
-        queue=queue,
-        dispatcher=run.dispatcher,
-        priority=PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else 0,
-        spec=_stored_spec(run, kernel, evaluation),
-    )
-    ring_on_commit(run.dispatcher, queue)
+    """Create an evaluation with its job, and ring after the commit. Call under the run's lock."""
+    evaluation = _evaluation(run, kernel, effort, first=first)
+    queue_job(run, evaluation)
     return evaluation
+
+
+def queue_job(run: Run, evaluation: Evaluation) -> Job:
+    """Create the job of an evaluation that has none, and ring after the commit. Static builds always go to this
+    installation's own workers."""
+    effort = Effort(evaluation.effort)
+    dispatcher = CeleryDispatcher.name if effort == Effort.BUILD else run.dispatcher
+    job = Job.objects.create(
+        evaluation=evaluation,
+        queue=DISPATCHERS[dispatcher].queue_for(run.target.key, effort),
+        dispatcher=dispatcher,
+        priority=PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else 0,
+        spec=_stored_spec(run, evaluation.kernel, evaluation),
+    )
+    ring_on_commit(dispatcher, job.queue)
+    return job
 
 
 def ring_on_commit(dispatcher: str, queue: str) -> None:
@@ -51,6 +71,16 @@ def spec_from(stored: dict[str, Any]) -> JobSpec:
 @lru_cache(maxsize=64)
 def _bundle(version_id: int) -> dict[str, Any]:
     return dict(ProblemVersion.objects.values_list("bundle", flat=True).get(pk=version_id))
+
+
+def _evaluation(run: Run, kernel: Kernel, effort: Effort, *, first: bool) -> Evaluation:
+    return Evaluation.objects.create(
+        kernel=kernel, target=run.target, first_of=kernel if first else None, effort=effort.value
+    )
+
+
+def _is_built_first(run: Run, kernel: Kernel) -> bool:
+    return run.target.key != "cpu" and Language(kernel.language) in DEVICE_LANGUAGES
 
 
 def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, Any]:

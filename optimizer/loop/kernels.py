@@ -7,7 +7,7 @@ from django.db.models import Max
 from optimizer.actions.evaluation import do_copy_outcome, finished
 from optimizer.live.payloads import KernelAdded
 from optimizer.live.publish import record
-from optimizer.loop.dispatch import dispatch
+from optimizer.loop.dispatch import begin_evaluation
 from optimizer.models import (
     Evaluation,
     EvaluationState,
@@ -21,7 +21,6 @@ from optimizer.models import (
 from optimizer.models.team import User
 from optimizer.plain import storable, storable_text
 from optimizer.search.base import Draft
-from runners.job import Effort
 
 
 def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:
@@ -31,7 +30,7 @@ def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:
     kernel = _create(run, draft, author, twin)
     record(run, _added(kernel, twin))
     if twin is None:
-        dispatch(run, kernel, Effort.FULL, first=True)
+        begin_evaluation(run, kernel)
     else:
         _follow(run, kernel, twin)
     return kernel
