@@ -103,7 +103,7 @@ def test_nothing_private_leaves_with_a_record(server: LlmServer) -> None:
     """Canaries in every place where people write, and in the answers that quote them."""
     texts = [
         f"Title: t{n}\nAs Ada Canaryname (ada@canary.example, canaryada) says: use the canary guidance of the team. "
-        f"Key {KEY}.\n```cpp\n// for ada@canary.example by Ada Canaryname {n}\nint canaryada;\nint kernel_{n};\n```"
+        f"Key {KEY}. Or ask stranger@canary.test, key sk-proj-canary0123456789abcdef.\n```cpp\n// for ada@canary.example by Ada Canaryname {n}\nint canaryada;\nint kernel_{n};\n```"
         for n in range(ANSWERS)
     ]
     ada = User(username="canaryada", first_name="Ada", last_name="Canaryname", email="ada@canary.example")
@@ -124,7 +124,16 @@ def test_nothing_private_leaves_with_a_record(server: LlmServer) -> None:
     played(run)
     assert "canary guidance" in json.dumps(LlmCall.objects.filter(run=run)[0].messages), "the canary was planted"
     plain = gzip.decompress(to_bytes(record_of(run, "by canaryada"))).decode()
-    for canary in ("Canaryname", "canary.example", "canary guidance", "canary title", KEY, "says: canaryada"):
+    for canary in (
+        "Canaryname",
+        "canary.example",
+        "canary guidance",
+        "canary title",
+        "canary.test",
+        "sk-proj",
+        KEY,
+        "says: canaryada",
+    ):
         assert canary not in plain
     assert "int canaryada;" in plain, "an identifier in code stays"
     assert (
