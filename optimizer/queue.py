@@ -30,11 +30,15 @@ UPDATE optimizer_job
    SET state = 'running', fence = fence + 1, attempts = attempts + 1, worker = %(worker)s, error = '',
        lease_until = clock_timestamp() + make_interval(secs => %(lease_s)s),
        started_at = coalesce(started_at, clock_timestamp())
- WHERE id = (SELECT id FROM optimizer_job
-              WHERE queue = %(queue)s AND state IN ('queued', 'running')
-                AND (lease_until IS NULL OR lease_until < clock_timestamp())
-                AND attempts < %(cap)s AND NOT cancel_requested
-              ORDER BY priority, id FOR UPDATE SKIP LOCKED LIMIT 1)
+ WHERE id = coalesce(
+   (SELECT id FROM optimizer_job
+     WHERE queue = %(queue)s AND state = 'running' AND lease_until < statement_timestamp()
+       AND attempts < %(cap)s AND NOT cancel_requested
+     ORDER BY lease_until, id FOR UPDATE SKIP LOCKED LIMIT 1),
+   (SELECT id FROM optimizer_job
+     WHERE queue = %(queue)s AND state = 'queued' AND (lease_until IS NULL OR lease_until < statement_timestamp())
+       AND attempts < %(cap)s AND NOT cancel_requested
+     ORDER BY priority, id FOR UPDATE SKIP LOCKED LIMIT 1))
 RETURNING id, fence, spec
 """
 
@@ -49,7 +53,7 @@ class Claimed:
 
 
 def claim(queue: str, worker: str, lease: dt.timedelta = LEASE) -> Claimed | None:
-    """Take the oldest claimable job of the lowest priority number, or None."""
+    """Take what a lost worker left behind, else the oldest waiting job of the lowest priority number, else None."""
     with connection.cursor() as cursor:
         lease_s = lease.total_seconds()
         cursor.execute(_CLAIM, {"worker": worker[:100], "lease_s": lease_s, "queue": queue, "cap": MAX_ATTEMPTS})

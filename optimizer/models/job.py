@@ -32,12 +32,10 @@ class Job(models.Model):
 
     class Meta:
         indexes = [
-            # a claim looks only at jobs that may be claimed, oldest of the highest priority first
-            models.Index(
-                fields=["queue", "priority", "id"],
-                condition=Q(state__in=["queued", "running"]),
-                name="job_claimable",
-            ),
+            # a claim takes what a lost worker left, or else the oldest of the lowest priority number; each is found
+            # at the head of its own index, however many jobs wait or run
+            models.Index(fields=["queue", "priority", "id"], condition=Q(state="queued"), name="job_waiting"),
+            models.Index(fields=["queue", "lease_until"], condition=Q(state="running"), name="job_leased"),
         ]
 
     def __str__(self) -> str:

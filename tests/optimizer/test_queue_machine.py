@@ -56,15 +56,16 @@ class QueueMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.run = make_run()
         advance(self.run.pk)
-        self.jobs = {
-            pk: Model() for pk in Job.objects.filter(evaluation__kernel__run=self.run).values_list("pk", flat=True)
-        }
-        self.pick = sorted(self.jobs)
-        Job.objects.exclude(pk__in=self.pick).delete()
+        mine = Job.objects.filter(evaluation__kernel__run=self.run)
+        Job.objects.exclude(pk__in=mine).delete()
+        self.pick = sorted(mine.values_list("pk", flat=True))
+        self.jobs = {pk: Model() for pk in self.pick}
+        self.lost: list[int] = []
 
     @rule()
     def claim(self) -> None:
-        expected = next((pk for pk in self.pick if self.jobs[pk].claimable), None)
+        left_behind = [pk for pk in self.lost if self.jobs[pk].claimable and self.jobs[pk].state == "running"]
+        expected = next((pk for pk in [*left_behind, *self.pick] if self.jobs[pk].claimable), None)
         claimed = queue.claim(QUEUE, "worker")
         assert (claimed.job_id if claimed else None) == expected
         if claimed:
@@ -84,6 +85,7 @@ class QueueMachine(RuleBasedStateMachine):
             Job.objects.filter(pk=pk).update(lease_until=timezone.now() - dt.timedelta(seconds=1))
             job.expired = job.state == "running"
             job.waits = False
+            self.lost = [*(other for other in self.lost if other != pk), pk]
 
     @rule(which=st.integers(0, 2), back=st.integers(0, 2))
     def beat(self, which: int, back: int) -> None:
