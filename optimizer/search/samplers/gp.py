@@ -24,7 +24,7 @@ from optimizer.search.samplers.features import Features, Floats
 from optimizer.search.samplers.process import Process
 from optimizer.search.space import Config, Rows, Space
 
-STARTS = 12  # random configurations before the first model
+STARTS = 8  # random configurations before the first model
 _FEWEST = 3  # measured configurations that a model needs
 _NEAR = 3  # best configurations whose neighbours are candidates in spaces too large to list
 _MOST_SCORED = 25_000  # configurations whose promise is computed for one question
