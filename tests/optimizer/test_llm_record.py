@@ -104,7 +104,8 @@ def test_nothing_private_leaves_with_a_record(server: LlmServer) -> None:
     texts = [
         f"Title: t{n}\nAs Ada Canaryname (ada@canary.example, canaryada) says: use the canary guidance of the team. "
         f"Key {KEY}. "
-        f"Or ask stranger@canary.test, key sk-proj-canary0123456789abcdef.\n```cpp\n// for ada@canary.example by Ada Canaryname {n}\nint canaryada;\nint kernel_{n};\n```"
+        f"Or ask stranger@canary.test, key sk-proj-canary0123456789abcdef.\n"
+        f"```cpp\n// for ada@canary.example by Ada Canaryname {n}\nint canaryada;\nint kernel_{n};\n```"
         for n in range(ANSWERS)
     ]
     ada = User(username="canaryada", first_name="Ada", last_name="Canaryname", email="ada@canary.example")
