@@ -71,6 +71,7 @@ class DatabaseJobSource:
         """Record the result; a repeated call is answered like the first."""
         _mend()
         receipt = do_finish_job(claim.job_id, claim.fence, result)
+        _clear_current(claim.job_id)
         logger.info("job %s under fence %s: %s, %s", claim.job_id, claim.fence, result.status.value, receipt.value)
         return receipt
 
@@ -78,6 +79,7 @@ class DatabaseJobSource:
         """The worker has stopped because it was asked to."""
         _mend()
         do_let_go(claim.job_id, claim.fence)
+        _clear_current(claim.job_id)
 
     def check_in(self, card: RunnerCard) -> bool:
         """Keep the runner's row fresh; True when it should drain."""
@@ -114,6 +116,10 @@ def _mend() -> None:
 
 def _set_current(worker: str, job_id: int) -> None:
     Runner.objects.filter(name=worker).update(current_job=job_id, heartbeat_at=timezone.now())
+
+
+def _clear_current(job_id: int) -> None:
+    Runner.objects.filter(current_job=job_id).update(current_job=None)
 
 
 def _sync_target(key: str) -> Target:

@@ -6,6 +6,7 @@ never under this lock.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from enum import Enum
 
@@ -20,13 +21,16 @@ from optimizer.loop.history import history_of, settings_of, strategy_of
 from optimizer.loop.locking import try_lock_run
 from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.steps import take_steps
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Run, RunState
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run, Runner, RunState
 from optimizer.search.base import Finish
+from runners.dispatch.celery import CeleryDispatcher
 from runners.job import Effort
 
 MAX_ROUNDS = 50
 """Decisions in one go. A strategy that always has another step and never waits is a bug; the sweep goes on with it."""
 INFRA_FAILURES_IN_A_ROW = 3
+ABSENT_AFTER = dt.timedelta(seconds=30)
+"""How long a job may wait before the absence of runners is worth a note; workers take a while to start."""
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +92,7 @@ def _stop_when_quiet(run: Run) -> None:
 
 def _go_on(run: Run) -> None:
     budget.warn(run)
+    _note_absent_runner(run)
     if _runners_keep_failing(run):
         enter(
             run,
@@ -147,6 +152,20 @@ def _is_open(run: Run) -> bool:
 def _open_evaluations(run: Run) -> bool:
     states = [EvaluationState.QUEUED, EvaluationState.RUNNING]
     return Evaluation.objects.filter(kernel__run=run, state__in=states).exists()
+
+
+def _note_absent_runner(run: Run) -> None:
+    """Say once, since the run was last started, that nobody is there for its jobs. They wait; they do not expire."""
+    waiting = Job.objects.filter(
+        evaluation__kernel__run=run, state=JobState.QUEUED, dispatcher=CeleryDispatcher.name
+    )
+    waiting = waiting.exclude(evaluation__effort=Effort.BUILD.value)
+    if not waiting.filter(created_at__lt=timezone.now() - ABSENT_AFTER).exists():
+        return
+    text = f"No runner for {run.target.key} has been heard of lately. The jobs wait for one."
+    said = run.events.filter(type=RunNoted.type, payload__text=text, created_at__gte=run.running_since)
+    if not Runner.objects.serving(run.target).exists() and not said.exists():
+        record(run, RunNoted(text=text, tone="warn"))
 
 
 def _runners_keep_failing(run: Run) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import pytest
 from django.db import connection, transaction
+from django.utils import timezone
 
 from optimizer.actions.run import Budget, do_pause_run, do_raise_budget, do_resume_run, do_stop_run
+from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import (
     AuthorKind,
@@ -22,10 +25,12 @@ from optimizer.models import (
     LlmCall,
     Run,
     RunEvent,
+    Runner,
     RunState,
 )
 from optimizer.search import STRATEGIES
 from optimizer.search.base import Ask, Draft, Finish, History, Hypothesise, Note, Step, Strategy
+from runners.dispatch.base import RunnerCard
 from runners.job import Effort, JobResult, JobSpec, Language, Source, Status, Verdict
 from tests.factories import correct_result, drive, failed_result, fake_evaluate, make_run
 
@@ -325,3 +330,35 @@ def test_a_raised_budget_lets_a_run_go_further() -> None:
 
     run = drive(run)
     assert run.spent_evaluations == 5
+
+
+def test_a_run_says_once_that_nobody_is_there_to_measure() -> None:
+    run = make_run()
+    advance(run.pk)
+    assert not run.events.filter(type="run.note").exists()
+
+    Job.objects.update(created_at=timezone.now() - dt.timedelta(minutes=1))
+    advance(run.pk)
+    advance(run.pk)
+    assert "No runner for cpu" in run.events.get(type="run.note").payload["text"]
+
+
+def test_a_run_with_a_live_runner_says_nothing() -> None:
+    run = make_run()
+    advance(run.pk)
+    Job.objects.update(created_at=timezone.now() - dt.timedelta(minutes=1))
+    DatabaseJobSource().check_in(RunnerCard("bench@box", "cpu", ("bench.cpu",)))
+    advance(run.pk)
+    assert not run.events.filter(type="run.note").exists()
+
+
+def test_a_draining_runner_finishes_and_claims_no_other() -> None:
+    run = make_run()
+    advance(run.pk)
+    source = DatabaseJobSource()
+    assert source.check_in(RunnerCard("bench@box", "cpu", ("bench.cpu",))) is False
+    Runner.objects.update(draining=True)
+
+    assert source.check_in(RunnerCard("bench@box", "cpu", ("bench.cpu",))) is True
+    assert source.claim("bench.cpu", "bench@box") is None
+    assert source.claim("bench.cpu", "another@box") is not None

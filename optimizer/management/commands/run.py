@@ -17,7 +17,6 @@ from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.run import Budget, NewRun, do_start_run, do_stop_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.models import Problem, ProblemVersion, Run, Runner, Target
-from optimizer.models.runner import LOST_AFTER
 from optimizer.run_table import as_json, closing_table, progress_line
 from optimizer.search import STRATEGIES
 
@@ -100,19 +99,12 @@ class Command(BaseCommand):
                 self.stderr.write("\r\x1b[K", ending="")
 
     def _warn_without_worker(self, run: Run) -> None:
-        if live_runners(run.target).count() == 0:
+        if not Runner.objects.serving(run.target).exists():
             key = run.target.key
             self.stderr.write(
                 f"No worker for {key} has been heard of; the run waits. Start everything with `manage.py up`, or one "
                 f"worker with `celery -A kernelsci_site worker -Q bench.{key} -c 1`."
             )
-
-
-def live_runners(target: Target) -> Any:
-    """Runners of the target that were heard of lately and are not draining."""
-    from django.utils import timezone
-
-    return Runner.objects.filter(target=target, heartbeat_at__gt=timezone.now() - LOST_AFTER, draining=False)
 
 
 def _version(slug: str) -> ProblemVersion:
