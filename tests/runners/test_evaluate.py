@@ -11,6 +11,7 @@ import pytest
 from runners.harness import HARNESS_VERSION, evaluate
 from runners.job import Effort, JobResult, JobSpec, Language, Limits, Source, Status
 from runners.problems import load
+from runners.sandbox.meter import process_tree
 from runners.wire import dumps, loads
 from tests.runners import kernels
 
@@ -131,24 +132,22 @@ def test_cancelled_evaluation_stops_and_says_so() -> None:
 
 def test_evaluation_leaves_no_process_and_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = _sandboxed_processes()
     for text in (kernels.LOOPS_FOR_EVER, kernels.SEGFAULT, kernels.DOES_NOT_COMPILE):
         outcome(text, limits=Limits(call_s=1.0))
-    assert _sandboxed_processes() <= before
+    assert _sandboxed_processes() == set()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("kernelsci-job")] == []
 
 
 def _sandboxed_processes() -> set[int]:
     """Processes below this one that run the candidate's program."""
     found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"harness/candidate" in line:
-                found.add(int(entry.name))
+    for pid in process_tree(os.getpid()):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"harness/candidate" in line:
+            found.add(pid)
     return found
 
 
