@@ -1,0 +1,139 @@
+"""Best so far: how the best speedup of a run grew with evaluations, time or dollars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import plotly.graph_objects as go
+
+from optimizer.charts import style
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, LlmCall, Run
+
+Axis = Literal["evaluations", "minutes", "usd"]
+AXES: dict[Axis, str] = {"evaluations": "Evaluations", "minutes": "Minutes since the start", "usd": "US dollars"}
+GROUPS = (("Faster", "circle", style.GOOD), ("Correct", "circle-open", style.MUTED))
+
+
+@dataclass(frozen=True)
+class Point:
+    """One kernel's first evaluation, in the order of their ends. `best` is the best speedup up to and with it."""
+
+    number: int
+    status: EvaluationStatus
+    verdict: str
+    evaluations: int
+    minutes: float
+    usd: float
+    speedup: float | None
+    low: float | None
+    high: float | None
+    best: float | None
+
+    def at(self, axis: Axis) -> float:
+        """Its place on that axis."""
+        return float(getattr(self, axis))
+
+
+def points_of(run: Run) -> list[Point]:
+    """The run's finished first evaluations. Two queries."""
+    fields = ("kernel__number", "status", "verdict", "finished_at", "speedup", "speedup_low", "speedup_high")
+    rows = (
+        Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, finished_at__isnull=False)
+        .order_by("finished_at", "pk")
+        .values_list(*fields)
+    )
+    began = run.started_at or run.created_at
+    spent = _Spending(run)
+    best: float | None = None
+    points = []
+    for count, (number, status, verdict, ended, speedup, low, high) in enumerate(rows, 1):
+        known = speedup if status == EvaluationStatus.CORRECT else None
+        best = max(best or 0.0, known) if known is not None else best
+        minutes = max(0.0, (ended - began).total_seconds() / 60)
+        outcome = EvaluationStatus(status)
+        points.append(Point(number, outcome, verdict, count, minutes, spent.until(ended), known, low, high, best))
+    return points
+
+
+class _Spending:
+    """Dollars spent on model calls up to a moment; asked in order of time."""
+
+    def __init__(self, run: Run) -> None:
+        calls = LlmCall.objects.filter(run=run, cost_usd__isnull=False, answered_at__isnull=False)
+        self._rest: Iterator[tuple[object, object]] = iter(
+            calls.order_by("answered_at").values_list("answered_at", "cost_usd")
+        )
+        self._next = next(self._rest, None)
+        self._total = 0.0
+
+    def until(self, moment: object) -> float:
+        while self._next is not None and self._next[0] <= moment:  # type: ignore[operator]
+            self._total += float(self._next[1])  # type: ignore[arg-type]
+            self._next = next(self._rest, None)
+        return self._total
+
+
+def curve(points: Sequence[Point], axis: Axis, baseline: str) -> go.Figure:
+    """The step curve, every correct kernel as a point, failures as a rug below, the baseline as a line at 1."""
+    traces = [_best_line(points, axis), *_correct(points, axis), _failed(points, axis)]
+    return style.figure(
+        traces,
+        xaxis={"title": {"text": AXES[axis]}, "rangemode": "tozero"},
+        yaxis={"title": {"text": f"Speedup over {style.label(baseline)}"}, "domain": [0.12, 1], "rangemode": "tozero"},
+        yaxis2={"domain": [0, 0.08], "showticklabels": False, "showgrid": False, "range": [-1, 1], "fixedrange": True},
+        shapes=[
+            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1,
+             "line": {"color": style.MUTED, "dash": "dot", "width": 1}},
+        ],
+    )  # fmt: skip
+
+
+def _best_line(points: Sequence[Point], axis: Axis) -> go.Scatter:
+    known = [point for point in points if point.best is not None]
+    steps = [point for n, point in enumerate(known) if n in (0, len(known) - 1) or point.best != known[n - 1].best]
+    return go.Scatter(
+        x=[point.at(axis) for point in steps],
+        y=[point.best for point in steps],
+        name="Best so far",
+        mode="lines",
+        line={"shape": "hv", "color": style.ACCENT, "width": 2.5},
+        hoverinfo="skip",
+    )
+
+
+def _correct(points: Sequence[Point], axis: Axis) -> list[go.Scatter]:
+    groups = [[point for point in points if point.speedup is not None and _is_faster(point) is faster]
+              for faster in (True, False)]  # fmt: skip
+    return [_marks(group, axis, *look) for group, look in zip(groups, GROUPS, strict=True)]
+
+
+def _is_faster(point: Point) -> bool:
+    return point.verdict == "faster"
+
+
+def _marks(points: Sequence[Point], axis: Axis, name: str, symbol: str, colour: str) -> go.Scatter:
+    return go.Scatter(
+        x=[point.at(axis) for point in points],
+        y=[point.speedup for point in points],
+        name=name,
+        mode="markers",
+        marker={"symbol": symbol, "color": colour, "size": 7},
+        customdata=[[point.number, point.low, point.high] for point in points],
+        hovertemplate="#%{customdata[0]}  %{y:.2f}× (%{customdata[1]:.2f}–%{customdata[2]:.2f})<extra></extra>",
+    )
+
+
+def _failed(points: Sequence[Point], axis: Axis) -> go.Scatter:
+    failed = [point for point in points if point.speedup is None]
+    return go.Scatter(
+        x=[point.at(axis) for point in failed],
+        y=[0] * len(failed),
+        yaxis="y2",
+        name="Not accepted",
+        mode="markers",
+        marker={"symbol": "x-thin", "size": 7, "color": style.BAD, "line": {"width": 1.5, "color": style.BAD}},
+        customdata=[[point.number, point.status.label] for point in failed],
+        hovertemplate="#%{customdata[0]}  %{customdata[1]}<extra></extra>",
+    )

@@ -1,0 +1,37 @@
+"""What all figures share. Colours are names of the design system (`var(--good)`), which the page resolves, so that
+one figure fits light, dark and high contrast. Labels from outside go through `label`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+GOOD, BAD, WARN, LIVE, MUTED, ACCENT, LINE = (
+    f"var(--{name})" for name in ("good", "bad", "warn", "live", "muted", "accent", "line")
+)
+TONES = {"good": GOOD, "bad": BAD, "warn": WARN, "live": LIVE, "muted": MUTED}
+
+
+def label(text: str, limit: int = 60) -> str:
+    """Text that others wrote, for an axis or a hover box: plotly reads some HTML there, so none is left."""
+    text = "".join(character for character in text if character.isprintable()).replace("<", "‹").replace(">", "›")
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def figure(traces: list[Any], **layout: Any) -> go.Figure:
+    """A figure with the house's layout; `uirevision` keeps a reader's zoom when new data come."""
+    drawn = go.Figure(traces)
+    drawn.update_layout(
+        template=None,
+        margin={"l": 56, "r": 16, "t": 12, "b": 44},
+        hovermode="closest",
+        showlegend=True,
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+        uirevision="kept",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    drawn.update_xaxes(gridcolor=LINE, zeroline=False, linecolor=LINE)
+    drawn.update_yaxes(gridcolor=LINE, zeroline=False, linecolor=LINE)
+    return drawn.update_layout(**layout)

@@ -1,0 +1,104 @@
+"""What the runs table is filtered, sorted and cut by. All of it lives in the address."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, cast
+
+from django import forms
+from django.db.models import F, Q, QuerySet
+
+from optimizer.models import Problem, Run, RunState, Target
+
+COLUMNS = {
+    "problem": "Problem",
+    "target": "Target",
+    "strategy": "Strategy",
+    "state": "State",
+    "best": "Best speedup",
+    "evaluations": "Evaluations",
+    "cost": "Cost",
+    "started": "Started",
+    "duration": "Active",
+    "by": "By",
+    "seed": "Seed",
+    "team": "Team",
+}
+DEFAULT_COLUMNS = ("problem", "target", "strategy", "state", "best", "evaluations", "started")
+SORTS = {
+    "id": "pk",
+    "title": "title",
+    "state": "state",
+    "best": "best_speedup",
+    "evaluations": "spent_evaluations",
+    "cost": "spent_usd",
+    "started": "created_at",
+}
+DEFAULT_SORT = "-started"
+
+
+class RunFilterForm(forms.Form):
+    """The filter row. An unknown value is ignored rather than refused: addresses are shared and grow old."""
+
+    q = forms.CharField(required=False, label="Search", max_length=100)
+    state = forms.ChoiceField(required=False, choices=[("", "Any"), ("active", "Active"), *RunState.choices])
+    problem = forms.ChoiceField(required=False)
+    target = forms.ChoiceField(required=False)
+    strategy = forms.CharField(required=False, max_length=40)
+    mine = forms.BooleanField(required=False, label="Mine only")
+    archived = forms.BooleanField(required=False, label="Archived")
+    cols = forms.MultipleChoiceField(required=False, choices=list(COLUMNS.items()), label="Columns")
+
+    exact: ClassVar[dict[str, str]] = {
+        "problem": "problem_version__problem__slug",
+        "target": "target__key",
+        "strategy": "strategy",
+    }
+
+    def __init__(self, *args: Any, strategies: dict[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        problems = Problem.objects.order_by("title").values_list("slug", "title")
+        targets = Target.objects.order_by("title").values_list("key", "title")
+        self._choose("problem", list(problems))
+        self._choose("target", list(targets))
+        self.fields["strategy"] = forms.ChoiceField(
+            required=False, choices=[("", "Any"), *strategies.items()], label="Strategy"
+        )
+
+    def _choose(self, name: str, choices: list[tuple[str, str]]) -> None:
+        field = cast(forms.ChoiceField, self.fields[name])
+        field.choices = [("", "Any"), *choices]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The sound values; faulty ones are left out."""
+        self.is_valid()
+        return self.cleaned_data
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns to show, in the table's own order."""
+        wanted = self.values.get("cols") or DEFAULT_COLUMNS
+        return [key for key in COLUMNS if key in wanted]
+
+    def narrow(self, runs: QuerySet[Run], user_id: int | None) -> QuerySet[Run]:
+        """The runs that fit."""
+        values = self.values
+        runs = runs.filter(is_archived=bool(values.get("archived")))
+        for name, path in self.exact.items():
+            if values.get(name):
+                runs = runs.filter(**{path: values[name]})
+        if state := values.get("state"):
+            ended = [choice for choice in RunState if choice.is_terminal]
+            runs = runs.exclude(state__in=ended) if state == "active" else runs.filter(state=state)
+        if text := values.get("q"):
+            runs = runs.filter(Q(title__icontains=text) | Q(problem_version__problem__title__icontains=text))
+        return runs.filter(created_by_id=user_id) if values.get("mine") else runs
+
+
+def ordered(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
+    """Sorted by a key of SORTS, `-` for descending; what has no value comes last, ties newest first."""
+    key = SORTS.get(sort.removeprefix("-"))
+    if key is None:
+        return ordered(runs, DEFAULT_SORT)
+    first = F(key).desc(nulls_last=True) if sort.startswith("-") else F(key).asc(nulls_last=True)
+    return runs.order_by(first, "-pk")

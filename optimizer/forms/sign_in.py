@@ -1,0 +1,35 @@
+"""The sign-in form."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.contrib.auth.forms import AuthenticationForm
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+
+from optimizer.views import throttle
+
+
+class SignInForm(AuthenticationForm):
+    """Name and password, with a pause after too many failures. Says the same for wrong names and wrong passwords."""
+
+    error_messages = {
+        "invalid_login": "Name or password is wrong. Mind upper and lower case.",
+        "inactive": "This account is switched off.",
+        "wait": "Too many failed attempts. Try again in a quarter of an hour.",
+    }
+
+    def clean(self) -> dict[str, Any]:
+        """Authenticate. Raises ValidationError."""
+        request = cast(HttpRequest, self.request)
+        username = str(self.cleaned_data.get("username", ""))
+        if throttle.must_wait(request, username):
+            raise ValidationError(self.error_messages["wait"], code="wait")
+        try:
+            cleaned = super().clean()
+        except ValidationError:
+            throttle.note_failure(request, username)
+            raise
+        throttle.forget_failures(request, username)
+        return cleaned

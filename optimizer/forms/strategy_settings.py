@@ -1,0 +1,114 @@
+"""A strategy's settings as form fields, read off its pydantic class: types, limits, defaults and descriptions are
+written once, there. Nested settings become dotted names: `settings.tune.sampler`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from django import forms
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+PREFIX = "settings."
+
+
+def settings_fields(cls: type[BaseModel], prefix: str = PREFIX) -> dict[str, forms.Field]:
+    """One form field a setting, by dotted name."""
+    found: dict[str, forms.Field] = {}
+    for name, info in cls.model_fields.items():
+        kind, optional = _unwrap(info.annotation)
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found |= settings_fields(kind, f"{prefix}{name}.")
+        elif field := _field(name, kind, optional, info):
+            found[f"{prefix}{name}"] = field
+    return found
+
+
+def settings_values(cleaned: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested settings that a form's cleaned values stand for. What was left empty is left to its default."""
+    values: dict[str, Any] = {}
+    for name, value in cleaned.items():
+        if not name.startswith(PREFIX) or value is None or value == "":
+            continue
+        *path, last = name.removeprefix(PREFIX).split(".")
+        place = values
+        for step in path:
+            place = place.setdefault(step, {})
+        place[last] = value
+    return values
+
+
+def settings_initial(values: Mapping[str, Any], prefix: str = PREFIX) -> Iterator[tuple[str, Any]]:
+    """The opposite: form values of stored settings."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from settings_initial(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def settings_errors(cls: type[BaseModel], values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the strategy itself finds wrong, as (field name, message)."""
+    try:
+        cls.model_validate(dict(values))
+    except ValidationError as error:
+        return [(PREFIX + ".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors()]
+    return []
+
+
+def _unwrap(annotation: Any) -> tuple[Any, bool]:
+    """The type without None, and whether None was allowed."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        options = [option for option in get_args(annotation) if option is not type(None)]
+        return (options[0] if len(options) == 1 else str), len(options) < len(get_args(annotation))
+    return annotation, False
+
+
+def _field(name: str, kind: Any, optional: bool, info: FieldInfo) -> forms.Field | None:
+    common: dict[str, Any] = {
+        "label": name.replace("_", " ").capitalize(),
+        "help_text": info.description or "",
+        "initial": _default(info),
+        "required": False,
+    }
+    if kind is bool:
+        return forms.BooleanField(**common)
+    if choices := _choices(kind):
+        return forms.ChoiceField(choices=[("", "Default"), *choices] if optional else choices, **common)
+    if kind is int:
+        return forms.IntegerField(**_limits(info, 1), **common)
+    if kind is float:
+        return forms.FloatField(**_limits(info, 0), **common)
+    return forms.CharField(max_length=400, **common) if kind is str else None
+
+
+def _choices(kind: Any) -> list[tuple[str, str]]:
+    if get_origin(kind) is Literal:
+        return [(str(value), str(value).replace("_", " ").capitalize()) for value in get_args(kind)]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [(str(member.value), str(member.value)) for member in kind]
+    return []
+
+
+def _limits(info: FieldInfo, step: int) -> dict[str, Any]:
+    """Least and greatest value; `step` is what an open limit excludes (for floats pydantic refuses the rest)."""
+    limits: dict[str, Any] = {}
+    for limit in info.metadata:
+        if isinstance(limit, Ge):
+            limits["min_value"] = limit.ge
+        elif isinstance(limit, Gt):
+            limits["min_value"] = limit.gt + step  # type: ignore[operator]
+        elif isinstance(limit, Le):
+            limits["max_value"] = limit.le
+        elif isinstance(limit, Lt):
+            limits["max_value"] = limit.lt - step  # type: ignore[operator]
+    return limits
+
+
+def _default(info: FieldInfo) -> Any:
+    default = info.get_default(call_default_factory=True, validated_data={})
+    return default.value if isinstance(default, Enum) else default

@@ -1,0 +1,171 @@
+"""What templates say often: badges, icons, times, speedups. Every value is escaped by format_html."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django import template
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, RunState, VerdictChoice
+from optimizer.views.hostile_text import plain_log
+from optimizer.views.theme import THEMES, theme_of
+
+register = template.Library()
+register.filter("plain_log", plain_log)
+
+NOTHING = "–"
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """A drawing of the sprite; decoration only, so hidden from screen readers."""
+    return format_html(
+        '<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', static("icons/sprite.svg"), name
+    )
+
+
+@register.simple_tag
+def badge(label: str, tone: str) -> SafeString:
+    """A word with its tone; shape and colour only repeat what the word says."""
+    return format_html('<span class="badge tone-{}">{}</span>', tone, label)
+
+
+@register.simple_tag
+def run_badge(state: str) -> SafeString:
+    """The state of a run."""
+    choice = RunState(state)
+    return badge(choice.label, choice.tone)
+
+
+@register.simple_tag
+def evaluation_badge(evaluation: Evaluation | None) -> SafeString:
+    """How an evaluation ended, or where it stands."""
+    if not evaluation:  # None, or "" where the template found no such row
+        return badge("Not evaluated", "muted")
+    if evaluation.state == EvaluationState.DONE and evaluation.status:
+        status = EvaluationStatus(evaluation.status)
+        return badge(status.label, status.tone)
+    state = EvaluationState(evaluation.state)
+    return badge(evaluation.stage.capitalize() if evaluation.stage else state.label, state.tone)
+
+
+@register.simple_tag
+def verdict_badge(verdict: str) -> SafeString:
+    """Faster, same or slower; a dash where nothing was timed."""
+    if not verdict:
+        return format_html('<span class="muted">{}</span>', NOTHING)
+    choice = VerdictChoice(verdict)
+    return badge(choice.label, choice.tone)
+
+
+@register.simple_tag
+def speedup(median: float | None, low: float | None = None, high: float | None = None) -> SafeString:
+    """Times faster with its interval: 1.72× 1.65–1.80."""
+    if not median:
+        return format_html('<span class="muted">{}</span>', NOTHING)
+    if not low or not high:
+        return format_html('<span class="speed"><b>{}×</b></span>', _significant(median))
+    return format_html(
+        '<span class="speed"><b>{}×</b> <small>{}–{}</small></span>', *map(_significant, (median, low, high))
+    )
+
+
+@register.filter
+def micros(value: float | None) -> str:
+    """A time in µs in the unit that reads best."""
+    if not isinstance(value, int | float):
+        return NOTHING
+    for limit, divisor, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms"), (float("inf"), 1e6, "s")):
+        if abs(value) < limit:
+            return f"{_significant(value / divisor)} {unit}"
+    return NOTHING
+
+
+@register.filter
+def seconds(value: float | None) -> str:
+    """A duration: 0.26 s, 12 s, 3 min 20 s, 2 h 05 min."""
+    if not isinstance(value, int | float):
+        return NOTHING
+    if value < 10:
+        return f"{value:.2f} s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+@register.filter
+def gain(value: float | None) -> str:
+    """A gain in per cent with its sign."""
+    return NOTHING if value is None else f"{value:+.1f} %"
+
+
+@register.filter
+def file_size(value: int | None) -> str:
+    """Bytes in binary units; 0 is a fact, None is not."""
+    if not isinstance(value, int | float):
+        return NOTHING
+    if value < 1024:
+        return f"{value} B"
+    return f"{value / 1024:.1f} KiB" if value < 1 << 20 else f"{value / (1 << 20):.1f} MiB"
+
+
+@register.filter
+def scientific(value: float | None) -> str:
+    """An error's size: 1.2e-07."""
+    return NOTHING if value is None else f"{value:.1e}"
+
+
+@register.filter
+def or_dash(value: Any) -> Any:
+    """A dash where there is nothing; zero is something."""
+    return NOTHING if value is None or value == "" else value
+
+
+@register.filter
+def as_json(value: Any) -> str:
+    """Nested facts as indented JSON text (escaped like any text)."""
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def _significant(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+@register.simple_tag(takes_context=True)
+def nav_link(context: dict[str, Any], name: str, label: str) -> SafeString:
+    """A link of the main menu, marked when the page lies under it."""
+    address = reverse(name)
+    if context["request"].path.startswith(address):
+        return format_html('<a href="{}" aria-current="page">{}</a>', address, label)
+    return format_html('<a href="{}">{}</a>', address, label)
+
+
+@register.simple_tag(takes_context=True)
+def current_theme(context: dict[str, Any]) -> str:
+    """The appearance this browser asked for."""
+    return theme_of(context["request"])
+
+
+@register.simple_tag
+def themes() -> list[tuple[str, str]]:
+    """All appearances with their labels."""
+    return list(THEMES.items())
+
+
+@register.filter
+def rate(value: float | None, unit: str) -> str:
+    """A quantity per second with its decimal prefix: 5.3 TB/s."""
+    if not isinstance(value, int | float):
+        return NOTHING
+    for limit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value >= limit:
+            return f"{_significant(value / limit)} {prefix}{unit}"
+    return f"{value:.0f} {unit}"

@@ -1,0 +1,130 @@
+"""What happened in a run, as sentences. The page shows them in the order of their numbers; wording lives here only."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from optimizer.live import payloads
+from optimizer.models import CallState, EvaluationStatus, Run, RunEvent, RunState
+
+SHOWN = 60
+REPLAYED = 200
+
+
+@dataclass(frozen=True)
+class FeedItem:
+    """One line of the feed. `number` names the kernel it is about, if any; `group` is what the filter goes by."""
+
+    seq: int
+    at: dt.datetime
+    group: str
+    text: str
+    tone: str = "muted"
+    number: int | None = None
+
+
+def latest_items(run: Run) -> list[FeedItem]:
+    """The newest items, newest first."""
+    return [_item(event) for event in run.events.order_by("-seq")[:SHOWN]]
+
+
+def items_after(run: Run, after: int) -> list[FeedItem]:
+    """The items that follow number `after`, oldest first, `REPLAYED` at most: ask again from the last one."""
+    return [_item(event) for event in run.events.filter(seq__gt=after).order_by("seq")[:REPLAYED]]
+
+
+def _item(event: RunEvent) -> FeedItem:
+    group, _, _ = event.type.partition(".")
+    try:
+        text, tone = _words(payloads.parse(event.type, event.payload))
+    except (KeyError, ValidationError):  # written by an older or newer version: still an event
+        text, tone = event.type, "muted"
+    number = event.payload.get("number") if isinstance(event.payload, dict) else None
+    return FeedItem(event.seq, event.created_at, group, text, tone, number if isinstance(number, int) else None)
+
+
+def _words(payload: payloads.Payload) -> tuple[str, str]:
+    return _WORDING[type(payload)](payload)
+
+
+def _state(event: payloads.RunStateChanged) -> tuple[str, str]:
+    state = RunState(event.state)
+    return f"{state.label}{': ' + event.reason if event.reason else ''}", state.tone
+
+
+def _warned(event: payloads.BudgetWarned) -> tuple[str, str]:
+    return f"{event.percent} % of the {event.kind} budget spent", "bad" if event.percent >= 100 else "warn"
+
+
+def _raised(event: payloads.BudgetRaised) -> tuple[str, str]:
+    limits = ", ".join(f"{kind} {'unlimited' if limit is None else limit}" for kind, limit in event.limits.items())
+    return f"Budget changed: {limits}", "live"
+
+
+def _added(event: payloads.KernelAdded) -> tuple[str, str]:
+    return f"written ({event.author_kind}) {event.title}".strip(), "muted"
+
+
+def _started(event: payloads.EvaluationStarted) -> tuple[str, str]:
+    again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+    return f"on {event.worker} ({event.effort}{again})", "live"
+
+
+def _finished(event: payloads.EvaluationFinished) -> tuple[str, str]:
+    status = EvaluationStatus(event.status)
+    if status != EvaluationStatus.CORRECT:
+        return f"{status.label.lower()}{': ' + event.reason if event.reason else ''}", status.tone
+    times = f", {event.speedup:.2f}×" if event.speedup else ""
+    return f"correct{times}{' – ' + event.verdict if event.verdict else ''}", _verdict_tone(event.verdict)
+
+
+def _verdict_tone(verdict: str) -> str:
+    return {"faster": "good", "slower": "bad"}.get(verdict, "muted")
+
+
+def _best(event: payloads.BestChanged) -> tuple[str, str]:
+    times = f" at {event.speedup:.2f}×" if event.speedup else ""
+    return f"leads{times}{' (confirmed)' if event.confirmed else ''}", "good" if event.announce else "muted"
+
+
+def _hypothesis(event: payloads.HypothesisAdded) -> tuple[str, str]:
+    expected = (
+        f" (expects {event.predicted_min:+.0f} to {event.predicted_max:+.0f} %)"
+        if event.predicted_min is not None and event.predicted_max is not None
+        else ""
+    )
+    return f"{event.kind.capitalize()}: {event.title}{expected}", "live" if event.chosen else "muted"
+
+
+def _call_ended(event: payloads.CallEnded) -> tuple[str, str]:
+    tokens = f", {event.tokens:,} tokens" if event.tokens else ""
+    failed = f": {event.error}" if event.error else ""
+    return f"{event.role}: {CallState(event.state).label.lower()}{tokens}{failed}", CallState(event.state).tone
+
+
+_WORDING: dict[type[payloads.Payload], Callable[[Any], tuple[str, str]]] = {
+    payloads.RunStateChanged: _state,
+    payloads.RunNoted: lambda event: (event.text, event.tone),
+    payloads.BudgetWarned: _warned,
+    payloads.BudgetRaised: _raised,
+    payloads.KernelAdded: _added,
+    payloads.EvaluationStarted: _started,
+    payloads.EvaluationFinished: _finished,
+    payloads.EvaluationCancelled: lambda event: ("cancelled", "muted"),
+    payloads.BestChanged: _best,
+    payloads.BestRefuted: lambda event: (f"no longer leads: {event.reason}", "warn"),
+    payloads.HypothesisAdded: _hypothesis,
+    payloads.HypothesisMeasured: lambda event: (f"Measured gain {event.gain:+.1f} %", _sign_tone(event.gain)),
+    payloads.CallAsked: lambda event: (f"{event.role}: asking {event.model or event.provider}", "muted"),
+    payloads.CallEnded: _call_ended,
+    payloads.FindingAdded: lambda event: (f"Learnt: {event.text}", "live"),
+}
+
+
+def _sign_tone(gain: float) -> str:
+    return "good" if gain > 0 else "bad" if gain < 0 else "muted"

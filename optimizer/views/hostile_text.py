@@ -1,0 +1,55 @@
+"""Text that others wrote (models, compilers, kernels), made fit to be shown. It is escaped later, by the template."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+# CSI, OSC and two-character escape sequences (ECMA-48)
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Characters that reorder or hide text: "Trojan Source" (Boucher and Anderson 2021)
+UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
+_COMPLAINT = re.compile(
+    r"^(?P<file>[^\s:()]+):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?P<kind>fatal error|error|warning): (?P<text>.+)$"
+)
+SHOWN_LOG_CHARS = 200_000
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What a compiler said about one line (counted from 1) of the candidate."""
+
+    line: int
+    kind: str
+    text: str
+
+
+def plain_log(text: str) -> str:
+    """A log without terminal codes and control characters; head and tail kept when it is very long."""
+    text = _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+    if len(text) <= SHOWN_LOG_CHARS:
+        return text
+    half = SHOWN_LOG_CHARS // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+
+
+def unseen_name(character: str) -> str:
+    """What to show in place of a character that cannot be seen, e.g. `U+202E RIGHT-TO-LEFT OVERRIDE`."""
+    return f"U+{ord(character):04X} {unicodedata.name(character, 'unnamed')}"
+
+
+def unseen_in(text: str) -> list[str]:
+    """Names of the unseen characters of a text, each once, in order of appearance."""
+    return list(dict.fromkeys(unseen_name(found) for found in UNSEEN.findall(text)))
+
+
+def complaints_in(log: str, limit: int = 50) -> list[Complaint]:
+    """A compiler's errors and warnings about the candidate itself; those about system headers are left out."""
+    found: list[Complaint] = []
+    for line in plain_log(log).splitlines():
+        match = _COMPLAINT.match(line)
+        if match and not match["file"].startswith(("/usr/", "/opt/")) and len(found) < limit:
+            found.append(Complaint(int(match["line"]), match["kind"], match["text"]))
+    return found

@@ -1,0 +1,187 @@
+"""A kernel: its text, why it was written, what was measured, and everything that can be downloaded of it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from optimizer.access import access_run
+from optimizer.charts import cases as charts
+from optimizer.models import Evaluation, Kernel, Measurement, Run
+from optimizer.views.hostile_text import Complaint, complaints_in, unseen_in
+from optimizer.views.safe_html import SourceLine, source_lines
+from optimizer.views.signed_in import user_of
+from runners.job import BuildReport, JobResult, KernelResources, Language
+from runners.wire import WireError
+
+SUFFIXES = {
+    Language.CPP: "cpp",
+    Language.HIP: "hip",
+    Language.CUDA: "cu",
+    Language.TRITON: "py",
+    Language.PYTHON: "py",
+}
+
+
+@dataclass(frozen=True)
+class ShownLine:
+    """A source line with what the compiler said about it."""
+
+    source: SourceLine
+    complaints: Sequence[Complaint]
+
+
+@dataclass(frozen=True)
+class ResourceRow:
+    """One figure of the resource report, by device kernel."""
+
+    label: str
+    values: Sequence[Any]
+
+
+RESOURCES = {
+    "vgpr": "Vector registers (VGPR)",
+    "agpr": "Accumulation registers (AGPR)",
+    "sgpr": "Scalar registers (SGPR)",
+    "registers": "Registers",
+    "lds_bytes": "LDS or shared memory, bytes",
+    "scratch_bytes": "Scratch, bytes",
+    "vgpr_spills": "Vector register spills",
+    "sgpr_spills": "Scalar register spills",
+    "occupancy": "Occupancy, waves per SIMD",
+    "matrix_instructions": "Matrix instructions",
+    "code_bytes": "Code, bytes",
+}
+
+
+@login_required
+@require_safe
+def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
+    """The kernel with its first evaluation, or with the one that `?evaluation=` names."""
+    kernel = _kernel(request, run_id, number)
+    evaluations = list(kernel.evaluations.select_related("target").order_by("pk"))
+    evaluation = _chosen(request, evaluations)
+    result = _result_of(evaluation)
+    measurements = list(evaluation.measurements.order_by("pk")) if evaluation else []
+    context = {
+        "run": kernel.run,
+        "kernel": kernel,
+        "evaluations": evaluations,
+        "evaluation": evaluation,
+        "result": result,
+        "lines": _lines(kernel, result),
+        "unseen": unseen_in(kernel.source),
+        "resources": _resources(result.build) if result and result.build else [],
+        "resource_names": [one.name for one in result.build.kernels] if result and result.build else [],
+        "samples": [row for row in measurements if row.samples_us],
+        **_kin(kernel),
+    }
+    return render(request, "kernels/page.html", context)
+
+
+@login_required
+@require_safe
+def kernel_download(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
+    """The source as a file; never shown in place, never guessed at."""
+    kernel = _kernel(request, run_id, number)
+    name = f"{_file_stem(kernel)}.{SUFFIXES[Language(kernel.language)]}"
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+    }
+    return HttpResponse(kernel.source, content_type="text/plain; charset=utf-8", headers=headers)
+
+
+@login_required
+@require_safe
+def kernel_cases_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
+    """Speedups by case as plotly JSON."""
+    evaluation = _evaluation(request, run_id, number)
+    result = _result_of(evaluation)
+    if result is None:
+        raise Http404
+    return HttpResponse(charts.speedups(result.cases).to_json(), content_type="application/json")
+
+
+@login_required
+@require_safe
+def kernel_samples_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
+    """The raw samples as plotly JSON."""
+    rows = list(Measurement.objects.filter(evaluation=_evaluation(request, run_id, number)).order_by("pk"))
+    return HttpResponse(charts.samples(rows).to_json(), content_type="application/json")
+
+
+def _kernel(request: HttpRequest, run_id: int, number: int) -> Kernel:
+    run = access_run(user_of(request), run_id, "view")
+    kernels = Kernel.objects.select_related("hypothesis", "call", "author", "run__problem_version__problem")
+    return get_object_or_404(kernels, run=run, number=number)
+
+
+def _evaluation(request: HttpRequest, run_id: int, number: int) -> Evaluation:
+    run: Run = access_run(user_of(request), run_id, "view")
+    evaluations = Evaluation.objects.filter(kernel__run=run, kernel__number=number).order_by("pk")
+    chosen = _chosen(request, list(evaluations))
+    if chosen is None:
+        raise Http404
+    return chosen
+
+
+def _chosen(request: HttpRequest, evaluations: Sequence[Evaluation]) -> Evaluation | None:
+    wanted = request.GET.get("evaluation")
+    if wanted is None:
+        return evaluations[0] if evaluations else None
+    for evaluation in evaluations:
+        if str(evaluation.pk) == wanted:
+            return evaluation
+    raise Http404
+
+
+def _result_of(evaluation: Evaluation | None) -> JobResult | None:
+    try:
+        return evaluation.as_result() if evaluation else None
+    except WireError:  # stored by a version with another contract: the row's own columns still say what came out
+        return None
+
+
+def _lines(kernel: Kernel, result: JobResult | None) -> list[ShownLine]:
+    by_line: dict[int, list[Complaint]] = defaultdict(list)
+    if result and result.build:
+        for complaint in complaints_in(result.build.log):
+            by_line[complaint.line].append(complaint)
+    return [ShownLine(line, by_line[line.number]) for line in source_lines(kernel.source, kernel.language)]
+
+
+def _resources(build: BuildReport) -> list[ResourceRow]:
+    rows = [ResourceRow(text, [getattr(one, name) for one in build.kernels]) for name, text in RESOURCES.items()]
+    rows += _extra_rows(build.kernels)
+    return [row for row in rows if any(value is not None for value in row.values)]
+
+
+def _extra_rows(kernels: Sequence[KernelResources]) -> list[ResourceRow]:
+    names = dict.fromkeys(name for one in kernels for name in one.extra)
+    return [ResourceRow(name.replace("_", " "), [one.extra.get(name) for one in kernels]) for name in names]
+
+
+def _kin(kernel: Kernel) -> dict[str, Any]:
+    light = Kernel.objects.select_related("evaluation").defer("source", "report", "meta", "evaluation__result")
+    return {
+        "parents": light.filter(child_links__kernel=kernel).order_by("child_links__rank"),
+        "children": light.filter(parent_links__parent=kernel).order_by("number")[:50],
+        "previous_number": kernel.number - 1 if kernel.number > 0 else None,
+        "is_best": kernel.run.best_kernel_id == kernel.pk,
+    }
+
+
+def _file_stem(kernel: Kernel) -> str:
+    """Letters of the problem's name and numbers: nothing a header or a file system could stumble over."""
+    problem = re.sub(r"[^A-Za-z0-9_-]+", "_", kernel.run.problem_version.problem.slug)
+    return f"{problem}-run{kernel.run_id}-kernel{kernel.number}"

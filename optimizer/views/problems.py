@@ -1,0 +1,94 @@
+"""Problems: what is to be computed, and who computed it fastest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from optimizer.models import Problem, ProblemVersion, Run, Target, User
+from optimizer.views.safe_html import markdown
+from optimizer.views.signed_in import user_of
+from runners.problems import open_bundle
+from runners.problems.base import Problem as ReadProblem
+from runners.problems.base import ProblemError, Purpose
+
+LEADERS = 20
+
+
+@login_required
+@require_safe
+def problems(request: HttpRequest) -> HttpResponse:
+    """All problems, with how often they were searched."""
+    newest = ProblemVersion.objects.filter(problem=OuterRef("pk")).order_by("-number")
+    counted = (
+        Run.objects.filter(pk__in=Run.objects.visible_to(user_of(request)).order_by().values("pk"))
+        .values_list("problem_version__problem")
+        .annotate(n=Count("pk"))
+    )
+    runs = dict(counted)
+    listed = Problem.objects.annotate(
+        newest_number=Subquery(newest.values("number")[:1]), languages=Subquery(newest.values("languages")[:1])
+    ).order_by("title")
+    rows = [(problem, runs.get(problem.pk, 0)) for problem in listed]
+    return render(request, "problems/list.html", {"rows": rows})
+
+
+@login_required
+@require_safe
+def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
+    """Description, cases, seeds and the leaderboard of the newest version, or of `?version=`."""
+    problem = get_object_or_404(Problem, slug=slug)
+    versions = list(problem.versions.defer("bundle").order_by("-number"))
+    version = get_object_or_404(problem.versions, number=_wanted(request, versions))
+    context: dict[str, Any] = {
+        "problem": problem,
+        "version": version,
+        "versions": versions,
+        "description": markdown(version.description),
+        "leaders": _leaders(user_of(request), problem),
+        **_read(version),
+    }
+    return render(request, "problems/page.html", context)
+
+
+def _wanted(request: HttpRequest, versions: list[ProblemVersion]) -> int:
+    text = request.GET.get("version", "")
+    newest = versions[0].number if versions else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else newest
+
+
+def _read(version: ProblemVersion) -> dict[str, Any]:
+    try:
+        problem = open_bundle(version.as_bundle())
+    except ProblemError as error:  # written by a version that read more; the stored text still shows
+        return {"complaints": error.complaints}
+    targets = list(Target.objects.order_by("title"))
+    return {"read": problem, "cases": _cases(problem, targets), "seeds": problem.seeds}
+
+
+def _cases(problem: ReadProblem, targets: list[Target]) -> list[dict[str, Any]]:
+    """Every case once, with the targets that it is for."""
+    found: dict[tuple[Purpose, str], dict[str, Any]] = {}
+    for target in targets:
+        for purpose in Purpose:
+            for case in problem.cases(target.key, purpose):
+                row = found.setdefault((purpose, case.name), {"case": case, "purpose": purpose, "targets": []})
+                row["targets"].append(target.title)
+                row["work"] = problem.work(case)
+    return sorted(found.values(), key=lambda row: list(Purpose).index(row["purpose"]))
+
+
+def _leaders(user: User, problem: Problem) -> QuerySet[Run]:
+    """The best runs the person may see, fastest against their baseline first."""
+    visible = Run.objects.visible_to(user).order_by().values("pk")
+    runs = Run.objects.filter(pk__in=visible, problem_version__problem=problem, best_speedup__isnull=False)
+    return (
+        runs.select_related("target", "best_kernel", "created_by", "problem_version")
+        .defer("problem_version__bundle", "best_kernel__source", "best_kernel__report", "best_kernel__meta")
+        .order_by("target__key", "-best_speedup_low", "-best_speedup")[:LEADERS]
+    )

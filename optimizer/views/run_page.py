@@ -1,0 +1,156 @@
+"""A run, live: the page, the parts of it that change, and the buttons that steer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.db.models import F, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from optimizer.access import access_run
+from optimizer.actions import run as actions
+from optimizer.charts import curve as charts
+from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
+from optimizer.models.run import RunTransitionError
+from optimizer.views import feed
+from optimizer.views.run_summary import summarise
+from optimizer.views.signed_in import user_of
+from optimizer.views.strategies import strategy_titles
+
+KERNELS_PER_PAGE = 50
+KERNEL_SORTS = {
+    "number": "number",
+    "speedup": "evaluation__speedup",
+    "parent": "evaluation__parent_speedup",
+    "time": "evaluation__time_us",
+}
+KERNEL_FILTERS: dict[str, dict[str, str]] = {
+    "": {},
+    "faster": {"evaluation__verdict": "faster", "evaluation__status": EvaluationStatus.CORRECT},
+    "correct": {"evaluation__status": EvaluationStatus.CORRECT},
+    "failed": {"evaluation__state": "done"},
+}
+FILTER_LABELS = (("", "All"), ("faster", "Faster"), ("correct", "Correct"), ("failed", "Not accepted"))
+
+
+@login_required
+@require_safe
+def run_page(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Everything about a run. Usable as it is; scripts keep it fresh."""
+    run = access_run(user_of(request), run_id, "view")
+    items = feed.latest_items(run)
+    context = _live_context(run, user_of(request)) | _kernels_context(request, run)
+    context |= {
+        "items": items,
+        "last_seq": items[0].seq if items else 0,
+        "axes": charts.AXES,
+        "points": charts.points_of(run),
+    }
+    return render(request, "runs/page.html", context)
+
+
+@login_required
+@require_safe
+def run_live(request: HttpRequest, run_id: int) -> HttpResponse:
+    """What changed after event `?after=`: new lines of the feed and the parts that show the present."""
+    run = access_run(user_of(request), run_id, "view")
+    items = feed.items_after(run, _after(request))
+    context = _live_context(run, user_of(request))
+    context |= {"items": items[::-1], "last_seq": items[-1].seq if items else run.last_seq, "only_new": True}
+    return render(request, "runs/_live.html", context)
+
+
+@login_required
+@require_safe
+def run_kernels(request: HttpRequest, run_id: int) -> HttpResponse:
+    """The table of kernels alone."""
+    run = access_run(user_of(request), run_id, "view")
+    return render(request, "runs/_kernels.html", _kernels_context(request, run))
+
+
+@login_required
+@require_safe
+def run_curve(request: HttpRequest, run_id: int) -> HttpResponse:
+    """The best-so-far figure as plotly JSON, against `?axis=` evaluations, minutes or usd."""
+    run = access_run(user_of(request), run_id, "view")
+    axis = request.GET.get("axis", "evaluations")
+    if axis not in get_args(charts.Axis):
+        raise Http404
+    figure = charts.curve(charts.points_of(run), axis, run.baseline.replace("_", " "))  # type: ignore[arg-type]
+    return HttpResponse(figure.to_json(), content_type="application/json")
+
+
+@login_required
+@require_POST
+def run_pause(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Finish what is running, begin nothing new."""
+    return _steer(request, run_id, actions.do_pause_run)
+
+
+@login_required
+@require_POST
+def run_resume(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Go on."""
+    return _steer(request, run_id, actions.do_resume_run)
+
+
+@login_required
+@require_POST
+def run_stop(request: HttpRequest, run_id: int) -> HttpResponse:
+    """End for good."""
+    return _steer(request, run_id, actions.do_stop_run)
+
+
+def _steer(request: HttpRequest, run_id: int, action: Callable[[User, Run], Any]) -> HttpResponse:
+    run = access_run(user_of(request), run_id, "operate")
+    try:
+        action(user_of(request), run)
+    except RunTransitionError as refusal:  # another tab was faster
+        messages.warning(request, str(refusal))
+    return redirect("run_page", run_id=run.pk)
+
+
+def _live_context(run: Run, user: User) -> dict[str, Any]:
+    state = RunState(run.state)
+    return {
+        "run": run,
+        "state": state,
+        "summary": summarise(run),
+        "strategy_title": strategy_titles().get(run.strategy, run.strategy),
+        "can_pause": state in (RunState.RUNNING, RunState.PENDING),
+        "can_stop": not state.is_terminal and state != RunState.STOPPING,
+    }
+
+
+def _kernels_context(request: HttpRequest, run: Run) -> dict[str, Any]:
+    sort = request.GET.get("sort", "number")
+    show = request.GET.get("show", "")
+    kernels = _sorted(_shown(Kernel.objects.filter(run=run).for_table(), show), sort)
+    kernels = kernels.defer("source", "report", "meta", "evaluation__result")
+    page = Paginator(kernels, KERNELS_PER_PAGE).get_page(request.GET.get("page"))
+    return {"run": run, "page": page, "sort": sort, "show": show, "best_id": run.best_kernel_id,
+            "kernel_filters": FILTER_LABELS}  # fmt: skip
+
+
+def _shown(kernels: QuerySet[Kernel], show: str) -> QuerySet[Kernel]:
+    kernels = kernels.filter(**KERNEL_FILTERS.get(show, {}))
+    return kernels.exclude(evaluation__status=EvaluationStatus.CORRECT) if show == "failed" else kernels
+
+
+def _sorted(kernels: QuerySet[Kernel], sort: str) -> QuerySet[Kernel]:
+    field = F(KERNEL_SORTS.get(sort.removeprefix("-"), "number"))
+    first = field.desc(nulls_last=True) if sort.startswith("-") else field.asc(nulls_last=True)
+    return kernels.order_by(first, "number")
+
+
+def _after(request: HttpRequest) -> int:
+    text = request.GET.get("after", "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise Http404
+    return int(text)

@@ -1,0 +1,92 @@
+"""Runners: who measures, what waits for them, and taking one out of service."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.db.models import Count, Min, Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from optimizer.actions.runner import do_drain_runner, do_undrain_runner
+from optimizer.models import Job, JobState, Run, Runner, User
+from optimizer.views.signed_in import user_of
+
+
+@dataclass(frozen=True)
+class QueueNow:
+    """One queue: how many jobs wait and run, and how long the oldest has waited."""
+
+    name: str
+    waiting: int
+    running: int
+    oldest_s: float | None
+    served_by: int
+
+
+@login_required
+@require_safe
+def runners(request: HttpRequest) -> HttpResponse:
+    """All runners and queues."""
+    user = user_of(request)
+    listed = list(Runner.objects.select_related("target", "current_job__evaluation__kernel__run").order_by("name"))
+    context = {
+        "runners": listed,
+        "queues": _queues(listed),
+        "may_drain": user.is_superuser,
+        "visible_runs": _visible_runs(user, listed),
+    }
+    return render(
+        request, "runners/_lists.html" if request.headers.get("HX-Request") else "runners/list.html", context
+    )
+
+
+@login_required
+@require_POST
+def runner_drain(request: HttpRequest, runner_id: int) -> HttpResponse:
+    """Let a runner finish its job and claim no other, or put it back to work."""
+    runner = _operated(request, runner_id)
+    if request.POST.get("drain") == "off":
+        do_undrain_runner(user_of(request), runner)
+        messages.success(request, f"{runner.name} takes jobs again.")
+    else:
+        do_drain_runner(user_of(request), runner, request.POST.get("note", "").strip())
+        messages.success(request, f"{runner.name} finishes its job and takes no other.")
+    return redirect("runners")
+
+
+def _operated(request: HttpRequest, runner_id: int) -> Runner:
+    """Runners serve all teams, so only administrators may take one away."""
+    if not user_of(request).is_superuser:
+        raise Http404
+    return get_object_or_404(Runner, pk=runner_id)
+
+
+def _queues(listed: list[Runner]) -> list[QueueNow]:
+    now = timezone.now()
+    rows = Job.objects.filter(state__in=[JobState.QUEUED, JobState.RUNNING]).values("queue").order_by("queue")
+    counted = rows.annotate(
+        waiting=Count("pk", filter=Q(state=JobState.QUEUED)),
+        running=Count("pk", filter=Q(state=JobState.RUNNING)),
+        oldest=Min("created_at", filter=Q(state=JobState.QUEUED)),
+    )
+    return [
+        QueueNow(row["queue"], row["waiting"], row["running"], _age_s(row["oldest"], now),
+                 sum(row["queue"] in runner.queues and runner.is_alive for runner in listed))
+        for row in counted
+    ]  # fmt: skip
+
+
+def _age_s(since: dt.datetime | None, now: dt.datetime) -> float | None:
+    return (now - since).total_seconds() if since else None
+
+
+def _visible_runs(user: User, listed: list[Runner]) -> set[int]:
+    """Which of the runs being measured the person may follow a link to."""
+    measured = [runner.current_job.evaluation.kernel.run_id for runner in listed if runner.current_job]
+    return set(Run.objects.visible_to(user).filter(pk__in=measured).values_list("pk", flat=True))

@@ -1,0 +1,67 @@
+"""The one place where text becomes trusted HTML. Reviewed: everything returned has gone through nh3, or is Pygments'
+own markup around text that Pygments has escaped. Nothing else in the project marks strings as safe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import nh3
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
+from optimizer.views.hostile_text import UNSEEN, unseen_name
+from runners.job import Language
+
+COLOURED_CHARS = 200_000
+_LEXERS = {
+    Language.CPP: "cpp",
+    Language.HIP: "cuda",
+    Language.CUDA: "cuda",
+    Language.TRITON: "python",
+    Language.PYTHON: "python",
+}
+_TAGS = {
+    *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "code"),
+    *("em", "strong", "s", "table", "thead", "tbody", "tr", "th", "td", "a"),
+}
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """One line of a source: its number from 1 and its markup."""
+
+    number: int
+    html: SafeString
+
+
+def source_lines(text: str, language: str) -> list[SourceLine]:
+    """A source line by line with syntax colour. Longer than `COLOURED_CHARS`: without colour, since a hostile text
+    must not cost seconds. Characters that reorder or hide text are shown by name."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    plain = len(text) > COLOURED_CHARS
+    lexer = get_lexer_by_name("text" if plain else _LEXERS.get(Language(language), "text"), stripnl=False)
+    markup = highlight(text, lexer, HtmlFormatter(nowrap=True))
+    lines = markup.removesuffix("\n").split("\n")
+    return [SourceLine(number, _show_unseen(line)) for number, line in enumerate(lines, 1)]
+
+
+def markdown(text: str) -> SafeString:
+    """Markdown as sanitised HTML: no raw HTML, no pictures, links only to http(s), opened without a referrer."""
+    html = nh3.clean(
+        _MARKDOWN.render(text),
+        tags=_TAGS,
+        attributes={"a": {"href", "title"}, "th": set(), "td": set()},
+        url_schemes={"http", "https"},
+        link_rel="noopener noreferrer nofollow",
+    )
+    return mark_safe(html)  # noqa: S308  # sanitised in the line above
+
+
+def _show_unseen(markup: str) -> SafeString:
+    shown = UNSEEN.sub(lambda found: f'<span class="unseen">{escape(unseen_name(found[0]))}</span>', markup)
+    return mark_safe(shown)  # noqa: S308  # Pygments escaped the text; the replacement is our own

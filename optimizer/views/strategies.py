@@ -1,0 +1,10 @@
+"""The strategies as people choose them."""
+
+from __future__ import annotations
+
+from optimizer.search import STRATEGIES
+
+
+def strategy_titles() -> dict[str, str]:
+    """Title by name, in the registry's order."""
+    return {name: strategy.title for name, strategy in STRATEGIES.items()}

@@ -1,0 +1,127 @@
+// The live run page. The table of events is the truth and the socket only a doorbell: whatever rings, the page asks
+// for everything after the last event it holds, one question at a time, so nothing is missed and nothing doubled.
+// Where sockets are blocked, it asks on a timer.
+"use strict";
+
+const RECONNECT_FIRST_MS = 500, RECONNECT_MOST_MS = 15000, POLL_MS = 4000, IDLE_POLL_MS = 30000, FEED_KEPT = 400, TOKENS_SHOWN = 4000;
+
+class LiveRun {
+  constructor(root) {
+    this.root = root;
+    this.feed = document.getElementById("feed");
+    this.tokens = document.getElementById("tokens");
+    this.light = document.querySelector("[data-connection]");
+    this.last = Number(this.feed.dataset.lastSeq);
+    this.failures = 0;
+    this.connected = false;
+    this.asking = this.wanted = false;
+  }
+
+  start() {
+    this.connect();
+    this.tick();
+    document.addEventListener("visibilitychange", () => { if (!document.hidden) this.ask(); });
+  }
+
+  connect() {
+    this.show("Connecting…", "muted");
+    const scheme = location.protocol === "https:" ? "wss" : "ws";
+    const socket = new WebSocket(`${scheme}://${location.host}${this.root.dataset.socket}?after=${this.last}`);
+    socket.addEventListener("open", () => {
+      this.failures = 0;
+      this.connected = true;
+      this.show("Live", "live");
+      this.ask();
+    });
+    socket.addEventListener("message", (event) => this.hear(event.data));
+    socket.addEventListener("close", () => this.retry());
+  }
+
+  retry() {
+    this.connected = false;
+    this.show(this.failures > 1 ? "Polling" : "Reconnecting…", "warn");
+    const longest = Math.min(RECONNECT_MOST_MS, RECONNECT_FIRST_MS * 2 ** this.failures++);
+    setTimeout(() => this.connect(), longest * (0.5 + Math.random() / 2));
+  }
+
+  // Polls while there is no socket; with one, asks now and then in case a ring was lost.
+  tick() {
+    setTimeout(() => { this.ask(); this.tick(); }, this.connected ? IDLE_POLL_MS : POLL_MS);
+  }
+
+  hear(text) {
+    let message;
+    try { message = JSON.parse(text); } catch { return; }
+    if (message.kind === "passing") this.pass(message);
+    else if ((message.seq ?? message.events?.at(-1)?.seq) > this.last) this.ask();
+  }
+
+  // News of the moment: a kernel entered another stage, or an agent is writing.
+  pass(message) {
+    if (message.what === "stage") this.askSoon();
+    if (message.what !== "token" || !this.tokens) return;
+    const before = this.call === message.call ? this.tokens.textContent : `${message.role}:\n`;
+    this.call = message.call;
+    this.tokens.parentElement.hidden = false;
+    this.tokens.textContent = (before + message.text).slice(-TOKENS_SHOWN);
+    this.tokens.scrollTop = this.tokens.scrollHeight;
+  }
+
+  askSoon() {
+    this.soon ??= setTimeout(() => { this.soon = undefined; this.ask(); }, 400);
+  }
+
+  async ask() {
+    if (this.asking) { this.wanted = true; return; }
+    this.asking = true;
+    try {
+      do {
+        this.wanted = false;
+        await this.take();
+      } while (this.wanted);
+    } catch {
+      if (!this.connected) this.show("Offline", "bad");
+    } finally {
+      this.asking = false;
+    }
+  }
+
+  async take() {
+    const answer = await fetch(`${this.root.dataset.liveUrl}?after=${this.last}`, { headers: { "HX-Request": "true" } });
+    if (answer.redirected || answer.status === 404) { location.reload(); return; }
+    if (!answer.ok) throw new Error(answer.status);
+    const part = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const feed = part.getElementById("feed");
+    const fresh = [...feed.querySelectorAll("li[data-seq]")].filter((item) => Number(item.dataset.seq) > this.last);
+    for (const box of part.querySelectorAll("[data-live-part]")) this.swap(box);
+    if (!fresh.length) return;
+    this.feed.querySelector("[data-empty]")?.remove();
+    this.feed.prepend(...fresh);
+    while (this.feed.children.length > FEED_KEPT) this.feed.lastElementChild.remove();
+    this.last = Number(feed.dataset.lastSeq);
+    this.wanted ||= Number(feed.dataset.runSeq) > this.last;
+    htmx.trigger(document.body, "run-changed");
+  }
+
+  // Only what differs is replaced, so that a button is not taken from under a pointer or a focus.
+  swap(fresh) {
+    const old = document.getElementById(fresh.id);
+    const key = fresh.dataset.key;
+    if (!old || (key !== undefined ? key === old.dataset.key : fresh.innerHTML === old.innerHTML)) return;
+    if (key !== undefined) old.dataset.key = key;
+    old.replaceChildren(...fresh.childNodes);
+  }
+
+  show(text, tone) {
+    if (this.light.textContent === text) return;
+    const badge = document.createElement("span");
+    badge.className = `badge tone-${tone}`;
+    badge.textContent = text;
+    this.light.replaceChildren(badge);
+  }
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  const root = document.getElementById("run");
+  if (root) new LiveRun(root).start();
+});
