@@ -12,15 +12,14 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from functools import cache
 from pathlib import Path
 
 from runners.backends.base import Artefact, Backend, BuildRequest, chosen_tunables
 from runners.backends.cache import BuildCache
+from runners.backends.compiling import compile_source, digest, macro_text, moved_library
 from runners.harness.errors import InfraFailure
-from runners.job import BuildReport, KernelResources, Language, Source, TunableValue
-from runners.sandbox import Completed, ResourceLimits, SandboxPolicy, run
+from runners.job import BuildReport, KernelResources, Language, Source
 from runners.tunables import Space, parse
 
 DEFAULT_FLAGS = ("-O3", "-march=native")
@@ -91,12 +90,8 @@ def _command(source: Source) -> list[str]:
     declared = space.flag_sets[0] if space.flag_sets else DEFAULT_FLAGS
     flags = source.flags or declared
     standard = [] if any(flag.startswith("-std=") for flag in flags) else ["-std=c++20"]
-    macros = [f"-D{name}={_macro(value)}" for name, value in sorted(chosen_tunables(source).items())]
+    macros = [f"-D{name}={macro_text(value)}" for name, value in sorted(chosen_tunables(source).items())]
     return [compiler(), *standard, *flags, *ALWAYS, *macros]
-
-
-def _macro(value: TunableValue) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _cache_key(request: BuildRequest, command: list[str]) -> str:
@@ -105,53 +100,13 @@ def _cache_key(request: BuildRequest, command: list[str]) -> str:
 
 
 def _compile(request: BuildRequest, command: list[str], library: Path) -> BuildReport:
-    source = request.folder / "kernel.cpp"
-    source.write_text(request.source.text)
-    source.chmod(0o644)
-    out = request.folder / "build"
-    out.mkdir(exist_ok=True)
-    started = time.monotonic()
-    done = run([*command, str(source), "-o", str(out / "kernel.so")], _policy(request, source, out))
-    seconds = time.monotonic() - started
-    log = _log(done, request.limits.build_s)
-    if done.ok:
-        log = _moved(out / "kernel.so", library, request.symbol) or log
+    compiled = compile_source(request, command, "kernel.cpp", "kernel.so")
+    log = compiled.log
+    if compiled.product is not None:
+        log = moved_library(compiled.product, library, request.symbol) or log
     ok = library.exists()
-    return BuildReport(
-        ok, seconds, False, log, _digest(library) if ok else None, _resources(library, request.symbol)
-    )
-
-
-def _policy(request: BuildRequest, source: Path, out: Path) -> SandboxPolicy:
-    limits = ResourceLimits(
-        wall_s=request.limits.build_s,
-        memory_bytes=request.limits.memory_bytes,
-        log_bytes=request.limits.log_bytes,
-        output_bytes=max(1 << 20, request.limits.log_bytes),
-    )
-    return SandboxPolicy(read_only=(source,), writable=(out,), limits=limits)
-
-
-def _log(done: Completed, build_s: float) -> str:
-    text = "\n".join(part for part in (done.stderr.strip(), done.stdout.strip()) if part)
-    if done.killed_reason is not None:
-        text += f"\nthe compiler was stopped: {done.killed_reason.value} (limit {build_s:g} s)"
-    return text
-
-
-def _moved(made: Path, library: Path, symbol: str) -> str | None:
-    """Take the library out of the compiler's folder; a complaint where it is not a plain file with that symbol."""
-    if made.is_symlink() or not made.is_file():
-        return "the compiler left no library"
-    if symbol.encode() not in made.read_bytes():
-        return f'the library does not export {symbol}: define it as extern "C" void {symbol}(…)'
-    shutil.copyfile(made, library)
-    library.chmod(0o755)
-    return None
-
-
-def _digest(library: Path) -> str:
-    return hashlib.sha256(library.read_bytes()).hexdigest()
+    hexdigest = digest(library) if ok else None
+    return BuildReport(ok, compiled.seconds, False, log, hexdigest, _resources(library, request.symbol))
 
 
 def _resources(library: Path, symbol: str) -> list[KernelResources]:

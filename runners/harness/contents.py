@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from runners.harness.arena import Arena, SharedArena
+from runners.harness.arena import Arena, DeviceArena, SharedArena
 from runners.harness.candidate.channel import ChannelError
 from runners.harness.errors import InfraFailure
 from runners.harness.memory import Bump, SharedMemory
@@ -66,12 +66,12 @@ class Judgement:
 class OracleClient:
     """One oracle for one problem; may live through many evaluations (`reset` in between)."""
 
-    def __init__(self, zygote: Zygote, bundle: ProblemBundle) -> None:
-        self.vault = SharedMemory("vault", VAULT_BYTES)
+    def __init__(self, zygote: Zygote, bundle: ProblemBundle, vault_bytes: int = VAULT_BYTES) -> None:
+        self.vault = SharedMemory("vault", vault_bytes)
         self._peer = Peer()
         zygote.fork(b"o", self._peer.far_socket.fileno(), self.vault.descriptor)
         self._peer.started()
-        self._bump = Bump(VAULT_BYTES)
+        self._bump = Bump(vault_bytes)
         self._count = 0
         self._opening: dict[str, Any] | None = {"op": "open", "bundle": to_plain(bundle)}
 
@@ -134,6 +134,30 @@ class OracleClient:
             raise InfraFailure(f"the problem's reference failed: {refused.kind}: {refused.message}") from refused
         except ChannelError as error:
             raise InfraFailure(f"the oracle gave no answer: {error}") from error
+
+
+class GpuOracleClient(OracleClient):
+    """An oracle whose contents, arenas and kept outputs are in device memory. `kind`: the driver's, `cuda` or `hip`."""
+
+    def __init__(self, zygote: Zygote, bundle: ProblemBundle, kind: str, flush_bytes: int) -> None:
+        super().__init__(zygote, bundle, vault_bytes=1)
+        self._kind, self._flush_bytes = kind, flush_bytes
+
+    def arena(self, name: str, size_bytes: int) -> Arena:
+        """Device memory for a participant."""
+        answer = self.ask({"op": "arena", "size_bytes": size_bytes})
+        device = {"kind": self._kind, "size_bytes": int(answer["size_bytes"]), "flush_bytes": self._flush_bytes}
+        return DeviceArena(self, int(answer["arena"]), self._peer.take_descriptor(), device)
+
+    def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
+        """Snapshot a call's outputs; by what number the oracle knows them."""
+        if not isinstance(arena, DeviceArena):
+            raise TypeError("this oracle's arenas are in device memory")
+        outputs = [output.spec for output in content.outputs]
+        places: list[int] = self.ask({"op": "keep", "arena": arena.number, "outputs": outputs, "offsets": offsets})[
+            "places"
+        ]
+        return places
 
 
 def _input(value: dict[str, Any]) -> Buffer | float:

@@ -1,8 +1,4 @@
-"""What the referee must know of a device: its lock, and where its candidates' buffers live.
-
-A GPU slots in here: `visible` names the device for the processes, `flush_bytes` says how much to write to empty its
-last-level cache, and the candidate's program moves whole arenas to and from the device in `prepare` and `store`.
-"""
+"""What the referee must know of a device: its lock, what a process needs to reach it, and how to empty its caches."""
 
 from __future__ import annotations
 
@@ -12,22 +8,31 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from runners.harness.errors import Cancelled
 from runners.harness.state import state_dir
 from runners.sandbox import Devices
 
 LOCK_POLL_S = 0.05
+GPU_HOST_BYTES = 12 << 30
+"""Host memory that the libraries of a GPU take besides a candidate's own."""
+GPU_LIMITS = {"processes": 4096, "open_files": 4096, "file_bytes": 1 << 30, "scratch_bytes": 1 << 30}
+VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES"}
+SANDBOXES = {"cuda": Devices.NVIDIA, "hip": Devices.AMD}
 
 
 @dataclass(frozen=True)
 class Device:
-    """One measuring device. `index` tells devices of one kind apart."""
+    """One measuring device. `kind` is `cpu` or the driver's (`cuda`, `hip`); `index` tells devices of one kind apart;
+    `environment` and `limits` are what a process on it gets, `host_bytes` what its libraries take."""
 
     kind: str
-    index: int = 0
+    index: str = "0"
     sandbox: Devices = Devices.NONE
     environment: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
+    host_bytes: int = 0
     flush_bytes: int = 0
 
     @contextmanager
@@ -63,3 +68,20 @@ def _try_lock(descriptor: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def device_for(vendor: str, flush_bytes: int) -> Device:
+    """The device that this process measures on: the CPU, or the first GPU that is visible to it."""
+    kind = {"nvidia": "cuda", "amd": "hip"}.get(vendor)
+    return Device("cpu") if kind is None else _gpu(kind, flush_bytes)
+
+
+def device_of(arena: dict[str, Any] | None) -> Device:
+    """The device on which an arena lies."""
+    return Device("cpu") if arena is None else _gpu(arena["kind"], arena["flush_bytes"])
+
+
+def _gpu(kind: str, flush_bytes: int) -> Device:
+    index = os.environ.get(VISIBLE[kind], "0").split(",")[0] or "0"
+    environment = {VISIBLE[kind]: index}
+    return Device(kind, index, SANDBOXES[kind], environment, GPU_LIMITS, GPU_HOST_BYTES, flush_bytes)

@@ -19,7 +19,7 @@ from runners.backends import Artefact, BuildRequest, backend_for
 from runners.harness import HARNESS_VERSION, environment, screen
 from runners.harness.band import band_of
 from runners.harness.checks import CaseOutcome, Checks
-from runners.harness.devices import Device
+from runners.harness.devices import Device, device_for
 from runners.harness.errors import Cancelled, CandidateFailure, InfraFailure
 from runners.harness.pool import pool
 from runners.harness.report import case_results, speedup_of
@@ -35,6 +35,8 @@ PLANS = {Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
 ABANDON_FACTOR = 3.0
 REVIEW_FACTOR = 10.0
 CLOCK_MARGIN = 1.02
+WAIT_US, WAIT_SHARE = 4.0, 0.1
+"""How much longer than the baseline a candidate may keep the device busy outside its events."""
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ class Evaluation:
         with self._stage("screen"):
             if complaints := screen.complaints(self.spec, problem):
                 raise CandidateFailure(Status.REJECTED, "; ".join(complaints))
-        device = Device(self._target.family)
+        device = device_for(self._target.vendor, self._target.flush_bytes)
         with self._folder() as folder:
             if self.spec.effort is Effort.BUILD:
                 self._built(self.spec.candidate, problem, folder)
@@ -93,7 +95,7 @@ class Evaluation:
             self._execute(problem, device, folder)
 
     def _execute(self, problem: Problem, device: Device, folder: Path) -> None:
-        warm = pool()
+        warm = pool(device)
         oracle = warm.borrow(self.spec.problem)
         healthy = False
         try:
@@ -220,6 +222,9 @@ class Evaluation:
                 doubts.append(
                     f"{case.name}: {measured:.3g} µs is under the floor of {floor:.3g} µs that physics sets"
                 )
+            hidden_us = timings.waits_beyond_events_us(case.name, BASELINE)
+            if hidden_us > WAIT_US + WAIT_SHARE * measured:
+                doubts.append(f"{case.name}: the device was busy {hidden_us:.3g} µs longer than its events say")
             if not timings.clocks_agree(case.name):
                 doubts.append(f"{case.name}: the referee's clock does not agree with the process's own")
         claimed, seen = self._speedups[BASELINE], timings.referee_speedup(BASELINE, self._rng)

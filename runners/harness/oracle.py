@@ -12,7 +12,7 @@ import torch
 
 from runners.harness.candidate.module import Arena, tensor_at
 from runners.harness.compare import Comparison, compare
-from runners.harness.trusted import open_problem
+from runners.harness.trusted import Answer, open_problem
 from runners.problems.base import CallInputs, Case, Problem, TensorSpec
 from runners.wire import from_plain, to_plain
 
@@ -26,12 +26,14 @@ class Oracle:
         self._contents: dict[int, tuple[Case, list[dict[str, Any]]]] = {}
         self._outputs: dict[str, list[TensorSpec]] = {}
         self._expected: tuple[int, list[torch.Tensor]] = (-1, [])
+        self._answers: dict[str, Answer] = {
+            "open": self._open, "inputs": self._inputs, "judge": self._judge, "forget": self._forget
+        }  # fmt: skip
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """Dispatch one question by its `op`."""
-        answers = {"open": self._open, "inputs": self._inputs, "judge": self._judge, "forget": self._forget}
-        return answers[question["op"]](question)
+        return self._answers[question["op"]](question)
 
     def _open(self, question: dict[str, Any]) -> dict[str, Any]:
         self._problem = open_problem(question["bundle"])
@@ -85,12 +87,15 @@ class Oracle:
         return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype).copy_(view)
 
     def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
-        outputs = [tensor_at(self._vault, spec, spec["offset"]).clone() for spec in question["outputs"]]
+        outputs = [self._snapshot(spec) for spec in question["outputs"]]
         expected = self._expectation(question["content"])
         own = self._problem.compare(self._restored(question["content"]), outputs, expected)
         compared = self._element_wise(outputs, expected)
         error = compared.error if own is None else (own or None)
         return {"error": error, "max_abs_error": compared.max_abs_error, "max_rel_error": compared.max_rel_error}
+
+    def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
+        return tensor_at(self._vault, spec, spec["offset"]).clone()
 
     def _expectation(self, content: int) -> list[torch.Tensor]:
         """Expected outputs; the last are kept, since several sides are asked about the same content."""

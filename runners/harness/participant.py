@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from runners.backends.base import Artefact
 from runners.harness.arena import Arena
 from runners.harness.candidate.channel import ChannelClosed, ChannelError, ChannelTimeout
+from runners.harness.devices import device_of
 from runners.harness.errors import CandidateFailure, InfraFailure
 from runners.harness.peer import Peer, Refused
 from runners.harness.zygote import Zygote
@@ -25,15 +27,18 @@ from runners.wire import to_plain
 
 PROGRAM = Path(__file__).parent / "candidate"
 START_S = 60.0
+COMPILE_S = 600.0
 OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One request: inside times per call (claims of the process) and the referee's time around it, in µs."""
+    """One request: inside times per call (claims of the process) and the referee's time around it, in µs. `waits_us`,
+    on a GPU: how much longer than the device's events the host waited for the device to be idle, per call."""
 
     inside_us: list[float]
     outside_us: float
+    waits_us: list[float] = field(default_factory=list)
 
 
 class Participant(ABC):
@@ -53,14 +58,15 @@ class Participant(ABC):
         started = time.perf_counter_ns()
         answer = self._ask({"op": "run", "calls": calls}, timeout_s)
         outside_us = (time.perf_counter_ns() - started) / 1e3
-        return Run(self._times(answer, len(calls)), outside_us)
+        waits = self._times(answer, "waits_ns", len(calls)) if self.arena.device else []
+        return Run(self._times(answer, "inside_ns", len(calls)), outside_us, waits)
 
     def store(self, timeout_s: float) -> None:
         """Bring the outputs of all but the last call into the arena."""
         self._ask({"op": "store"}, timeout_s)
 
-    def _times(self, answer: dict[str, Any], count: int) -> list[float]:
-        times = answer.get("inside_ns")
+    def _times(self, answer: dict[str, Any], name: str, count: int) -> list[float]:
+        times = answer.get(name)
         if not isinstance(times, list) or len(times) != count or not all(type(t) is int for t in times):
             raise self._broken("an answer without its times")
         return [t / 1e3 for t in times]
@@ -112,14 +118,20 @@ class CandidateProcess(Participant):
         isolation = ["-I", "-S"] if self._native else ["-I"]
         argv = [sys.executable, *isolation, "-c", _BOOTSTRAP, str(PROGRAM)]
         argv += [str(descriptors[0]), str(descriptors[1]), artefact.kind, str(artefact.loadable), artefact.symbol]
+        argv.append(json.dumps(self.arena.device))
+        return spawn(argv, self._policy(artefact, threads), descriptors)
+
+    def _policy(self, artefact: Artefact, threads: int) -> SandboxPolicy:
+        device = device_of(self.arena.device)
         limits = ResourceLimits(
             wall_s=self._limits.total_s + START_S,
-            memory_bytes=self._limits.memory_bytes + self.arena.size_bytes,
+            memory_bytes=self._limits.memory_bytes + (device.host_bytes or self.arena.size_bytes),
             log_bytes=self._limits.log_bytes,
+            **device.limits,
         )
         paths = (*python_paths(), PROGRAM, artefact.loadable)
-        policy = SandboxPolicy(read_only=paths, env=thread_environment(threads), limits=limits)
-        return spawn(argv, policy, descriptors)
+        environment = {**thread_environment(threads), **device.environment}
+        return SandboxPolicy(read_only=paths, env=environment, limits=limits, devices=device.sandbox)
 
     def _ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         try:
@@ -206,7 +218,12 @@ class BaselineProcess(Participant):
         super().__init__(name, arena, cancel)
         zygote.fork(b"b", self._peer.far_socket.fileno(), arena.descriptor)
         self._peer.started()
-        self._ask({"op": "open", "bundle": to_plain(bundle), "baseline": baseline.value}, START_S)
+        question = {"op": "open", "bundle": to_plain(bundle), "baseline": baseline.value}
+        self._ask({**question, "device": arena.device}, START_S)
+
+    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
+        """As every participant, but with time to compile: how long the reference takes is the problem's affair."""
+        return super().run(calls, max(timeout_s, COMPILE_S))
 
     def _ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         try:

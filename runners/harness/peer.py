@@ -48,6 +48,13 @@ class Peer:
             raise Refused(*(str(answer.get(key, ""))[:4000] for key in ("kind", "message", "text")))
         return answer
 
+    def take_descriptor(self) -> int:
+        """The descriptor that follows an answer. Raises ChannelError."""
+        _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
+        if not descriptors:
+            raise ChannelError("an answer without its descriptor")
+        return descriptors[0]
+
     def close(self) -> None:
         """Hang up; the far end leaves its loop."""
         self._socket.close()

@@ -10,8 +10,11 @@ import os
 import threading
 from collections import OrderedDict
 
-from runners.harness.contents import OracleClient
+from runners.harness.contents import GpuOracleClient, OracleClient
+from runners.harness.devices import Device
 from runners.harness.participant import thread_count, thread_environment
+from runners.harness.state import state_dir
+from runners.harness.trusted import DEVICE_VARIABLE, FLUSH_VARIABLE
 from runners.harness.zygote import Zygote
 from runners.job import ProblemBundle
 
@@ -19,9 +22,10 @@ MOST_ORACLES = 4
 
 
 class TrustedPool:
-    """Hands out oracles and takes them back. Safe to share between threads; not across a fork."""
+    """Hands out oracles of one device and takes them back. Safe to share between threads; not across a fork."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device) -> None:
+        self._device = device
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
         self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
@@ -32,7 +36,7 @@ class TrustedPool:
         with self._lock:
             if self._zygote is None or not self._zygote.alive:
                 self._drop_oracles()
-                self._zygote = Zygote(thread_environment(thread_count()))
+                self._zygote = Zygote({**thread_environment(thread_count()), **_environment(self._device)})
             return self._zygote
 
     def borrow(self, bundle: ProblemBundle) -> OracleClient:
@@ -40,7 +44,9 @@ class TrustedPool:
         zygote = self.zygote()
         with self._lock:
             kept = self._oracles.pop(bundle.content_hash, None)
-        return kept or OracleClient(zygote, bundle)
+        if kept is not None or self._device.kind == "cpu":
+            return kept or OracleClient(zygote, bundle)
+        return GpuOracleClient(zygote, bundle, self._device.kind, self._device.flush_bytes)
 
     def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
         """Take an oracle back after an evaluation that it came through well."""
@@ -71,13 +77,28 @@ class TrustedPool:
         self._oracles.clear()
 
 
-_pools: dict[int, TrustedPool] = {}
+def _environment(device: Device) -> dict[str, str]:
+    if device.kind == "cpu":
+        return {}
+    return {
+        **device.environment,
+        DEVICE_VARIABLE: device.kind,
+        FLUSH_VARIABLE: str(device.flush_bytes),
+        "TORCHINDUCTOR_CACHE_DIR": str(state_dir("inductor")),
+        "TRITON_CACHE_DIR": str(state_dir("triton")),
+    }
 
 
-def pool() -> TrustedPool:
-    """This process's pool. A forked child gets one of its own."""
-    if os.getpid() not in _pools:
-        _pools.clear()
-        _pools[os.getpid()] = TrustedPool()
-        atexit.register(_pools[os.getpid()].close)
-    return _pools[os.getpid()]
+CPU = Device("cpu")
+_pools: dict[tuple[int, str, str], TrustedPool] = {}
+
+
+def pool(device: Device = CPU) -> TrustedPool:
+    """This process's pool for a device. A forked child gets one of its own."""
+    key = (os.getpid(), device.kind, device.index)
+    if key not in _pools:
+        for stale in [other for other in _pools if other[0] != key[0]]:
+            del _pools[stale]
+        _pools[key] = TrustedPool(device)
+        atexit.register(_pools[key].close)
+    return _pools[key]

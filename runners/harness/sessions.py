@@ -49,6 +49,14 @@ class Timings:
         agreed = [clocks_agree(side[CANDIDATE].requests, side[BASELINE].requests) for side in sides]
         return sum(agreed) * 2 > len(agreed)
 
+    def waits_beyond_events_us(self, case: str, opponent: str) -> float:
+        """On a GPU: how much longer the candidate keeps the device busy outside its events than the opponent does, in
+        µs per call; 0 elsewhere. Work on a stream that the events do not see shows here."""
+        sides = [session.sides for session in self.sessions[case]]
+        if not sides[0][CANDIDATE].waits_us:
+            return 0.0
+        return median([median(s[CANDIDATE].waits_us) - median(s[opponent].waits_us) for s in sides])
+
     def referee_speedup(self, opponent: str, rng: random.Random) -> Interval:
         """The speedup over all cases by the referee's clock alone."""
         return speedup([[s.referee_ratios(opponent) for s in many] for many in self.sessions.values()], rng)

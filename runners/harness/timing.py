@@ -45,11 +45,13 @@ CONFIRM = Plan(sessions=5, units=10, block_us=10_000, most_calls=16, content_byt
 
 @dataclass
 class SideTimes:
-    """What one side of a case took in one session. `blocks` are medians in µs by unit."""
+    """What one side of a case took in one session. `blocks` are medians in µs by unit; `waits_us`, on a GPU, what the
+    host waited beyond the device's events, per call."""
 
     samples_us: list[float] = field(default_factory=list)
     blocks: list[list[float]] = field(default_factory=list)
     requests: list[TimedRequest] = field(default_factory=list)
+    waits_us: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -106,6 +108,7 @@ class CaseTimer:
             calls = self._warm_up()
             for unit in range(self._plan.units):
                 self._time_unit(calls * (1 + unit % 2))
+            self._discount_waits()
             self._check()
         except CandidateFailure as failure:
             failure.case = failure.case or self._case.name
@@ -146,8 +149,21 @@ class CaseTimer:
         if not usable(run.inside_us):
             raise CandidateFailure(Status.SUSPECT, "reported a time that is zero, negative or not finite")
         times.samples_us += run.inside_us
+        times.waits_us += run.waits_us
         times.requests.append(TimedRequest(len(calls), sum(run.inside_us), run.outside_us))
         return median(run.inside_us)
+
+    def _discount_waits(self) -> None:
+        """On a GPU, emptying the caches before each call and waiting for the device lie outside its events. What that
+        takes of a trusted opponent is taken off everybody's requests; a candidate that waits longer keeps the rest."""
+        waits = [side.waits_us for name, side in self._result.sides.items() if name != CANDIDATE and side.waits_us]
+        if not waits:
+            return
+        trusted_us = median(waits[0])
+        for side in self._result.sides.values():
+            side.requests = [
+                TimedRequest(r.calls, r.inside_us, r.outside_us - r.calls * trusted_us) for r in side.requests
+            ]
 
     def _request(self, side: Participant, contents: list[Content]) -> tuple[list[StagedCall], Run]:
         """Stage, run, then look: guards and inputs of every call, outputs are kept for the checks."""

@@ -24,6 +24,8 @@ from runners.wire import from_plain
 
 DEVICE_VARIABLE = "KERNELSCI_DEVICE"
 """Set to the driver's kind where trusted processes compute on a GPU."""
+FLUSH_VARIABLE = "KERNELSCI_FLUSH_BYTES"
+"""How much to read there so that nothing of use is left in the caches."""
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -82,13 +84,23 @@ def _role(role: bytes, memory_fd: int) -> Answer:
 
 
 def serve(channel: Channel, answer: Answer) -> None:
-    """Answer questions until the channel closes; an exception becomes an answer with `ok` false."""
+    """Answer questions until the channel closes; an exception becomes an answer with `ok` false. A `descriptor` in an
+    answer follows it over the channel, and is closed here."""
     while True:
         try:
             question = channel.receive()
-            channel.send(_guarded(answer, question))
+            reply = _guarded(answer, question)
+            channel.send(reply)
+            if "descriptor" in reply:
+                _hand_over(channel.descriptor, reply["descriptor"])
         except ChannelClosed:
             return
+
+
+def _hand_over(channel_fd: int, descriptor: int) -> None:
+    with socket.socket(fileno=os.dup(channel_fd)) as stream:
+        socket.send_fds(stream, [b"d"], [descriptor])
+    os.close(descriptor)
 
 
 def _guarded(answer: Answer, question: dict[str, Any]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class NativeProblem(Problem):
         """Inputs and scalars by name: reference.py's own fill where the problem declares one, else the generic."""
         import torch
 
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
         own: dict[str, Any] = {}
         if distribution in self.declaration.own_distributions:
             own = self._function(f"fill_{distribution}")(dict(case.sizes), generator)

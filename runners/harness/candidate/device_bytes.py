@@ -23,8 +23,8 @@ class DeviceBytes:
     device = "cuda"
 
     def __init__(self, base: int) -> None:
-        self._base = base
+        self.base = base
 
     def bytes_at(self, offset: int, size_bytes: int) -> torch.Tensor:
         """A range as a tensor of bytes with a storage of its own; no copy."""
-        return torch.as_tensor(Range(self._base + offset, size_bytes), device=self.device)
+        return torch.as_tensor(Range(self.base + offset, size_bytes), device=self.device)

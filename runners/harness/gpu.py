@@ -1,0 +1,207 @@
+"""The trusted processes on a GPU: an oracle that owns all device memory that is shared, and baselines.
+
+The oracle makes inputs on the device, lays them out in arenas that candidates map, and judges there; contents never
+travel through the host. What it needs again (an input that it compares after a call) it keeps up to a limit and makes
+again from its seed beyond. Kept outputs are copies in its own memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from runners.harness.baseline import BaselineCallee, Prepared
+from runners.harness.candidate.device_bytes import DeviceBytes
+from runners.harness.candidate.device_clock import DeviceClock
+from runners.harness.candidate.driver import Driver
+from runners.harness.candidate.module import tensor_at
+from runners.harness.oracle import Oracle, spec_of, storage_bytes
+from runners.harness.trusted import FLUSH_VARIABLE
+from runners.job import Baseline
+from runners.problems.base import CallInputs, Case
+from runners.wire import from_plain, to_plain
+
+CACHED_BYTES = 8 << 30
+
+
+def role(kind: bytes, driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What a trusted child on a GPU answers with."""
+    torch.set_default_device("cuda")
+    driver, flush_bytes = Driver(driver_kind), int(os.environ[FLUSH_VARIABLE])
+    torch.cuda.init()
+    if kind == b"o":
+        os.close(memory_fd)
+        return GpuOracle(driver, flush_bytes).answer
+    return GpuBaselineCallee(driver, flush_bytes, memory_fd).answer
+
+
+class GpuOracle(Oracle):
+    """Answers, beside what every oracle does, `arena`, `lay`, `differing`, `same`, `keep` and `close`."""
+
+    def __init__(self, driver: Driver, flush_bytes: int) -> None:
+        self._driver = driver
+        self._arenas: dict[int, tuple[DeviceBytes, int, int]] = {}
+        self._seeds: dict[int, tuple[Case, int, str]] = {}
+        self._made: OrderedDict[int, dict[str, Any]] = OrderedDict()
+        self._made_bytes = 0
+        self._kept: dict[int, torch.Tensor] = {}
+        self._numbers = 0
+        self._flush = torch.zeros(max(flush_bytes, 1 << 20), dtype=torch.uint8)
+        super().__init__(DeviceBytes(0))
+        self._answers |= {
+            "arena": self._arena, "lay": self._lay, "differing": self._differing, "same": self._same,
+            "keep": self._keep, "close": self._close,
+        }  # fmt: skip
+
+    def _arena(self, question: dict[str, Any]) -> dict[str, Any]:
+        address, size_bytes, descriptor = self._driver.share(question["size_bytes"])
+        number = self._next_number()
+        self._arenas[number] = (DeviceBytes(address), address, size_bytes)
+        return {"arena": number, "size_bytes": size_bytes, "descriptor": descriptor}
+
+    def _close(self, question: dict[str, Any]) -> dict[str, Any]:
+        _, address, size_bytes = self._arenas.pop(question["arena"])
+        torch.cuda.synchronize()
+        self._driver.unmap(address, size_bytes)
+        return {}
+
+    def _forget(self, question: dict[str, Any]) -> dict[str, Any]:
+        self._seeds.clear()
+        self._made.clear()
+        self._kept.clear()
+        self._made_bytes = 0
+        return super()._forget(question)
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _inputs(self, question: dict[str, Any]) -> dict[str, Any]:
+        case = from_plain(Case, question["case"])
+        contents = []
+        for number, seed in enumerate(question["seeds"], start=question["first"]):
+            self._seeds[number] = (case, seed, question["distribution"])
+            contents.append([_described(name, value) for name, value in self._values(number).items()])
+        outputs = self._output_specs(case, question["first"])
+        return {"contents": contents, "outputs": to_plain(outputs), "end": 0}
+
+    def _values(self, number: int) -> dict[str, Any]:
+        """The inputs of a content: kept, or made again from its seed."""
+        if number not in self._made:
+            case, seed, distribution = self._seeds[number]
+            made = {
+                name: _laid_out(v) for name, v in self._problem.make_inputs(case, seed, distribution).values.items()
+            }
+            self._made[number] = made
+            self._made_bytes += _size(made)
+            while self._made_bytes > CACHED_BYTES and len(self._made) > 1:
+                self._made_bytes -= _size(self._made.popitem(last=False)[1])
+        return self._made[number]
+
+    def _restored(self, content: int) -> CallInputs:
+        made = self._values(content).items()
+        return CallInputs({name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in made})
+
+    def _lay(self, question: dict[str, Any]) -> dict[str, Any]:
+        arena = self._arenas[question["arena"]][0]
+        for offset, size_bytes, byte, content, name in question["pieces"]:
+            if name and size_bytes:
+                arena.bytes_at(offset, size_bytes).copy_(self._input_bytes(content, name))
+            elif size_bytes:
+                self._driver.fill(arena.base + offset, byte, size_bytes)
+        self._flush.max()
+        torch.cuda.synchronize()
+        return {}
+
+    def _input_bytes(self, content: int, name: str) -> torch.Tensor:
+        return _as_bytes(self._values(content)[name])
+
+    def _differing(self, question: dict[str, Any]) -> dict[str, Any]:
+        arena = self._arenas[question["arena"]][0]
+        pieces = [(n, piece) for n, piece in enumerate(question["pieces"]) if piece[1]]
+        differs = []
+        for _, (offset, size_bytes, byte, content, name) in pieces:
+            wanted = self._input_bytes(content, name) if name else byte
+            differs.append((arena.bytes_at(offset, size_bytes) != wanted).any())
+        found = torch.stack(differs).nonzero().flatten().tolist() if differs else []
+        return {"index": pieces[found[0]][0] if found else None}
+
+    def _same(self, question: dict[str, Any]) -> dict[str, Any]:
+        arena = self._arenas[question["arena"]][0]
+        pairs = [(arena.bytes_at(a, n), arena.bytes_at(b, n)) for a, b, n in question["pairs"] if n]
+        return {"same": all(torch.equal(one, two) for one, two in pairs)}
+
+    def _keep(self, question: dict[str, Any]) -> dict[str, Any]:
+        arena = self._arenas[question["arena"]][0]
+        places = []
+        for spec, offset in zip(question["outputs"], question["offsets"], strict=True):
+            number = self._next_number()
+            self._kept[number] = tensor_at(arena, spec, offset).clone()
+            places.append(number)
+        torch.cuda.synchronize()
+        return {"places": places}
+
+    def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
+        return self._kept[spec["offset"]]
+
+
+class GpuBaselineCallee(BaselineCallee):
+    """The reference on the GPU, timed by the device's clock like a candidate."""
+
+    def __init__(self, driver: Driver, flush_bytes: int, memory_fd: int) -> None:
+        self._driver, self._flush_bytes, self._memory_fd = driver, flush_bytes, memory_fd
+        super().__init__(DeviceBytes(0))
+
+    def _open(self, question: dict[str, Any]) -> dict[str, Any]:
+        size_bytes = question["device"]["size_bytes"]
+        self._arena = DeviceBytes(self._driver.open_shared(self._memory_fd, size_bytes))
+        self._clock = DeviceClock(self._driver, self._flush_bytes)
+        self._compiled = Baseline(question["baseline"]) is not Baseline.EAGER
+        torch._dynamo.config.recompile_limit = 64
+        return super()._open(question)
+
+    def run(self, prepared: Prepared) -> int:
+        """One call; nanoseconds of device time. A captured graph reuses its outputs, so they are copied."""
+        elapsed, results = self._clock.time(self._reference, (prepared.inputs,))
+        prepared.results = [result.clone() for result in results] if self._compiled else results
+        return elapsed
+
+    def finish(self, prepared: Prepared, call: dict[str, Any]) -> None:
+        """Copy the results into the arena and wait for that."""
+        super().finish(prepared, call)
+        self._clock.settle()
+
+    def report(self) -> dict[str, Any]:
+        """What the host waited beyond the events, by call."""
+        return {"waits_ns": self._clock.take_waits()}
+
+
+def _described(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, torch.Tensor):
+        return {"name": name, "scalar": value}
+    spec = spec_of(value)
+    return {"name": name, **to_plain(spec), "offset": 0, "size_bytes": storage_bytes(spec)}
+
+
+def _laid_out(value: Any) -> Any:
+    """On the device, with the layout that `spec_of` will describe; gaps of the strides are zero."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    spec = spec_of(value)
+    whole = torch.zeros(storage_bytes(spec), dtype=torch.uint8, device="cuda")
+    placed = whole.view(value.dtype).as_strided(spec.shape, spec.strides) if whole.numel() else value.to("cuda")
+    return placed.copy_(value)
+
+
+def _as_bytes(value: torch.Tensor) -> torch.Tensor:
+    size_bytes = storage_bytes(spec_of(value))
+    flat = value.as_strided((size_bytes // value.dtype.itemsize,), (1,))
+    return flat.view(torch.uint8)
+
+
+def _size(made: dict[str, Any]) -> int:
+    return sum(value.untyped_storage().nbytes() for value in made.values() if isinstance(value, torch.Tensor))
