@@ -35,7 +35,7 @@ def do_request_call(run: Run, ask: Ask) -> LlmCall:
         key=ask.key,
         role=ask.role,
         provider=str(chosen.get("provider", "inbox"))[:60],
-        model=str(chosen.get("model", ""))[:120],
+        model=str(ask.model or chosen.get("model", ""))[:120],
         context=storable(dict(ask.context)),
         parameters=_parameters(chosen, ask),
         answer_schema=ask.answer_schema,

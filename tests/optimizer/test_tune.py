@@ -6,6 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from optimizer.search.base import Draft, Finish, History, KernelView
+from optimizer.search.flow import Flow, Waiting
+from optimizer.search.machinery.tuning import is_numbered, tune_kernel
 from optimizer.search.tune import Tune, TuneSettings, choose_basis
 from runners.job import Language, Source, Status
 
@@ -105,3 +107,29 @@ def test_an_unknown_sampler_or_setting_is_refused() -> None:
         TuneSettings.model_validate({"sampler": "oracle"})
     with pytest.raises(ValidationError):
         TuneSettings.model_validate({"budget": 3})
+
+
+def test_a_promising_kernel_of_another_strategy_is_tuned_for_as_long_as_it_was_told() -> None:
+    kernels = [kernel("k1")]
+    for number in range(1, 4):
+        flow = Flow(history(kernels))
+        with pytest.raises(Waiting):
+            tune_kernel(flow, kernels[0], "random", 3, prefix="k1.t")
+        (step,) = flow.steps
+        assert isinstance(step, Draft) and step.key == f"k1.t{number - 1}"
+        kernels.append(measured(step, number, 9.0))
+
+    done = Flow(history(kernels))
+    tune_kernel(done, kernels[0], "random", 3, prefix="k1.t")
+    assert done.steps == []
+
+
+def test_configurations_of_a_tuned_kernel_are_not_taken_for_those_of_its_parent() -> None:
+    assert is_numbered("k1.t0", "k1.t")
+    assert not is_numbered("k1.t0.t0", "k1.t")
+
+
+def test_a_kernel_without_tunables_is_not_tuned() -> None:
+    flow = Flow(history([]))
+    tune_kernel(flow, kernel("k1", "int x;"), "random", 3, prefix="k1.t")
+    assert flow.steps == []

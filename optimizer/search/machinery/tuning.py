@@ -1,0 +1,102 @@
+"""Tuning one kernel: its declared space, what was tried of it, and what to try next. Strategy `tune` is nothing else;
+other strategies hand their promising kernels to it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optimizer.search.base import Draft, History, KernelView
+from optimizer.search.flow import Flow, Waiting
+from optimizer.search.samplers import SAMPLERS, Trial
+from optimizer.search.space import FLAGS, Config, Space
+from runners.job import Source, TunableValue
+from runners.tunables import TunablesError, parse
+
+
+def tune_kernel(flow: Flow, kernel: KernelView, sampler: str, evaluations: int, prefix: str) -> None:
+    """Try `evaluations` configurations of a kernel, one after the other. Raises Waiting until they are measured.
+    A kernel that declares no tunables is left as it is."""
+    if size_of(kernel.source) <= 1:
+        return
+    search = Search(flow.history, kernel, prefix)
+    if search.pending:
+        raise Waiting(search.pending[0].key)
+    if len(search.mine) < evaluations and not flow.out_of_budget:
+        for draft in search.drafts(1, sampler):
+            flow.evaluate(draft)
+
+
+class Search:
+    """One kernel's space and what is known of it. Its configurations are the kernels `<prefix><number>`. Raises
+    TunablesError and SpaceError where the kernel declares nothing that can be searched."""
+
+    def __init__(self, history: History, basis: KernelView, prefix: str) -> None:
+        self.history = history
+        self.basis = basis
+        self.prefix = prefix
+        self.space = space_of(basis.source)
+        self.mine = [kernel for kernel in history.kernels if is_numbered(kernel.key, prefix)]
+        self.pending = [kernel for kernel in self.mine if not kernel.finished]
+        self.tried = [config_of(self.space, kernel.source) for kernel in self.mine]
+
+    def drafts(self, concurrency: int, sampler: str) -> list[Draft]:
+        """One draft for every free slot, as long as there is something untried."""
+        free = concurrency - len(self.pending)
+        if self.history.evaluations_left is not None:
+            free = min(free, self.history.evaluations_left)
+        if free <= 0:
+            return []
+        return [self._draft(len(self.mine) + i, config) for i, config in enumerate(self._propose(free, sampler))]
+
+    def _propose(self, count: int, sampler: str) -> list[Config]:
+        """The declared default first, then what the sampler asks for; the same for the same seed and history."""
+        rng = np.random.default_rng(self.history.rng(f"{self.prefix}{len(self.mine)}").getrandbits(64))
+        return SAMPLERS[sampler](self.space, [self.space.defaults()]).ask(self._trials(), count, rng)
+
+    def _trials(self) -> list[Trial]:
+        return [
+            Trial(config, kernel.time_us if kernel.correct else None, pending=not kernel.finished)
+            for config, kernel in zip(self.tried, self.mine, strict=True)
+        ]
+
+    def _draft(self, number: int, config: Config) -> Draft:
+        tunables = {name: value for name, value in config.items() if name != FLAGS}
+        flags = tuple(str(config[FLAGS]).split()) if FLAGS in config else self.basis.source.flags
+        source = Source(self.basis.source.language, self.basis.source.text, tunables, flags)
+        return Draft(
+            key=f"{self.prefix}{number}",
+            source=source,
+            parent_keys=(self.basis.key,),
+            author_kind="tuner",
+            title=", ".join(f"{name}={value}" for name, value in self._changed(config).items())
+            or "declared defaults",
+        )
+
+    def _changed(self, config: Config) -> dict[str, TunableValue]:
+        """What differs from the defaults: what a reader wants to see."""
+        defaults = self.space.defaults()
+        return {name.removeprefix("@"): value for name, value in config.items() if value != defaults[name]}
+
+
+def is_numbered(key: str, prefix: str) -> bool:
+    """True for the prefix and a number, and nothing more: a tuned kernel may be tuned itself."""
+    return key.startswith(prefix) and key[len(prefix) :].isdecimal()
+
+
+def size_of(source: Source) -> int:
+    """How many combinations the text declares; 0 where it declares none or cannot be read."""
+    try:
+        return parse(source.text).size
+    except TunablesError:
+        return 0
+
+
+def space_of(source: Source) -> Space:
+    """The space of a kernel's declarations. Raises TunablesError and SpaceError."""
+    return Space.declared(parse(source.text))
+
+
+def config_of(space: Space, source: Source) -> Config:
+    """The configuration a kernel was built with; what it does not name is at its default."""
+    config = {**space.defaults(), **source.tunables}
+    return config | {FLAGS: " ".join(source.flags)} if FLAGS in space.names else config
