@@ -5,15 +5,18 @@ Measured once per environment with two trusted baseline processes and the protoc
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 
 from runners.harness import HARNESS_VERSION, environment
 from runners.harness.participant import Participant
 from runners.harness.sessions import BASELINE, Bench, Timings
 from runners.harness.state import read_json, state_dir, write_json
-from runners.harness.statistics import aa_band
+from runners.harness.statistics import Interval, aa_band
 from runners.harness.timing import CANDIDATE, FULL, Plan
 from runners.job import Baseline
 from runners.targets import Target
@@ -33,28 +36,30 @@ def band_of(bench: Bench, target: Target, *, measure: bool) -> float:
         return float(kept["band"])
     if not measure:
         return UNMEASURED
-    ratios = [_compare_with_itself(bench) for _ in range(COMPARISONS)]
+    ratios = [compare_with_itself(bench, _eager(bench)).median for _ in range(COMPARISONS)]
     band = aa_band(ratios)
     write_json(path, {"band": band, "ratios": ratios, "measured_at": time.time(), **environment.fixed(target)})
     return band
 
 
-def _compare_with_itself(bench: Bench) -> float:
+def compare_with_itself(bench: Bench, start: Callable[[str, int], Participant]) -> Interval:
+    """One whole comparison on the smallest benchmark case. `start(name, arena_bytes)` makes both sides alike."""
     case = bench.cases[0]
     timings = Timings({case.name: []})
-    only = Bench(
-        bench.problem, bench.bundle, bench.oracle, bench.zygote, [case], bench.limits, bench.rng, bench.cancel
-    )
+    only = dataclasses.replace(bench, cases=[case])
     size = only.arena_bytes(PLAN)
     for _ in range(PLAN.sessions):
-        sides: list[Participant] = []
-        try:
-            sides += [only.baseline(name, Baseline.EAGER, size) for name in (CANDIDATE, BASELINE)]
+        with ExitStack() as ending:
+            sides = []
+            for name in (CANDIDATE, BASELINE):
+                sides.append(start(name, size))
+                ending.callback(sides[-1].close)
             only.session(PLAN, sides, timings)
-        finally:
-            for side in sides:
-                side.close()
-    return timings.speedup(BASELINE, bench.rng).median
+    return timings.speedup(BASELINE, bench.rng)
+
+
+def _eager(bench: Bench) -> Callable[[str, int], Participant]:
+    return lambda name, size: bench.baseline(name, Baseline.EAGER, size)
 
 
 def _key(target: Target) -> str:

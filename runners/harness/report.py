@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from statistics import median
 
 from runners.harness.checks import CaseOutcome
 from runners.harness.sessions import BASELINE, PARENT, Timings
@@ -62,8 +63,8 @@ def _timed(
         candidate_us=ours.median,
         candidate_low_us=ours.low,
         candidate_high_us=ours.high,
-        baseline_us=timings.time(case, BASELINE, rng).median,
-        parent_us=timings.time(case, PARENT, rng).median if PARENT in sides else None,
+        baseline_us=median(timings.samples(case, BASELINE)),
+        parent_us=median(timings.samples(case, PARENT)) if PARENT in sides else None,
         speedup=ratio.median,
         speedup_low=ratio.low,
         speedup_high=ratio.high,

@@ -32,8 +32,9 @@ class Timings:
         return [sample for session in self.sessions[case] for sample in session.sides[side].samples_us]
 
     def time(self, case: str, side: str, rng: random.Random) -> Interval:
-        """Median time of one side in µs, with its interval."""
-        return median_interval([s.sides[side].samples_us for s in self.sessions[case]], rng)
+        """Median time of one side in µs, with its interval, from the blocks' medians."""
+        blocks = [[median(unit) for unit in s.sides[side].blocks] for s in self.sessions[case]]
+        return median_interval(blocks, rng)
 
     def case_speedup(self, case: str, opponent: str, rng: random.Random) -> Interval:
         """Speedup on one case."""

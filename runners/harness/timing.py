@@ -166,22 +166,21 @@ class CaseTimer:
             ]
 
     def _request(self, side: Participant, contents: list[Content]) -> tuple[list[StagedCall], Run]:
-        """Stage, run, then look: guards and inputs of every call, outputs are kept for the checks."""
+        """Stage, run, keep outputs for the checks; of the candidate, look at guards and inputs of every call."""
         calls = stage(side.arena, contents, self._rng)
         timeout_s = self._call_s * len(calls)
         run = side.run([call.message for call in calls], timeout_s)
-        last = self._oracle.keep(side.arena, calls[-1].content, calls[-1].outputs)
-        side.store(timeout_s)
-        check_untouched(side.arena, calls)
-        self._keep(side, calls, last)
+        self._keep(side, calls[-1])
+        if side.name == CANDIDATE:
+            side.store(timeout_s)
+            check_untouched(side.arena, calls)
+            self._keep(side, self._rng.choice(calls))
         return calls, run
 
-    def _keep(self, side: Participant, calls: list[StagedCall], last: list[int]) -> None:
-        """Remember the outputs of the last call and of one drawn now, for the checks at the end."""
-        drawn = self._rng.choice(calls)
-        kept = self._kept[side.name]
-        kept.append((calls[-1].content, last))
-        kept.append((drawn.content, self._oracle.keep(side.arena, drawn.content, drawn.outputs)))
+    def _keep(self, side: Participant, call: StagedCall) -> None:
+        """Remember a call's outputs for the checks at the end."""
+        kept = self._oracle.keep(side.arena, call.content, call.outputs)
+        self._kept[side.name].append((call.content, kept))
 
     def _check(self) -> None:
         """Judge a random few of all requests, drawn after the last one, and each opponent on one of the same."""
