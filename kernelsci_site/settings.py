@@ -166,5 +166,5 @@ LOGGING: dict[str, Any] = {
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": env.text("KERNELSCI_LOG_LEVEL", "INFO")},
-    "loggers": {name: {"level": "WARNING"} for name in ("httpx", "daphne", "django.server", "celery")},
+    "loggers": {name: {"level": "WARNING"} for name in ("httpx", "httpx2", "daphne", "django.server", "celery")},
 }

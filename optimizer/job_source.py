@@ -6,8 +6,11 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from optimizer import queue
@@ -15,7 +18,7 @@ from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
 from optimizer.actions.target import do_sync_targets
 from optimizer.live.publish import pass_by
 from optimizer.loop.dispatch import spec_from
-from optimizer.models import Evaluation, Job, Runner, Target
+from optimizer.models import Evaluation, Job, Run, Runner, Target
 from optimizer.plain import storable, storable_text
 from runners.dispatch.base import Beat, Claim, Receipt, RunnerCard
 from runners.job import JobResult
@@ -44,7 +47,27 @@ class DatabaseJobSource:
         stored = json.loads(claimed.spec) if isinstance(claimed.spec, str) else claimed.spec
         do_start_job(claimed.job_id, claimed.fence)
         _set_current(worker, claimed.job_id)
-        return Claim(claimed.job_id, claimed.fence, spec_from(stored), queue.LEASE.total_seconds(), BEAT_S)
+        return Claim(
+            claimed.job_id, claimed.fence, spec_from(stored), queue.LEASE.total_seconds(), BEAT_S,
+            settings=_dispatch_settings(claimed.job_id), notes=queue.notes(claimed.job_id),
+        )  # fmt: skip
+
+    def note(self, claim: Claim, notes: dict[str, Any], attempts: int) -> bool:
+        """Keep what the next holder of the job must know."""
+        _mend()
+        return queue.note(claim.job_id, claim.fence, storable(notes), attempts)
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[bool]:
+        """An advisory lock of the connection: a worker that dies gives it back."""
+        _mend()
+        held = _try_lock("pg_try_advisory_lock", name)
+        try:
+            yield held
+        finally:
+            if held:
+                with suppress(DatabaseError):
+                    _try_lock("pg_advisory_unlock", name)
 
     def beat(self, claim: Claim) -> Beat:
         """Extend the lease, and hear whether somebody wants the job stopped."""
@@ -112,6 +135,18 @@ def _mend() -> None:
     """Drop a connection that has failed, so that the next statement opens another; keep one that works."""
     if connection.errors_occurred and not connection.in_atomic_block:
         connection.close()
+
+
+def _try_lock(function: str, name: str) -> bool:
+    """Ask PostgreSQL for, or give back, the advisory lock of a name (hashed to 64 bits)."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {function}(hashtextextended(%s, 0))", [name])
+        return bool(cursor.fetchone()[0])
+
+
+def _dispatch_settings(job_id: int) -> dict[str, Any]:
+    found = Run.objects.filter(kernels__evaluations__job=job_id).values_list("dispatch_settings", flat=True).first()
+    return dict(found or {})
 
 
 def _set_current(worker: str, job_id: int) -> None:

@@ -115,6 +115,17 @@ def lost_while_cancelled() -> list[tuple[int, int]]:
     return list(lost.values_list("pk", "fence"))
 
 
+def notes(job_id: int) -> dict[str, Any]:
+    """What an earlier holder of the job left for the next (see `note`)."""
+    found = Job.objects.filter(pk=job_id).values_list("external", flat=True).first()
+    return dict(found or {})
+
+
+def note(job_id: int, fence: int, notes: dict[str, Any], attempts: int) -> bool:
+    """Keep notes with a held job and count its attempts from `attempts`; False when the claim is lost."""
+    return held(job_id, fence).update(external=notes, attempts=attempts) == 1
+
+
 def used_up() -> list[tuple[int, int]]:
     """(id, fence) of jobs whose last allowed attempt lost its lease."""
     lost = Job.objects.filter(

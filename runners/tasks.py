@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,11 +17,10 @@ from celery.signals import celeryd_after_setup, worker_process_init
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from runners.dispatch import DISPATCHERS
-from runners.dispatch.base import JobSource, RunnerCard
-from runners.dispatch.celery import BENCH_PREFIX, CeleryDispatcher
-from runners.sandbox import probe
-from runners.targets import TARGETS
+from runners.dispatch.base import OutsideSource
+from runners.dispatch.card import card_of
+from runners.dispatch.celery import BENCH_PREFIX, ring_worker
+from runners.dispatch.kernelbot import QUEUE_PREFIX as KERNELBOT_PREFIX
 from runners.worker import work_once
 
 CHECK_IN_EVERY_S = 15.0
@@ -43,14 +42,23 @@ _post = Post(f"{socket.gethostname()}-{os.getpid()}", ())
 def look(queue: str) -> None:
     """Do one job of the queue and ring for the next, so that a worker that is asked to end can do so between jobs.
     Many bells for one job do no harm: whoever comes too late finds nothing."""
-    if work_once(job_source(), queue, _post.name, import_string(settings.KERNELSCI_EVALUATE)):
-        DISPATCHERS[CeleryDispatcher.name].ring(queue)
+    if _work(queue):
+        ring_worker(queue)
+
+
+def _work(queue: str) -> bool:
+    """Do one job in the way of its queue; False when there was none."""
+    if queue.startswith(KERNELBOT_PREFIX):
+        from runners.dispatch.kernelbot.worker import work_at_kernelbot
+
+        return work_at_kernelbot(job_source(), queue, _post.name)
+    return work_once(job_source(), queue, _post.name, import_string(settings.KERNELSCI_EVALUATE))
 
 
 @cache
-def job_source() -> JobSource:
+def job_source() -> OutsideSource:
     """The queue, from the class that the setting `KERNELSCI_JOB_SOURCE` names."""
-    source: JobSource = import_string(settings.KERNELSCI_JOB_SOURCE)()
+    source: OutsideSource = import_string(settings.KERNELSCI_JOB_SOURCE)()
     return source
 
 
@@ -63,37 +71,29 @@ def _learn_post(sender: str, instance: Any, **_kwargs: Any) -> None:
 @worker_process_init.connect
 def _take_post(**_kwargs: Any) -> None:
     """A measuring process says that it is there, and loads what its first job would otherwise wait for."""
-    target = next((q.removeprefix(BENCH_PREFIX) for q in _post.queues if q.startswith(BENCH_PREFIX)), None)
+    target = target_of(_post.queues)
     if target is None:
         return
     threading.Thread(target=_check_in_for_ever, args=[target], name="check-in", daemon=True).start()
     import_string(settings.KERNELSCI_EVALUATE)
 
 
+def target_of(queues: Sequence[str]) -> str | None:
+    """The target that a worker on these queues measures; None for one that measures nothing. One process has one
+    device: of several targets the first counts."""
+    for queue in queues:
+        for prefix in (BENCH_PREFIX, KERNELBOT_PREFIX):
+            if queue.startswith(prefix):
+                return queue.removeprefix(prefix)
+    return None
+
+
 def _check_in_for_ever(target: str) -> None:
     """Heartbeat of the runner's row. A queue that cannot be reached is tried again at the next beat."""
-    card = _card(target)
+    card = card_of(_post.name, target, _post.queues)
     while True:
         try:
             job_source().check_in(card)
         except Exception:
             logger.warning("%s could not check in", card.name, exc_info=True)
         time.sleep(CHECK_IN_EVERY_S)
-
-
-def _card(target: str) -> RunnerCard:
-    known = TARGETS.get(target)
-    return RunnerCard(
-        name=_post.name,
-        target=target,
-        queues=_post.queues,
-        device=known.title if known else target,
-        sandbox=probe().value,
-        facts={
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "cores": len(os.sched_getaffinity(0)),
-            "python": platform.python_version(),
-            "kernel": platform.release(),
-        },
-    )

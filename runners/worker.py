@@ -102,7 +102,8 @@ class Heart:
                 self._source.detach()
 
     def _beat_until_over(self) -> None:
-        limit = time.monotonic() + self._claim.spec.limits.total_s + GRACE_S
+        limit_s = self._claim.limit_s or self._claim.spec.limits.total_s
+        limit = time.monotonic() + limit_s + GRACE_S
         kept_until = time.monotonic() + self._claim.lease_s
         while not self._over.wait(self._claim.beat_s):
             answer = self._beat()

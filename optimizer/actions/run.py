@@ -54,6 +54,7 @@ class NewRun:
     seed: int = 0
     baseline: str = Baseline.EAGER.value
     dispatcher: str = "celery"
+    dispatch_settings: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
     guidance: str = ""
     is_private: bool = False
@@ -72,7 +73,7 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
     _note_fault(faults, "baseline", new.baseline in set(Baseline), f"There is no baseline {new.baseline!r}.")
     _note_fault(faults, "seed", 0 <= new.seed <= MAX_SEED, "The seed is a number from 0 up.")
     _note_fault(faults, "target", _has_language(new), "This problem has no language that the target can run.")
-    faults |= _budget_faults(new.budget) | _settings_faults(new)
+    faults |= _budget_faults(new.budget) | _settings_faults(new) | _dispatch_faults(new)
     if faults:
         raise ValidationError(faults)
     return new
@@ -93,6 +94,7 @@ def do_start_run(user: User | None, new: NewRun) -> Run:
             baseline=new.baseline,
             seed=new.seed,
             dispatcher=new.dispatcher,
+            dispatch_settings=dict(new.dispatch_settings),
             guidance=new.guidance,
             is_private=new.is_private,
             is_demo=new.is_demo,
@@ -162,6 +164,7 @@ def as_new_run(run: Run) -> NewRun:
         seed=run.seed,
         baseline=run.baseline,
         dispatcher=run.dispatcher,
+        dispatch_settings=run.dispatch_settings,
         title=run.title,
         guidance=run.guidance,
         is_private=run.is_private,
@@ -222,3 +225,9 @@ def _settings_faults(new: NewRun) -> dict[str, list[str]]:
     except SettingsError as error:
         return {"settings": [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]}
     return {}
+
+
+def _dispatch_faults(new: NewRun) -> dict[str, list[str]]:
+    dispatcher = DISPATCHERS.get(new.dispatcher)
+    faults = dispatcher.faults(dict(new.dispatch_settings)) if dispatcher else []
+    return {"dispatcher": faults} if faults else {}

@@ -57,6 +57,7 @@ class Run(models.Model):
     baseline = models.CharField(max_length=40, default="torch_eager")
     seed = models.BigIntegerField(default=0)
     dispatcher = models.CharField(max_length=20, default="celery")
+    dispatch_settings = models.JSONField(default=dict, blank=True)
     guidance = models.TextField(blank=True)
     is_private = models.BooleanField(default=False)
     is_demo = models.BooleanField(default=False)

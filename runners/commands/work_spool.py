@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import socket
 import sys
 import time
 from pathlib import Path
 
-from runners.dispatch.base import RunnerCard
+from runners.dispatch.card import card_of
 from runners.dispatch.spool import Spool, SpoolDispatcher, SpoolError, SpoolSource
 from runners.harness import evaluate
 from runners.job import Effort
-from runners.sandbox import probe
-from runners.targets import TARGETS
+from runners.targets import UnknownTarget, canonical
 from runners.worker import work_once
 
 POLL_S = 2.0
@@ -35,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Work until told to end; 1 when the directory can't be used."""
     try:
         done = _work(arguments)
-    except SpoolError as error:
+    except (SpoolError, UnknownTarget) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -46,8 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _work(arguments: argparse.Namespace) -> int:
     source = SpoolSource(Spool(arguments.directory))
-    card = _card(arguments.target)
-    queue = SpoolDispatcher().queue_for(arguments.target, Effort.FULL)
+    target = canonical(arguments.target)
+    queue = SpoolDispatcher().queue_for(target, Effort.FULL)
+    card = card_of(f"spool@{socket.gethostname()}-{os.getpid()}", target, (queue,))
     patience_s = 0.0 if arguments.once else arguments.idle_exit
     done, idle_since = 0, time.monotonic()
     while True:
@@ -59,16 +58,3 @@ def _work(arguments: argparse.Namespace) -> int:
             return done
         else:
             time.sleep(POLL_S)
-
-
-def _card(target: str) -> RunnerCard:
-    known = TARGETS.get(target)
-    host = socket.gethostname()
-    return RunnerCard(
-        name=f"spool@{host}-{os.getpid()}",
-        target=target,
-        queues=(SpoolDispatcher().queue_for(target, Effort.FULL),),
-        device=known.title if known else target,
-        sandbox=probe().value,
-        facts={"host": host, "pid": os.getpid(), "python": platform.python_version()},
-    )

@@ -2,8 +2,9 @@
 
 from runners.dispatch.base import Dispatcher
 from runners.dispatch.celery import CeleryDispatcher
+from runners.dispatch.kernelbot import KernelBotDispatcher
 from runners.dispatch.spool import SpoolDispatcher
 
 DISPATCHERS: dict[str, Dispatcher] = {
-    dispatcher.name: dispatcher for dispatcher in (CeleryDispatcher(), SpoolDispatcher())
+    dispatcher.name: dispatcher for dispatcher in (CeleryDispatcher(), SpoolDispatcher(), KernelBotDispatcher())
 }

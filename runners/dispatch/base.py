@@ -7,6 +7,7 @@ The runners know the queue only as a `JobSource`; which class serves it is named
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
@@ -17,13 +18,19 @@ from runners.job import Effort, JobResult, JobSpec
 @dataclass(frozen=True)
 class Claim:
     """The right to work on one job until `lease_s` seconds after the last accepted beat; the queue dictates a beat
-    every `beat_s`. `fence` grows with every claim of the job: a result under an older fence is refused."""
+    every `beat_s`. `fence` grows with every claim of the job: a result under an older fence is refused.
+
+    `limit_s` is how long the work may take in all, None: what the spec's own limits say. `settings` are the run's
+    for its dispatcher, `notes` what an earlier claim of the same job left (`OutsideSource.note`)."""
 
     job_id: int
     fence: int
     spec: JobSpec
     lease_s: float
     beat_s: float
+    limit_s: float | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
 
 
 class Beat(StrEnum):
@@ -83,11 +90,26 @@ class JobSource(Protocol):
         """The worker's own heartbeat. True when it should drain: finish the current job and claim no other."""
 
 
+class OutsideSource(JobSource, Protocol):
+    """What the queue offers to workers that have their jobs done by somebody else, over hours and over restarts."""
+
+    def note(self, claim: Claim, notes: dict[str, Any], attempts: int) -> bool:
+        """Keep `notes` with the job, for whoever claims it next, and count `attempts` from here: a worker that is
+        replaced while it waits uses none up. False when the claim is lost."""
+
+    def alone(self, name: str) -> AbstractContextManager[bool]:
+        """Try to be the only one in this installation under that name; False when somebody else is."""
+
+
 class Dispatcher(ABC):
     """A way for jobs to reach a machine. Registered in `runners.dispatch.DISPATCHERS`."""
 
     name: ClassVar[str]
     title: ClassVar[str]
+
+    def faults(self, settings: dict[str, Any]) -> list[str]:
+        """What is wrong with a run's settings for this dispatcher; most have none."""
+        return [f"there is no setting {name!r}" for name in sorted(settings)]
 
     @abstractmethod
     def queue_for(self, target: str, effort: Effort) -> str:

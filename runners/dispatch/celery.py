@@ -28,11 +28,16 @@ class CeleryDispatcher(Dispatcher):
 
     def ring(self, queue: str) -> None:
         """One small message. Expires soon: the sweep rings again while jobs wait."""
-        from celery import current_app
+        ring_worker(queue)
 
-        try:
-            current_app.send_task(
-                "runners.look", args=[queue], queue=queue, expires=60, retry=False, ignore_result=True
-            )
-        except Exception:
-            logger.warning("the bell of %s could not be rung; the sweep will", queue, exc_info=True)
+
+def ring_worker(queue: str) -> None:
+    """Send the workers of a queue to look at it. Never raises."""
+    from celery import current_app
+
+    try:
+        current_app.send_task(
+            "runners.look", args=[queue], queue=queue, expires=60, retry=False, ignore_result=True
+        )
+    except Exception:
+        logger.warning("the bell of %s could not be rung; the sweep will", queue, exc_info=True)

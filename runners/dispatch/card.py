@@ -1,0 +1,55 @@
+"""How a worker introduces itself. Standard library only: a spool machine has nothing else."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from runners.dispatch.base import RunnerCard
+from runners.sandbox import probe
+from runners.targets import TARGETS
+
+VISIBLE_DEVICES = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+DRIVERS = {"nvidia": Path("/proc/driver/nvidia/version"), "amdgpu": Path("/sys/module/amdgpu/version")}
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
+
+
+def card_of(name: str, target: str, queues: Sequence[str]) -> RunnerCard:
+    """Name, target and queues as the worker serves them; device, driver and sandbox as the machine has them."""
+    known = TARGETS.get(target)
+    return RunnerCard(
+        name=name,
+        target=target,
+        queues=tuple(queues),
+        device=known.title if known else target,
+        sandbox=probe().value,
+        facts={
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "cores": len(os.sched_getaffinity(0)),
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+            "driver": driver(),
+            "visible_devices": visible_devices(),
+        },
+    )
+
+
+def driver() -> str:
+    """`nvidia 580.65.06`, `amdgpu 6.12.12`, or empty where there is no GPU driver."""
+    for name, path in DRIVERS.items():
+        try:
+            found = _VERSION.search(path.read_text(errors="replace"))
+        except OSError:
+            continue
+        return f"{name} {found[0]}" if found else name
+    return "amdgpu" if Path("/dev/kfd").exists() else ""
+
+
+def visible_devices() -> str:
+    """The devices that the environment leaves to this process, as `CUDA_VISIBLE_DEVICES=1`; empty for all."""
+    return " ".join(f"{name}={os.environ[name]}" for name in VISIBLE_DEVICES if os.environ.get(name))

@@ -1,0 +1,39 @@
+"""Jobs for KernelBot, the evaluator behind GPU MODE's leaderboards and the MI300 competition.
+
+A worker on the queue `kernelbot.<target>` claims a job, turns its candidate into a submission (`candidate`), waits
+for its turn, hands it in and polls (`visit`), and maps the answer to a result (`outcome`). The worker needs no GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from runners.dispatch.base import Dispatcher
+from runners.dispatch.celery import ring_worker
+from runners.dispatch.kernelbot.order import OrderError, read_order
+from runners.job import Effort
+
+QUEUE_PREFIX = "kernelbot."
+
+
+class KernelBotDispatcher(Dispatcher):
+    """A celery queue a target, served by a worker that has an account at KernelBot."""
+
+    name: ClassVar[str] = "kernelbot"
+    title: ClassVar[str] = "KernelBot, an evaluator on the internet"
+
+    def queue_for(self, target: str, effort: Effort) -> str:
+        """One queue a target."""
+        return f"{QUEUE_PREFIX}{target}"
+
+    def ring(self, queue: str) -> None:
+        """As for every worker of ours."""
+        ring_worker(queue)
+
+    def faults(self, settings: dict[str, Any]) -> list[str]:
+        """Unknown settings, and values that KernelBot would refuse."""
+        try:
+            read_order(settings, target="gfx942", problem="p")
+        except OrderError as error:
+            return [str(error)]
+        return []
