@@ -17,6 +17,7 @@ from optimizer.actions.llm_call import do_cancel_calls
 from optimizer.languages import languages_for
 from optimizer.live.payloads import BudgetRaised
 from optimizer.live.publish import record
+from optimizer.llm.choice import ChoiceError, check_choices
 from optimizer.loop.advance import enter
 from optimizer.loop.locking import lock_run
 from optimizer.models import ProblemVersion, Run, RunState, Target, Team, TeamRole, User
@@ -73,7 +74,7 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
     _note_fault(faults, "baseline", new.baseline in set(Baseline), f"There is no baseline {new.baseline!r}.")
     _note_fault(faults, "seed", 0 <= new.seed <= MAX_SEED, "The seed is a number from 0 up.")
     _note_fault(faults, "target", _has_language(new), "This problem has no language that the target can run.")
-    faults |= _budget_faults(new.budget) | _settings_faults(new) | _dispatch_faults(new)
+    faults |= _budget_faults(new.budget) | _settings_faults(new) | _dispatch_faults(new) | _provider_faults(new)
     if faults:
         raise ValidationError(faults)
     return new
@@ -231,3 +232,11 @@ def _dispatch_faults(new: NewRun) -> dict[str, list[str]]:
     dispatcher = DISPATCHERS.get(new.dispatcher)
     faults = dispatcher.faults(dict(new.dispatch_settings)) if dispatcher else []
     return {"dispatcher": faults} if faults else {}
+
+
+def _provider_faults(new: NewRun) -> dict[str, list[str]]:
+    try:
+        check_choices(new.team, new.providers, priced=new.budget.usd is not None)
+    except ChoiceError as error:
+        return {"providers": [str(error)]}
+    return {}

@@ -132,6 +132,8 @@ def _call_view(call: LlmCall) -> CallView:
         context=call.context,
         answer=call.answer if state == CallState.ANSWERED else None,
         error="" if state == CallState.ANSWERED else call.error or state.label,
+        model=call.model,
+        cost_usd=None if call.cost_usd is None else float(call.cost_usd),
     )
 
 

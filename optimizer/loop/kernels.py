@@ -88,7 +88,16 @@ def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) ->
         meta=meta,
     )
     _link(kernel, draft.parent_keys)
+    _note_rubric(kernel)
     return kernel
+
+
+def _note_rubric(kernel: Kernel) -> None:
+    """Whether the writer says it followed the rubric goes on the hypothesis; the last kernel's word counts."""
+    followed = str((kernel.call.answer or {}).get("rubric_followed", "")) if kernel.call else ""
+    if kernel.hypothesis and followed:
+        kernel.hypothesis.rubric_followed = storable_text(followed)[:400]
+        kernel.hypothesis.save(update_fields=["rubric_followed"])
 
 
 def _link(kernel: Kernel, parent_keys: tuple[str, ...]) -> None:

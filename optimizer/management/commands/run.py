@@ -13,6 +13,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from optimizer.actions.demo import do_make_default_team
+from optimizer.actions.knowledge import do_sync_notes
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.run import Budget, NewRun, do_start_run, do_stop_run
 from optimizer.actions.target import do_sync_targets
@@ -41,6 +42,12 @@ class Command(BaseCommand):
         parser.add_argument(
             "--set", action="append", default=[], metavar="NAME=VALUE", help="setting of the strategy"
         )
+        parser.add_argument(
+            "--provider", action="append", default=[], metavar="[ROLE=]NAME[:MODEL]",
+            help="who answers (inbox, or a provider of the team), for one role or for all",
+        )  # fmt: skip
+        parser.add_argument("--record", help="answer from this record (see `manage.py record list`)")
+        parser.add_argument("--title", default="")
         parser.add_argument("--wait", action="store_true", help="follow the run and print its table")
         parser.add_argument("--json", action="store_true", help="print one JSON object instead")
 
@@ -56,6 +63,7 @@ class Command(BaseCommand):
 
     def _start(self, options: dict[str, Any]) -> Run:
         do_sync_targets()
+        do_sync_notes()
         do_sync_shipped_problems()
         evaluations = options["evaluations"] or STRATEGIES[options["strategy"]].default_evaluations
         target = Target.objects.filter(key=options["target"]).first()
@@ -68,6 +76,8 @@ class Command(BaseCommand):
             target=target,
             strategy=options["strategy"],
             settings=_settings(options["set"]),
+            providers=_providers(options["provider"], options["record"]),
+            title=options["title"],
             budget=Budget(evaluations, options["minutes"], options["usd"]),
             seed=options["seed"],
         )
@@ -127,3 +137,13 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
         except ValueError:
             settings[name] = text
     return settings
+
+
+def _providers(choices: list[str], record: str | None) -> dict[str, Any]:
+    """`Run.providers` from `[ROLE=]NAME[:MODEL]` choices; a record answers for all roles."""
+    providers: dict[str, Any] = {"default": {"provider": "replay", "record": record}} if record else {}
+    for choice in choices:
+        role, equals, name = choice.rpartition("=")
+        provider, _, model = name.partition(":")
+        providers[role if equals else "default"] = {"provider": provider} | ({"model": model} if model else {})
+    return providers

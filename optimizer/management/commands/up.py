@@ -20,6 +20,7 @@ from kernelsci_site.services.supervisor import StopRequestedError, Supervisor
 from kernelsci_site.services.var import UnsafeFolderError
 from kernelsci_site.welcome import ensure_administrator, make_link
 from optimizer.actions.demo import do_make_default_team, do_start_demo
+from optimizer.actions.knowledge import do_sync_notes
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.target import do_sync_targets
 from optimizer.models import Run
@@ -115,6 +116,7 @@ class Site:
         self.administrator, self.password = ensure_administrator()
         do_make_default_team()
         do_sync_targets()
+        do_sync_notes()
         do_sync_shipped_problems()
         if self.options["demo"] and not Run.objects.exists():
             do_start_demo()

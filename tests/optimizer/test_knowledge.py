@@ -1,0 +1,45 @@
+"""Hardware notes in the database, and what of all knowledge enters a prompt."""
+
+from __future__ import annotations
+
+import pytest
+
+from optimizer.actions.knowledge import NOTES, do_sync_notes, read_note
+from optimizer.actions.target import do_sync_targets
+from optimizer.agents.knowledge import KnowledgeItem, choose_knowledge
+from optimizer.models import Finding
+
+
+@pytest.mark.parametrize("path", sorted(NOTES.glob("*.md")), ids=lambda path: path.stem)
+def test_every_note_names_its_sources_and_targets(path) -> None:
+    note = read_note(path)
+    assert note.title and note.targets and note.source and len(note.text) > 500
+
+
+@pytest.mark.django_db
+def test_syncing_notes_twice_adds_nothing_and_a_new_text_supersedes_the_old() -> None:
+    do_sync_targets()
+    first = do_sync_notes()
+    assert first and {row.target.key.split("-")[0] for row in first} >= {"cpu", "gfx942"}
+    assert [row.pk for row in do_sync_notes()] == [row.pk for row in first]
+    Finding.objects.filter(pk=first[0].pk).update(text="an older text")
+    newer = do_sync_notes()[0]
+    first[0].refresh_from_db()
+    assert first[0].superseded_by == newer
+
+
+def item(ref: str, scope: str, tokens: int) -> KnowledgeItem:
+    return KnowledgeItem(ref, scope, ref, "x" * (4 * (tokens - 1)))
+
+
+def test_guidance_always_enters_and_the_budget_keeps_out_what_is_oldest_and_most_general() -> None:
+    items = [
+        item("target", "target", 50),
+        item("old", "run", 40),
+        item("new", "run", 40),
+        item("g", "guidance", 900),
+    ]
+    chosen = choose_knowledge(items, budget_tokens=1000)
+    assert [i.ref for i in chosen.taken] == ["g", "new", "old"]
+    assert [i.ref for i in chosen.left_out] == ["target"]
+    assert chosen.report()["left_out"] == [{"ref": "target", "scope": "target", "title": "target", "tokens": 50}]
