@@ -36,8 +36,7 @@ def speedups(cases: Sequence[CaseResult]) -> go.Figure:
         showlegend=False,
         xaxis={"title": {"text": "Speedup over the baseline"}, "rangemode": "tozero"},
         yaxis={"type": "category", "automargin": True, "autorange": "reversed"},
-        shapes=[{"type": "line", "yref": "paper", "x0": 1, "x1": 1, "y0": 0, "y1": 1,
-                 "line": {"color": style.MUTED, "dash": "dot", "width": 1}}],
+        shapes=[style.level(1, across="y")],
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import plotly.graph_objects as go
 
@@ -77,17 +77,33 @@ class _Spending:
 
 def curve(points: Sequence[Point], axis: Axis, baseline: str) -> go.Figure:
     """The step curve, every correct kernel as a point, failures as a rug below, the baseline as a line at 1."""
-    traces = [_best_line(points, axis), *_correct(points, axis), _failed(points, axis)]
+    failed = [point for point in points if point.speedup is None]
+    rug = [_failed(failed, axis)] if failed else []
     return style.figure(
-        traces,
-        xaxis={"title": {"text": AXES[axis]}, "rangemode": "tozero"},
-        yaxis={"title": {"text": f"Speedup over {style.label(baseline)}"}, "domain": [0.12, 1], "rangemode": "tozero"},
-        yaxis2={"domain": [0, 0.08], "showticklabels": False, "showgrid": False, "range": [-1, 1], "fixedrange": True},
-        shapes=[
-            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1,
-             "line": {"color": style.MUTED, "dash": "dot", "width": 1}},
-        ],
-    )  # fmt: skip
+        [_best_line(points, axis), *_correct(points, axis), *rug],
+        xaxis={"title": {"text": AXES[axis]}, "rangemode": "tozero", **_ticks(points, axis)},
+        yaxis={"title": {"text": f"Speedup over {style.label(baseline)}"}, "rangemode": "tozero"},
+        shapes=[style.level(1)],
+        **(_RUG if rug else {}),
+    )
+
+
+_RUG = {
+    "xaxis_anchor": "y2",
+    "yaxis_domain": [0.12, 1],
+    "yaxis2": {
+        "domain": [0, 0.08],
+        "showticklabels": False,
+        "showgrid": False,
+        "range": [-1, 1],
+        "fixedrange": True,
+    },
+}
+
+
+def _ticks(points: Sequence[Point], axis: Axis) -> dict[str, Any]:
+    """Whole evaluations only, however few there are."""
+    return {"dtick": 1} if axis == "evaluations" and len(points) <= 12 else {}
 
 
 def _best_line(points: Sequence[Point], axis: Axis) -> go.Scatter:
@@ -125,8 +141,7 @@ def _marks(points: Sequence[Point], axis: Axis, name: str, symbol: str, colour: 
     )
 
 
-def _failed(points: Sequence[Point], axis: Axis) -> go.Scatter:
-    failed = [point for point in points if point.speedup is None]
+def _failed(failed: Sequence[Point], axis: Axis) -> go.Scatter:
     return go.Scatter(
         x=[point.at(axis) for point in failed],
         y=[0] * len(failed),

@@ -32,6 +32,15 @@ def figure(traces: list[Any], **layout: Any) -> go.Figure:
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
     )
-    drawn.update_xaxes(gridcolor=LINE, zeroline=False, linecolor=LINE)
-    drawn.update_yaxes(gridcolor=LINE, zeroline=False, linecolor=LINE)
-    return drawn.update_layout(**layout)
+    drawn.update_layout(**layout)
+    drawn.update_xaxes(gridcolor=LINE, zeroline=False, linecolor=LINE, title_font_size=13)
+    drawn.update_yaxes(gridcolor=LINE, zeroline=False, linecolor=LINE, title_font_size=13)
+    return drawn
+
+
+def level(value: float, across: str = "x") -> dict[str, Any]:
+    """A dotted line through the whole plot at a value of the other axis."""
+    other = "y" if across == "x" else "x"
+    line = {"color": MUTED, "dash": "dot", "width": 1}
+    return {"type": "line", f"{across}ref": "paper", f"{across}0": 0, f"{across}1": 1,
+            f"{other}0": value, f"{other}1": value, "line": line}  # fmt: skip

@@ -88,7 +88,7 @@ class StartRunForm(forms.Form):
         self.strategy_name = _strategy_name(data or given)
         self.strategy_class = STRATEGIES[self.strategy_name]
         initial = {key: value for key, value in given.items() if value != ""}
-        super().__init__(data, initial={"strategy": self.strategy_name} | initial)
+        super().__init__(data, initial={"strategy": self.strategy_name} | _habits(user) | initial)
         self.settings_names = list(settings_fields(self.strategy_class.Settings))
         self.fields.update(settings_fields(self.strategy_class.Settings))
         self._offer()
@@ -115,7 +115,7 @@ class StartRunForm(forms.Form):
         self.fields["record"].choices = [("", "None"), *((row.name, str(row)) for row in records)]  # type: ignore[attr-defined]
 
     def _choose(self, name: str, rows: QuerySet[Any]) -> None:
-        cast(forms.ModelChoiceField[Any], self.fields[name]).queryset = rows
+        cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = rows
 
     def settings_boxes(self) -> list[forms.BoundField]:
         """The strategy's own fields."""
@@ -191,6 +191,14 @@ def values_of(run: Run) -> dict[str, Any]:
         **{name: value for name, value in _default_choice(run).items() if name in ANSWERED_BY},
     }
     return values | dict(settings_initial(run.settings, PREFIX))
+
+
+def _habits(user: User) -> dict[str, Any]:
+    """What the person, or anybody whose runs they see, ran last: the likeliest choice."""
+    seen = Run.objects.visible_to(user).order_by("-created_at")
+    rows = seen.values_list("problem_version__problem__slug", "target__key", "created_at")
+    latest = rows.filter(created_by=user).first() or rows.first()
+    return {"problem": latest[0], "target": latest[1]} if latest else {}
 
 
 def _default_choice(run: Run) -> dict[str, Any]:

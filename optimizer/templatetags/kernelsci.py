@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import Any
 
 from django import template
 from django.templatetags.static import static
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -91,7 +93,7 @@ def seconds(value: float | None) -> str:
     """A duration: 0.26 s, 12 s, 3 min 20 s, 2 h 05 min."""
     if not isinstance(value, int | float):
         return NOTHING
-    if value < 10:
+    if value < 10 and value != int(value):
         return f"{value:.2f} s"
     whole = round(value)
     if whole < 60:
@@ -169,3 +171,9 @@ def rate(value: float | None, unit: str) -> str:
         if value >= limit:
             return f"{_significant(value / limit)} {prefix}{unit}"
     return f"{value:.0f} {unit}"
+
+
+@register.filter
+def age(moment: dt.datetime) -> str:
+    """How long ago that was."""
+    return seconds(float(round((timezone.now() - moment).total_seconds())))

@@ -25,7 +25,7 @@ TERMS = (
          "more than the A/A band: the ratio that two timings of one and the same kernel show on that machine.",
          "Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013"),
     Term("suspect", "Suspect", "The kernel passed, but something about its timing cannot be: clocks that disagree, or "
-         "a time below the roofline. A suspect kernel is never ranked.", "docs: how kernels are evaluated"),
+         "a time below the roofline. A suspect kernel is never ranked.", "this product's own rule"),
     Term("roofline", "Roofline", "The least time that physics allows: the larger of bytes divided by bandwidth and "
          "FLOPs divided by peak. A kernel near the roofline of memory gains nothing from faster arithmetic.",
          "Williams, Waterman and Patterson, Roofline, CACM 52(4), 2009"),
@@ -47,5 +47,5 @@ TERMS = (
          "range of gain, compared later with what was measured.", "GPU Kernel Scientist, Andrews and Witteveen 2025"),
     Term("sandbox", "Sandbox level", "How a kernel was held while it was built and run. Stored with each result: "
          "bubblewrap is stronger than landlock; none means it could have done anything the account may.",
-         "docs: sandbox"),
+         "this product's own rule"),
 )  # fmt: skip

@@ -72,13 +72,12 @@ def _read(version: ProblemVersion) -> dict[str, Any]:
 
 
 def _cases(problem: ReadProblem, targets: list[Target]) -> list[dict[str, Any]]:
-    """Every case once, with the targets that it is for."""
+    """Every case once, with the bytes that a call has to move."""
     found: dict[tuple[Purpose, str], dict[str, Any]] = {}
     for target in targets:
         for purpose in Purpose:
             for case in problem.cases(target.key, purpose):
-                row = found.setdefault((purpose, case.name), {"case": case, "purpose": purpose, "targets": []})
-                row["targets"].append(target.title)
+                row = found.setdefault((purpose, case.name), {"case": case, "purpose": purpose})
                 row["work"] = problem.work(case)
     return sorted(found.values(), key=lambda row: list(Purpose).index(row["purpose"]))
 

@@ -1,0 +1,107 @@
+"""Pictures of every page of a running site: light, dark and narrow.
+
+    python -m tests.browser.shots http://127.0.0.1:8000 --user admin --password … --out docs/screens
+
+The site is what `manage.py up` started; the pages show whatever it has measured. Pages of a run and a kernel are
+those of the newest run and its best kernel, or of `--run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.browser.chromium import LAUNCH
+
+LOOKS = {
+    "light": {"viewport": {"width": 1360, "height": 900}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1360, "height": 900}, "color_scheme": "dark"},
+    "narrow": {"viewport": {"width": 360, "height": 780}, "color_scheme": "light"},
+}
+
+
+def main() -> None:
+    """Take them all, and name what a page had to complain about."""
+    options = _options()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(**LAUNCH)
+        for look in LOOKS:
+            if not options.look or look in options.look:
+                _shoot(browser, look, options)
+        browser.close()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("site")
+    parser.add_argument("--user", required=True)
+    parser.add_argument("--password", required=True)
+    parser.add_argument("--run", type=int)
+    parser.add_argument("--look", action="append", choices=list(LOOKS))
+    parser.add_argument("--only", action="append", help="names of pages")
+    parser.add_argument("--full", action="store_true", help="whole pages instead of what a window shows")
+    parser.add_argument("--out", type=Path, default=Path("docs/screens"))
+    return parser.parse_args()
+
+
+def _shoot(browser: Browser, look: str, options: argparse.Namespace) -> None:
+    page = browser.new_context(**LOOKS[look]).new_page()  # type: ignore[arg-type]
+    page.on("console", lambda said: print(look, page.url, said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: print(look, page.url, error))
+    page.goto(f"{options.site}/sign-in/")
+    if not options.only or "sign-in" in options.only:
+        page.screenshot(path=options.out / f"sign-in-{look}.png")
+    page.fill("#id_username", options.user)
+    page.fill("#id_password", options.password)
+    page.click("button.primary")
+    for name, address in _pages(page, options):
+        if options.only and name not in options.only:
+            continue
+        page.goto(options.site + address)
+        _settle(page)
+        page.screenshot(path=options.out / f"{name}-{look}.png", full_page=options.full)
+        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        if overflow > 0:
+            print(look, name, f"is {overflow} px too wide")
+
+
+def _pages(page: Page, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    run = f"/runs/{options.run}/" if options.run else _first(page, "#runs-table tbody th a", "")
+    yield "runs", "/runs/"
+    yield "start-run", "/runs/new/"
+    if run:
+        yield "run", run
+        page.goto(options.site + run)
+        if best := _first(page, ".tile .note a", ""):
+            yield "kernel", best
+    yield "problems", "/problems/"
+    yield "problem", "/problems/softmax_rows/"
+    yield "targets", "/targets/"
+    yield "target", "/targets/cpu/"
+    yield "runners", "/runners/"
+    yield "inbox", "/inbox/"
+    yield "providers", "/providers/"
+    yield "help", "/help/"
+    yield "not-here", "/runs/999999999/"
+
+
+def _first(page: Page, selector: str, otherwise: str) -> str:
+    link = page.locator(selector).first
+    return str(link.get_attribute("href")) if link.count() else otherwise
+
+
+def _settle(page: Page) -> None:
+    """Wait for the charts, if any; a live page never falls silent, so not for the network."""
+    page.wait_for_load_state("load")
+    page.wait_for_timeout(400)
+    if page.locator("[data-chart] .chart-plot").count():
+        expect(page.locator(".chart-plot[data-state='Drawing…']")).to_have_count(0, timeout=15_000)
+        page.wait_for_timeout(400)
+
+
+if __name__ == "__main__":
+    main()
