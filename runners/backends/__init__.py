@@ -9,6 +9,9 @@ from runners.job import Language
 
 REGISTRY: dict[Language, str] = {
     Language.CPP: "runners.backends.cpp:CppBackend",
+    Language.CUDA: "runners.backends.cuda:CudaBackend",
+    Language.HIP: "runners.backends.hip:HipBackend",
+    Language.TRITON: "runners.backends.triton:TritonBackend",
     Language.PYTHON: "runners.backends.python:PythonBackend",
 }
 

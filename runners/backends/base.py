@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from runners.job import BuildReport, Language, Limits, Source, TunableValue
+from runners.problems.base import TensorSpec
 from runners.tunables import Space, TunablesError, parse
+
+
+@dataclass(frozen=True)
+class SampleArgument:
+    """One argument of a representative call: a tensor's layout, or a plain number."""
+
+    spec: TensorSpec | None = None
+    scalar: float | int | None = None
 
 
 @dataclass(frozen=True)
 class BuildRequest:
     """A source to build for a target. `symbol` is the C function the artefact must export, "" for modules.
-    `folder` is the job's own directory, readable by everybody; artefacts are left there."""
+    `folder` is the job's own directory, readable by everybody; artefacts are left there. `samples` are representative
+    calls, for languages whose kernels only a call makes known."""
 
     source: Source
     symbol: str
     target: str
     folder: Path
     limits: Limits
+    samples: tuple[tuple[SampleArgument, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class Artefact:
     """The outcome. `kind` says how the candidate's process loads `path`: `native` through ctypes, `module` by
-    importing it. `path` is None where the build failed."""
+    importing it, `static` not at all. `path` is None where the build failed. `env` is what the process that loads it
+    needs in its environment; one that is not `timed` is checked only."""
 
     kind: str
     path: Path | None
     symbol: str
     report: BuildReport
+    env: Mapping[str, str] = field(default_factory=dict)
+    timed: bool = True
 
     @property
     def loadable(self) -> Path:

@@ -23,14 +23,22 @@ class Compiled:
     log: str
     seconds: float
 
+    @property
+    def loadable(self) -> Path:
+        """`product` of a compilation that worked. Raises ValueError for one that did not."""
+        if self.product is None:
+            raise ValueError("a failed compilation has no product")
+        return self.product
+
 
 @dataclass(frozen=True)
 class Toolbox:
-    """What a compiler needs besides the source: paths to read, environment, memory beyond the job's limit."""
+    """What a compiler needs besides the source: paths to read, environment, memory and log beyond the job's limits."""
 
     read_only: tuple[Path, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     memory_bytes: int = 0
+    log_bytes: int = 0
 
 
 def compile_source(
@@ -54,8 +62,8 @@ def policy(request: BuildRequest, read_only: tuple[Path, ...], out: Path, tools:
     limits = ResourceLimits(
         wall_s=request.limits.build_s,
         memory_bytes=request.limits.memory_bytes + tools.memory_bytes,
-        log_bytes=request.limits.log_bytes,
-        output_bytes=max(1 << 20, request.limits.log_bytes),
+        log_bytes=max(request.limits.log_bytes, tools.log_bytes),
+        output_bytes=max(1 << 20, request.limits.log_bytes, 4 * tools.log_bytes),
     )
     return SandboxPolicy(read_only=(*read_only, *tools.read_only), writable=(out,), env=tools.env, limits=limits)
 

@@ -15,7 +15,7 @@ from runners.harness import evaluate
 from runners.job import Baseline, Effort, JobSpec, Limits, Status
 from runners.problems import load
 from runners.problems.base import ProblemError
-from runners.targets import TARGETS
+from runners.targets import TARGETS, UnknownTarget, canonical
 from runners.wire import dumps
 
 
@@ -24,7 +24,13 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("evaluate", help="build, check and time one kernel")
     parser.add_argument("--problem", required=True, metavar="NAME|PATH", help="a shipped problem or a path")
     parser.add_argument("--candidate", required=True, type=Path, metavar="FILE", help=".cpp .hip .cu or .py")
-    parser.add_argument("--target", default="cpu", choices=sorted(TARGETS))
+    parser.add_argument(
+        "--target",
+        default="cpu",
+        type=_target,
+        metavar="NAME",
+        help=f"one of {', '.join(TARGETS)}, or a product's name",
+    )
     parser.add_argument("--baseline", default=Baseline.EAGER.value, choices=[b.value for b in Baseline])
     parser.add_argument("--parent", type=Path, metavar="FILE", help="a second kernel to compare with")
     parser.add_argument("--tunable", action="append", default=[], metavar="NAME=VALUE")
@@ -36,6 +42,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--call-s", type=float, default=Limits().call_s, help="limit for one call")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
+
+
+def _target(name: str) -> str:
+    try:
+        return canonical(name)
+    except UnknownTarget as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,17 +8,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from runners.harness.errors import Cancelled
 from runners.harness.state import state_dir
 from runners.sandbox import Devices
+from runners.targets import Target
 
 LOCK_POLL_S = 0.05
 GPU_HOST_BYTES = 12 << 30
 """Host memory that the libraries of a GPU take besides a candidate's own."""
 GPU_LIMITS = {"processes": 4096, "open_files": 4096, "file_bytes": 1 << 30, "scratch_bytes": 1 << 30}
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES"}
+NVIDIA_NODE, AMD_NODE = Path("/dev/nvidiactl"), Path("/dev/kfd")
 SANDBOXES = {"cuda": Devices.NVIDIA, "hip": Devices.AMD}
 
 
@@ -74,6 +77,14 @@ def device_for(vendor: str, flush_bytes: int) -> Device:
     """The device that this process measures on: the CPU, or the first GPU that is visible to it."""
     kind = {"nvidia": "cuda", "amd": "hip"}.get(vendor)
     return Device("cpu") if kind is None else _gpu(kind, flush_bytes)
+
+
+def why_absent(target: Target) -> str | None:
+    """Why nothing can run for that target here, or None where its kind of device is there."""
+    node = {"nvidia": NVIDIA_NODE, "amd": AMD_NODE}.get(target.vendor)
+    if node is None or node.exists():
+        return None
+    return f"this machine has no {target.title}: {node} is not there; kernels for it can be built here, not run"
 
 
 def device_of(arena: dict[str, Any] | None) -> Device:

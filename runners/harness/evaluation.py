@@ -19,10 +19,11 @@ from runners.backends import Artefact, BuildRequest, backend_for
 from runners.harness import HARNESS_VERSION, environment, screen
 from runners.harness.band import band_of
 from runners.harness.checks import CaseOutcome, Checks
-from runners.harness.devices import Device, device_for
+from runners.harness.devices import Device, device_for, why_absent
 from runners.harness.errors import Cancelled, CandidateFailure, InfraFailure
 from runners.harness.pool import pool
 from runners.harness.report import case_results, speedup_of
+from runners.harness.samples import samples_of
 from runners.harness.sessions import BASELINE, PARENT, Bench, Timings, overall_us
 from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
 from runners.job import BuildReport, Effort, JobResult, JobSpec, Source, Speedup, StageResult, Status, Verdict
@@ -92,6 +93,8 @@ class Evaluation:
                 self._built(self.spec.candidate, problem, folder)
                 self._status, self._flags = Status.CORRECT, ["not_executed"]
                 return
+            if absent := why_absent(self._target):
+                raise InfraFailure(absent)
             self._execute(problem, device, folder)
 
     def _execute(self, problem: Problem, device: Device, folder: Path) -> None:
@@ -103,7 +106,7 @@ class Evaluation:
             with device.shared(self._cancel):
                 artefact = self._built(self.spec.candidate, problem, folder)
                 parent = self._built_parent(problem, folder)
-                cases = problem.cases(self.spec.target, Purpose.BENCHMARK)
+                cases = problem.cases(self._target.key, Purpose.BENCHMARK)
                 bench = Bench(
                     problem,
                     self.spec.problem,
@@ -128,20 +131,22 @@ class Evaluation:
 
     def _built(self, source: Source, problem: Problem, folder: Path) -> Artefact:
         with self._stage("build"):
-            request = BuildRequest(source, problem.symbol, self.spec.target, folder, self.spec.limits)
-            artefact = backend_for(source.language).build(request)
+            artefact = backend_for(source.language).build(self._request(source, problem, folder))
             self._build = artefact.report
             if artefact.path is None:
                 raise CandidateFailure(Status.BUILD_FAILED, artefact.report.log.strip() or "the build failed")
         return artefact
+
+    def _request(self, source: Source, problem: Problem, folder: Path) -> BuildRequest:
+        samples = samples_of(problem, self._target.key)
+        return BuildRequest(source, problem.symbol, self._target.key, folder, self.spec.limits, samples)
 
     def _built_parent(self, problem: Problem, folder: Path) -> Artefact | None:
         if self.spec.parent is None:
             return None
         inner = folder / "parent"
         inner.mkdir(mode=0o755)
-        request = BuildRequest(self.spec.parent, problem.symbol, self.spec.target, inner, self.spec.limits)
-        artefact = backend_for(self.spec.parent.language).build(request)
+        artefact = backend_for(self.spec.parent.language).build(self._request(self.spec.parent, problem, inner))
         if artefact.path is None:
             self._flags.append("parent_not_built")
             return None
@@ -149,7 +154,7 @@ class Evaluation:
 
     def _check(self, bench: Bench, artefact: Artefact) -> None:
         seeds = 1 if self.spec.effort is Effort.QUICK else 2
-        checks = Checks(bench.problem, bench.oracle, self.spec.target, seeds, self.spec.limits, self._rng)
+        checks = Checks(bench.problem, bench.oracle, self._target.key, seeds, self.spec.limits, self._rng)
         self._outcomes = checks.outcomes
         with self._stage("smallest"):
             process = bench.candidate("checked", artefact, checks.prepare())
@@ -170,8 +175,8 @@ class Evaluation:
 
     def _time(self, bench: Bench, device: Device, artefact: Artefact, parent: Artefact | None) -> None:
         self._status = Status.CORRECT
-        if not bench.cases:
-            self._flags.append("no_benchmark_case")
+        if not bench.cases or not artefact.timed:
+            self._flags.append("not_timed" if bench.cases else "no_benchmark_case")
             return
         with device.exclusively(self._cancel):
             if self.spec.effort is not Effort.QUICK and self.spec.best_us and self._abandoned(bench, artefact):

@@ -20,6 +20,7 @@ from runners.harness.candidate.channel import ChannelClosed, ChannelError, Chann
 from runners.harness.devices import device_of
 from runners.harness.errors import CandidateFailure, InfraFailure
 from runners.harness.peer import Peer, Refused
+from runners.harness.priority import raise_tree
 from runners.harness.zygote import Zygote
 from runners.job import Baseline, Limits, ProblemBundle, Status
 from runners.sandbox import Completed, KillReason, ResourceLimits, Sandboxed, SandboxPolicy, python_paths, spawn
@@ -64,6 +65,10 @@ class Participant(ABC):
     def store(self, timeout_s: float) -> None:
         """Bring the outputs of all but the last call into the arena."""
         self._ask({"op": "store"}, timeout_s)
+
+    @abstractmethod
+    def prioritise(self) -> None:
+        """Raise the process's priority for timing, where the machine lets us."""
 
     def _times(self, answer: dict[str, Any], name: str, count: int) -> list[float]:
         times = answer.get(name)
@@ -113,6 +118,10 @@ class CandidateProcess(Participant):
         if not self._native:
             super().store(timeout_s)
 
+    def prioritise(self) -> None:
+        """Raise everything in the sandbox."""
+        raise_tree(self._process.pid)
+
     def _spawn(self, artefact: Artefact, threads: int) -> Sandboxed:
         descriptors = (self._peer.far_socket.fileno(), self.arena.descriptor)
         isolation = ["-I", "-S"] if self._native else ["-I"]
@@ -130,7 +139,7 @@ class CandidateProcess(Participant):
             **device.limits,
         )
         paths = (*python_paths(), PROGRAM, artefact.loadable)
-        environment = {**thread_environment(threads), **device.environment}
+        environment = {**thread_environment(threads), **device.environment, **artefact.env}
         return SandboxPolicy(read_only=paths, env=environment, limits=limits, devices=device.sandbox)
 
     def _ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -177,7 +186,11 @@ class CandidateProcess(Participant):
         self.arena.close()
 
 
-_BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); from main import main; main(*sys.argv[2:])"
+_BOOTSTRAP = (
+    "import sys, types; package = types.ModuleType('candidate'); package.__path__ = [sys.argv[1]]; "
+    "sys.modules['candidate'] = package; from candidate.main import main; main(*sys.argv[2:])"
+)
+"""Makes a package of that one folder: nothing beside it is on the import path."""
 
 
 def failure_of(completed: Completed, limits: Limits) -> CandidateFailure:
@@ -235,6 +248,10 @@ class BaselineProcess(Participant):
 
     def _broken(self, what: str) -> Exception:
         return InfraFailure(f"the baseline broke the protocol: {what}")
+
+    def prioritise(self) -> None:
+        """Ask the child to raise itself."""
+        self._ask({"op": "prioritise"}, START_S)
 
     def close(self) -> None:
         """Hang up; the child ends by itself."""

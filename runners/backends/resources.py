@@ -1,0 +1,156 @@
+"""What compilers say about a kernel's resources, read from their texts: amdgcn assembly, ptxas reports, SASS, x86.
+
+Texts come from compilers that read hostile source, so they are capped and nothing in them is trusted to be there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from runners.job import KernelResources
+from runners.targets import Target
+
+ASSEMBLY_CHARS = 256 << 10
+AMD_MATRIX = re.compile(r"^\s*v_s?mfma\w*", re.MULTILINE)
+PTX_MATRIX = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)\S*", re.MULTILINE)
+SASS_MATRIX = re.compile(r"\b(?:[HIQDBO]?G?MMA|UTC[HIQOX]*MMA)(?:\.\w+)+")
+X86_VECTORS = {"512": re.compile(r"%zmm\d"), "256": re.compile(r"%ymm\d"), "128": re.compile(r"%xmm\d")}
+_METADATA = {
+    "vgpr_count": "vgpr",
+    "agpr_count": "agpr",
+    "sgpr_count": "sgpr",
+    "vgpr_spill_count": "vgpr_spills",
+    "sgpr_spill_count": "sgpr_spills",
+    "group_segment_fixed_size": "lds_bytes",
+    "private_segment_fixed_size": "scratch_bytes",
+}
+
+
+def capped(text: str, limit: int = ASSEMBLY_CHARS) -> str:
+    """Head and tail of a long text."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]}\n… {len(text) - limit} characters left out …\n{text[-limit // 2 :]}"
+
+
+def from_amdgcn(assembly: str) -> list[KernelResources]:
+    """Kernels of an amdgcn assembly listing, from its metadata (LLVM AMDGPU usage guide, "Code Object V5 Metadata") and
+    the comments behind each function. `vgpr` counts vector registers of both kinds together, as the hardware
+    allocates them; `agpr` of these are accumulators."""
+    bodies = dict(_amd_functions(assembly))
+    metadata = assembly.partition(".amdgpu_metadata")[2]
+    kernels = []
+    for entry in re.split(r"^  - (?=\.)", metadata, flags=re.MULTILINE)[1:]:
+        name = _field(entry, "name")
+        if name is None or ".vgpr_count" not in entry:
+            continue
+        numbers = {mine: _number(_field(entry, theirs)) for theirs, mine in _METADATA.items()}
+        body = bodies.get(name, "")
+        kernels.append(
+            KernelResources(
+                name,
+                **numbers,
+                occupancy=_comment(body, "Occupancy"),
+                code_bytes=_comment(body, "codeLenInByte"),
+                matrix_instructions=len(AMD_MATRIX.findall(body)),
+            )
+        )
+    return kernels
+
+
+def _amd_functions(assembly: str) -> Iterator[tuple[str, str]]:
+    """Each function's instructions and the comments behind it."""
+    for part in re.split(r"; -- Begin function ", assembly)[1:]:
+        yield part.split(maxsplit=1)[0], part.partition(".amdgpu_metadata")[0]
+
+
+def _field(entry: str, name: str) -> str | None:
+    found = re.search(rf"^\s*(?:- )?\.{name}:\s*'?([^'\n]+?)'?\s*$", entry, re.MULTILINE)
+    return found[1] if found else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _comment(body: str, name: str) -> int | None:
+    found = re.search(rf"^; {name}\s*[:=] (\d+)", body, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def from_ptxas(report: str, sass: str = "") -> list[KernelResources]:
+    """Kernels of `ptxas -v`, with what a SASS listing adds: matrix instructions and code size."""
+    functions = dict(_sass_functions(sass))
+    kernels = []
+    for part in re.split(r"Compiling entry function '", report)[1:]:
+        name = part.partition("'")[0]
+        body = functions.get(name)
+        kernels.append(
+            KernelResources(
+                name,
+                registers=_found(part, r"Used (\d+) registers"),
+                lds_bytes=_found(part, r"(\d+) bytes smem") or 0,
+                scratch_bytes=_found(part, r"(\d+) bytes stack frame"),
+                matrix_instructions=len(SASS_MATRIX.findall(body)) if body is not None else None,
+                code_bytes=_code_bytes(body) if body is not None else None,
+                extra={"spill_store_bytes": _found(part, r"(\d+) bytes spill stores") or 0},
+            )
+        )
+    return kernels
+
+
+def from_sass_usage(usage: str, sass: str) -> list[KernelResources]:
+    """Kernels of `cuobjdump -res-usage`, for code that ptxas was not asked about."""
+    functions = dict(_sass_functions(sass))
+    return [
+        KernelResources(
+            name,
+            registers=_found(line, r"REG:(\d+)"),
+            lds_bytes=_found(line, r"SHARED:(\d+)"),
+            scratch_bytes=_found(line, r"STACK:(\d+)"),
+            matrix_instructions=len(SASS_MATRIX.findall(functions.get(name, ""))),
+            code_bytes=_code_bytes(functions.get(name, "")),
+        )
+        for name, line in re.findall(r"Function (\S+?):\s*\n\s*(.*)", usage)
+    ]
+
+
+def _sass_functions(sass: str) -> Iterator[tuple[str, str]]:
+    for part in re.split(r"^\s*Function : ", sass, flags=re.MULTILINE)[1:]:
+        yield part.split(maxsplit=1)[0], part
+
+
+def _code_bytes(body: str) -> int | None:
+    """16 bytes after the last instruction's address; instructions of Volta and later are that long."""
+    addresses = re.findall(r"/\*([0-9a-f]{4,})\*/\s+\S", body)
+    return int(addresses[-1], 16) + 16 if addresses else None
+
+
+def _found(text: str, pattern: str) -> int | None:
+    match = re.search(pattern, text)
+    return int(match[1]) if match else None
+
+
+def with_occupancy(kernels: list[KernelResources], target: Target) -> list[KernelResources]:
+    """Kernels of an NVIDIA build with how many warps their registers let a multiprocessor keep (register allocation by
+    256 a warp; CUDA occupancy calculator). What shared memory and the block size allow depends on the launch."""
+    return [_occupied(kernel, target) for kernel in kernels]
+
+
+def _occupied(kernel: KernelResources, target: Target) -> KernelResources:
+    if not kernel.registers or not target.unit_registers:
+        return kernel
+    of_warp = -(-kernel.registers * target.wavefront // 256) * 256
+    return replace(kernel, occupancy=min(target.waves_per_unit, target.unit_registers // of_warp // 4 * 4))
+
+
+def vector_widths(assembly: str) -> dict[str, int]:
+    """How many instructions of an x86 listing use registers of each width in bits; the widest counts."""
+    counts = dict.fromkeys(X86_VECTORS, 0)
+    for line in assembly.splitlines():
+        width = next((name for name, pattern in X86_VECTORS.items() if pattern.search(line)), None)
+        if width is not None:
+            counts[width] += 1
+    return counts

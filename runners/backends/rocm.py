@@ -1,0 +1,66 @@
+"""HIP device code without ROCm: what a stock clang needs, laid out as a ROCm directory in the state directory.
+
+Headers come from the Triton wheel (or Debian's libamdhip64-dev), device libraries from Debian's rocm-device-libs. Its
+newest library for an instruction set is gfx940's; gfx942 differs from it in nothing that the library is about (a number
+that library functions compare), so a copy under gfx942's name serves. A real ROCm takes precedence (`backends.hip`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from functools import cache
+from pathlib import Path
+
+from runners.harness.errors import InfraFailure
+from runners.harness.state import state_dir
+
+BITCODE = (Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode"), Path("/usr/lib/aarch64-linux-gnu/amdgcn/bitcode"))
+SYSTEM_HEADERS = Path("/usr/include/hip")
+STAND_INS = {"oclc_isa_version_942.bc": "oclc_isa_version_940.bc"}
+VERSION = "HIP_VERSION_MAJOR={}\nHIP_VERSION_MINOR={}\nHIP_VERSION_PATCH=0\n"
+
+
+@cache
+def rocm_directory() -> Path:
+    """A directory for `--rocm-path`, readable by everybody. Raises InfraFailure naming what to install."""
+    root = state_dir("rocm") / "device"
+    headers, bitcode = _headers(), _bitcode()
+    _copy_tree(headers, root / "include" / "hip")
+    _copy_tree(bitcode, root / "amdgcn" / "bitcode")
+    for missing, present in STAND_INS.items():
+        if not (root / "amdgcn" / "bitcode" / missing).exists():
+            shutil.copyfile(bitcode / present, root / "amdgcn" / "bitcode" / missing)
+    version = root / "share" / "hip" / "version"
+    version.parent.mkdir(parents=True, exist_ok=True)
+    version.write_text(VERSION.format(*_version(headers)))
+    for path in (root, *root.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return root
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    if not target.exists():
+        shutil.copytree(source, target, symlinks=False)
+
+
+def _headers() -> Path:
+    found = importlib.util.find_spec("triton")
+    wheel = Path(found.origin).parent / "backends" / "amd" / "include" / "hip" if found and found.origin else None
+    for folder in (wheel, SYSTEM_HEADERS):
+        if folder is not None and (folder / "hip_runtime.h").exists():
+            return folder
+    raise InfraFailure("no HIP headers: pip install triton (they are in its wheel), or apt install libamdhip64-dev")
+
+
+def _bitcode() -> Path:
+    for folder in BITCODE:
+        if (folder / "ocml.bc").exists():
+            return folder
+    raise InfraFailure("no device libraries for AMD GPUs: apt install rocm-device-libs")
+
+
+def _version(headers: Path) -> tuple[str, str]:
+    text = (headers / "hip_version.h").read_text() if (headers / "hip_version.h").exists() else ""
+    fields = dict(line.split()[1:3] for line in text.splitlines() if line.startswith("#define HIP_VERSION_M"))
+    return fields.get("HIP_VERSION_MAJOR", "5"), fields.get("HIP_VERSION_MINOR", "2")

@@ -1,0 +1,161 @@
+"""Triton: a Python module whose kernels are compiled for the target before anything runs on it.
+
+On a machine without the target the candidate's entry point runs on fake tensors and every launch compiles instead
+(`triton_record`), in the sandbox. On the CPU the interpreter checks correctness and is never timed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from runners.backends.base import Artefact, BuildRequest, SampleArgument
+from runners.backends.compiling import Toolbox, log_of, policy
+from runners.backends.python import PythonBackend
+from runners.backends.resources import PTX_MATRIX, capped, from_amdgcn, from_sass_usage, with_occupancy
+from runners.harness.errors import InfraFailure
+from runners.harness.state import read_json, state_dir, write_json
+from runners.job import BuildReport, KernelResources, Language
+from runners.sandbox import ResultFileError, Sandboxed, python_paths, read_result_file, spawn
+from runners.targets import Target, target
+from runners.wire import from_plain, to_plain
+
+RECORDER = Path(__file__).with_name("triton_record.py")
+RECORD_MEMORY_BYTES = 6 << 30
+ANSWER_BYTES = 64 << 20
+INTERPRETED = {"TRITON_INTERPRET": "1"}
+
+
+class TritonBackend(PythonBackend):
+    """A module of its own, compiled for the target where its shapes are known."""
+
+    language = Language.TRITON
+
+    def build(self, request: BuildRequest) -> Artefact:
+        """Write the module; on a GPU target compile what its calls launch."""
+        artefact = super().build(request)
+        wanted = target(request.target)
+        if artefact.path is None:
+            return artefact
+        if wanted.family == "cpu":
+            return dataclasses.replace(artefact, env=INTERPRETED, timed=False)
+        if not request.samples:
+            return artefact
+        report = _recorded(request, artefact.path, wanted)
+        return dataclasses.replace(artefact, path=artefact.path if report.ok else None, report=report)
+
+
+def _recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
+    """The report of a static build, from the cache where the same text was built for the same calls."""
+    kept = state_dir("builds", "triton") / f"{_key(request, module, wanted)}.json"
+    found = read_json(kept)
+    if isinstance(found, dict):
+        return dataclasses.replace(from_plain(BuildReport, found), cached=True)
+    report = _record(request, module, wanted)
+    if "the compiler was stopped" not in report.log:
+        write_json(kept, to_plain(report))
+    return report
+
+
+def _key(request: BuildRequest, module: Path, wanted: Target) -> str:
+    parts = [module.read_text(), to_plain(list(request.samples)), wanted.key, RECORDER.read_text()]
+    return hashlib.sha256(json.dumps([*parts, _version("triton"), _version("torch")]).encode()).hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise InfraFailure(f"no {package} on this machine: pip install {package}") from None
+
+
+def _record(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
+    out = request.folder / "build"
+    out.mkdir(exist_ok=True)
+    spec = request.folder / "spec.json"
+    spec.write_text(json.dumps(_spec(request, module, wanted)))
+    spec.chmod(0o644)
+    tools = Toolbox((RECORDER, spec, module, *python_paths()), memory_bytes=RECORD_MEMORY_BYTES)
+    argv = [sys.executable, "-I", str(RECORDER), str(spec), str(out / "record.json")]
+    started = time.monotonic()
+    process = spawn(argv, policy(request, (), out, tools))
+    done = process.outcome()
+    seconds, log = time.monotonic() - started, log_of(done, request.limits.build_s)
+    answer = _answer(process, out)
+    if answer is None:
+        return BuildReport(False, seconds, False, log or "the compiler left no report")
+    return _report(request, wanted, answer, seconds, log)
+
+
+def _spec(request: BuildRequest, module: Path, wanted: Target) -> dict[str, Any]:
+    amd = wanted.vendor == "amd"
+    number = wanted.arch.removeprefix("sm_")
+    device = {
+        "name": wanted.title,
+        "multi_processor_count": wanted.units,
+        "total_memory": wanted.memory_bytes,
+        "warp_size": wanted.wavefront,
+        "gcnArchName": wanted.arch if amd else "",
+        "L2_cache_size": wanted.caches_bytes["L2"],
+        "shared_memory_per_block_optin": wanted.lds_bytes,
+        "shared_memory_per_multiprocessor": wanted.unit_lds_bytes,
+        "regs_per_multiprocessor": wanted.unit_registers,
+        "major": 9 if amd else int(number) // 10,
+        "minor": 4 if amd else int(number) % 10,
+    }
+    triton_target = ["hip", wanted.arch, wanted.wavefront] if amd else ["cuda", int(number), wanted.wavefront]
+    calls = [[_plain(argument) for argument in sample] for sample in request.samples]
+    return {"module": str(module), "target": triton_target, "device": device, "calls": calls}
+
+
+def _plain(argument: SampleArgument) -> dict[str, Any]:
+    if argument.spec is None:
+        return {"scalar": argument.scalar}
+    return {"dtype": argument.spec.dtype, "shape": argument.spec.shape, "strides": argument.spec.strides}
+
+
+def _answer(process: Sandboxed, out: Path) -> dict[str, Any] | None:
+    try:
+        answer = json.loads(read_result_file(out, "record.json", ANSWER_BYTES, process.uid))
+    except (ResultFileError, ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) and isinstance(answer.get("variants"), list) else None
+
+
+def _report(request: BuildRequest, wanted: Target, answer: dict[str, Any], seconds: float, log: str) -> BuildReport:
+    error = str(answer.get("error") or "")
+    variants = [variant for variant in answer["variants"] if isinstance(variant, dict)]
+    kernels = [_resources(variant) for variant in variants]
+    assembly: dict[str, str] = {}
+    for number, variant in enumerate(variants):
+        for kind, text in dict(variant.get("assembly") or {}).items():
+            assembly.setdefault(
+                f"{kind}:{variant.get('name')}:{number}", capped(str(text), (1 << 20) // len(variants))
+            )
+    if not variants and not error:
+        log = f"{log}\nno Triton kernel was launched".strip()
+    if wanted.vendor == "nvidia":
+        kernels = with_occupancy(kernels, wanted)
+    hexdigest = hashlib.sha256(json.dumps(variants).encode()).hexdigest()
+    return BuildReport(not error, seconds, False, error or log, None if error else hexdigest, kernels, assembly)
+
+
+def _resources(variant: dict[str, Any]) -> KernelResources:
+    """One variant; its name, launch options and constants say which."""
+    texts = {kind: str(text) for kind, text in dict(variant.get("assembly") or {}).items()}
+    extra = {key: variant.get(key) for key in ("constants", "num_warps", "num_stages")}
+    shared = variant.get("shared_bytes")
+    found = from_amdgcn(texts.get("amdgcn", "")) or from_sass_usage(
+        str(variant.get("usage") or ""), str(variant.get("sass") or "")
+    )
+    base = found[0] if found else KernelResources(str(variant.get("name"))[:200])
+    if not found and "ptx" in texts:
+        base = dataclasses.replace(base, matrix_instructions=len(PTX_MATRIX.findall(texts["ptx"])))
+    lds_bytes = shared if isinstance(shared, int) else base.lds_bytes
+    return dataclasses.replace(base, lds_bytes=lds_bytes, extra={**base.extra, **extra})

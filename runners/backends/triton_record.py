@@ -1,0 +1,174 @@
+"""Compiling a Triton candidate for a device that is not there: `triton_record.py SPEC OUT`, inside the sandbox.
+
+The candidate's entry point runs on fake tensors (shapes and types, no memory), and launching a kernel compiles it for
+the target instead. What is recorded is written to OUT as JSON: per compiled variant its name, signature and assembly.
+
+What this cannot see: kernels chosen by the content of a tensor, and code behind values that only a device has.
+Alignment of pointers is taken to be 16 bytes, as torch allocates. Standard library, torch and triton only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from torch._subclasses import fake_tensor
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction, MockTensor
+
+MOST_VARIANTS, MOST_CONFIGS = 64, 4
+ASSEMBLIES = ("amdgcn", "ptx")
+
+
+class AbsentDevice:
+    """A driver that names the target and has nothing else."""
+
+    def __init__(self, target: GPUTarget) -> None:
+        self._target = target
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        return
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cuda")
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
+
+
+class Recorder:
+    """Takes the place of launching."""
+
+    def __init__(self) -> None:
+        self.variants: dict[str, dict[str, Any]] = {}
+        self._compile = JITFunction.run
+
+    def launch(self, function: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        """Compile for the target; the same variant once."""
+        mocked = [mock(arg) for arg in args]
+        kernel = self._compile(function, *mocked, grid=grid, warmup=True, **{k: mock(v) for k, v in kwargs.items()})
+        kernel = kernel.result() if hasattr(kernel, "result") else kernel
+        if kernel is not None and len(self.variants) < MOST_VARIANTS:
+            self.variants.setdefault(kernel.hash, described(kernel, kwargs))
+        return kernel
+
+    def tune(self, tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
+        """Compile the first few configurations; which one is fastest only the device can say."""
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        result = None
+        for config in tuner.configs[:MOST_CONFIGS]:
+            result = tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+        return result
+
+
+def mock(value: Any) -> Any:
+    """A tensor's type without the tensor."""
+    return MockTensor(value.dtype, list(value.shape)) if isinstance(value, torch.Tensor) else value
+
+
+def described(kernel: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What is told of one compiled variant."""
+    metadata = kernel.metadata
+    plain = {name: value for name, value in kwargs.items() if isinstance(value, int | float | bool | str)}
+    return {
+        "name": metadata.name,
+        "constants": plain,
+        "num_warps": metadata.num_warps,
+        "num_stages": getattr(metadata, "num_stages", None),
+        "shared_bytes": metadata.shared,
+        "assembly": {kind: kernel.asm[kind] for kind in ASSEMBLIES if kind in kernel.asm},
+        **disassembled(kernel.asm.get("cubin")),
+    }
+
+
+def disassembled(cubin: bytes | None) -> dict[str, str]:
+    """Registers and machine code of an NVIDIA binary, by the tool in Triton's own wheel."""
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    if cubin is None or not tool.exists():
+        return {}
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as handle:
+        handle.write(cubin)
+        handle.flush()
+        answers = {
+            name: subprocess.run([tool, option, handle.name], capture_output=True, text=True, check=False).stdout
+            for name, option in (("usage", "-res-usage"), ("sass", "-sass"))
+        }
+    return answers
+
+
+def pretend(spec: dict[str, Any]) -> Recorder:
+    """Put the absent device and the recorder in place."""
+    backend, arch, wavefront = spec["target"]
+    driver.set_active(AbsentDevice(GPUTarget(backend, arch, wavefront)))
+    recorder = Recorder()
+    JITFunction.run = lambda self, *args, **kwargs: recorder.launch(self, *args, **kwargs)
+    Autotuner.run = lambda self, *args, **kwargs: recorder.tune(self, *args, **kwargs)
+    fake_tensor.init_gpu_context = lambda *_: None
+    facts = SimpleNamespace(**spec["device"])
+    replacements = {
+        "is_available": lambda: True,
+        "current_device": lambda: 0,
+        "device_count": lambda: 1,
+        "get_device_properties": lambda *_: facts,
+        "get_device_capability": lambda *_: (facts.major, facts.minor),
+        "get_device_name": lambda *_: facts.name,
+        "synchronize": lambda *_: None,
+        "current_stream": lambda *_: SimpleNamespace(cuda_stream=0),
+    }
+    for name, replacement in replacements.items():
+        setattr(torch.cuda, name, replacement)
+    return recorder
+
+
+def call(module: Any, arguments: list[dict[str, Any]]) -> None:
+    """One call of the entry point on fake tensors."""
+    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        values = [
+            torch.empty_strided(a["shape"], a["strides"], dtype=getattr(torch, a["dtype"]), device="cuda")
+            if "shape" in a
+            else a["scalar"]
+            for a in arguments
+        ]
+        entry = getattr(module, "custom_kernel", None) or module.ModelNew()
+        entry(*values)
+
+
+def main(spec_path: str, out: str) -> None:
+    """Record every call of the spec; an exception is told, with what was compiled before it."""
+    spec = json.loads(Path(spec_path).read_text())
+    recorder, error = pretend(spec), ""
+    try:
+        found = importlib.util.spec_from_file_location("candidate_kernel", spec["module"])
+        module = importlib.util.module_from_spec(found)
+        sys.modules["candidate_kernel"] = module
+        found.loader.exec_module(module)
+        for arguments in spec["calls"]:
+            call(module, arguments)
+    except BaseException as failure:
+        error = "".join(traceback.format_exception(failure))[-8000:]
+    answer = {"variants": list(recorder.variants.values()), "error": error, "triton": triton.__version__}
+    Path(out).write_text(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

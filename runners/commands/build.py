@@ -1,0 +1,102 @@
+"""`python -m runners build`: compile one kernel for a target that need not be here, and say what it takes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from runners.backends import BuildRequest, backend_for
+from runners.commands.reading import UsageError, read_source, read_tunables
+from runners.harness.errors import InfraFailure
+from runners.harness.samples import samples_of
+from runners.job import BuildReport, KernelResources, Limits, Source
+from runners.problems import load, open_bundle
+from runners.problems.base import Problem, ProblemError, Purpose
+from runners.sandbox import SandboxError
+from runners.targets import Target, UnknownTarget, target
+from runners.wire import to_plain
+
+COLUMNS = ("vgpr", "agpr", "sgpr", "registers", "lds_bytes", "scratch_bytes", "vgpr_spills", "occupancy",
+           "matrix_instructions", "code_bytes")  # fmt: skip
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("build", help="compile one kernel for a target and report its resources")
+    parser.add_argument("file", type=Path, metavar="FILE", help=".cpp .hip .cu or .py")
+    parser.add_argument("--target", required=True, metavar="NAME", help="gfx942, MI300X, sm_90, H100, cpu …")
+    parser.add_argument("--problem", metavar="NAME|PATH", help="whose shapes and symbol; needed for Triton")
+    parser.add_argument("--tunable", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--flags", default="", help="compiler flags from the allow-list, in one string")
+    parser.add_argument("--assembly", action="store_true", help="print the assembly too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Build and print. 0: built, 1: does not build, 2: wrong usage or a tool is missing."""
+    try:
+        wanted = target(arguments.target)
+        source = _source(arguments)
+        problem = open_bundle(load(arguments.problem)) if arguments.problem else None
+        report = build(source, wanted, problem)
+    except (UsageError, ProblemError, UnknownTarget, InfraFailure, SandboxError) as error:
+        print(f"python -m runners build: {error}", file=sys.stderr)
+        return 2
+    bounds = bounds_us(wanted, problem) if problem else {}
+    print(_json(wanted, report, bounds) if arguments.json else _text(wanted, report, bounds))
+    if arguments.assembly and not arguments.json:
+        print(*report.assembly.values(), sep="\n")
+    return 0 if report.ok else 1
+
+
+def build(source: Source, wanted: Target, problem: Problem | None) -> BuildReport:
+    """Build for a target. Raises UsageError for what the backend does not take, InfraFailure, SandboxError."""
+    backend = backend_for(source.language)
+    if complaints := backend.complaints(source):
+        raise UsageError("; ".join(complaints))
+    folder = Path(tempfile.mkdtemp(prefix="kernelsci-build-"))
+    folder.chmod(0o755)
+    samples = samples_of(problem, wanted.key) if problem else ()
+    try:
+        symbol = problem.symbol if problem else ""
+        return backend.build(BuildRequest(source, symbol, wanted.key, folder, Limits(), samples)).report
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def bounds_us(wanted: Target, problem: Problem) -> dict[str, float | None]:
+    """Roofline bound of each benchmark case, in µs."""
+    cases = problem.cases(wanted.key, Purpose.BENCHMARK)
+    return {case.name: wanted.roofline_us(problem.work(case)) for case in cases}
+
+
+def _source(arguments: argparse.Namespace) -> Source:
+    found = read_source(arguments.file)
+    flags = tuple(arguments.flags.split())
+    return Source(found.language, found.text, read_tunables(arguments.tunable), flags)
+
+
+def _json(wanted: Target, report: BuildReport, bounds: dict[str, float | None]) -> str:
+    return json.dumps({"target": wanted.key, "build": to_plain(report), "roofline_us": bounds}, allow_nan=False)
+
+
+def _text(wanted: Target, report: BuildReport, bounds: dict[str, float | None]) -> str:
+    how = "built" if report.ok else "does not build"
+    cached = ", from the cache" if report.cached else ""
+    lines = [f"{wanted.title} ({wanted.arch}): {how} in {report.seconds:.2f} s{cached}"]
+    lines += [_kernel(kernel) for kernel in report.kernels]
+    lines += [f"  roofline {name}: {bound:.2f} µs" for name, bound in bounds.items() if bound is not None]
+    return "\n".join([*lines, report.log] if report.log and not report.ok else lines)
+
+
+def _kernel(kernel: KernelResources) -> str:
+    told = {name: getattr(kernel, name) for name in COLUMNS if getattr(kernel, name) is not None}
+    constants = kernel.extra.get("constants")
+    which = f" {constants}" if constants else ""
+    return f"  {kernel.name[:60]}{which}: " + ", ".join(f"{name} {value}" for name, value in told.items())
