@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runners.harness.participant import thread_count
+from runners.harness.priority import may_raise
 from runners.targets import TARGETS, Target
 
 
@@ -28,6 +29,7 @@ def fixed(target: Target) -> dict[str, Any]:
         "device": target.title,
         "threads": thread_count(),
         "governor": _governor(),
+        "raised_priority": may_raise(),
         "kernel": platform.release(),
         "machine": platform.machine(),
         "python": platform.python_version(),

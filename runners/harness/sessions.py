@@ -110,7 +110,9 @@ class Bench:
         return timings
 
     def session(self, plan: Plan, sides: list[Participant], timings: Timings) -> None:
-        """One session: every case once, in random order."""
+        """One session: every case once, in random order, the sides at raised priority."""
+        for side in sides:
+            side.prioritise()
         for case in self.rng.sample(self.cases, len(self.cases)):
             timer = CaseTimer(self.problem, self.oracle, sides, case, plan, self.limits.call_s, self.rng)
             timings.sessions[case.name].append(timer.measure())

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runners.harness.candidate.channel import Channel, ChannelClosed
+from runners.harness.priority import raise_self
 from runners.wire import from_plain
 
 DEVICE_VARIABLE = "KERNELSCI_DEVICE"
@@ -105,6 +106,9 @@ def _hand_over(channel_fd: int, descriptor: int) -> None:
 
 def _guarded(answer: Answer, question: dict[str, Any]) -> dict[str, Any]:
     try:
+        if question["op"] == "prioritise":
+            raise_self()
+            return {"nonce": question["nonce"], "ok": True}
         return {"nonce": question["nonce"], "ok": True, **answer(question)}
     except Exception as error:
         text = traceback.format_exc(limit=-8)

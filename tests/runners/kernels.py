@@ -70,7 +70,8 @@ STOPS_THE_CLOCK = kernel(
     "static bool done = false; if (!done) { done = true; auto run = (int (*)(const char*))dlsym(RTLD_DEFAULT,"
     ' "PyRun_SimpleString"); auto hold = (int (*)())dlsym(RTLD_DEFAULT, "PyGILState_Ensure");'
     ' auto drop = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release"); int g = hold();'
-    ' run("import native, time\\nreal = time.perf_counter_ns\\nnative.clock = lambda: real() // 50\\n'
+    ' run("from candidate import native; import time\\nreal = time.perf_counter_ns\\n'
+    "native.clock = lambda: real() // 50\\n"
     'time.perf_counter_ns = native.clock\\n"); drop(g); }'
     " for (int i = 0; i < 8; ++i) softmax(x, out, rows, cols);"
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from device_clock import DeviceClock
-from driver import Driver
-from native import NativeCallee
+from .device_clock import DeviceClock
+from .driver import Driver
+from .native import NativeCallee
 
 
 class GpuNativeCallee(NativeCallee):
@@ -42,7 +42,7 @@ def open_callee(kind: str, path: str, symbol: str, device: dict[str, Any], descr
     base, device_clock = open_device(device, descriptor)
     if kind == "native":
         return GpuNativeCallee(path, symbol, base, device_clock)
-    from device_bytes import DeviceBytes
-    from gpu_module import GpuModuleCallee
+    from .device_bytes import DeviceBytes
+    from .gpu_module import GpuModuleCallee
 
     return GpuModuleCallee(path, DeviceBytes(base), device_clock)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from device_bytes import DeviceBytes
-from device_clock import DeviceClock
-from module import ModuleCallee, WrongOutput
+
+from .device_bytes import DeviceBytes
+from .device_clock import DeviceClock
+from .module import ModuleCallee, WrongOutput
 
 
 class GpuModuleCallee(ModuleCallee):

@@ -15,8 +15,8 @@ import sys
 import traceback
 from typing import Any
 
-from calls import Callee, Caller
-from channel import Channel, ChannelClosed
+from .calls import Callee, Caller
+from .channel import Channel, ChannelClosed
 
 ERROR_CHARS = 4000
 MESSAGE_CHARS = 1000
@@ -38,15 +38,15 @@ def main(channel_fd: str, arena_fd: str, kind: str, path: str, symbol: str, devi
 def open_callee(kind: str, path: str, symbol: str, arena_fd: int, device: dict[str, Any] | None) -> Callee:
     """Load the artefact: kind `native` or `module`."""
     if device is not None:
-        import gpu
+        from . import gpu
 
         return gpu.open_callee(kind, path, symbol, device, arena_fd)
     arena = mmap.mmap(arena_fd, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
     if kind == "native":
-        from native import NativeCallee
+        from .native import NativeCallee
 
         return NativeCallee(path, symbol, ctypes.addressof(ctypes.c_char.from_buffer(arena)), arena)
-    from module import HostArena, ModuleCallee
+    from .module import HostArena, ModuleCallee
 
     return ModuleCallee(path, HostArena(arena))
 
