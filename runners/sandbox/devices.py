@@ -1,7 +1,7 @@
 """Which files of the host a process needs to reach an accelerator.
 
-NVIDIA: the device nodes, /sys, and the driver's libraries where container toolkits put them (those of a
-distribution's packages lie in /usr, which is readable anyway).
+NVIDIA: the device nodes and /sys. The driver's libraries lie in /usr, which is readable anyway: those of a
+distribution's packages, those that container toolkits mount, and /usr/local/cuda.
 AMD: /dev/kfd and the render nodes with the groups that own them, /sys and /opt/rocm. Written from ROCm's
 container documentation; untested on AMD hardware.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from runners.sandbox.base import Devices
 
 NVIDIA_NODES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
-NVIDIA_PATHS = ("sys", "proc/driver/nvidia", "usr/local/nvidia", "usr/local/cuda", "opt/cuda")
+NVIDIA_PATHS = ("sys", "proc/driver/nvidia", "opt/cuda")
 AMD_NODES = ("kfd", "dri/renderD[0-9]*")
 AMD_PATHS = ("sys", "opt/rocm", "opt/amdgpu")
 
