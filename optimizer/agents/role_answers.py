@@ -8,8 +8,8 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints
 
 from optimizer.agents.anchors import AnchorError, check_against, split_at_anchors
-from optimizer.agents.answers import AnswerError, Basis, JsonAnswer, TextAnswer, register
-from optimizer.agents.code_blocks import Fault, only_block
+from optimizer.agents.answers import Basis, JsonAnswer, TextAnswer, register
+from optimizer.agents.code_blocks import AnswerError, Fault, only_block
 
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300)]
 Paragraph = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=6000)]
