@@ -47,5 +47,7 @@ def custom_kernel(a, b, a_scale, b_scale):
     out = torch.empty((m, n), dtype=torch.bfloat16, device=a.device)
     grid = (triton.cdiv(m, BLOCK_M), triton.cdiv(n, BLOCK_N))
     left, right = a.view(torch.uint8), b.view(torch.uint8)
-    gemm_kernel[grid](left, right, a_scale, b_scale, out, m, n, k, BLOCK_M, BLOCK_N, num_warps=WARPS, num_stages=STAGES)
+    gemm_kernel[grid](
+        left, right, a_scale, b_scale, out, m, n, k, BLOCK_M, BLOCK_N, num_warps=WARPS, num_stages=STAGES
+    )
     return out

@@ -23,7 +23,9 @@ def matmul_kernel(a, b, bias, out, m, n, k, bm: tl.constexpr, bn: tl.constexpr, 
     total = tl.zeros((bm, bn), tl.float32)
     for start in range(0, k, bk):
         depth = start + inner
-        left = tl.load(a + rows[:, None].to(tl.int64) * k + depth, mask=(rows[:, None] < m) & (depth < k), other=0.0)
+        left = tl.load(
+            a + rows[:, None].to(tl.int64) * k + depth, mask=(rows[:, None] < m) & (depth < k), other=0.0
+        )
         right = tl.load(
             b + depth[:, None].to(tl.int64) * n + cols, mask=(depth[:, None] < k) & (cols < n), other=0.0
         )
