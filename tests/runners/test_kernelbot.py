@@ -288,6 +288,23 @@ def test_after_a_failure_of_kernelbot_the_next_attempt_hands_in_anew(
     assert len(bot.submissions) == 2
 
 
+def test_a_submission_that_kernelbot_lost_is_given_up_and_the_next_attempt_hands_in_anew(
+    bot: KernelBotServer, queue: FakeQueue
+) -> None:
+    bot.polls_until_done = 10**9
+    with KernelBotClient(Account(bot.url, CLI_ID)) as client:
+        pace = replace(FAST, stale_s=0.2)
+        result = Visit(client, queue, queue.claimed(), pace).evaluate(queue.spec)
+    assert result.status == Status.INFRA_ERROR and "submission 1" in result.reasons[0]
+    assert queue.notes == {"earlier": [1]} and queue.attempts == 2
+
+
+def test_a_refused_submission_leaves_no_doubt_behind(bot: KernelBotServer, queue: FakeQueue) -> None:
+    bot.troubles = [(404, "no such leaderboard")]
+    visit(bot, queue)
+    assert queue.notes["sent"] is None
+
+
 def test_two_workers_of_one_account_never_have_two_submissions_under_way(bot: KernelBotServer) -> None:
     bot.polls_until_done = 5
     queues = [FakeQueue(spec_of(TEXT)) for _ in range(3)]

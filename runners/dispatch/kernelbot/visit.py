@@ -20,7 +20,7 @@ from runners.dispatch.kernelbot import client as bot
 from runners.dispatch.kernelbot.candidate import CandidateRefusedError, submission_of
 from runners.dispatch.kernelbot.client import KernelBotClient
 from runners.dispatch.kernelbot.order import Order, OrderError, read_order
-from runners.dispatch.kernelbot.outcome import has_ended, result_of
+from runners.dispatch.kernelbot.outcome import has_ended, job_status, result_of
 from runners.job import JobResult, Status
 
 PAGES = 3
@@ -36,7 +36,7 @@ class LeftError(Exception):
 class Pace:
     """Seconds. `poll_s` between looks at a submission; `settle_s` until a submission of unknown fate must show in
     our list; `patience_s` without one sensible answer before a visit is given up; `afterwards_s` for the job's last
-    word once a submission is done; `stale_s` after which a submission that never ends keeps nobody waiting."""
+    word once a submission is done; `stale_s` after which a submission without a sign of life keeps nobody waiting."""
 
     poll_s: float = 5.0
     settle_s: float = 30.0
@@ -84,7 +84,7 @@ class Visit:
         except LeftError:
             return self._ended(Status.INFRA_ERROR, "the visit was broken off")
         if result.status is Status.INFRA_ERROR:
-            self._forget_submission()
+            self._forget_submission(self._notes["id"])
         return result
 
     def _answer(self, order: Order, text: str) -> dict[str, Any]:
@@ -116,6 +116,9 @@ class Visit:
             except bot.WaitError as wait:
                 self._note(sent=None)
                 self._pause(wait.wait_s, str(wait))
+            except bot.RefusedError:
+                self._note(sent=None)
+                raise
             except bot.UnreachableError as error:
                 self._note(sent=None)
                 self._pause(self._pace.poll_s, str(error))
@@ -165,17 +168,21 @@ class Visit:
 
     def _awaited(self, number: int) -> dict[str, Any]:
         """Poll until KernelBot is through. It may call a submission done a moment before its job has its last
-        word, and a job that ended badly may never be called done."""
-        done_since: float | None = None
+        word; a job that ended badly may never be called done; one whose server was killed never changes again."""
+        changed, last, done_since = time.monotonic(), "", 0.0
         while True:
             answer = self._persist(lambda: self._client.submission(number), f"asking for submission {number}")
             if has_ended(answer):
                 return answer
-            if answer.get("done") is True:
-                done_since = done_since or time.monotonic()
-                if time.monotonic() - done_since >= self._pace.afterwards_s:
-                    return answer
-            self._pause(self._pace.poll_s, f"submission {number} is {(answer.get('job') or {}).get('status')}")
+            now, sign = time.monotonic(), f"{answer.get('done')} {answer.get('job')}"
+            changed, last = (changed, last) if sign == last else (now, sign)
+            done_since = done_since or (now if answer.get("done") is True else 0.0)
+            if done_since and now - done_since >= self._pace.afterwards_s:
+                return answer
+            if now - changed >= self._pace.stale_s:
+                self._forget_submission(number)
+                raise bot.UncertainError(f"KernelBot has not touched submission {number} for {now - changed:.0f} s")
+            self._pause(self._pace.poll_s, f"submission {number} is {job_status(answer) or 'known'}")
 
     def _persist(self, ask: Callable[[], Any], what: str) -> Any:
         """The answer to a question that may be asked again. Raises RefusedError at once and the last failure when
@@ -207,9 +214,9 @@ class Visit:
         self._say("submitted", f"KernelBot's submission {number}\n")
         return number
 
-    def _forget_submission(self) -> None:
+    def _forget_submission(self, number: int) -> None:
         """KernelBot failed, not the kernel: the next attempt hands in anew."""
-        earlier = [*self._notes.get("earlier", []), self._notes.get("id")]
+        earlier = [*self._notes.get("earlier", []), number]
         self._notes = {}
         self._note(earlier=earlier)
 
