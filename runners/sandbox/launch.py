@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runners.sandbox.account import own_account
-from runners.sandbox.base import SandboxError, SandboxLevel, SandboxPolicy
+from runners.sandbox.base import Devices, SandboxError, SandboxLevel, SandboxPolicy
 from runners.sandbox.bubblewrap import SCRATCH, bubblewrap_argv
 from runners.sandbox.landlock import config_for, launcher_argv, make_scratch
 from runners.sandbox.seccomp import filter_program
 
+NVIDIA_NEEDS_BUBBLEWRAP = (
+    "NVIDIA's driver binds a socket to a file name when it starts, which Landlock refuses: install bubblewrap"
+)
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -126,6 +129,8 @@ def _pipe(undo: ExitStack) -> tuple[int, int]:
 
 
 def _prepare_confined(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStack, *, landlock: bool) -> Launch:
+    if landlock and policy.devices is Devices.NVIDIA:
+        raise SandboxError(NVIDIA_NEEDS_BUBBLEWRAP)
     uid = _own_uid(policy, undo)
     scratch = make_scratch(uid, undo)
     status_read, status_write = _pipe(undo)

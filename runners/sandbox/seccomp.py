@@ -3,7 +3,7 @@
 A deny list: what a compute kernel, a compiler or torch never needs fails with EPERM; everything else passes.
 Calls of another architecture (32-bit x86, x32) end the process, because their numbers mean other things.
 `clone3` answers ENOSYS, since a filter can't read its flags behind a pointer; the C library then uses `clone`.
-Sockets: no `socket` at all; `socketpair` of UNIX streams only, because a datagram pair can send to any name.
+Sockets: no `socket` at all (NVIDIA: UNIX ones, which can't connect); `socketpair` of UNIX streams only, because a datagram pair can send to any name.
 
 Sources: seccomp(2); struct seccomp_data and the BPF opcodes of linux/seccomp.h, linux/bpf_common.h.
 """
@@ -64,6 +64,7 @@ def filter_program(devices: Devices = Devices.NONE, machine: str = platform.mach
         *_check_architecture(architecture),
         *(i for number in _denied(devices, architecture.column) for i in _deny(number)),
         *_special(architecture.column),
+        *(_local_sockets(architecture.column) if devices is Devices.NVIDIA else ()),
         Instruction(RETURN, ALLOW),
     ]
     return b"".join(instruction.pack() for instruction in instructions)
@@ -83,9 +84,10 @@ def _check_architecture(architecture: Architecture) -> list[Instruction]:
 
 def _denied(devices: Devices, column: int) -> Iterable[int]:
     groups = syscalls.NEVER if devices is not Devices.NONE else (*syscalls.NEVER, syscalls.MEMORY_FILES)
+    needed = syscalls.CUDA_SOCKETS if devices is Devices.NVIDIA else ()
     for group in groups:
-        for numbers in group.values():
-            if (number := numbers[column]) is not None:
+        for name, numbers in group.items():
+            if name not in needed and (number := numbers[column]) is not None:
                 yield number
 
 
@@ -102,6 +104,12 @@ def _special(column: int) -> list[Instruction]:
         *_when(syscalls.SOCKETPAIR[column], _only_streams()),
         *_when(syscalls.IOCTL[column], inject),
     ]
+
+
+def _local_sockets(column: int) -> list[Instruction]:
+    """NVIDIA's driver binds a UNIX socket when it starts and fails without; nobody can connect to it or from it."""
+    number = syscalls.SOCKETS["socket"][column] or 0
+    return _when(number, [_argument(0), Instruction(JUMP_EQUAL, AF_UNIX, yes=1), _refuse()])
 
 
 def _only_streams() -> list[Instruction]:

@@ -105,6 +105,9 @@ SOCKETS: Group = {
     "accept4": (288, 242),
 }
 
+CUDA_SOCKETS = ("socket", "bind", "listen")
+"""What cuInit of NVIDIA's driver 580 does to start (seen on an H100)."""
+
 NEVER = (TRACING, KERNEL, NAMESPACES, KEYRINGS, RINGS, MESSAGES, SOCKETS)
 """Refused to every process; MEMORY_FILES only to those without an accelerator."""
 
