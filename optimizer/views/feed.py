@@ -29,8 +29,8 @@ class FeedItem:
 
 
 def latest_items(run: Run) -> list[FeedItem]:
-    """The newest items, newest first."""
-    return [_item(event) for event in run.events.order_by("-seq")[:SHOWN]]
+    """The newest items, oldest first."""
+    return [_item(event) for event in run.events.order_by("-seq")[:SHOWN]][::-1]
 
 
 def items_after(run: Run, after: int) -> list[FeedItem]:

@@ -77,6 +77,7 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         "evaluations": evaluations,
         "evaluation": evaluation,
         "result": result,
+        "cases_timed": result is not None and any(case.speedup for case in result.cases),
         "lines": _lines(kernel, result),
         "unseen": unseen_in(kernel.source),
         "resources": _resources(result.build) if result and result.build else [],

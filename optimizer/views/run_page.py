@@ -48,7 +48,7 @@ def run_page(request: HttpRequest, run_id: int) -> HttpResponse:
     context = _live_context(run, user_of(request)) | _kernels_context(request, run)
     context |= {
         "items": items,
-        "last_seq": items[0].seq if items else 0,
+        "last_seq": items[-1].seq if items else 0,
         "axes": charts.AXES,
         "points": charts.points_of(run),
     }
@@ -62,7 +62,7 @@ def run_live(request: HttpRequest, run_id: int) -> HttpResponse:
     run = access_run(user_of(request), run_id, "view")
     items = feed.items_after(run, _after(request))
     context = _live_context(run, user_of(request))
-    context |= {"items": items[::-1], "last_seq": items[-1].seq if items else run.last_seq, "only_new": True}
+    context |= {"items": items, "last_seq": items[-1].seq if items else run.last_seq, "only_new": True}
     return render(request, "runs/_live.html", context)
 
 

@@ -52,8 +52,12 @@ def source_lines(text: str, language: str) -> list[SourceLine]:
 
 def markdown(text: str) -> SafeString:
     """Markdown as sanitised HTML: no raw HTML, no pictures, links only to http(s), opened without a referrer."""
+    tokens = _MARKDOWN.parse(text)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):  # below the page's own h1 and the section's h2
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
     html = nh3.clean(
-        _MARKDOWN.render(text),
+        _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}),
         tags=_TAGS,
         attributes={"a": {"href", "title"}, "th": set(), "td": set()},
         url_schemes={"http", "https"},

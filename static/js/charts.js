@@ -55,7 +55,11 @@ class Chart {
   }
 
   draw() {
-    if (!this.figure || !this.figure.data.some((trace) => trace.x && count(trace.x))) return;
+    if (!this.figure) return;
+    if (!this.figure.data.some((trace) => trace.x && count(trace.x))) {
+      this.plot.dataset.state = this.plot.dataset.empty ?? "Nothing was timed.";
+      return;
+    }
     delete this.plot.dataset.state;
     const { data, layout } = resolve(this.figure);
     layout.font = { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("var(--text)") };

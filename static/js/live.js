@@ -18,6 +18,7 @@ class LiveRun {
   }
 
   start() {
+    this.feed.parentElement.scrollTop = this.feed.parentElement.scrollHeight;
     this.connect();
     this.tick();
     document.addEventListener("visibilitychange", () => { if (!document.hidden) this.ask(); });
@@ -96,11 +97,19 @@ class LiveRun {
     for (const box of part.querySelectorAll("[data-live-part]")) this.swap(box);
     if (!fresh.length) return;
     this.feed.querySelector("[data-empty]")?.remove();
-    this.feed.prepend(...fresh);
-    while (this.feed.children.length > FEED_KEPT) this.feed.lastElementChild.remove();
+    this.append(fresh);
     this.last = Number(feed.dataset.lastSeq);
     this.wanted ||= Number(feed.dataset.runSeq) > this.last;
     htmx.trigger(document.body, "run-changed");
+  }
+
+  // The newest line stays in sight, unless the reader has scrolled up.
+  append(lines) {
+    const box = this.feed.parentElement;
+    const follows = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+    this.feed.append(...lines);
+    while (this.feed.children.length > FEED_KEPT) this.feed.firstElementChild.remove();
+    if (follows) box.scrollTop = box.scrollHeight;
   }
 
   // Only what differs is replaced, so that a button is not taken from under a pointer or a focus.
