@@ -2,7 +2,8 @@
 
 Other load on a machine inflates timings several times over: a parallel region waits for its slowest thread, and that
 for a time slice of somebody else. Both sides of a comparison are raised alike, only under the device's lock, and only
-for as long as they live. Threads started later inherit it.
+for as long as they live. Threads started later inherit it. Where the kernel groups processes by session (autogroup,
+sched(7)), the niceness that counts is the group's, so that is set too.
 """
 
 from __future__ import annotations
@@ -22,12 +23,21 @@ def raise_tree(pid: int) -> None:
         with contextlib.suppress(OSError):
             for thread in Path(f"/proc/{member}/task").iterdir():
                 os.setpriority(os.PRIO_PROCESS, int(thread.name), TIMED_NICENESS)
+        _raise_session(member)
 
 
 def raise_self() -> None:
-    """The calling process, before it starts threads."""
+    """The calling process, before it starts threads, in a session of its own."""
+    with contextlib.suppress(OSError):
+        os.setsid()
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, TIMED_NICENESS)
+    _raise_session(os.getpid())
+
+
+def _raise_session(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(TIMED_NICENESS))
 
 
 def may_raise() -> bool:
