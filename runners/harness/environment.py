@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from runners.harness.gpu_state import gpu_fixed, gpu_now
 from runners.harness.participant import thread_count
 from runners.harness.priority import may_raise
 from runners.targets import TARGETS, Target
@@ -19,6 +20,7 @@ def describe(target: Target) -> dict[str, Any]:
     return {
         **fixed(target),
         "load_average": [round(load, 2) for load in os.getloadavg()],
+        **gpu_now(target),
     }
 
 
@@ -34,7 +36,9 @@ def fixed(target: Target) -> dict[str, Any]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         "torch": _version("torch"),
+        "triton": _version("triton"),
         "platform": sys.platform,
+        **gpu_fixed(target),
     }
 
 

@@ -36,7 +36,7 @@ PLANS = {Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
 ABANDON_FACTOR = 3.0
 REVIEW_FACTOR = 10.0
 CLOCK_MARGIN = 1.02
-WAIT_US, WAIT_SHARE = 4.0, 0.1
+BUSY_US, BUSY_SHARE = 4.0, 0.05
 """How much longer than the baseline a candidate may keep the device busy outside its events."""
 
 log = logging.getLogger(__name__)
@@ -227,8 +227,8 @@ class Evaluation:
                 doubts.append(
                     f"{case.name}: {measured:.3g} µs is under the floor of {floor:.3g} µs that physics sets"
                 )
-            hidden_us = timings.waits_beyond_events_us(case.name, BASELINE)
-            if hidden_us > WAIT_US + WAIT_SHARE * measured:
+            hidden_us = timings.busy_beyond_events_us(case.name, BASELINE)
+            if hidden_us > BUSY_US + BUSY_SHARE * measured:
                 doubts.append(f"{case.name}: the device was busy {hidden_us:.3g} µs longer than its events say")
             if not timings.clocks_agree(case.name):
                 doubts.append(f"{case.name}: the referee's clock does not agree with the process's own")

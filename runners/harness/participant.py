@@ -34,12 +34,14 @@ OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 
 @dataclass(frozen=True)
 class Run:
-    """One request: inside times per call (claims of the process) and the referee's time around it, in µs. `waits_us`,
-    on a GPU: how much longer than the device's events the host waited for the device to be idle, per call."""
+    """One request: inside times per call (claims of the process) and the referee's time around it, in µs. On a
+    GPU, per call: `busy_us`, how long the device stayed busy after its last event, and `around_us`, what the host saw
+    beside the events."""
 
     inside_us: list[float]
     outside_us: float
-    waits_us: list[float] = field(default_factory=list)
+    busy_us: list[float] = field(default_factory=list)
+    around_us: list[float] = field(default_factory=list)
 
 
 class Participant(ABC):
@@ -59,8 +61,11 @@ class Participant(ABC):
         started = time.perf_counter_ns()
         answer = self._ask({"op": "run", "calls": calls}, timeout_s)
         outside_us = (time.perf_counter_ns() - started) / 1e3
-        waits = self._times(answer, "waits_ns", len(calls)) if self.arena.device else []
-        return Run(self._times(answer, "inside_ns", len(calls)), outside_us, waits)
+        inside_us = self._times(answer, "inside_ns", len(calls))
+        if self.arena.device is None:
+            return Run(inside_us, outside_us)
+        busy_us, around_us = (self._times(answer, name, len(calls)) for name in ("busy_ns", "around_ns"))
+        return Run(inside_us, outside_us, busy_us, around_us)
 
     def store(self, timeout_s: float) -> None:
         """Bring the outputs of all but the last call into the arena."""

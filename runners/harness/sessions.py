@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -50,13 +51,13 @@ class Timings:
         agreed = [clocks_agree(side[CANDIDATE].requests, side[BASELINE].requests) for side in sides]
         return sum(agreed) * 2 > len(agreed)
 
-    def waits_beyond_events_us(self, case: str, opponent: str) -> float:
-        """On a GPU: how much longer the candidate keeps the device busy outside its events than the opponent does, in
+    def busy_beyond_events_us(self, case: str, opponent: str) -> float:
+        """On a GPU: how much longer the candidate keeps the device busy after its last event than the opponent does, in
         µs per call; 0 elsewhere. Work on a stream that the events do not see shows here."""
         sides = [session.sides for session in self.sessions[case]]
-        if not sides[0][CANDIDATE].waits_us:
+        if not sides[0][CANDIDATE].busy_us:
             return 0.0
-        return median([median(s[CANDIDATE].waits_us) - median(s[opponent].waits_us) for s in sides])
+        return median([median(s[CANDIDATE].busy_us) - median(s[opponent].busy_us) for s in sides])
 
     def referee_speedup(self, opponent: str, rng: random.Random) -> Interval:
         """The speedup over all cases by the referee's clock alone."""
@@ -99,15 +100,28 @@ class Bench:
             progress(f"session {number + 1} of {plan.sessions}")
             sides: list[Participant] = []
             try:
-                sides.append(self.candidate(CANDIDATE, candidate, size))
-                sides.append(self.baseline(BASELINE, baseline, size))
-                if parent is not None:
-                    sides.append(self.candidate(PARENT, parent, size))
+                sides += self._started(candidate, baseline, parent, size)
                 self.session(plan, sides, timings)
             finally:
                 for side in sides:
                     side.close()
         return timings
+
+    def _started(
+        self, candidate: Artefact, baseline: Baseline, parent: Artefact | None, size: int
+    ) -> list[Participant]:
+        """The sides of a session, started at the same time: each takes seconds where torch is imported."""
+        starts = [self._start_candidate(CANDIDATE, candidate, size), self._start_baseline(BASELINE, baseline, size)]
+        if parent is not None:
+            starts.append(self._start_candidate(PARENT, parent, size))
+        with ThreadPoolExecutor(len(starts)) as threads:
+            futures = [threads.submit(start) for start in starts]
+        if failures := [future.exception() for future in futures if future.exception()]:
+            for future in futures:
+                if future.exception() is None:
+                    future.result().close()
+            raise failures[0]
+        return [future.result() for future in futures]
 
     def session(self, plan: Plan, sides: list[Participant], timings: Timings) -> None:
         """One session: every case once, in random order, the sides at raised priority."""
@@ -120,14 +134,20 @@ class Bench:
 
     def candidate(self, name: str, artefact: Artefact, arena_size: int) -> CandidateProcess:
         """A fresh sandboxed process."""
-        arena = self.oracle.arena(name, arena_size)
-        return CandidateProcess(name, artefact, arena, self.limits, thread_count(), self.cancel)
+        return self._start_candidate(name, artefact, arena_size)()
 
     def baseline(self, name: str, baseline: Baseline, arena_size: int) -> BaselineProcess:
         """A fresh trusted child."""
-        return BaselineProcess(
-            name, self.zygote, self.bundle, baseline, self.oracle.arena(name, arena_size), self.cancel
-        )
+        return self._start_baseline(name, baseline, arena_size)()
+
+    def _start_candidate(self, name: str, artefact: Artefact, arena_size: int) -> Callable[[], CandidateProcess]:
+        """The arena is made now, the process when the result is called, in whatever thread."""
+        arena = self.oracle.arena(name, arena_size)
+        return lambda: CandidateProcess(name, artefact, arena, self.limits, thread_count(), self.cancel)
+
+    def _start_baseline(self, name: str, baseline: Baseline, arena_size: int) -> Callable[[], BaselineProcess]:
+        arena = self.oracle.arena(name, arena_size)
+        return lambda: BaselineProcess(name, self.zygote, self.bundle, baseline, arena, self.cancel)
 
     def arena_bytes(self, plan: Plan) -> int:
         """Size of an arena that serves every case under a plan."""

@@ -21,6 +21,8 @@ from runners.job import Status
 from runners.problems.base import Case, Problem
 
 CANDIDATE = "candidate"
+SNAPSHOT_BYTES = 8 << 30
+"""How much to keep of one case's outputs for the checks at its end."""
 CLOCK_US = 25.0
 """What the referee's clock does not resolve of one request."""
 
@@ -45,13 +47,14 @@ CONFIRM = Plan(sessions=5, units=10, block_us=10_000, most_calls=16, content_byt
 
 @dataclass
 class SideTimes:
-    """What one side of a case took in one session. `blocks` are medians in µs by unit; `waits_us`, on a GPU, what the
-    host waited beyond the device's events, per call."""
+    """What one side of a case took in one session. `blocks` are medians in µs by unit; on a GPU, `busy_us` and
+    `around_us` are as in `Run`, per call."""
 
     samples_us: list[float] = field(default_factory=list)
     blocks: list[list[float]] = field(default_factory=list)
     requests: list[TimedRequest] = field(default_factory=list)
-    waits_us: list[float] = field(default_factory=list)
+    busy_us: list[float] = field(default_factory=list)
+    around_us: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -101,14 +104,16 @@ class CaseTimer:
         self._distribution = case.distributions[0]
         self._result = CaseSession(case, {side.name: SideTimes() for side in sides})
         self._kept: dict[str, list[tuple[Content, list[int]]]] = {side.name: [] for side in sides}
+        self._keeps, self._surely_kept = False, 0
 
     def measure(self) -> CaseSession:
         """Warm up, choose the block size, time all units. Raises CandidateFailure."""
         try:
             calls = self._warm_up()
+            self._surely_kept = self._rng.randrange(self._plan.units)
             for unit in range(self._plan.units):
-                self._time_unit(calls * (1 + unit % 2))
-            self._discount_waits()
+                self._time_unit(unit, calls * (1 + unit % 2))
+            self._discount_surroundings()
             self._check()
         except CandidateFailure as failure:
             failure.case = failure.case or self._case.name
@@ -132,9 +137,10 @@ class CaseTimer:
     def _make(self, count: int) -> list[Content]:
         return self._oracle.make(self._case, self._distribution, count)
 
-    def _time_unit(self, calls: int) -> None:
+    def _time_unit(self, unit: int, calls: int) -> None:
         contents = self._make(2 * calls)
         halves = [contents[:calls], contents[calls:]]
+        self._keeps = unit == self._surely_kept or self._rng.random() < self._share_kept(contents[0])
         order = self._rng.sample(self._sides, len(self._sides))
         blocks: dict[str, list[float]] = {side.name: [] for side in self._sides}
         for half, sides in zip(halves, (order, order[::-1]), strict=True):
@@ -149,17 +155,20 @@ class CaseTimer:
         if not usable(run.inside_us):
             raise CandidateFailure(Status.SUSPECT, "reported a time that is zero, negative or not finite")
         times.samples_us += run.inside_us
-        times.waits_us += run.waits_us
+        times.busy_us += run.busy_us
+        times.around_us += run.around_us
         times.requests.append(TimedRequest(len(calls), sum(run.inside_us), run.outside_us))
         return median(run.inside_us)
 
-    def _discount_waits(self) -> None:
+    def _discount_surroundings(self) -> None:
         """On a GPU, emptying the caches before each call and waiting for the device lie outside its events. What that
         takes of a trusted opponent is taken off everybody's requests; a candidate that waits longer keeps the rest."""
-        waits = [side.waits_us for name, side in self._result.sides.items() if name != CANDIDATE and side.waits_us]
-        if not waits:
+        around = [
+            side.around_us for name, side in self._result.sides.items() if name != CANDIDATE and side.around_us
+        ]
+        if not around:
             return
-        trusted_us = median(waits[0])
+        trusted_us = median(around[0])
         for side in self._result.sides.values():
             side.requests = [
                 TimedRequest(r.calls, r.inside_us, r.outside_us - r.calls * trusted_us) for r in side.requests
@@ -177,8 +186,16 @@ class CaseTimer:
             self._keep(side, self._rng.choice(calls))
         return calls, run
 
+    def _share_kept(self, content: Content) -> float:
+        """Share of the units whose outputs are kept, so that large ones fit into memory. Drawn for all sides alike, so
+        that opponents are judged on the same contents; a candidate cannot know."""
+        outputs = sum(output.size_bytes for output in content.outputs)
+        return SNAPSHOT_BYTES / max(1, 8 * self._plan.units * len(self._sides) * outputs)
+
     def _keep(self, side: Participant, call: StagedCall) -> None:
-        """Remember a call's outputs for the checks at the end."""
+        """Remember a call's outputs for the checks at the end, if those of this unit are kept."""
+        if not self._keeps:
+            return
         kept = self._oracle.keep(side.arena, call.content, call.outputs)
         self._kept[side.name].append((call.content, kept))
 

@@ -2,7 +2,7 @@
 
 Before the first event the caches are overwritten on the device. That also gives the host a head start, so that what
 lies between the events is the device's time and not the cost of asking for it. The default stream waits for all
-streams but non-blocking ones; those show in the host's clock, which the referee compares with the events.
+streams but non-blocking ones; work there keeps the device busy after the last event, which is measured too.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ LEAST_FLUSH_BYTES = 192 << 20
 
 
 class DeviceClock:
-    """Times calls; `waits_ns` holds, for the calls since `take_waits`, what the host waited beyond the events."""
+    """Times calls. Kept of each call until `take`: how long the device stayed busy after the last event was reached,
+    and what the host's clock saw of the call beside the time between the events."""
 
     def __init__(self, driver: Any, flush_bytes: int) -> None:
         self._driver = driver
         self._size = max(flush_bytes, LEAST_FLUSH_BYTES)
         self._scratch = driver.allocate(self._size)
         self._begin, self._end = driver.event(), driver.event()
-        self._waits: list[int] = []
+        self._busy: list[int] = []
+        self._around: list[int] = []
 
     def time(self, function: Callable[..., Any], arguments: Any) -> tuple[int, Any]:
         """One call: its device time in nanoseconds, and what it returned."""
@@ -35,17 +37,21 @@ class DeviceClock:
         begin.record()
         result = function(*arguments)
         end.record()
+        end.wait()
+        reached = clock()
         driver.synchronize()
-        host_ns = clock() - start
+        idle = clock()
         device_ns = end.nanoseconds_since(begin)
-        self._waits.append(host_ns - device_ns)
+        self._busy.append(idle - reached)
+        self._around.append(idle - start - device_ns)
         return device_ns, result
 
     def settle(self) -> None:
         """Wait for the whole device."""
         self._driver.synchronize()
 
-    def take_waits(self) -> list[int]:
-        """The waits of the calls since it was last asked."""
-        taken, self._waits = self._waits, []
+    def take(self) -> dict[str, list[int]]:
+        """`busy_ns` and `around_ns` of the calls since it was last asked."""
+        taken = {"busy_ns": self._busy, "around_ns": self._around}
+        self._busy, self._around = [], []
         return taken

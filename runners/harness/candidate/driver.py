@@ -162,10 +162,15 @@ class Event:
         self._handle = ctypes.c_void_p()
         driver.call("EventCreate", ctypes.byref(self._handle), 0)
         self._record, self._elapsed = driver._function("EventRecord"), driver._function("EventElapsedTime")
+        self._wait = driver._function("EventSynchronize")
 
     def record(self) -> None:
         """Put the mark behind everything that was asked of the default stream so far."""
         self._driver.check("EventRecord", self._record(self._handle, None))
+
+    def wait(self) -> None:
+        """Wait until the mark is reached."""
+        self._driver.check("EventSynchronize", self._wait(self._handle))
 
     def nanoseconds_since(self, earlier: Event) -> int:
         """Device time between two marks that have both been reached."""
