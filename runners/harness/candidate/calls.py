@@ -43,6 +43,7 @@ class Caller:
         return self._run(question["calls"])
 
     def _run(self, calls: list[dict[str, Any]]) -> dict[str, Any]:
+        self._pending.clear()  # frees what was returned, so that every side allocates from warm memory
         prepared = [self._callee.prepare(call) for call in calls]
         times = [self._callee.run(arguments) for arguments in prepared]
         self._pending = list(zip(prepared, calls, strict=True))
