@@ -6,8 +6,9 @@ Only rules of form reject; patterns in the text are advice, since the dynamic de
 from __future__ import annotations
 
 from runners.backends import REGISTRY, backend_for
+from runners.harness import authorship, second_opinion
 from runners.job import JobSpec
-from runners.problems.base import Problem
+from runners.problems.base import Problem, TorchPolicy
 
 
 def complaints(spec: JobSpec, problem: Problem) -> list[str]:
@@ -23,4 +24,13 @@ def complaints(spec: JobSpec, problem: Problem) -> list[str]:
         return [f"the source has {size} bytes; at most {spec.limits.source_bytes} are accepted"]
     if "\0" in source.text:
         return ["the source holds NUL bytes"]
+    if problem.torch_policy is TorchPolicy.FORBID and authorship.lacks_own_kernel(source):
+        return [f"{problem.name} asks for a kernel of its own; this leaves the work to torch or a vendor's library"]
     return backend_for(source.language).complaints(source)
+
+
+def advice(spec: JobSpec, problem: Problem) -> list[str]:
+    """Flags from reading the text: who does the work, where the problem wants to know, and second opinions."""
+    wanted = problem.torch_policy is TorchPolicy.FLAG
+    flags = [authorship.FLAG] if wanted and authorship.lacks_own_kernel(spec.candidate) else []
+    return flags + second_opinion.opinions(spec.candidate)

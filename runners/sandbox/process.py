@@ -45,6 +45,7 @@ class Sandboxed:
         self._killed_at = 0.0
         self._now = Sample(0, 0.0, 0)
         self._peak_bytes, self._samples, self._cpu_s = 0, 0, 0.0
+        self._paused: set[int] = set()
         self._failure: BaseException | None = None
         self._completed: Completed | None = None
         self._started, self._ended = threading.Event(), threading.Event()
@@ -65,6 +66,20 @@ class Sandboxed:
             if self._killed is None and self._pidfd >= 0:
                 self._killed, self._killed_at = reason, time.monotonic()
                 self._stop()
+
+    def pause(self) -> None:
+        """Stop all below the launcher, so that nothing of the job runs until `resume`. Where the kernel does not
+        list children (no CONFIG_PROC_CHILDREN), nothing is stopped."""
+        stopped: set[int] = set()
+        while self.alive and (fresh := set(process_tree(self.pid)[1:]) - stopped):
+            _signal_all(fresh, signal.SIGSTOP)
+            stopped |= fresh
+        self._paused = stopped
+
+    def resume(self) -> None:
+        """Let what `pause` stopped run on."""
+        _signal_all(self._paused, signal.SIGCONT)
+        self._paused = set()
 
     def wait(self, timeout: float | None = None) -> Completed | None:
         """The outcome, or None when the process still runs after `timeout` seconds. Raises SandboxError when
@@ -263,6 +278,12 @@ class Sandboxed:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+def _signal_all(pids: set[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _pump(key: selectors.SelectorKey) -> bool:

@@ -1,0 +1,63 @@
+"""A second reader of a candidate's text: KernelGuard (PyPI, MIT), where it is installed. Advice, never a verdict.
+
+KernelGuard is a rule-based detector of benchmark hacks. The text is hostile, so that it is read in the sandbox, with
+limits. Another reader joins by a function from text to rule names in READERS.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from runners.job import Source
+from runners.sandbox import ResourceLimits, SandboxError, SandboxPolicy, python_paths, run
+
+READ_S = 10.0
+MOST_RULES = 8
+_PROGRAM = (
+    "import json, pathlib, sys, kernelguard\n"
+    "found = kernelguard.analyze_code(pathlib.Path(sys.argv[1]).read_text(), compute_structural_hash=False)\n"
+    "rules = [match['pattern'] for match in found['matched_patterns'] if match['severity'] in ('high', 'critical')]\n"
+    "print(json.dumps(sorted(set(rules))))\n"
+)
+
+
+def kernelguard(source: Source) -> list[str]:
+    """Names of the rules of high or critical severity that match; empty where KernelGuard isn't installed, takes too
+    long or fails."""
+    if importlib.util.find_spec("kernelguard") is None:
+        return []
+    with tempfile.TemporaryDirectory(prefix="kernelsci-read-") as folder:
+        Path(folder).chmod(0o755)
+        text = Path(folder, "kernel.txt")
+        text.write_text(source.text)
+        text.chmod(0o644)
+        limits = ResourceLimits(wall_s=READ_S, memory_bytes=1 << 30)
+        policy = SandboxPolicy(read_only=(*python_paths(), text), limits=limits)
+        try:
+            done = run([sys.executable, "-I", "-c", _PROGRAM, str(text)], policy)
+        except SandboxError:
+            return []
+    return _rules(done.stdout) if done.ok else []
+
+
+def _rules(answer: str) -> list[str]:
+    """At most MOST_RULES names from the reader's answer, which hostile text may have shaped."""
+    try:
+        rules = json.loads(answer)
+    except ValueError:
+        return []
+    names = [rule for rule in rules if isinstance(rule, str)] if isinstance(rules, list) else []
+    return [name[:64] for name in names if name.isidentifier()][:MOST_RULES]
+
+
+READERS: dict[str, Callable[[Source], list[str]]] = {"kernelguard": kernelguard}
+
+
+def opinions(source: Source) -> list[str]:
+    """What every reader found, as flags: `kernelguard:TIMER_MONKEYPATCH`."""
+    return [f"{name}:{rule}" for name, read in READERS.items() for rule in read(source)]
