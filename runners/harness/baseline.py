@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from runners.harness.candidate.calls import Caller
-from runners.harness.candidate.module import Arena, tensor_at
+from runners.harness.candidate.tensors import Arena, tensor_at
 from runners.harness.trusted import open_problem
 from runners.job import Baseline
-from runners.problems.base import CallInputs
+from runners.problems.base import CallInputs, Case
+from runners.wire import from_plain
 
 COMPILE_MODES = {Baseline.COMPILE: "default", Baseline.MAX_AUTOTUNE: "max-autotune"}
 
@@ -43,20 +44,21 @@ class BaselineCallee:
     def _open(self, question: dict[str, Any]) -> dict[str, Any]:
         problem = open_problem(question["bundle"])
         baseline = Baseline(question["baseline"])
-        self._reference = problem.reference
+        self._problem, self._reference = problem, problem.reference
         if baseline in COMPILE_MODES:
-            self._reference = torch.compile(problem.reference, mode=COMPILE_MODES[baseline])
+            self._reference = problem.compiled_reference(COMPILE_MODES[baseline])
         return {}
 
     def set_case(self, case: dict[str, Any]) -> None:
-        """Take the layout of the coming calls."""
+        """Take the layout of the coming calls, and have the problem prepare itself for them."""
+        self._problem.prepare(from_plain(Case, case["case"]))
         self._case = case
 
     def prepare(self, call: dict[str, Any]) -> Prepared:
         """Views of the inputs in the arena."""
         pairs = zip(self._case["inputs"], call["inputs"], strict=True)
         values = {s["name"]: tensor_at(self._arena, s, v) if "shape" in s else v for s, v in pairs}
-        return Prepared(CallInputs(values))
+        return Prepared(CallInputs(values, self._case["structure"]))
 
     def run(self, prepared: Prepared) -> int:
         """One call; nanoseconds."""

@@ -73,7 +73,7 @@ class Checks:
     def _check(self, process: CandidateProcess, outcome: CaseOutcome, contents: list[Content]) -> None:
         if outcome not in self.outcomes:
             self.outcomes.append(outcome)
-        process.set_case(case_layout(self.problem, contents[0]))
+        process.set_case(case_layout(self.problem, contents[0]), outcome.case)
         for number, content in enumerate(contents):
             try:
                 self._check_content(process, outcome, content, repeat=number == 0)

@@ -38,6 +38,17 @@ def compare(output: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) 
     return Comparison(_describe(right, got, exact, difference), *maxima)
 
 
+def unexpected_special(outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
+    """A complaint about the first output that holds NaN or infinity where all of what is expected is finite: what a
+    problem's own check lets pass must still be numbers."""
+    for number, (output, exact) in enumerate(zip(outputs, expected, strict=True)):
+        if output.dtype.is_floating_point and torch.isfinite(exact.double()).all():
+            bad = output.numel() - int(torch.isfinite(output.float()).sum())
+            if bad:
+                return f"output {number}: {bad} of {output.numel()} elements are NaN or infinite"
+    return None
+
+
 def _maxima(
     difference: torch.Tensor, exact: torch.Tensor, special: torch.Tensor, tolerance: Tolerance
 ) -> tuple[float, float]:

@@ -8,17 +8,19 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from runners.harness.arena import Arena, DeviceArena, SharedArena
 from runners.harness.candidate.channel import ChannelError
-from runners.harness.errors import InfraFailure
+from runners.harness.errors import CandidateFailure, InfraFailure
 from runners.harness.memory import Bump, SharedMemory
 from runners.harness.peer import Peer, Refused
 from runners.harness.zygote import Zygote
-from runners.job import ProblemBundle
+from runners.job import ProblemBundle, Status
 from runners.problems.base import Case
 from runners.problems.dtypes import ELEMENT_TYPES
+from runners.sandbox.paths import share
 from runners.wire import to_plain
 
 VAULT_BYTES = 32 << 30
@@ -37,21 +39,41 @@ class Buffer:
     poison: int
 
 
+Plain = bool | int | float | str | None
+
+
 @dataclass(frozen=True)
 class Content:
-    """The inputs of one call and the layouts of its outputs. `inputs` holds buffers and plain numbers, by name."""
+    """The inputs of one call and the layouts of its outputs. `inputs` holds buffers and plain values, by name;
+    `structure` says how arguments are made of them (see `CallInputs`). `written` names the inputs that the reference
+    itself writes to, as where an output buffer is passed in."""
 
     number: int
     case: Case
     distribution: str
-    inputs: dict[str, Buffer | float]
+    inputs: dict[str, Buffer | Plain]
     outputs: list[Buffer]
+    structure: Any = None
+    written: frozenset[str] = frozenset()
 
     @property
     def buffer_sizes(self) -> list[int]:
         """Bytes of every buffer that a call needs, inputs first."""
         inputs = [value.size_bytes for value in self.inputs.values() if isinstance(value, Buffer)]
         return inputs + [output.size_bytes for output in self.outputs]
+
+
+@dataclass(frozen=True)
+class Setups:
+    """What Python candidates are given once: the folder, None where nothing is, and its setups by case name."""
+
+    folder: Path | None
+    names: dict[str, str]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """What a sandbox must show of it."""
+        return () if self.folder is None else (self.folder,)
 
 
 @dataclass(frozen=True)
@@ -88,7 +110,14 @@ class OracleClient:
         self._bump.next_offset = int(answer["end"])
         outputs = [_output(spec) for spec in answer["outputs"]]
         made = [{value["name"]: _input(value) for value in values} for values in answer["contents"]]
-        return [Content(first + n, case, distribution, inputs, outputs) for n, inputs in enumerate(made)]
+        common = (outputs, answer["structure"], frozenset(answer["written"]))
+        return [Content(first + n, case, distribution, inputs, *common) for n, inputs in enumerate(made)]
+
+    def set_up(self, cases: list[Case], folder: Path) -> Setups:
+        """Have the oracle write what Python candidates are given once for these cases."""
+        folder.mkdir(mode=0o755)
+        names = self.ask({"op": "setup", "cases": to_plain(cases), "folder": str(folder)})["names"]
+        return Setups(share(folder), names) if names else Setups(None, {})
 
     def arena(self, name: str, size_bytes: int) -> Arena:
         """Memory for a participant, laid out from this oracle's contents."""
@@ -131,6 +160,8 @@ class OracleClient:
         try:
             return self._peer.ask(question, ANSWER_S)
         except Refused as refused:
+            if refused.kind == "StructureError":
+                raise CandidateFailure(Status.REJECTED, f"not evaluated here: input {refused.message}") from refused
             raise InfraFailure(f"the problem's reference failed: {refused.kind}: {refused.message}") from refused
         except ChannelError as error:
             raise InfraFailure(f"the oracle gave no answer: {error}") from error
@@ -160,9 +191,9 @@ class GpuOracleClient(OracleClient):
         return places
 
 
-def _input(value: dict[str, Any]) -> Buffer | float:
+def _input(value: dict[str, Any]) -> Buffer | Plain:
     if "scalar" in value:
-        scalar: float = value["scalar"]
+        scalar: Plain = value["scalar"]
         return scalar
     spec = {key: value[key] for key in ("name", "dtype", "shape", "strides")}
     return Buffer(spec, value["offset"], value["size_bytes"], poison_of(value["dtype"]))

@@ -19,6 +19,7 @@ from runners.backends import Artefact, BuildRequest, backend_for
 from runners.harness import HARNESS_VERSION, environment, screen
 from runners.harness.band import band_of
 from runners.harness.checks import CaseOutcome, Checks
+from runners.harness.contents import OracleClient, Setups
 from runners.harness.devices import Device, device_for, why_absent
 from runners.harness.errors import Cancelled, CandidateFailure, InfraFailure
 from runners.harness.pool import pool
@@ -85,13 +86,17 @@ class Evaluation:
         self._target = target(self.spec.target)
         problem = open_bundle(self.spec.problem)
         with self._stage("screen"):
+            if problem.obstacles:
+                raise CandidateFailure(Status.REJECTED, f"not evaluated here: {'; '.join(problem.obstacles)}")
             if complaints := screen.complaints(self.spec, problem):
                 raise CandidateFailure(Status.REJECTED, "; ".join(complaints))
+            self._flags += screen.advice(self.spec, problem)
         device = device_for(self._target.vendor, self._target.flush_bytes)
         with self._folder() as folder:
             if self.spec.effort is Effort.BUILD:
                 self._built(self.spec.candidate, problem, folder)
-                self._status, self._flags = Status.CORRECT, ["not_executed"]
+                self._status = Status.CORRECT
+                self._flags.append("not_executed")
                 return
             if absent := why_absent(self._target):
                 raise InfraFailure(absent)
@@ -113,6 +118,7 @@ class Evaluation:
                     oracle,
                     warm.zygote(),
                     cases,
+                    self._set_up(problem, oracle, folder),
                     self.spec.limits,
                     self._rng,
                     self._cancel,
@@ -128,6 +134,11 @@ class Evaluation:
                 warm.give_back(self.spec.problem, oracle)
             else:
                 oracle.close()
+
+    def _set_up(self, problem: Problem, oracle: OracleClient, folder: Path) -> Setups:
+        """Everything that Python candidates are given once, for every case."""
+        cases = [case for purpose in Purpose for case in problem.cases(self._target.key, purpose)]
+        return oracle.set_up(cases, folder / "setups")
 
     def _built(self, source: Source, problem: Problem, folder: Path) -> Artefact:
         with self._stage("build"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from runners.harness.baseline import BaselineCallee, Prepared
 from runners.harness.candidate.device_bytes import DeviceBytes
 from runners.harness.candidate.device_clock import DeviceClock
 from runners.harness.candidate.driver import Driver
-from runners.harness.candidate.module import tensor_at
+from runners.harness.candidate.tensors import tensor_at
 from runners.harness.oracle import Oracle, spec_of, storage_bytes
 from runners.harness.trusted import FLUSH_VARIABLE
 from runners.job import Baseline
@@ -32,7 +33,7 @@ def role(kind: bytes, driver_kind: str, memory_fd: int) -> Callable[[dict[str, A
     """What a trusted child on a GPU answers with."""
     torch.set_default_device("cuda")
     driver, flush_bytes = Driver(driver_kind), int(os.environ[FLUSH_VARIABLE])
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call]
     if kind == b"o":
         os.close(memory_fd)
         return GpuOracle(driver, flush_bytes).answer
@@ -46,7 +47,7 @@ class GpuOracle(Oracle):
         self._driver = driver
         self._arenas: dict[int, tuple[DeviceBytes, int, int]] = {}
         self._seeds: dict[int, tuple[Case, int, str]] = {}
-        self._made: OrderedDict[int, dict[str, Any]] = OrderedDict()
+        self._made: OrderedDict[int, CallInputs] = OrderedDict()
         self._made_bytes = 0
         self._kept: dict[int, torch.Tensor] = {}
         self._numbers = 0
@@ -85,17 +86,17 @@ class GpuOracle(Oracle):
         contents = []
         for number, seed in enumerate(question["seeds"], start=question["first"]):
             self._seeds[number] = (case, seed, question["distribution"])
-            contents.append([_described(name, value) for name, value in self._values(number).items()])
-        outputs = self._output_specs(case, question["first"])
-        return {"contents": contents, "outputs": to_plain(outputs), "end": 0}
+            made = self._content(number)
+            contents.append([_described(name, value) for name, value in made.values.items()])
+            self._check_layout(case, made, contents[-1])
+        return {"contents": contents, "end": 0, **self._common(case, question["first"])}
 
-    def _values(self, number: int) -> dict[str, Any]:
+    def _content(self, number: int) -> CallInputs:
         """The inputs of a content: kept, or made again from its seed."""
         if number not in self._made:
             case, seed, distribution = self._seeds[number]
-            made = {
-                name: _laid_out(v) for name, v in self._problem.make_inputs(case, seed, distribution).values.items()
-            }
+            made = self._problem.make_inputs(case, seed, distribution)
+            made = replace(made, values={name: _laid_out(value) for name, value in made.values.items()})
             self._made[number] = made
             self._made_bytes += _size(made)
             while self._made_bytes > CACHED_BYTES and len(self._made) > 1:
@@ -103,8 +104,12 @@ class GpuOracle(Oracle):
         return self._made[number]
 
     def _restored(self, content: int) -> CallInputs:
-        made = self._values(content).items()
-        return CallInputs({name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in made})
+        made = self._content(content)
+        values = {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in made.values.items()}
+        return replace(made, values=values)
+
+    def _case_of(self, content: int) -> Case:
+        return self._seeds[content][0]
 
     def _lay(self, question: dict[str, Any]) -> dict[str, Any]:
         arena = self._arenas[question["arena"]][0]
@@ -118,7 +123,7 @@ class GpuOracle(Oracle):
         return {}
 
     def _input_bytes(self, content: int, name: str) -> torch.Tensor:
-        return _as_bytes(self._values(content)[name])
+        return _as_bytes(self._content(content).values[name])
 
     def _differing(self, question: dict[str, Any]) -> dict[str, Any]:
         arena = self._arenas[question["arena"]][0]
@@ -203,5 +208,6 @@ def _as_bytes(value: torch.Tensor) -> torch.Tensor:
     return flat.view(torch.uint8)
 
 
-def _size(made: dict[str, Any]) -> int:
-    return sum(value.untyped_storage().nbytes() for value in made.values() if isinstance(value, torch.Tensor))
+def _size(made: CallInputs) -> int:
+    tensors = [value for value in made.values.values() if isinstance(value, torch.Tensor)]
+    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)

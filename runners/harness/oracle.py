@@ -6,28 +6,45 @@ are written to the vault and handed to the reference as views of it, cloned, so 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from runners.harness.candidate.module import Arena, tensor_at
-from runners.harness.compare import Comparison, compare
+from runners.harness.candidate.tensors import Arena, tensor_at
+from runners.harness.compare import Comparison, compare, unexpected_special
+from runners.harness.setups import write_setup
 from runners.harness.trusted import Answer, open_problem
-from runners.problems.base import CallInputs, Case, Problem, TensorSpec
+from runners.problems.base import CallInputs, CandidateSetup, Case, Problem, TensorSpec
+from runners.problems.dtypes import ELEMENT_TYPES
+from runners.problems.structure import StructureError
 from runners.wire import from_plain, to_plain
 
 
+@dataclass
+class Layout:
+    """What all contents of a case have in common, and what its reference showed when it was run once."""
+
+    sizes: dict[str, Any]
+    structure: Any
+    inputs: list[dict[str, Any]]
+    outputs: list[TensorSpec] | None = None
+    written: list[str] = field(default_factory=list)
+
+
 class Oracle:
-    """Answers `open`, `inputs`, `judge` and `forget`."""
+    """Answers `open`, `setup`, `inputs`, `judge` and `forget`."""
 
     def __init__(self, vault: Arena) -> None:
         self._vault = vault
         self._problem: Problem
         self._contents: dict[int, tuple[Case, list[dict[str, Any]]]] = {}
-        self._outputs: dict[str, list[TensorSpec]] = {}
+        self._layouts: dict[str, Layout] = {}
         self._expected: tuple[int, list[torch.Tensor]] = (-1, [])
         self._answers: dict[str, Answer] = {
-            "open": self._open, "inputs": self._inputs, "judge": self._judge, "forget": self._forget
+            "open": self._open, "setup": self._setup, "inputs": self._inputs, "judge": self._judge,
+            "forget": self._forget,
         }  # fmt: skip
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 
@@ -38,6 +55,16 @@ class Oracle:
     def _open(self, question: dict[str, Any]) -> dict[str, Any]:
         self._problem = open_problem(question["bundle"])
         return {}
+
+    def _setup(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Write what candidates are given once; the setups' names by case, none where they are given nothing."""
+        names: dict[str, str] = {}
+        for case in (from_plain(Case, plain) for plain in question["cases"]):
+            setup = None if case.name in names else self._problem.candidate_setup(case)
+            if setup is not None and setup != CandidateSetup():
+                names[case.name] = str(len(names))
+                write_setup(Path(question["folder"]), names[case.name], setup, self._problem.entry_point)
+        return {"names": names}
 
     def _forget(self, question: dict[str, Any]) -> dict[str, Any]:
         self._contents.clear()
@@ -53,9 +80,25 @@ class Oracle:
                 described, offset = self._store(name, value, offset)
                 values.append(described)
             self._contents[number] = (case, values)
+            self._check_layout(case, made, values)
             contents.append(values)
-        outputs = self._output_specs(case, question["first"])
-        return {"contents": contents, "outputs": to_plain(outputs), "end": offset}
+        return {"contents": contents, "end": offset, **self._common(case, question["first"])}
+
+    def _check_layout(self, case: Case, made: CallInputs, values: list[dict[str, Any]]) -> None:
+        """All contents of a case are laid out alike. Raises StructureError."""
+        inputs = [{key: value.get(key) for key in ("name", "dtype", "shape", "strides")} for value in values]
+        layout = self._layouts.setdefault(case.name, Layout(case.sizes, made.structure, inputs))
+        if layout.sizes != case.sizes:
+            layout = self._layouts[case.name] = Layout(case.sizes, made.structure, inputs)
+        if (layout.structure, layout.inputs) != (made.structure, inputs):
+            raise StructureError(f"layouts of case {case.name} differ from seed to seed")
+
+    def _common(self, case: Case, content: int) -> dict[str, Any]:
+        """Outputs and structure of a case, with the inputs that its reference writes to."""
+        layout = self._layouts[case.name]
+        if layout.outputs is None:
+            layout.outputs, layout.written = self._outputs_of(case, content)
+        return {"outputs": to_plain(layout.outputs), "written": layout.written, "structure": layout.structure}
 
     def _store(self, name: str, value: Any, offset: int) -> tuple[dict[str, Any], int]:
         if not isinstance(value, torch.Tensor):
@@ -67,18 +110,23 @@ class Oracle:
         tensor_at(self._vault, described, offset).copy_(value)
         return described, offset + size_bytes
 
-    def _output_specs(self, case: Case, content: int) -> list[TensorSpec]:
+    def _outputs_of(self, case: Case, content: int) -> tuple[list[TensorSpec], list[str]]:
+        """Declared, or what running the reference shows: the layouts of its outputs, and the inputs it writes to."""
         declared = self._problem.outputs(case)
         if declared is not None:
-            return list(declared)
-        if case.name not in self._outputs:
-            results = self._problem.reference(self._restored(content))
-            self._outputs[case.name] = [spec_of(result.contiguous()) for result in results]
-        return self._outputs[case.name]
+            return list(declared), []
+        inputs, untouched = self._restored(content), self._restored(content)
+        self._problem.prepare(case)
+        specs = [spec_of(result.contiguous()) for result in self._problem.reference(inputs)]
+        return specs, [name for name, value in inputs.values.items() if not alike(value, untouched.values[name])]
 
     def _restored(self, content: int) -> CallInputs:
-        _, values = self._contents[content]
-        return CallInputs({value["name"]: self._value(value) for value in values})
+        case, values = self._contents[content]
+        made = {value["name"]: self._value(value) for value in values}
+        return CallInputs(made, self._layouts[case.name].structure)
+
+    def _case_of(self, content: int) -> Case:
+        return self._contents[content][0]
 
     def _value(self, value: dict[str, Any]) -> Any:
         if "scalar" in value:
@@ -88,10 +136,11 @@ class Oracle:
 
     def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
         outputs = [self._snapshot(spec) for spec in question["outputs"]]
+        self._problem.prepare(self._case_of(question["content"]))
         expected = self._expectation(question["content"])
         own = self._problem.compare(self._restored(question["content"]), outputs, expected)
         compared = self._element_wise(outputs, expected)
-        error = compared.error if own is None else (own or None)
+        error = compared.error if own is None else (own or unexpected_special(outputs, expected))
         return {"error": error, "max_abs_error": compared.max_abs_error, "max_rel_error": compared.max_rel_error}
 
     def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
@@ -121,8 +170,20 @@ def dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def alike(one: Any, two: Any) -> bool:
+    """Are two values of an input the same, bit by bit where they are tensors?"""
+    if not isinstance(one, torch.Tensor):
+        return bool(one == two)
+    return torch.equal(one.contiguous().view(torch.uint8), two.contiguous().view(torch.uint8))
+
+
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """Layout of a tensor as it will travel; broadcast or overlapping tensors are described as contiguous."""
+    """Layout of a tensor as it will travel; broadcast or overlapping tensors are described as contiguous.
+
+    Raises StructureError for a dtype that does not travel.
+    """
+    if dtype_name(tensor) not in ELEMENT_TYPES:
+        raise StructureError(f"a tensor of {dtype_name(tensor)} cannot be sent to a candidate")
     dense = tensor if 0 not in tensor.stride() or tensor.numel() <= 1 else tensor.contiguous()
     return TensorSpec(dtype_name(dense), tuple(dense.shape), tuple(dense.stride()))
 

@@ -9,7 +9,8 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from typing import Any
 from runners.backends.base import Artefact
 from runners.harness.arena import Arena
 from runners.harness.candidate.channel import ChannelClosed, ChannelError, ChannelTimeout
+from runners.harness.contents import Setups
 from runners.harness.devices import device_of
 from runners.harness.errors import CandidateFailure, InfraFailure
 from runners.harness.peer import Peer, Refused
 from runners.harness.priority import raise_tree
 from runners.harness.zygote import Zygote
 from runners.job import Baseline, Limits, ProblemBundle, Status
+from runners.problems.base import Case
 from runners.sandbox import Completed, KillReason, ResourceLimits, Sandboxed, SandboxPolicy, python_paths, spawn
 from runners.wire import to_plain
 
@@ -45,22 +48,30 @@ class Run:
 
 
 class Participant(ABC):
-    """Answers `case`, `run` and `store` on its arena."""
+    """Answers `case`, `run` and `store` on its arena. `prepare_s`: how long it may take to prepare for a case."""
+
+    prepare_s = START_S
 
     def __init__(self, name: str, arena: Arena, cancel: Callable[[], bool] | None) -> None:
         self.name = name
         self.arena = arena
         self._peer = Peer(cancel)
 
-    def set_case(self, case: dict[str, Any]) -> None:
-        """Tell the layout of the coming calls."""
-        self._ask({"op": "case", "case": case}, START_S)
+    def set_case(self, layout: dict[str, Any], case: Case) -> None:
+        """Tell the layout of the coming calls, which are of that case."""
+        with self._awake():
+            self._ask({"op": "case", "case": {**layout, **self._of(case)}}, self.prepare_s)
+
+    @abstractmethod
+    def _of(self, case: Case) -> dict[str, Any]:
+        """What else this participant may know of a case."""
 
     def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
         """Make the calls in order and bring all outputs into the arena."""
-        started = time.perf_counter_ns()
-        answer = self._ask({"op": "run", "calls": calls}, timeout_s)
-        outside_us = (time.perf_counter_ns() - started) / 1e3
+        with self._awake():
+            started = time.perf_counter_ns()
+            answer = self._ask({"op": "run", "calls": calls}, timeout_s)
+            outside_us = (time.perf_counter_ns() - started) / 1e3
         inside_us = self._times(answer, "inside_ns", len(calls))
         if self.arena.device is None:
             return Run(inside_us, outside_us)
@@ -69,7 +80,12 @@ class Participant(ABC):
 
     def store(self, timeout_s: float) -> None:
         """Bring the outputs of all but the last call into the arena."""
-        self._ask({"op": "store"}, timeout_s)
+        with self._awake():
+            self._ask({"op": "store"}, timeout_s)
+
+    def _awake(self) -> AbstractContextManager[None]:
+        """Around every question: whoever is not trusted runs only while it is asked."""
+        return contextlib.nullcontext()
 
     @abstractmethod
     def prioritise(self) -> None:
@@ -101,6 +117,7 @@ class CandidateProcess(Participant):
         self,
         name: str,
         artefact: Artefact,
+        setups: Setups,
         arena: Arena,
         limits: Limits,
         threads: int,
@@ -108,15 +125,30 @@ class CandidateProcess(Participant):
     ) -> None:
         super().__init__(name, arena, cancel)
         self._native = artefact.kind == "native"
-        self._limits = limits
+        self._limits, self._setups = limits, setups
         self._process = self._spawn(artefact, threads)
         self._peer.started()
         self.level = self._process.level.value
         try:
-            self._ask({"op": "hello"}, START_S)
+            with self._awake():
+                self._ask({"op": "hello"}, START_S)
         except BaseException:
             self.close()
             raise
+
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[None]:
+        """Held still from its answer to the next question: a thread or child that goes on after the answer neither
+        finishes an output nor takes the processor from whoever is timed meanwhile. Not after a failure, where it must
+        be able to end."""
+        self._process.resume()
+        yield
+        self._process.pause()
+
+    def _of(self, case: Case) -> dict[str, Any]:
+        """The name of what it was given for the case; neither sizes nor anything else that it does not need."""
+        name = self._setups.names.get(case.name)
+        return {} if name is None else {"setup": name}
 
     def store(self, timeout_s: float) -> None:
         """Native kernels write in place: nothing to bring."""
@@ -132,7 +164,7 @@ class CandidateProcess(Participant):
         isolation = ["-I", "-S"] if self._native else ["-I"]
         argv = [sys.executable, *isolation, "-c", _BOOTSTRAP, str(PROGRAM)]
         argv += [str(descriptors[0]), str(descriptors[1]), artefact.kind, str(artefact.loadable), artefact.symbol]
-        argv.append(json.dumps(self.arena.device))
+        argv += [json.dumps(self.arena.device), str(self._setups.folder or "")]
         return spawn(argv, self._policy(artefact, threads), descriptors)
 
     def _policy(self, artefact: Artefact, threads: int) -> SandboxPolicy:
@@ -143,7 +175,7 @@ class CandidateProcess(Participant):
             log_bytes=self._limits.log_bytes,
             **device.limits,
         )
-        paths = (*python_paths(), PROGRAM, artefact.loadable)
+        paths = (*python_paths(), PROGRAM, artefact.loadable, *self._setups.paths)
         environment = {**thread_environment(threads), **device.environment, **artefact.env}
         return SandboxPolicy(read_only=paths, env=environment, limits=limits, devices=device.sandbox)
 
@@ -224,6 +256,8 @@ def _signal_name(number: int) -> str:
 class BaselineProcess(Participant):
     """The reference in a trusted child. Its failures are the problem's or the machine's, never the candidate's."""
 
+    prepare_s = COMPILE_S
+
     def __init__(
         self,
         name: str,
@@ -250,6 +284,10 @@ class BaselineProcess(Participant):
             raise InfraFailure(f"the baseline failed: {refused.kind}: {refused.message}") from refused
         except ChannelError as error:
             raise InfraFailure(f"the baseline gave no answer: {error}") from error
+
+    def _of(self, case: Case) -> dict[str, Any]:
+        """The whole case: the problem prepares itself for it."""
+        return {"case": to_plain(case)}
 
     def _broken(self, what: str) -> Exception:
         return InfraFailure(f"the baseline broke the protocol: {what}")

@@ -10,7 +10,7 @@ from statistics import median
 
 from runners.backends.base import Artefact
 from runners.harness import staging
-from runners.harness.contents import Content, OracleClient
+from runners.harness.contents import Content, OracleClient, Setups
 from runners.harness.participant import BaselineProcess, CandidateProcess, Participant, thread_count
 from runners.harness.statistics import Interval, clocks_agree, median_interval, speedup
 from runners.harness.timing import CANDIDATE, CaseSession, CaseTimer, Plan
@@ -81,6 +81,7 @@ class Bench:
     oracle: OracleClient
     zygote: Zygote
     cases: list[Case]
+    setups: Setups
     limits: Limits
     rng: random.Random
     cancel: Callable[[], bool] | None
@@ -143,7 +144,9 @@ class Bench:
     def _start_candidate(self, name: str, artefact: Artefact, arena_size: int) -> Callable[[], CandidateProcess]:
         """The arena is made now, the process when the result is called, in whatever thread."""
         arena = self.oracle.arena(name, arena_size)
-        return lambda: CandidateProcess(name, artefact, arena, self.limits, thread_count(), self.cancel)
+        return lambda: CandidateProcess(
+            name, artefact, self.setups, arena, self.limits, thread_count(), self.cancel
+        )
 
     def _start_baseline(self, name: str, baseline: Baseline, arena_size: int) -> Callable[[], BaselineProcess]:
         arena = self.oracle.arena(name, arena_size)

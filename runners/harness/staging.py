@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from runners.harness.arena import Arena, Piece
-from runners.harness.contents import Buffer, Content
+from runners.harness.contents import Buffer, Content, Plain
 from runners.harness.errors import CandidateFailure
 from runners.harness.memory import ALIGNMENT_BYTES, GUARD_BYTES, GUARD_FILL, aligned, place, slot_bytes
 from runners.job import Status
@@ -21,10 +21,10 @@ from runners.problems.base import Problem, Role
 
 @dataclass(frozen=True)
 class StagedCall:
-    """One call's place in an arena. `inputs` has an offset for each buffer and the number itself for scalars."""
+    """One call's place in an arena. `inputs` has an offset for each buffer and the value itself for plain ones."""
 
     content: Content
-    inputs: list[float]
+    inputs: list[Plain]
     outputs: list[int]
 
     @property
@@ -35,12 +35,13 @@ class StagedCall:
     def buffers(self) -> list[tuple[int, Buffer]]:
         """Every buffer with its offset, inputs first."""
         inputs = zip(self.inputs, self.content.inputs.values(), strict=True)
-        placed = [(int(offset), value) for offset, value in inputs if isinstance(value, Buffer)]
+        placed = [(cast(int, offset), value) for offset, value in inputs if isinstance(value, Buffer)]
         return placed + list(zip(self.outputs, self.content.outputs, strict=True))
 
 
 def case_layout(problem: Problem, content: Content) -> dict[str, Any]:
-    """What a participant must know of a case: layouts of inputs and outputs, and the C signature's order."""
+    """What a participant must know of a case: layouts of inputs and outputs, how arguments are made of the inputs, and
+    the C signature's order."""
     inputs = [v.spec if isinstance(v, Buffer) else {"name": n} for n, v in content.inputs.items()]
     names = list(content.inputs)
     outputs = [a.name for a in problem.arguments if a.role is Role.OUTPUT]
@@ -55,7 +56,12 @@ def case_layout(problem: Problem, content: Content) -> dict[str, Any]:
                 signature.append({"kind": argument.dtype, "from": "inputs", "index": names.index(argument.name)})
             case Role.SIZE:
                 signature.append({"kind": argument.dtype, "value": content.case.sizes[argument.name]})
-    return {"inputs": inputs, "outputs": [output.spec for output in content.outputs], "signature": signature}
+    return {
+        "inputs": inputs,
+        "outputs": [output.spec for output in content.outputs],
+        "structure": content.structure,
+        "signature": signature,
+    }
 
 
 def arena_bytes(content: Content, calls: int) -> int:
@@ -72,7 +78,7 @@ def stage(arena: Arena, contents: list[Content], rng: random.Random) -> list[Sta
 
 
 def check_untouched(arena: Arena, calls: list[StagedCall]) -> None:
-    """Raises CandidateFailure where a call wrote to a guard or to an input."""
+    """Raises CandidateFailure where a call wrote to a guard, or to an input that the reference leaves alone."""
     watched = [(call, piece) for call in calls for piece in (*_guards(call), *_inputs(call))]
     index = arena.first_difference([piece for _, piece in watched])
     if index is not None:
@@ -90,7 +96,7 @@ def _guards(call: StagedCall) -> list[Piece]:
 
 
 def _inputs(call: StagedCall) -> list[Piece]:
-    return [piece for piece in _data(call) if piece.name]
+    return [piece for piece in _data(call) if piece.name and piece.name not in call.content.written]
 
 
 def _data(call: StagedCall) -> list[Piece]:

@@ -123,7 +123,7 @@ class CaseTimer:
     def _warm_up(self) -> int:
         first = self._make(1)
         for side in self._sides:
-            side.set_case(case_layout(self._problem, first[0]))
+            side.set_case(case_layout(self._problem, first[0]), self._case)
             self._request(side, first)
         second = self._make(self._affordable(first[0], 2))
         per_call = [median(self._request(side, second)[1].inside_us) for side in self._sides]
@@ -175,16 +175,25 @@ class CaseTimer:
             ]
 
     def _request(self, side: Participant, contents: list[Content]) -> tuple[list[StagedCall], Run]:
-        """Stage, run, keep outputs for the checks; of the candidate, look at guards and inputs of every call."""
+        """Stage, run, keep outputs for the checks, look at guards and inputs of every call."""
         calls = stage(side.arena, contents, self._rng)
         timeout_s = self._call_s * len(calls)
         run = side.run([call.message for call in calls], timeout_s)
         self._keep(side, calls[-1])
-        if side.name == CANDIDATE:
-            side.store(timeout_s)
-            check_untouched(side.arena, calls)
-            self._keep(side, self._rng.choice(calls))
+        side.store(timeout_s)
+        self._keep(side, self._rng.choice(calls))
+        self._look(side, calls)
         return calls, run
+
+    def _look(self, side: Participant, calls: list[StagedCall]) -> None:
+        """Guards and inputs of every call. All sides are treated alike between their blocks: what the referee reads
+        leaves its mark in the caches of whoever comes next."""
+        try:
+            check_untouched(side.arena, calls)
+        except CandidateFailure as failure:
+            if side.name == CANDIDATE:
+                raise
+            self._result.opponent_errors.setdefault(side.name, failure.reason)
 
     def _share_kept(self, content: Content) -> float:
         """Share of the units whose outputs are kept, so that large ones fit into memory. Drawn for all sides alike, so

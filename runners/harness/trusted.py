@@ -72,7 +72,7 @@ def _role(role: bytes, memory_fd: int) -> Answer:
         from runners.harness import gpu
 
         return gpu.role(role, os.environ[DEVICE_VARIABLE], memory_fd)
-    from runners.harness.candidate.module import HostArena
+    from runners.harness.candidate.tensors import HostArena
 
     arena = HostArena(mmap.mmap(memory_fd, 0))
     if role == b"o":

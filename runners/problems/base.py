@@ -8,6 +8,7 @@ candidate. Values travel between processes as raw bytes with the layout that `Te
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -118,8 +119,8 @@ class TensorSpec:
 @dataclass(frozen=True)
 class CallInputs:
     """The inputs of one call in argument order: tensors and plain numbers by name. `structure` says in JSON how
-    the positional arguments of a Python entry point are rebuilt from them (`runners.problems.structure`); None
-    where each value is one argument."""
+    the positional arguments of a Python entry point are rebuilt from them (`runners.harness.candidate.structure`);
+    None where each value is one argument."""
 
     values: dict[str, Any] = field(default_factory=dict)
     structure: Any = None
@@ -195,6 +196,13 @@ class Problem(ABC):
     @abstractmethod
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The reference as torch runs it, on whatever device the inputs lie on: what the baselines time."""
+
+    def compiled_reference(self, mode: str) -> Callable[[CallInputs], list[torch.Tensor]]:
+        """`reference` as torch.compile makes it in one of its modes; compiles when it is first called."""
+        import torch
+
+        compiled: Callable[[CallInputs], list[torch.Tensor]] = torch.compile(self.reference, mode=mode)
+        return compiled
 
     @abstractmethod
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:

@@ -10,6 +10,7 @@ import ast
 import copy
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,7 @@ from runners.problems.base import (
     family_of,
 )
 from runners.problems.files import read_file
-from runners.problems.structure import flatten, positional, tensors_in
+from runners.problems.structure import flatten, is_tensor, positional, tensors_in
 
 if TYPE_CHECKING:
     import torch
@@ -121,16 +122,28 @@ class KernelBenchProblem(Problem):
 
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The prepared model as it was built: in training mode, as published."""
-        if self._loaded is None:
-            raise RuntimeError("prepare comes first: it builds the model")
-        return self._call(self._loaded[2], inputs)
+        model = self._prepared()
+        return self._call(self._moved(model, inputs), inputs)
+
+    def compiled_reference(self, mode: str) -> Callable[[CallInputs], list[torch.Tensor]]:
+        """The prepared model through torch.compile, as published; what surrounds it is not compiled."""
+        import torch
+
+        compiled: dict[int, Any] = {}
+
+        def run(inputs: CallInputs) -> list[torch.Tensor]:
+            model = self._prepared()
+            if id(model) not in compiled:
+                compiled.clear()
+                compiled[id(model)] = torch.compile(self._moved(model, inputs), mode=mode)
+            return self._call(compiled[id(model)], inputs)
+
+        return run
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The model in float64 where it runs so and its own float32 result agrees with that; else in float32:
         models that draw random numbers, mix types, or are too ill-conditioned for the published tolerance."""
-        if self._loaded is None:
-            raise RuntimeError("prepare comes first: it builds the model")
-        model = self._loaded[2]
+        model = self._moved(self._prepared(), inputs)
         narrow = self._call(copy.deepcopy(model), inputs)
         if self._call_seed is not None:
             return narrow
@@ -181,12 +194,21 @@ class KernelBenchProblem(Problem):
             self._loaded = (key, module, module.Model(*arguments))
         return self._loaded[1], self._loaded[2]
 
+    def _prepared(self) -> Any:
+        if self._loaded is None:
+            raise RuntimeError("prepare comes first: it builds the model")
+        return self._loaded[2]
+
+    @staticmethod
+    def _moved(model: Any, inputs: CallInputs) -> Any:
+        """The model on the device of the inputs."""
+        device = next((v.device for v in inputs.values.values() if is_tensor(v)), None)
+        return model if device is None else model.to(device)
+
     def _call(self, model: Any, inputs: CallInputs) -> list[torch.Tensor]:
         import torch
 
         arguments = positional(inputs)
-        device = next((v.device for v in inputs.values.values() if isinstance(v, torch.Tensor)), None)
-        model = model.to(device) if device is not None else model
         if self._call_seed is not None:
             torch.manual_seed(self._call_seed)
         with torch.no_grad():

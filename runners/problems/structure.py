@@ -1,28 +1,20 @@
-"""Nested call arguments as named flat values plus a JSON description, and back.
-
-A tree is one of `{"value": name}`, `{"list": [tree…]}`, `{"tuple": [tree…]}`, `{"dict": [[key, tree]…]}` and
-`{"object": {attribute: tree}}`; the last one is rebuilt as a namespace, so that attribute access goes on working
-without the class. The structure of a call is the list of its positional arguments' trees.
-"""
+"""Nested call arguments as named flat values plus a JSON description; the way back is the candidate's
+(`runners.harness.candidate.structure`, where the trees are described)."""
 
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from runners.harness.candidate.structure import DEEPEST, StructureError, arguments_of, tensors_in
 from runners.problems.base import CallInputs
 
 if TYPE_CHECKING:
     import torch
 
-DEEPEST = 12
+__all__ = ["StructureError", "flatten", "is_tensor", "positional", "tensors_in"]
 _PLAIN = (bool, int, float, str, type(None))
 _KEYS = (str, int, bool)
-
-
-class StructureError(ValueError):
-    """A value that cannot travel to another process as bytes and JSON."""
 
 
 def flatten(arguments: list[Any] | tuple[Any, ...]) -> CallInputs:
@@ -39,19 +31,7 @@ def flatten(arguments: list[Any] | tuple[Any, ...]) -> CallInputs:
 
 def positional(inputs: CallInputs) -> list[Any]:
     """The positional arguments that `inputs` describe."""
-    if inputs.structure is None:
-        return list(inputs.values.values())
-    return [_rebuild(tree, inputs.values) for tree in inputs.structure]
-
-
-def tensors_in(result: Any) -> list[Any]:
-    """What a call returned, as a flat list in order: tuples, lists and dict values are opened, None is skipped;
-    anything else stands for itself, whatever it is (the referee judges types)."""
-    if isinstance(result, dict):
-        result = list(result.values())
-    if isinstance(result, list | tuple):
-        return [leaf for item in result for leaf in tensors_in(item)]
-    return [] if result is None else [result]
+    return arguments_of(inputs.structure, inputs.values)
 
 
 def is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
@@ -78,19 +58,3 @@ def _flatten_object(value: Any, path: str, values: dict[str, Any], depth: int) -
         raise StructureError(f"{path}: a {type(value).__name__} cannot be sent to a candidate")
     fields = [field.name for field in dataclasses.fields(value)]
     return {name: _flatten(getattr(value, name), f"{path}.{name}", values, depth + 1) for name in fields}
-
-
-def _rebuild(tree: dict[str, Any], values: dict[str, Any]) -> Any:
-    ((kind, content),) = tree.items()
-    match kind:
-        case "value":
-            return values[content]
-        case "list":
-            return [_rebuild(item, values) for item in content]
-        case "tuple":
-            return tuple(_rebuild(item, values) for item in content)
-        case "dict":
-            return {key: _rebuild(item, values) for key, item in content}
-        case "object":
-            return SimpleNamespace(**{name: _rebuild(item, values) for name, item in content.items()})
-    raise StructureError(f"unknown kind of tree {kind!r}")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from runners.harness.candidate.entry import Setup, entry_of, load_matching
 from runners.job import Language
 from runners.problems import find, load, open_bundle
 from runners.problems.base import ProblemError, Purpose
-from runners.problems.entry import entry_of, load_matching
 from runners.problems.kernelbench import KernelBenchProblem
 from runners.problems.structure import positional
 
@@ -62,7 +62,8 @@ def candidate(problem: KernelBenchProblem, source: str) -> object:
     namespace: dict[str, object] = {}
     exec(source, namespace)  # noqa: S102 - written in this file
     setup = problem.candidate_setup(problem.cases("cpu", Purpose.TEST)[0])
-    return entry_of(namespace, setup, problem.entry_point)
+    given = Setup(problem.entry_point, positional(setup.init), setup.state, setup.weight_seed, setup.call_seed)
+    return entry_of(namespace, given)
 
 
 def test_a_file_is_recognised_and_described(linear: Path) -> None:

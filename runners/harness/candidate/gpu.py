@@ -37,7 +37,7 @@ def open_device(device: dict[str, Any], descriptor: int) -> tuple[int, DeviceClo
     return base, DeviceClock(driver, device["flush_bytes"])
 
 
-def open_callee(kind: str, path: str, symbol: str, device: dict[str, Any], descriptor: int) -> Any:
+def open_callee(kind: str, path: str, symbol: str, setups: str, device: dict[str, Any], descriptor: int) -> Any:
     """Load the artefact onto the device's arena."""
     base, device_clock = open_device(device, descriptor)
     if kind == "native":
@@ -45,4 +45,4 @@ def open_callee(kind: str, path: str, symbol: str, device: dict[str, Any], descr
     from .device_bytes import DeviceBytes
     from .gpu_module import GpuModuleCallee
 
-    return GpuModuleCallee(path, DeviceBytes(base), device_clock)
+    return GpuModuleCallee(path, DeviceBytes(base), setups, device_clock)

@@ -9,14 +9,15 @@ import torch
 from .device_bytes import DeviceBytes
 from .device_clock import DeviceClock
 from .module import ModuleCallee, WrongOutput
+from .structure import tensors_in
 
 
 class GpuModuleCallee(ModuleCallee):
     """`custom_kernel` or `ModelNew` on tensors in device memory."""
 
-    def __init__(self, path: str, arena: DeviceBytes, device_clock: DeviceClock) -> None:
-        torch.cuda.init()
-        super().__init__(path, arena)
+    def __init__(self, path: str, arena: DeviceBytes, setups: str, device_clock: DeviceClock) -> None:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        super().__init__(path, arena, setups)
         self._clock = device_clock
 
     def run(self, prepared: dict[str, Any]) -> int:
@@ -26,8 +27,7 @@ class GpuModuleCallee(ModuleCallee):
 
     def finish(self, prepared: dict[str, Any], call: dict[str, list[float]]) -> None:
         """Check the outputs, copy them into the arena and wait for that. Raises WrongOutput."""
-        result = prepared["result"]
-        for tensor in [result] if isinstance(result, torch.Tensor) else result or []:
+        for tensor in tensors_in(prepared["result"]):
             if isinstance(tensor, torch.Tensor) and tensor.device.type != DeviceBytes.device:
                 raise WrongOutput(f"expected a tensor on the GPU, got one on {tensor.device}")
         super().finish(prepared, call)

@@ -7,12 +7,18 @@ The timed region ends when the outputs are plain, materialised torch tensors: a 
 from __future__ import annotations
 
 import importlib.util
-import mmap
 import sys
 import time
-from typing import Any, Protocol
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import ModuleType
+from typing import Any
 
 import torch
+
+from . import setups
+from .entry import entry_of
+from .structure import arguments_of, tensors_in
+from .tensors import Arena, tensor_at
 
 clock = time.perf_counter_ns
 
@@ -21,66 +27,40 @@ class WrongOutput(Exception):
     """What the candidate returned has the wrong type, count, shape or dtype."""
 
 
-def load(path: str) -> object:
+def load(path: str) -> ModuleType:
     """Import the candidate's file as a module of its own."""
-    spec = importlib.util.spec_from_file_location("candidate_kernel", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["candidate_kernel"] = module
-    spec.loader.exec_module(module)
+    loader = SourceFileLoader("candidate_kernel", path)
+    module = importlib.util.module_from_spec(ModuleSpec(loader.name, loader, origin=path))
+    module.__file__ = path
+    sys.modules[loader.name] = module
+    loader.exec_module(module)
     return module
 
 
-class Arena(Protocol):
-    """Memory on a device from which tensors are cut."""
-
-    device: str
-
-    def bytes_at(self, offset: int, size_bytes: int) -> torch.Tensor:
-        """A range as a tensor of bytes; no copy."""
-
-
-class HostArena:
-    """An arena in shared memory of the host."""
-
-    device = "cpu"
-
-    def __init__(self, memory: mmap.mmap) -> None:
-        self._memory = memory
-
-    def bytes_at(self, offset: int, size_bytes: int) -> torch.Tensor:
-        """A range as a tensor of bytes; no copy."""
-        return torch.frombuffer(self._memory, dtype=torch.uint8, count=size_bytes, offset=offset)
-
-
-def tensor_at(arena: Arena, spec: dict[str, Any], offset: int) -> torch.Tensor:
-    """A view of the arena with that dtype, shape and strides (in elements); no copy."""
-    dtype = getattr(torch, spec["dtype"])
-    extent = 1 + sum((n - 1) * s for n, s in zip(spec["shape"], spec["strides"], strict=True))
-    if 0 in spec["shape"]:
-        return torch.empty(spec["shape"], dtype=dtype, device=arena.device)
-    flat = arena.bytes_at(offset, extent * dtype.itemsize).view(dtype)
-    return flat.as_strided(spec["shape"], spec["strides"])
-
-
 class ModuleCallee:
-    """`custom_kernel(*inputs)`, or `ModelNew().forward(*inputs)`, whichever the module defines."""
+    """`custom_kernel(*inputs)`, or `ModelNew(*init)(*inputs)`, whichever the module defines. `folder` holds the
+    cases' setups; "" where there are none."""
 
-    def __init__(self, path: str, arena: Arena) -> None:
-        module = load(path)
-        self._function = getattr(module, "custom_kernel", None) or module.ModelNew()
-        self._arena = arena
-        self._inputs: list[dict[str, Any]] = []
-        self._outputs: list[dict[str, Any]] = []
+    def __init__(self, path: str, arena: Arena, folder: str) -> None:
+        setups.make_importable(folder)
+        self._namespace = vars(load(path))
+        self._arena, self._folder = arena, folder
+        self._case: dict[str, Any] = {}
+        self._function: Any = None
 
     def set_case(self, case: dict[str, Any]) -> None:
-        """Take the layout of the coming calls."""
-        self._inputs, self._outputs = case["inputs"], case["outputs"]
+        """Take the layout of the coming calls. What is called is made ready when its setup is another than before."""
+        if self._function is None or case.get("setup") != self._case.get("setup"):
+            self._function = None  # a model's memory, before the next takes its own
+            setup = setups.read(self._folder, case.get("setup"))
+            self._function = entry_of(self._namespace, setup, self._arena.device)
+        self._case = case
 
-    def prepare(self, call: dict[str, list[float]]) -> dict[str, Any]:
-        """Views of the inputs, before the clock starts."""
-        pairs = zip(self._inputs, call["inputs"], strict=True)
-        values = [tensor_at(self._arena, spec, value) if "shape" in spec else value for spec, value in pairs]
-        return {"values": values, "result": None}
+    def prepare(self, call: dict[str, list[Any]]) -> dict[str, Any]:
+        """The positional arguments, with views of the inputs, before the clock starts."""
+        pairs = zip(self._case["inputs"], call["inputs"], strict=True)
+        values = {s["name"]: tensor_at(self._arena, s, v) if "shape" in s else v for s, v in pairs}
+        return {"values": arguments_of(self._case["structure"], values), "result": None}
 
     def run(self, prepared: dict[str, Any]) -> int:
         """One call; its duration in nanoseconds by this process's clock."""
@@ -91,13 +71,12 @@ class ModuleCallee:
         prepared["result"] = result
         return elapsed
 
-    def finish(self, prepared: dict[str, Any], call: dict[str, list[float]]) -> None:
+    def finish(self, prepared: dict[str, Any], call: dict[str, list[Any]]) -> None:
         """Check the outputs strictly and copy them into the arena. Raises WrongOutput."""
-        result = prepared["result"]
-        tensors = [result] if type(result) is torch.Tensor else result
-        if not isinstance(tensors, list | tuple) or len(tensors) != len(self._outputs):
-            raise WrongOutput(f"expected {len(self._outputs)} tensor(s), got {describe(result)}")
-        for tensor, spec, offset in zip(tensors, self._outputs, call["outputs"], strict=True):
+        tensors, specs = tensors_in(prepared["result"]), self._case["outputs"]
+        if len(tensors) != len(specs):
+            raise WrongOutput(f"expected {len(specs)} tensor(s), got {describe(prepared['result'])}")
+        for tensor, spec, offset in zip(tensors, specs, call["outputs"], strict=True):
             check_output(tensor, spec)
             tensor_at(self._arena, spec, offset).copy_(tensor)
 
