@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class LibrarySampler(Sampler):
         known = {self.space.row(trial.config): _value(trial, worst) for trial in history}
         study = self._study(history, worst, rng)
         for _ in range(self.patience):
-            trial = study.ask(self._distributions())
+            trial = study.ask(self._distributions)
             row = tuple(int(trial.params[name]) for name in self.space.names)
             config = self.space.config(row)
             if row not in known and self.space.valid(config):
@@ -70,8 +71,9 @@ class LibrarySampler(Sampler):
         params = dict(zip(self.space.names, row or (), strict=True))
         state = TrialState.RUNNING if trial.pending else TrialState.COMPLETE
         value = None if trial.pending else _value(trial, worst)
-        return create_trial(state=state, params=params, distributions=self._distributions(), value=value)
+        return create_trial(state=state, params=params, distributions=self._distributions, value=value)
 
+    @cached_property
     def _distributions(self) -> dict[str, BaseDistribution]:
         return {p.name: self._distribution(len(p.values)) for p in self.space.parameters}
 
