@@ -123,7 +123,7 @@ class CaseTimer:
     def _warm_up(self) -> int:
         first = self._make(1)
         for side in self._sides:
-            side.set_case(case_layout(self._problem, first[0]), self._case)
+            side.set_case(case_layout(self._problem, first[0]))
             self._request(side, first)
         second = self._make(self._affordable(first[0], 2))
         per_call = [median(self._request(side, second)[1].inside_us) for side in self._sides]
