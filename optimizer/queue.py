@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from optimizer.models import Job, JobLog, JobState
@@ -87,6 +87,12 @@ def release(job_id: int, fence: int, error: str) -> bool:
     """Give a claimed job back after trouble that was not the kernel's; claimable again after a pause."""
     changes = {"state": JobState.QUEUED, "lease_until": Now() + RETRY_PAUSE, "error": error[:4000]}
     return held(job_id, fence).filter(attempts__lt=MAX_ATTEMPTS).update(**changes) == 1
+
+
+def unclaim(job_id: int, fence: int, error: str) -> bool:
+    """Give a claimed job back that nobody has begun; claimable after a pause, with no attempt used up."""
+    changes = {"state": JobState.QUEUED, "lease_until": Now() + RETRY_PAUSE, "error": error[:4000]}
+    return held(job_id, fence).update(attempts=F("attempts") - 1, **changes) == 1
 
 
 def fail(job_id: int, fence: int, error: str) -> bool:

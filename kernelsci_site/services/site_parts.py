@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelsci_site.services.part import Part
+from runners.dispatch.kernelbot import kernelbot_queues
+from runners.dispatch.kernelbot.account import is_configured
 
 PORTS_TRIED = 20
 LIVELY_WITHIN_S = 2.0
@@ -77,13 +79,15 @@ def worker_parts(targets: Sequence[str], folder: Path) -> list[Part]:
 
     `agents` mostly waits for language models, so several at once cost nothing; one `build` leaves a core of two to
     the timings; measuring is one job a device; and `timer` decides and sweeps, apart from
-    every long call that could hold it up.
+    every long call that could hold it up. Where the environment names an account at KernelBot, one more worker
+    waits there.
     """
     return [
         worker_part("timer", ["timer"], 2, folder, beats=True),
         worker_part("agents", ["agents"], 4, folder),
         worker_part("build", ["build"], 1, folder),
         *(worker_part(f"bench.{target}", [f"bench.{target}"], 1, folder) for target in targets),
+        *([worker_part("kernelbot", kernelbot_queues(), 1, folder)] if is_configured() else []),
     ]
 
 

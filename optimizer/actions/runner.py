@@ -1,8 +1,46 @@
-"""Taking runners out of service and back."""
+"""Who is there to measure, and taking runners out of service and back."""
 
 from __future__ import annotations
 
+import datetime as dt
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
 from optimizer.models import Runner, User
+from optimizer.models.runner import LOST_AFTER
+from runners.dispatch import DISPATCHERS
+from runners.dispatch.celery import CeleryDispatcher
+from runners.dispatch.kernelbot import KernelBotDispatcher
+from runners.dispatch.spool import SpoolDispatcher
+from runners.job import Effort
+
+SPOOL_LOST_AFTER = dt.timedelta(minutes=15)
+"""A machine behind a spool is heard of only when the directory is synchronised."""
+_HOW_TO_START = {
+    CeleryDispatcher.name: "Start one on the machine that has the device: "
+    "celery -A kernelsci_site worker -Q bench.{target} -c 1",
+    SpoolDispatcher.name: "Jobs wait until somebody runs: manage.py spool sync DIR --target {target}",
+    KernelBotDispatcher.name: "Start one that has an account at KernelBot: "
+    "celery -A kernelsci_site worker -Q kernelbot.{target} -c 1",
+}
+
+
+def live_runners(target: str, dispatcher: str) -> QuerySet[Runner]:
+    """Runners that would take such a run's jobs now: heard of lately, not draining, on the queue of target and
+    dispatcher (both by key). Raises KeyError for a dispatcher that there is not."""
+    queue = DISPATCHERS[dispatcher].queue_for(target, Effort.FULL)
+    patience = SPOOL_LOST_AFTER if dispatcher == SpoolDispatcher.name else LOST_AFTER
+    alive = Runner.objects.filter(heartbeat_at__gt=timezone.now() - patience, draining=False)
+    return alive.filter(queues__contains=[queue]).order_by("name")
+
+
+def absence_of_runners(target: str, dispatcher: str) -> str:
+    """What to tell a person who starts or watches a run that nobody would measure, or "" where somebody would."""
+    if live_runners(target, dispatcher).exists():
+        return ""
+    how = _HOW_TO_START[dispatcher].format(target=target)
+    return f"No runner for {target} is there. Kernels are built here meanwhile; measuring waits for one. {how}"
 
 
 def do_drain_runner(user: User, runner: Runner, note: str) -> None:

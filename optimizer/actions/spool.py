@@ -13,6 +13,7 @@ from optimizer import queue
 from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
 from optimizer.loop.dispatch import spec_from
 from optimizer.models import Job, JobState, Runner, Target
+from optimizer.plain import storable
 from runners.dispatch.base import Receipt, RunnerCard
 from runners.dispatch.spool import Slip, Spool, SpoolDispatcher
 from runners.job import Effort, JobResult, Status
@@ -52,8 +53,8 @@ def do_sync_spool(spool: Spool, target: Target, at_once: int = AT_ONCE) -> Synce
 
 def _import_results(spool: Spool) -> list[Receipt]:
     receipts = []
-    for slip, result in list(spool.results()):
-        if not Job.objects.filter(pk=slip.job_id).exists() or result.job_id != _job_name(slip):
+    for slip, result in spool.results():
+        if result.job_id != _job_name(slip):
             spool.refuse(slip, "results", "this result belongs to no job here")
             receipts.append(Receipt.REFUSED)
             continue
@@ -66,7 +67,7 @@ def _import_results(spool: Spool) -> list[Receipt]:
 def _hand_back_refused(spool: Spool) -> None:
     """A job whose result can't be read is tried again, as after any other infrastructure failure."""
     for slip, reason in spool.refused():
-        if queue.held(slip.job_id, slip.fence).exists():
+        if queue.held(slip.job_id, slip.fence).filter(dispatcher=SpoolDispatcher.name).exists():
             trouble = JobResult(_job_name(slip), Status.INFRA_ERROR, reasons=[f"spool: {reason}"[:1000]])
             do_finish_job(slip.job_id, slip.fence, trouble)
 
@@ -78,6 +79,7 @@ def _withdraw_cancelled(spool: Spool, target: Target) -> int:
         spool.cancel(slip)
         if not spool.holds(slip):
             do_let_go(job.pk, job.fence)
+            spool.forget(slip)
             withdrawn += 1
     return withdrawn
 
@@ -97,7 +99,7 @@ def _export(spool: Spool, target: Target, at_once: int) -> int:
         try:
             spool.offer(Slip(claimed.job_id, claimed.fence), spec_from(stored))
         except Exception as error:
-            queue.release(claimed.job_id, claimed.fence, str(error))
+            queue.unclaim(claimed.job_id, claimed.fence, str(error))
             raise
         do_start_job(claimed.job_id, claimed.fence)
         exported += 1
@@ -105,17 +107,22 @@ def _export(spool: Spool, target: Target, at_once: int) -> int:
 
 
 def _register_runners(spool: Spool) -> None:
+    """Rows of the workers that left cards, and what the rows want of them."""
     for card, seen in spool.cards():
         target = Target.objects.filter(key=card.target).first()
         if target is not None:
-            Runner.objects.update_or_create(name=card.name[:120], defaults=_row(card, target, seen))
+            runner, _ = Runner.objects.update_or_create(name=card.name[:120], defaults=_row(card, target, seen))
+            spool.drain(card.name, runner.draining)
 
 
 def _row(card: RunnerCard, target: Target, seen: float) -> dict[str, object]:
     heard = min(dt.datetime.fromtimestamp(seen, dt.UTC), timezone.now())
+    job = card.facts.get("job")
+    current = Job.objects.filter(pk=job, dispatcher=SpoolDispatcher.name) if isinstance(job, int) else None
     return {
-        "target": target, "queues": list(card.queues), "device": card.device[:120], "facts": card.facts,
-        "sandbox": card.sandbox[:20], "heartbeat_at": heard,
+        "target": target, "queues": [str(queue)[:60] for queue in card.queues[:8]], "device": card.device[:120],
+        "facts": storable(card.facts), "sandbox": card.sandbox[:20], "heartbeat_at": heard,
+        "current_job": current.first() if current else None,
     }  # fmt: skip
 
 
@@ -132,5 +139,6 @@ def _worker(spool: Spool) -> str:
 
 
 def _job_name(slip: Slip) -> str:
-    evaluation = Job.objects.values_list("evaluation_id", flat=True).filter(pk=slip.job_id).first()
-    return f"evaluation-{evaluation}"
+    """What a spec of the job is called; of jobs that go other ways a spool has nothing to say."""
+    ours = Job.objects.filter(pk=slip.job_id, dispatcher=SpoolDispatcher.name)
+    return f"evaluation-{ours.values_list('evaluation_id', flat=True).first()}"

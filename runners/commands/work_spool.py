@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import socket
 import sys
 import time
 from pathlib import Path
 
 from runners.dispatch.card import card_of
-from runners.dispatch.spool import Spool, SpoolDispatcher, SpoolError, SpoolSource
+from runners.dispatch.spool import Spool, SpoolDispatcher, SpoolError
+from runners.dispatch.spool_source import SpoolSource
 from runners.harness import evaluate
 from runners.job import Effort
 from runners.targets import UnknownTarget, canonical
@@ -31,27 +33,36 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Work until told to end; 1 when the directory can't be used."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # how Slurm announces the end of an allocation
     try:
         done = _work(arguments)
     except (SpoolError, UnknownTarget) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        print("told to end; the job in hand was given back")
         return 0
     print(f"{done} jobs done")
     return 0
 
 
 def _work(arguments: argparse.Namespace) -> int:
-    source = SpoolSource(Spool(arguments.directory))
     target = canonical(arguments.target)
+    source = SpoolSource(Spool(arguments.directory), target)
+    try:
+        return _work_until_told(source, target, 0.0 if arguments.once else arguments.idle_exit)
+    except KeyboardInterrupt:
+        source.leave()
+        raise
+
+
+def _work_until_told(source: SpoolSource, target: str, patience_s: float | None) -> int:
     queue = SpoolDispatcher().queue_for(target, Effort.FULL)
     card = card_of(f"spool@{socket.gethostname()}-{os.getpid()}", target, (queue,))
-    patience_s = 0.0 if arguments.once else arguments.idle_exit
     done, idle_since = 0, time.monotonic()
     while True:
-        source.check_in(card)
-        if work_once(source, queue, card.name, evaluate):
+        draining = source.check_in(card)
+        if not draining and work_once(source, queue, card.name, evaluate):
             done, idle_since = done + 1, time.monotonic()
             print(f"{done} jobs done", flush=True)
         elif patience_s is not None and time.monotonic() - idle_since >= patience_s:

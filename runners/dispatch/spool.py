@@ -6,12 +6,15 @@
     done/      taken in       results that the optimizer has read
     refused/   unreadable     results that are none, each with a .reason beside it
     cancel/    wanted stopped an empty file of the job's name
+    lost/      put back       as many bytes as workers were lost with the job
     runners/   who is there   one card a worker
 
 Every step is a rename on one file system, so a reader never sees half a file and of two workers one gets the job.
 A file is written under a dotted name, flushed to disk and then renamed. A worker that dies leaves its claim with an
-old heartbeat; whoever comes next puts it back. A result is in `results/` before its claim is removed, so a crash in
-between repeats work at worst and never loses it.
+old heartbeat; whoever comes next puts it back, and after `MOST_LOST` times says so in a result. A result is in
+`results/` before its claim is removed, so a crash in between repeats work at worst and never loses it.
+
+Who shares the directory is not trusted: nothing is read or written through a link.
 """
 
 from __future__ import annotations
@@ -19,24 +22,30 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from runners import wire
-from runners.dispatch.base import Beat, Claim, Dispatcher, Receipt, RunnerCard
-from runners.job import Effort, JobResult, JobSpec
+from runners.dispatch.base import Beat, Dispatcher, RunnerCard
+from runners.job import PROTOCOL_VERSION, Effort, JobResult, JobSpec, Status
 from runners.sandbox.results import ResultFileError, read_result_file
 
-FOLDERS = ("jobs", "claimed", "results", "done", "refused", "cancel", "runners")
+FOLDERS = ("jobs", "claimed", "results", "done", "refused", "cancel", "lost", "runners")
 ABANDONED_AFTER_S = 300.0
-"""A claim without a heartbeat for so long is put back. Clocks of the machines may differ by less than this."""
-BEAT_S = 15.0
+"""A claim without a heartbeat for so long is put back; by the file system's clock, which all machines share."""
+MOST_LOST = 3
 MOST_BYTES = 64 << 20
-_NAME = re.compile(r"^\d{1,18}\.\d{1,9}\.json$")
+KNOWING = ("jobs", "claimed", "results", "done")
+_NAME = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}\.json")
+
+
+M = TypeVar("M", JobSpec, JobResult)
 
 
 class SpoolError(Exception):
@@ -58,7 +67,7 @@ class Slip:
     @classmethod
     def parse(cls, name: str) -> Slip | None:
         """The slip of a file name, None for anything else that lies there."""
-        if not _NAME.match(name):
+        if not _NAME.fullmatch(name):
             return None
         job_id, fence, _ = name.split(".")
         return cls(int(job_id), int(fence))
@@ -88,109 +97,183 @@ class Spool:
                 (root / folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SpoolError(f"{error.filename}: {error.strerror}") from error
+        if links := [folder for folder in FOLDERS if (root / folder).is_symlink()]:
+            raise SpoolError(f"{root / links[0]}: is a link; a spool's folders are plain ones")
 
     def offer(self, slip: Slip, spec: JobSpec) -> None:
         """Put a job there, once: a job that is anywhere in the spool already is left as it is. Raises SpoolError
         (a full disk, say); nothing half-written stays."""
-        if not any((self.root / folder / slip.name).exists() for folder in ("jobs", "claimed", "results", "done")):
+        if not any(os.path.lexists(self.root / folder / slip.name) for folder in KNOWING):
             self._write("jobs", slip.name, wire.dumps(spec))
 
-    def take(self) -> tuple[Slip, JobSpec] | None:
-        """Claim the oldest job, or None. A file that is no job is moved to refused/."""
+    def take(self, target: str | None = None) -> tuple[Slip, JobSpec] | None:
+        """Claim the oldest job (of that target), or None. A file that is no job is moved to refused/."""
         for slip in self._slips("jobs"):
-            if not self._move(slip.name, "jobs", "claimed"):
-                continue
-            self.beat(slip)
             try:
-                return slip, wire.loads(JobSpec, self._read("claimed", slip.name))
+                spec = self._spec("jobs", slip)
             except (wire.WireError, ResultFileError) as error:
-                self.refuse(slip, "claimed", str(error))
+                self.refuse(slip, "jobs", str(error))
+                continue
+            if target in (None, spec.target) and self._claim(slip):
+                return slip, spec
         return None
 
     def beat(self, slip: Slip) -> Beat:
         """Renew the claim; hear whether it is wanted stopped or was given to another."""
         try:
-            os.utime(self.root / "claimed" / slip.name)
+            os.utime(self.root / "claimed" / slip.name, follow_symlinks=False)
         except FileNotFoundError:
             return Beat.LOST
-        return Beat.CANCEL if (self.root / "cancel" / slip.name).exists() else Beat.GO_ON
+        return Beat.CANCEL if self._is_cancelled(slip) else Beat.GO_ON
 
     def deliver(self, slip: Slip, result: JobResult) -> None:
         """Put the result there, then drop the claim. Raises SpoolError; repeating is safe."""
         self._write("results", slip.name, wire.dumps(result))
-        (self.root / "claimed" / slip.name).unlink(missing_ok=True)
+        self._drop("claimed", slip)
 
     def let_go(self, slip: Slip) -> None:
-        """A cancelled job is dropped; any other claim goes back to the jobs."""
-        if (self.root / "cancel" / slip.name).exists():
-            (self.root / "claimed" / slip.name).unlink(missing_ok=True)
+        """A worker has stopped: a cancelled job is dropped, any other is lost once more."""
+        if self._is_cancelled(slip):
+            self._drop("claimed", slip)
         else:
-            self._move(slip.name, "claimed", "jobs")
+            self._lose(slip)
+
+    def give_back(self, slip: Slip) -> None:
+        """A worker ends before its job: another may have it, and nothing is held against the job."""
+        self._move(slip.name, "claimed", "jobs")
 
     def put_back_abandoned(self, after_s: float = ABANDONED_AFTER_S) -> int:
         """Return claims whose worker has not been heard of; how many."""
-        now, returned = time.time(), 0
+        now, returned = self._now(), 0
         for slip in self._slips("claimed"):
             try:
-                age_s = now - (self.root / "claimed" / slip.name).stat().st_mtime
+                age_s = now - (self.root / "claimed" / slip.name).lstat().st_mtime
             except FileNotFoundError:
                 continue
-            if age_s > after_s:
-                returned += self._move(slip.name, "claimed", "jobs")
+            returned += age_s > after_s and self._lose(slip)
         return returned
 
     def results(self) -> Iterator[tuple[Slip, JobResult]]:
         """Results that wait to be taken in. What is none (a link, garbage, too large) goes to refused/."""
         for slip in self._slips("results"):
             try:
-                yield slip, wire.loads(JobResult, self._read("results", slip.name))
+                yield slip, _spoken(wire.loads(JobResult, self._read("results", slip.name)))
             except (wire.WireError, ResultFileError) as error:
                 self.refuse(slip, "results", str(error))
 
     def acknowledge(self, slip: Slip) -> None:
         """A result was taken in."""
         self._move(slip.name, "results", "done")
-        (self.root / "cancel" / slip.name).unlink(missing_ok=True)
+        self.forget(slip)
 
     def refuse(self, slip: Slip, folder: str, reason: str) -> None:
-        """Put a file aside with the reason beside it."""
-        self._move(slip.name, folder, "refused")
-        self._write("refused", slip.name.replace(".json", ".reason"), reason)
+        """Put a file aside with the reason beside it, as far as the disk allows. Nothing happens to a file that
+        somebody else has taken away meanwhile."""
+        if self._move(slip.name, folder, "refused"):
+            with suppress(SpoolError):
+                self._write("refused", _reason_name(slip), reason[:4000])
 
     def refused(self) -> Iterator[tuple[Slip, str]]:
         """What was put aside, with the reasons."""
         for slip in self._slips("refused"):
-            reason = self.root / "refused" / slip.name.replace(".json", ".reason")
-            yield slip, reason.read_text(errors="replace") if reason.is_file() else "unreadable"
+            try:
+                yield slip, self._read("refused", _reason_name(slip)).decode(errors="replace")
+            except ResultFileError:
+                yield slip, "unreadable"
 
     def cancel(self, slip: Slip) -> None:
         """Withdraw a waiting job, or ask its worker to stop."""
-        (self.root / "cancel" / slip.name).touch()
+        self._write("cancel", slip.name, "")
         if self._move(slip.name, "jobs", "done"):
-            (self.root / "cancel" / slip.name).unlink(missing_ok=True)
+            self.forget(slip)
+
+    def forget(self, slip: Slip) -> None:
+        """Drop the marks of a job that nobody asks about any more."""
+        self._drop("cancel", slip)
+        self._drop("lost", slip)
 
     def holds(self, slip: Slip) -> bool:
         """True while the job waits or is worked on here."""
-        return any((self.root / folder / slip.name).exists() for folder in ("jobs", "claimed", "results"))
+        return any(os.path.lexists(self.root / folder / slip.name) for folder in ("jobs", "claimed", "results"))
 
-    def introduce(self, card: RunnerCard) -> None:
-        """Leave a worker's card, with the time."""
-        name = re.sub(r"[^\w.-]", "_", card.name)[:100]
-        self._write("runners", f"{name}.json", json.dumps({**asdict(card), "seen": time.time()}))
+    def introduce(self, card: RunnerCard) -> bool:
+        """Leave or renew a worker's card; True when the worker is wanted to drain."""
+        name = _card_name(card.name)
+        self._write("runners", f"{name}.json", json.dumps(asdict(card)))
+        return os.path.lexists(self.root / "runners" / f"{name}.drain")
+
+    def drain(self, worker: str, wanted: bool) -> None:
+        """Ask a worker to claim no more, or to go on."""
+        mark = f"{_card_name(worker)}.drain"
+        if wanted:
+            self._write("runners", mark, "")
+        else:
+            (self.root / "runners" / mark).unlink(missing_ok=True)
 
     def cards(self) -> Iterator[tuple[RunnerCard, float]]:
-        """Cards of the workers, with the time each was last seen. Unreadable ones are passed over."""
+        """Cards of the workers, with the time each was last renewed. Unreadable ones are passed over."""
         for path in sorted((self.root / "runners").glob("[!.]*.json")):
             try:
-                plain = json.loads(read_result_file(path.parent, path.name, 1 << 20, path.lstat().st_uid))
-                seen = float(plain.pop("seen"))
-                yield wire.from_plain(RunnerCard, plain), seen
-            except (ValueError, KeyError, OSError, AttributeError):
+                seen = path.lstat()
+                plain = json.loads(read_result_file(path.parent, path.name, 1 << 20, seen.st_uid))
+                yield wire.from_plain(RunnerCard, plain), seen.st_mtime
+            except (ValueError, OSError):
                 continue
 
+    def _claim(self, slip: Slip) -> bool:
+        """Beat first, then move: a claim is never there with an old heartbeat, or the next worker would return it."""
+        try:
+            os.utime(self.root / "jobs" / slip.name, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return self._move(slip.name, "jobs", "claimed")
+
+    def _lose(self, slip: Slip) -> bool:
+        """Return a claim whose worker is gone; the last time with a result that says so."""
+        try:
+            lost = len(self._read("lost", slip.name)) + 1
+        except ResultFileError:
+            lost = 1
+        if lost >= MOST_LOST:
+            return self._give_up(slip)
+        self._write("lost", slip.name, "." * lost)
+        return self._move(slip.name, "claimed", "jobs")
+
+    def _give_up(self, slip: Slip) -> bool:
+        try:
+            job_id = self._spec("claimed", slip).job_id
+        except (wire.WireError, ResultFileError) as error:
+            self.refuse(slip, "claimed", str(error))
+            return False
+        reason = f"spool: its worker was lost {MOST_LOST} times"
+        self.deliver(slip, JobResult(job_id, Status.INFRA_ERROR, reasons=[reason]))
+        return True
+
+    def _is_cancelled(self, slip: Slip) -> bool:
+        return os.path.lexists(self.root / "cancel" / slip.name)
+
+    def _now(self) -> float:
+        """The time by the clock that stamps the files, which on a network file system is the server's."""
+        mark = self.root / "runners" / f".clock.{socket.gethostname()}.{os.getpid()}"
+        try:
+            os.close(os.open(mark, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+            os.utime(mark, follow_symlinks=False)
+            return mark.lstat().st_mtime
+        except OSError:
+            return time.time()
+        finally:
+            with suppress(OSError):
+                mark.unlink()
+
     def _slips(self, folder: str) -> list[Slip]:
-        found = (Slip.parse(path.name) for path in (self.root / folder).iterdir())
+        try:
+            found = [Slip.parse(path.name) for path in (self.root / folder).iterdir()]
+        except OSError as error:
+            raise SpoolError(f"{self.root / folder}: {error.strerror}") from error
         return sorted((slip for slip in found if slip), key=lambda slip: (slip.job_id, slip.fence))
+
+    def _spec(self, folder: str, slip: Slip) -> JobSpec:
+        return _spoken(wire.loads(JobSpec, self._read(folder, slip.name)))
 
     def _read(self, folder: str, name: str) -> bytes:
         """Never through a link: the other machine's files are not to be trusted."""
@@ -202,68 +285,48 @@ class Spool:
         return read_result_file(path.parent, name, MOST_BYTES, owner)
 
     def _move(self, name: str, source: str, to: str) -> bool:
+        """False when it was not there. Raises SpoolError."""
         try:
             (self.root / source / name).rename(self.root / to / name)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise SpoolError(f"{self.root / source / name}: {error.strerror}") from error
         return True
 
-    def _write(self, folder: str, name: str, text: str) -> None:
-        final = self.root / folder / name
-        part = final.with_name(f".{name}.{socket.gethostname()}.{os.getpid()}")
+    def _drop(self, folder: str, slip: Slip) -> None:
         try:
-            with part.open("w") as file:
+            (self.root / folder / slip.name).unlink(missing_ok=True)
+        except OSError as error:
+            raise SpoolError(f"{self.root / folder / slip.name}: {error.strerror}") from error
+
+    def _write(self, folder: str, name: str, text: str) -> None:
+        """Whole or not at all. The passing name is new, so nobody can have laid a link there. Raises SpoolError."""
+        final = self.root / folder / name
+        part = final.with_name(f".{name}.{secrets.token_hex(8)}")
+        try:
+            descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             part.rename(final)
         except OSError as error:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
             raise SpoolError(f"{final}: {error.strerror}") from error
 
 
-class SpoolSource:
-    """The spool as the queue that a worker sees (`runners.dispatch.base.JobSource`)."""
-
-    def __init__(self, spool: Spool) -> None:
-        self.spool = spool
-
-    def claim(self, queue: str, worker: str) -> Claim | None:
-        """The oldest waiting job, after putting back what others abandoned."""
-        self.spool.put_back_abandoned()
-        taken = self.spool.take()
-        if taken is None:
-            return None
-        slip, spec = taken
-        return Claim(slip.job_id, slip.fence, spec, ABANDONED_AFTER_S, BEAT_S)
-
-    def beat(self, claim: Claim) -> Beat:
-        """See `Spool.beat`."""
-        return self.spool.beat(_slip(claim))
-
-    def progress(self, claim: Claim, stage: str) -> None:
-        """Nobody watches a spool live."""
-
-    def log(self, claim: Claim, seq: int, text: str) -> None:
-        """Nobody watches a spool live; the stages' logs are in the result."""
-
-    def finish(self, claim: Claim, result: JobResult) -> Receipt:
-        """See `Spool.deliver`. Whether it counts is decided where it is taken in."""
-        self.spool.deliver(_slip(claim), result)
-        return Receipt.RECORDED
-
-    def let_go(self, claim: Claim) -> None:
-        """See `Spool.let_go`."""
-        self.spool.let_go(_slip(claim))
-
-    def detach(self) -> None:
-        """Files hold nothing for a thread."""
-
-    def check_in(self, card: RunnerCard) -> bool:
-        """See `Spool.introduce`."""
-        self.spool.introduce(card)
-        return False
+def _spoken(message: M) -> M:
+    """The same when it is of our protocol's version. Raises WireError."""
+    if message.protocol_version != PROTOCOL_VERSION:
+        raise wire.WireError(f"protocol version {message.protocol_version}; this side speaks {PROTOCOL_VERSION}")
+    return message
 
 
-def _slip(claim: Claim) -> Slip:
-    return Slip(claim.job_id, claim.fence)
+def _card_name(worker: str) -> str:
+    return re.sub(r"[^\w.-]", "_", worker)[:100]
+
+
+def _reason_name(slip: Slip) -> str:
+    return slip.name.replace(".json", ".reason")

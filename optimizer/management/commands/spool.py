@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, connection
 
 from optimizer.actions.spool import AT_ONCE, Synced, do_sync_spool
 from optimizer.actions.target import do_sync_targets
@@ -35,17 +36,24 @@ class Command(BaseCommand):
         if target is None:
             raise CommandError(f"there is no target {options['target']}")
         at_once = 0 if options["action"] == "import" else options["at_once"]
-        while True:
-            self._exchange(options["directory"], target, at_once)
-            if not options["watch"]:
-                return
+        while options["watch"]:
+            self._try_to_exchange(options["directory"], target, at_once)
             time.sleep(options["watch"])
-
-    def _exchange(self, directory: Path, target: Target, at_once: int) -> None:
         try:
-            self._say(do_sync_spool(Spool(directory), target, at_once))
+            self._exchange(options["directory"], target, at_once)
         except SpoolError as error:
             raise CommandError(str(error)) from error
+
+    def _try_to_exchange(self, directory: Path, target: Target, at_once: int) -> None:
+        """A full disk or a database that restarts is no reason to stop watching."""
+        try:
+            self._exchange(directory, target, at_once)
+        except (SpoolError, DatabaseError) as error:
+            self.stderr.write(str(error))
+            connection.close()
+
+    def _exchange(self, directory: Path, target: Target, at_once: int) -> None:
+        self._say(do_sync_spool(Spool(directory), target, at_once))
 
     def _say(self, synced: Synced) -> None:
         self.stdout.write(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from runners.dispatch.base import Dispatcher
 from runners.dispatch.celery import ring_worker
-from runners.dispatch.kernelbot.order import OrderError, read_order
+from runners.dispatch.kernelbot.order import GPUS, OrderError, read_order
 from runners.job import Effort
 
 QUEUE_PREFIX = "kernelbot."
@@ -37,3 +37,8 @@ class KernelBotDispatcher(Dispatcher):
         except OrderError as error:
             return [str(error)]
         return []
+
+
+def kernelbot_queues() -> list[str]:
+    """The queues of all targets that KernelBot has."""
+    return [f"{QUEUE_PREFIX}{target}" for target in GPUS]

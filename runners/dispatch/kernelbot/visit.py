@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from runners.dispatch.base import Claim, OutsideSource
 from runners.dispatch.kernelbot import client as bot
@@ -23,6 +23,7 @@ from runners.dispatch.kernelbot.order import Order, OrderError, read_order
 from runners.dispatch.kernelbot.outcome import has_ended, job_status, result_of
 from runners.job import JobResult, Status
 
+T = TypeVar("T")
 PAGES = 3
 MOST_DOUBTS = 3
 BLAME_OF_THE_SOURCE = ("stream", "too large", "UTF-8", "Empty file", "KernelGuard")
@@ -184,7 +185,7 @@ class Visit:
                 raise bot.UncertainError(f"KernelBot has not touched submission {number} for {now - changed:.0f} s")
             self._pause(self._pace.poll_s, f"submission {number} is {job_status(answer) or 'known'}")
 
-    def _persist(self, ask: Callable[[], Any], what: str) -> Any:
+    def _persist(self, ask: Callable[[], T], what: str) -> T:
         """The answer to a question that may be asked again. Raises RefusedError at once and the last failure when
         nothing sensible came within `patience_s`."""
         deadline, pause_s = time.monotonic() + self._pace.patience_s, self._pace.poll_s

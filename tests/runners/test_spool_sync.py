@@ -1,0 +1,193 @@
+"""Jobs of a run out to a spool directory and results in again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from optimizer import queue
+from optimizer.actions.run import do_stop_run
+from optimizer.actions.runner import do_drain_runner, live_runners
+from optimizer.actions.spool import do_sync_spool
+from optimizer.loop import advance
+from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, Runner, Target
+from optimizer.sweep import sweep
+from runners import wire
+from runners.dispatch.base import RunnerCard
+from runners.dispatch.spool import Slip, Spool, SpoolError
+from runners.dispatch.spool_source import SpoolSource
+from runners.job import JobResult, Status
+from runners.worker import work_once
+from tests.factories import fake_evaluate, make_run, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path / "spool")
+
+
+@pytest.fixture
+def run() -> Run:
+    """A begun run whose jobs go by spool."""
+    run = make_run(dispatcher="spool")
+    advance(run.pk)
+    return run
+
+
+@pytest.fixture
+def cpu(run: Run) -> Target:
+    return run.target
+
+
+def work(spool: Spool) -> int:
+    done = 0
+    while work_once(SpoolSource(spool, "cpu"), "spool.cpu", "there", fake_evaluate):
+        done += 1
+    return done
+
+
+def slip_of(job: Job) -> Slip:
+    job.refresh_from_db()
+    return Slip(job.pk, job.fence)
+
+
+def test_a_round_trip_stores_every_result(run: Run, spool: Spool, cpu: Target) -> None:
+    out = do_sync_spool(spool, cpu)
+    assert out.exported == Job.objects.count() > 0
+    assert work(spool) == out.exported
+    back = do_sync_spool(spool, cpu)
+    assert (back.imported, back.repeated, back.refused) == (out.exported, 0, 0)
+    assert set(Job.objects.values_list("state", flat=True)) == {JobState.DONE}
+    assert set(Evaluation.objects.values_list("status", flat=True)) == {EvaluationStatus.CORRECT}
+
+
+def test_the_same_result_twice_counts_once(run: Run, spool: Spool, cpu: Target) -> None:
+    do_sync_spool(spool, cpu)
+    work(spool)
+    kept = {path.name: path.read_text() for path in (spool.root / "results").iterdir()}
+    do_sync_spool(spool, cpu)
+    spent = Run.objects.get(pk=run.pk).spent_device_s
+    for name, text in kept.items():
+        (spool.root / "results" / name).write_text(text)
+    again = do_sync_spool(spool, cpu)
+    assert (again.imported, again.repeated) == (0, len(kept))
+    assert Run.objects.get(pk=run.pk).spent_device_s == spent
+
+
+def test_a_result_for_a_job_that_nobody_knows_is_refused_and_the_rest_taken_in(
+    run: Run, spool: Spool, cpu: Target
+) -> None:
+    do_sync_spool(spool, cpu)
+    work(spool)
+    (spool.root / "results" / "999999.1.json").write_text(wire.dumps(JobResult("evaluation-1", Status.CORRECT)))
+    synced = do_sync_spool(spool, cpu)
+    assert synced.refused == 1 and synced.imported > 0
+    assert [slip.job_id for slip, _ in spool.refused()] == [999999]
+
+
+def test_a_spool_has_no_say_about_jobs_that_go_other_ways(spool: Spool) -> None:
+    other = make_run()
+    advance(other.pk)
+    claimed = queue.claim("bench.cpu", "worker")
+    assert claimed is not None
+    job = Job.objects.get(pk=claimed.job_id)
+    forged = JobResult(f"evaluation-{job.evaluation_id}", Status.CORRECT)
+    (spool.root / "results" / Slip(job.pk, job.fence).name).write_text(wire.dumps(forged))
+    assert do_sync_spool(spool, other.target).refused == 1
+    job.refresh_from_db()
+    assert job.state == JobState.RUNNING
+
+
+def test_a_result_under_an_old_fence_is_refused(run: Run, spool: Spool, cpu: Target) -> None:
+    do_sync_spool(spool, cpu)
+    work(spool)
+    Job.objects.update(fence=5)
+    assert do_sync_spool(spool, cpu).imported == 0
+    assert not Evaluation.objects.exclude(status="").exists()
+
+
+def test_a_result_that_is_no_result_puts_its_job_back_into_the_queue(run: Run, spool: Spool, cpu: Target) -> None:
+    do_sync_spool(spool, cpu)
+    job = Job.objects.order_by("pk")[0]
+    slip = slip_of(job)
+    spool.take()
+    (spool.root / "results" / slip.name).symlink_to("/etc/hostname")
+    do_sync_spool(spool, cpu, at_once=0)
+    job.refresh_from_db()
+    assert job.state == JobState.QUEUED and job.error.startswith("spool:")
+
+
+def test_a_disk_that_is_full_uses_up_no_attempt(
+    run: Run, spool: Spool, cpu: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: Any) -> None:
+        raise SpoolError("jobs: No space left on device")
+
+    monkeypatch.setattr(spool, "offer", full)
+    for _ in range(5):
+        Job.objects.update(lease_until=None)
+        with pytest.raises(SpoolError):
+            do_sync_spool(spool, cpu)
+    assert set(Job.objects.values_list("state", "attempts")) == {(JobState.QUEUED, 0)}
+
+    monkeypatch.undo()
+    Job.objects.update(lease_until=None)
+    assert do_sync_spool(spool, cpu).exported == Job.objects.count()
+
+
+def test_cancelled_jobs_are_withdrawn(run: Run, spool: Spool, cpu: Target) -> None:
+    do_sync_spool(spool, cpu)
+    do_stop_run(None, run)
+    assert do_sync_spool(spool, cpu).withdrawn == Job.objects.count()
+    assert set(Job.objects.values_list("state", flat=True)) == {JobState.CANCELLED}
+    assert spool.take() is None and not list((spool.root / "cancel").iterdir())
+
+
+def test_jobs_that_wait_in_the_spool_do_not_expire(run: Run, spool: Spool, cpu: Target) -> None:
+    do_sync_spool(spool, cpu)
+    Job.objects.update(lease_until=timezone.now())
+    do_sync_spool(spool, cpu)
+    sweep()
+    far = timezone.now() + dt.timedelta(days=6)
+    assert set(Job.objects.values_list("state", "attempts")) == {(JobState.RUNNING, 1)}
+    assert not Job.objects.exclude(lease_until__gt=far).exists()
+
+
+def test_workers_of_the_spool_are_known_as_runners(run: Run, spool: Spool, cpu: Target) -> None:
+    spool.introduce(RunnerCard("spool@far-1", "cpu", ("spool.cpu",), "a CPU", "bubblewrap", {"driver": ""}))
+    do_sync_spool(spool, cpu)
+    assert Runner.objects.get(name="spool@far-1").target == cpu
+    assert [runner.name for runner in live_runners("cpu", "spool")] == ["spool@far-1"]
+
+
+def test_a_drained_worker_of_the_spool_is_told_so(run: Run, spool: Spool, cpu: Target) -> None:
+    card = RunnerCard("far", "cpu", ("spool.cpu",))
+    spool.introduce(card)
+    do_sync_spool(spool, cpu)
+    do_drain_runner(make_user(), Runner.objects.get(name="far"), "")
+    do_sync_spool(spool, cpu)
+    assert spool.introduce(card)
+    assert not live_runners("cpu", "spool").exists()
+
+
+def test_the_command_says_what_it_did_and_what_went_wrong(run: Run, spool: Spool, tmp_path: Path) -> None:
+    said = io.StringIO()
+    call_command("spool", "export", str(spool.root), "--target", "cpu", stdout=said)
+    jobs = Job.objects.count()
+    assert said.getvalue().startswith(f"{jobs} jobs out, 0 results in")
+    assert work(spool) == jobs
+    call_command("spool", "import", str(spool.root), "--target", "cpu", stdout=said)
+    assert f"0 jobs out, {jobs} results in" in said.getvalue()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CommandError, match="file"):
+        call_command("spool", "sync", str(tmp_path / "file" / "x"), "--target", "cpu")
+    with pytest.raises(CommandError, match="no target"):
+        call_command("spool", "sync", str(spool.root), "--target", "abacus")
