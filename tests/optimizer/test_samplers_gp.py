@@ -120,16 +120,17 @@ def test_a_number_has_three_features_a_word_one_and_a_list_of_powers_of_two_two(
     assert [owners.count(number) for number in range(4)] == [3, 2, 1, 1]
 
 
-def test_parameters_with_zero_negative_or_fractional_values_can_be_compared() -> None:
-    space = Space.of({"depth": [0, 1, 2, 4], "shift": [-1, 0, 1], "part": [0.25, 0.5, 0.75], "one": [3]})
+def test_parameters_with_zero_negative_fractional_or_infinite_values_can_be_compared() -> None:
+    lists = {"depth": [0, 1, 2, 4], "shift": [-1, 0, 1], "part": [0.25, 0.5, float("inf")], "one": [3]}
+    space = Space.of(lists)
     assert all(np.isfinite(feature.squared).all() for feature in Features.of(space).each)
     assert {feature.parameter for feature in Features.of(space).each} == {0, 1, 2}
 
 
 @pytest.mark.slow
 def test_it_needs_a_small_part_of_what_random_search_needs() -> None:
-    ours = [evaluations_to_best("gp", seed, 60) for seed in range(7)]
-    at_random = [evaluations_to_best("random", seed, 400) for seed in range(7)]
+    ours = [evaluations_to_best("gp", seed, 40) for seed in range(5)]
+    at_random = [evaluations_to_best("random", seed, 200) for seed in range(5)]
     assert np.median(ours) < 0.5 * np.median(at_random)
 
 

@@ -111,9 +111,9 @@ def _distances(values: Sequence[TunableValue]) -> Iterator[Floats]:
 
 
 def _scales(values: Sequence[TunableValue]) -> list[Floats]:
-    """Doublings and power of two of each value, for numbers of which there are more than two."""
+    """Doublings and power of two of each value, for finite numbers of which there are more than two."""
     numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-    if len(numbers) < len(values) or len(values) == 2:
+    if len(numbers) < len(values) or len(values) == 2 or not all(map(math.isfinite, numbers)):
         return []
     shift = 0.0 if min(numbers) > 0 else 1.0 - min(numbers)
     scales = [np.log2(np.array(numbers) + shift)]
