@@ -57,8 +57,19 @@ def _bench(name: str, folder: Path) -> tuple[Bench, Artefact]:
     request = BuildRequest(seed.source, problem.symbol, "cpu", folder, Limits())
     artefact = backend_for(Language.CPP).build(request)
     cases = problem.cases("cpu", Purpose.BENCHMARK)
-    oracle = pool().borrow(bundle)
-    bench = Bench(problem, bundle, oracle, pool().zygote(), cases, Limits(), random.Random(), None)
+    trusted = pool()
+    oracle = trusted.borrow(bundle)
+    bench = Bench(
+        problem=problem,
+        bundle=bundle,
+        oracle=oracle,
+        zygote=trusted.zygote(),
+        cases=cases,
+        setups=oracle.set_up(cases, folder / "setups"),
+        limits=Limits(),
+        rng=random.Random(),
+        cancel=None,
+    )
     return bench, artefact
 
 
