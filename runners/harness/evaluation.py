@@ -27,7 +27,7 @@ from runners.harness.report import case_results, speedup_of
 from runners.harness.samples import samples_of
 from runners.harness.sessions import BASELINE, PARENT, Bench, Timings, overall_us
 from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
-from runners.job import BuildReport, Effort, JobResult, JobSpec, Source, Speedup, StageResult, Status, Verdict
+from runners.job import BuildReport, Effort, JobResult, JobSpec, Source, Speedup, StageResult, Status
 from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError, Purpose
 from runners.sandbox import SandboxError
@@ -244,7 +244,7 @@ class Evaluation:
             if not timings.clocks_agree(case.name):
                 doubts.append(f"{case.name}: the referee's clock does not agree with the process's own")
         claimed, seen = self._speedups[BASELINE], timings.referee_speedup(BASELINE, self._rng)
-        if claimed.verdict is Verdict.FASTER and claimed.low > seen.high * CLOCK_MARGIN:
+        if claimed.low > max(claimed.band, seen.high * CLOCK_MARGIN):
             doubts.append(f"claims {claimed.median:.3g}×, but the referee's clock saw {seen.median:.3g}×")
         return doubts
 

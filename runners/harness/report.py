@@ -9,15 +9,22 @@ from runners.harness.checks import CaseOutcome
 from runners.harness.sessions import BASELINE, PARENT, Timings
 from runners.harness.statistics import verdict
 from runners.harness.timing import CANDIDATE
-from runners.job import CaseResult, JobSpec, Speedup
+from runners.job import CaseResult, JobSpec, Speedup, Verdict
 from runners.problems import open_bundle
 from runners.targets import target
 
+UNSEEN_FACTOR = 1.5
+"""How far the referee's clock may stay behind a claimed speedup before a win is no longer believed."""
+
 
 def speedup_of(timings: Timings, opponent: str, label: str, band: float, rng: random.Random) -> Speedup:
-    """Speedup over all cases against one opponent, with its verdict."""
-    interval = timings.speedup(opponent, rng)
-    return Speedup(interval.median, interval.low, interval.high, label, band, verdict(interval, band))
+    """Speedup over all cases against one opponent, with its verdict. A win that the referee's own clock, however
+    noisy, saw nothing of is `same`: nothing was shown."""
+    interval, seen = timings.speedup(opponent, rng), timings.referee_speedup(opponent, rng)
+    found = verdict(interval, band)
+    if found is Verdict.FASTER and seen.median <= 1 and seen.median * UNSEEN_FACTOR < interval.low:
+        found = Verdict.SAME
+    return Speedup(interval.median, interval.low, interval.high, label, band, found)
 
 
 def case_results(
