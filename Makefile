@@ -9,7 +9,7 @@ STAMP := $(call stamp,product,)
 DEV_STAMP := $(call stamp,development,requirements-dev.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help start install install-dev test lint typecheck format
+.PHONY: help start install install-dev test lint typecheck format cheats cheats-gpu
 
 help:  ## this list
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | column -t -s "$$(printf '\t')"
@@ -34,6 +34,12 @@ format: install-dev  ## put the code in shape
 
 typecheck: install-dev  ## strict types
 	$(BIN)/mypy
+
+cheats: install  ## every cheat and its honest twin on this CPU: what became of them
+	$(BIN)/python -m tests.cheats.table $(CHEATS)
+
+cheats-gpu:  ## the same on this machine's GPU; needs a python3 with torch and triton, nothing else
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tests.cheats.table --target gpu $(CHEATS)
 
 # A stamp per content of the requirements: when nothing changed, nothing is asked of pip.
 $(STAMP): | $(BIN)/python

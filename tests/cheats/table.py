@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from runners.doctor import local_targets
 from runners.harness import HARNESS_VERSION, evaluate
 from runners.job import JobResult, Status, Verdict
 from runners.targets import TARGETS
@@ -119,19 +120,29 @@ def main() -> int:
     """Run, print, and perhaps write a page."""
     parser = argparse.ArgumentParser(prog="python -m tests.cheats.table", description="Evaluate every cheat.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only cheats whose file name contains this")
-    parser.add_argument("--target", default="cpu", choices=sorted(TARGETS))
+    parser.add_argument(
+        "--target", default="cpu", choices=["gpu", *sorted(TARGETS)], help="gpu: the one that is here"
+    )
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table as a page")
     arguments = parser.parse_args()
     os.environ.setdefault(CANARY, "canary")
-    place = "cpu" if arguments.target == "cpu" else "gpu"
+    target = _local_gpu() if arguments.target == "gpu" else arguments.target
+    place = "cpu" if target == "cpu" else "gpu"
     chosen = [f for f in fixtures(place) if not arguments.names or any(n in f.name for n in arguments.names)]
     with tempfile.TemporaryDirectory(prefix="kernelsci-cheats-") as state:
         os.environ.setdefault("KERNELSCI_STATE", state)
-        rows = [_printed(run(fixture, arguments.target)) for fixture in chosen]
+        rows = [_printed(run(fixture, target)) for fixture in chosen]
     print(summary(rows))
     if arguments.markdown:
         arguments.markdown.write_text(_page(rows))
     return 1 if any(row.faults for row in rows) else 0
+
+
+def _local_gpu() -> str:
+    found = [name for name in local_targets() if name != "cpu"]
+    if not found:
+        raise SystemExit("no GPU is here")
+    return found[0]
 
 
 def _printed(row: Row) -> Row:
