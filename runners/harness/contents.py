@@ -88,6 +88,8 @@ class Judgement:
 class OracleClient:
     """One oracle for one problem; may live through many evaluations (`reset` in between)."""
 
+    on_gpu = False
+
     def __init__(self, zygote: Zygote, bundle: ProblemBundle, vault_bytes: int = VAULT_BYTES) -> None:
         self.vault = SharedMemory("vault", vault_bytes)
         self._peer = Peer()
@@ -169,6 +171,8 @@ class OracleClient:
 
 class GpuOracleClient(OracleClient):
     """An oracle whose contents, arenas and kept outputs are in device memory. `kind`: the driver's, `cuda` or `hip`."""
+
+    on_gpu = True
 
     def __init__(self, zygote: Zygote, bundle: ProblemBundle, kind: str, flush_bytes: int) -> None:
         super().__init__(zygote, bundle, vault_bytes=1)

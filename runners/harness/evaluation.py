@@ -149,7 +149,8 @@ class Evaluation:
         return artefact
 
     def _request(self, source: Source, problem: Problem, folder: Path) -> BuildRequest:
-        samples = samples_of(problem, self._target.key)
+        """Calls to compile for are given to builds alone: where the device is, its own process compiles sooner."""
+        samples = samples_of(problem, self._target.key) if self.spec.effort is Effort.BUILD else ()
         return BuildRequest(source, problem.symbol, self._target.key, folder, self.spec.limits, samples)
 
     def _built_parent(self, problem: Problem, folder: Path) -> Artefact | None:

@@ -166,7 +166,8 @@ class GpuBaselineCallee(BaselineCallee):
         self._arena = DeviceBytes(self._driver.open_shared(self._memory_fd, size_bytes))
         self._clock = DeviceClock(self._driver, self._flush_bytes)
         self._compiled = Baseline(question["baseline"]) is not Baseline.EAGER
-        torch._dynamo.config.recompile_limit = 64
+        if self._compiled:  # importing the compiler takes seconds
+            torch._dynamo.config.recompile_limit = 64
         return super()._open(question)
 
     def run(self, prepared: Prepared) -> int:

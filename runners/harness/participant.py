@@ -32,6 +32,8 @@ from runners.wire import to_plain
 PROGRAM = Path(__file__).parent / "candidate"
 START_S = 60.0
 COMPILE_S = 600.0
+BUILD_KINDS = ("CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure")
+"""Triton compiles at the first call."""
 OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 
 
@@ -197,6 +199,8 @@ class CandidateProcess(Participant):
     def _refused(self, refused: Refused) -> CandidateFailure:
         if refused.kind in OUT_OF_MEMORY_KINDS:
             return CandidateFailure(Status.OUT_OF_MEMORY, refused.message or refused.kind)
+        if refused.kind in BUILD_KINDS:
+            return CandidateFailure(Status.BUILD_FAILED, f"{refused.message}\n{refused.text}".strip())
         if refused.kind == "WrongOutput":
             return CandidateFailure(Status.INCORRECT, refused.message)
         return CandidateFailure(Status.CRASHED, f"{refused.kind}: {refused.message}\n{refused.text}".strip())

@@ -36,7 +36,9 @@ class TrustedPool:
         with self._lock:
             if self._zygote is None or not self._zygote.alive:
                 self._drop_oracles()
-                self._zygote = Zygote({**thread_environment(thread_count()), **_environment(self._device)})
+                environment = {**thread_environment(thread_count()), **_environment(self._device)}
+                environment.pop("PYTHONDONTWRITEBYTECODE")  # trusted: what it compiles spares candidates the work
+                self._zygote = Zygote(environment)
             return self._zygote
 
     def borrow(self, bundle: ProblemBundle) -> OracleClient:

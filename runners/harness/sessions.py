@@ -97,32 +97,34 @@ class Bench:
         """All sessions of a plan. Raises CandidateFailure, InfraFailure, Cancelled."""
         timings = Timings({case.name: [] for case in self.cases})
         size = self.arena_bytes(plan)
-        for number in range(plan.sessions):
-            progress(f"session {number + 1} of {plan.sessions}")
-            sides: list[Participant] = []
-            try:
-                sides += self._started(candidate, baseline, parent, size)
-                self.session(plan, sides, timings)
-            finally:
-                for side in sides:
-                    side.close()
+        waiting: list[list[Participant]] = []
+        try:
+            for number in range(plan.sessions):
+                progress(f"session {number + 1} of {plan.sessions}")
+                if not waiting:
+                    ahead = plan.sessions - number if self.oracle.on_gpu else 1
+                    waiting = self._started(ahead, candidate, baseline, parent, size)
+                self.session(plan, waiting[0], timings)
+                _close(waiting.pop(0))
+        finally:
+            for sides in waiting:
+                _close(sides)
         return timings
 
     def _started(
-        self, candidate: Artefact, baseline: Baseline, parent: Artefact | None, size: int
-    ) -> list[Participant]:
-        """The sides of a session, started at the same time: each takes seconds where torch is imported."""
-        starts = [self._start_candidate(CANDIDATE, candidate, size), self._start_baseline(BASELINE, baseline, size)]
-        if parent is not None:
-            starts.append(self._start_candidate(PARENT, parent, size))
-        with ThreadPoolExecutor(len(starts)) as threads:
-            futures = [threads.submit(start) for start in starts]
-        if failures := [future.exception() for future in futures if future.exception()]:
-            for future in futures:
-                if future.exception() is None:
-                    future.result().close()
-            raise failures[0]
-        return [future.result() for future in futures]
+        self, sessions: int, candidate: Artefact, baseline: Baseline, parent: Artefact | None, size: int
+    ) -> list[list[Participant]]:
+        """The sides of so many sessions, started at the same time: each takes seconds where torch is imported. On a GPU
+        those of all sessions, which sit idle on cores that timing does not use."""
+        starts: list[Callable[[], Participant]] = []
+        for _ in range(sessions):
+            starts.append(self._start_candidate(CANDIDATE, candidate, size))
+            starts.append(self._start_baseline(BASELINE, baseline, size))
+            if parent is not None:
+                starts.append(self._start_candidate(PARENT, parent, size))
+        sides = _all_of(starts)
+        each = len(sides) // sessions
+        return [sides[n : n + each] for n in range(0, len(sides), each)]
 
     def session(self, plan: Plan, sides: list[Participant], timings: Timings) -> None:
         """One session: every case once, in random order, the sides at raised priority."""
@@ -161,6 +163,22 @@ class Bench:
     def _case_bytes(self, content: Content, plan: Plan) -> int:
         affordable = plan.content_bytes // max(1, 3 * plan.units * sum(content.buffer_sizes))
         return staging.arena_bytes(content, 2 * max(1, min(plan.most_calls, affordable)))
+
+
+def _all_of(starts: list[Callable[[], Participant]]) -> list[Participant]:
+    """Every participant, or the first failure after closing those that did start."""
+    with ThreadPoolExecutor(len(starts)) as threads:
+        futures = [threads.submit(start) for start in starts]
+    failure = next((error for future in futures if (error := future.exception())), None)
+    if failure is None:
+        return [future.result() for future in futures]
+    _close([future.result() for future in futures if future.exception() is None])
+    raise failure
+
+
+def _close(sides: list[Participant]) -> None:
+    for side in sides:
+        side.close()
 
 
 def overall_us(timings: Timings) -> dict[str, float]:

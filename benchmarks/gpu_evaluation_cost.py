@@ -1,0 +1,222 @@
+"""What one evaluation on a GPU costs, beside KernelBench's own evaluation of the same candidate in the same run.
+
+    python benchmarks/gpu_evaluation_cost.py --kernelbench PATH [--target sm_90] [--repeat 2]
+
+The problem is a softmax over rows, as KernelBench writes problems: `Model`, `get_inputs`. KernelBench judges a
+candidate by five correctness and a hundred timed trials in a fresh process (its published protocol, which times the
+reference too), we by the whole cascade with every check on: first from a cold command, then from a worker whose trusted
+processes are ready. Wall time is that of each tool's own entry. Builds are never taken from a cache; this machine's
+A/A band, which is kept for a week, is measured before. Clients of language models, which KernelBench's evaluation
+imports and does not use, are replaced by nothing where they are missing, to its advantage. PATH is a checkout of
+KernelBench; without it only our side is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from runners.harness import evaluate
+from runners.harness.devices import device_for
+from runners.harness.pool import TrustedPool, pool
+from runners.job import Effort, JobSpec, Language, ProblemBundle, Source
+from runners.targets import target
+
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=1)
+
+def get_inputs():
+    return [torch.rand(4096, 8192)]
+
+def get_init_inputs():
+    return []
+"""
+
+TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def softmax_kernel(x, out, cols, block: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * cols
+    lanes = tl.arange(0, block)
+    value = tl.load(x + row + lanes, mask=lanes < cols, other=-float("inf"))
+    weight = tl.exp(value - tl.max(value, 0))
+    tl.store(out + row + lanes, weight / tl.sum(weight, 0), mask=lanes < cols)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        softmax_kernel[(x.shape[0],)](x, out, x.shape[1], triton.next_power_of_2(x.shape[1]), num_warps=8)
+        return out
+"""
+
+PYTHON = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        weight = torch.exp(x - x.amax(1, keepdim=True))
+        return weight / weight.sum(1, keepdim=True)
+"""
+
+CUDA_BODY = (Path(__file__).parents[1] / "runners/problems/shipped/softmax_rows/seeds/rows.cu").read_text()
+INLINE = '''
+import torch
+from torch.utils.cpp_extension import load_inline
+
+cuda = r"""#include <torch/extension.h>
+#define THREADS 256
+{body}
+torch::Tensor run(torch::Tensor x) {{
+  auto out = torch::empty_like(x);
+  softmax_rows(x.data_ptr<float>(), out.data_ptr<float>(), x.size(0), x.size(1), 0);
+  return out;
+}}
+"""
+module = load_inline("softmax_{nonce}", "torch::Tensor run(torch::Tensor x);", cuda, functions=["run"])
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return module.run(x)
+'''
+
+THEIRS = """
+import importlib.util, sys
+from unittest.mock import MagicMock
+sys.path.insert(0, sys.argv[1])
+for name in ("litellm", "openai", "dotenv", "datasets"):
+    if importlib.util.find_spec(name) is None:
+        sys.modules[name] = MagicMock()
+from kernelbench.eval import eval_kernel_against_ref
+if __name__ == "__main__":
+    problem, candidate = open(sys.argv[2]).read(), open(sys.argv[3]).read()
+    result = eval_kernel_against_ref(
+        problem, candidate, num_correct_trials=5, num_perf_trials=100, measure_performance=True, device=0,
+        backend=sys.argv[4], build_dir=sys.argv[5],
+    )
+    print(result)
+    assert result.compiled and result.correctness, result
+"""
+
+
+def main() -> int:
+    """Time both tools on three candidates; a table and one JSON line. 0: every goal met."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernelbench", type=Path, metavar="PATH")
+    parser.add_argument("--target", default="sm_90")
+    parser.add_argument("--repeat", type=int, default=2)
+    arguments = parser.parse_args()
+    os.environ["KERNELSCI_STATE"] = tempfile.mkdtemp(prefix="cost-")
+    print(f"A/A band first: {_ours_once(arguments.target, _native(), Language.CUDA, CUDA_BODY, -1):.1f} s")
+    pool_of(arguments.target).close()
+    ours = _ours(arguments.target, arguments.repeat)
+    theirs = _theirs(arguments.kernelbench) if arguments.kernelbench else {}
+    return _report(ours, theirs)
+
+
+def _ours(key: str, repeat: int) -> dict[str, list[float]]:
+    """Wall time of every evaluation, in order; the first of all starts cold."""
+    bundle = ProblemBundle("softmax", "kernelbench", "softmax.py", {"softmax.py": PROBLEM})
+    native = _native()
+    jobs = {
+        "triton": (bundle, Language.TRITON, TRITON),
+        "python": (bundle, Language.PYTHON, PYTHON),
+        "cuda": (native, Language.CUDA, CUDA_BODY),
+    }
+    return {name: [_ours_once(key, *job, number) for number in range(repeat)] for name, job in jobs.items()}
+
+
+def pool_of(key: str) -> TrustedPool:
+    """The trusted processes of a target, which a fresh command does not have."""
+    here = target(key)
+    return pool(device_for(here.vendor, here.flush_bytes))
+
+
+def _native() -> ProblemBundle:
+    """softmax_rows with the same single shape for its benchmark."""
+    from runners.problems import load
+
+    bundle = load("softmax_rows")
+    text = bundle.files["problem.toml"].replace("rows = 8192, cols = 8192", "rows = 4096, cols = 8192")
+    for other in ("4096x1024", "128x131072"):
+        text = text.replace(f'name = "{other}"\npurpose = "benchmark"', f'name = "{other}"\npurpose = "test"')
+    return ProblemBundle(bundle.name, bundle.format, bundle.entry, {**bundle.files, "problem.toml": text})
+
+
+def _ours_once(key: str, bundle: ProblemBundle, language: Language, text: str, number: int) -> float:
+    comment = "//" if language is Language.CUDA else "#"
+    spec = JobSpec("cost", bundle, key, Source(language, f"{text}\n{comment} {number}\n"), Effort.FULL)
+    started = time.monotonic()
+    result = evaluate(spec)
+    seconds = time.monotonic() - started
+    stages = ", ".join(f"{stage.name} {stage.seconds:.1f}" for stage in result.stages)
+    median_x = f" {result.speedup.median:.3f}x" if result.speedup else ""
+    print(
+        f"ours {language.value}: {seconds:.1f} s, {result.status.value}{median_x} {result.reasons} ({stages})",
+        flush=True,
+    )
+    return seconds
+
+
+def _theirs(checkout: Path) -> dict[str, float]:
+    candidates = {
+        "triton": (TRITON, "triton"),
+        "python": (PYTHON, "triton"),
+        "cuda": (INLINE.format(body=CUDA_BODY, nonce=os.getpid()), "cuda"),
+    }
+    return {name: _theirs_once(checkout, text, backend) for name, (text, backend) in candidates.items()}
+
+
+def _theirs_once(checkout: Path, text: str, backend: str) -> float:
+    """Wall time of KernelBench's evaluation in a process of its own; nan where it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        places = [Path(folder) / name for name in ("problem.py", "candidate.py", "theirs.py")]
+        for place, content in zip(places, (PROBLEM, text, THEIRS), strict=True):
+            place.write_text(content)
+        environment = {
+            **os.environ,
+            "TRITON_CACHE_DIR": f"{folder}/triton",
+            "TORCH_EXTENSIONS_DIR": f"{folder}/ext",
+        }
+        argv = [sys.executable, str(places[2]), str(checkout / "src"), *map(str, places[:2]), backend, folder]
+        started = time.monotonic()
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        seconds = time.monotonic() - started
+    print(
+        f"theirs {backend}: {seconds:.1f} s, exit code {done.returncode} {done.stderr[-600:] if done.returncode else ''}"
+    )
+    return seconds if done.returncode == 0 else float("nan")
+
+
+def _report(ours: dict[str, list[float]], theirs: dict[str, float]) -> int:
+    goals, met = {"triton": 1 / 2, "python": 1 / 2, "cuda": 1 / 5}, True
+    for name, times in ours.items():
+        cold, warm = times[0], median(times[1:] or times)
+        line = f"{name:<8} ours {cold:6.1f} s first, {warm:6.1f} s after"
+        if name in theirs:
+            share = warm / theirs[name]
+            met &= share <= goals[name]
+            line += f"; KernelBench {theirs[name]:6.1f} s; share {share:.2f}, goal {goals[name]:.2f}"
+        print(line)
+    print(json.dumps({"ours_s": ours, "kernelbench_s": theirs}))
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
