@@ -20,6 +20,7 @@ from optimizer.actions.target import do_sync_targets
 from optimizer.models import Problem, ProblemVersion, Run, Runner, Target
 from optimizer.run_table import as_json, closing_table, progress_line
 from optimizer.search import STRATEGIES
+from runners.dispatch import DISPATCHERS
 
 POLL_S = 0.5
 WORKER_PATIENCE_S = 20.0
@@ -34,6 +35,7 @@ class Command(BaseCommand):
         """Every option has the web form's meaning."""
         parser.add_argument("--problem", required=True, help="name of a problem")
         parser.add_argument("--target", default="cpu", help="key of a target (default: cpu)")
+        parser.add_argument("--dispatcher", default="celery", choices=list(DISPATCHERS), help="way to the runners")
         parser.add_argument("--strategy", default="tune", choices=list(STRATEGIES))
         parser.add_argument("--evaluations", type=int, help="budget (default: the strategy's own)")
         parser.add_argument("--minutes", type=float, help="budget of active minutes")
@@ -75,6 +77,7 @@ class Command(BaseCommand):
             problem_version=_version(options["problem"]),
             target=target,
             strategy=options["strategy"],
+            dispatcher=options["dispatcher"],
             settings=_settings(options["set"]),
             providers=_providers(options["provider"], options["record"]),
             title=options["title"],
