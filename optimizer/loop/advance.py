@@ -14,6 +14,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from optimizer.actions.llm_call import do_cancel_waiting_calls, open_calls
+from optimizer.actions.runner import absence_of_runners
 from optimizer.live.payloads import RunNoted, RunStateChanged
 from optimizer.live.publish import record
 from optimizer.loop import best, budget
@@ -21,9 +22,8 @@ from optimizer.loop.history import history_of, settings_of, strategy_of
 from optimizer.loop.locking import try_lock_run
 from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.steps import take_steps
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run, Runner, RunState
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run, RunState
 from optimizer.search.base import Finish
-from runners.dispatch.celery import CeleryDispatcher
 from runners.job import Effort
 
 MAX_ROUNDS = 50
@@ -156,15 +156,13 @@ def _open_evaluations(run: Run) -> bool:
 
 def _note_absent_runner(run: Run) -> None:
     """Say once, since the run was last started, that nobody is there for its jobs. They wait; they do not expire."""
-    waiting = Job.objects.filter(
-        evaluation__kernel__run=run, state=JobState.QUEUED, dispatcher=CeleryDispatcher.name
-    )
+    waiting = Job.objects.filter(evaluation__kernel__run=run, state=JobState.QUEUED)
     waiting = waiting.exclude(evaluation__effort=Effort.BUILD.value)
     if not waiting.filter(created_at__lt=timezone.now() - ABSENT_AFTER).exists():
         return
-    text = f"No runner for {run.target.key} has been heard of lately. The jobs wait for one."
+    text = absence_of_runners(run.target.key, run.dispatcher)
     said = run.events.filter(type=RunNoted.type, payload__text=text, created_at__gte=run.running_since)
-    if not Runner.objects.serving(run.target).exists() and not said.exists():
+    if text and not said.exists():
         record(run, RunNoted(text=text, tone="warn"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Self
 
 from django.db import models
 from django.utils import timezone
@@ -12,14 +11,6 @@ from optimizer.models.job import Job
 from optimizer.models.target import Target
 
 LOST_AFTER = dt.timedelta(seconds=60)
-
-
-class RunnerQuerySet(models.QuerySet["Runner"]):
-    """Verbs of the runners table."""
-
-    def serving(self, target: Target) -> Self:
-        """Runners of a target that were heard of lately and still take jobs."""
-        return self.filter(target=target, heartbeat_at__gt=timezone.now() - LOST_AFTER, draining=False)
 
 
 class Runner(models.Model):
@@ -37,8 +28,6 @@ class Runner(models.Model):
     started_at = models.DateTimeField(auto_now_add=True)
     draining = models.BooleanField(default=False)
     drain_note = models.CharField(max_length=300, blank=True)
-
-    objects = RunnerQuerySet.as_manager()
 
     def __str__(self) -> str:
         return self.name

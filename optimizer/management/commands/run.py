@@ -16,8 +16,9 @@ from optimizer.actions.demo import do_make_default_team
 from optimizer.actions.knowledge import do_sync_notes
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.run import Budget, NewRun, do_start_run, do_stop_run
+from optimizer.actions.runner import absence_of_runners
 from optimizer.actions.target import do_sync_targets
-from optimizer.models import Problem, ProblemVersion, Run, Runner, Target
+from optimizer.models import Problem, ProblemVersion, Run, Target
 from optimizer.run_table import as_json, closing_table, progress_line
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
@@ -112,12 +113,8 @@ class Command(BaseCommand):
                 self.stderr.write("\r\x1b[K", ending="")
 
     def _warn_without_worker(self, run: Run) -> None:
-        if not Runner.objects.serving(run.target).exists():
-            key = run.target.key
-            self.stderr.write(
-                f"No worker for {key} has been heard of; the run waits. Start everything with `manage.py up`, or one "
-                f"worker with `celery -A kernelsci_site worker -Q bench.{key} -c 1`."
-            )
+        if absence := absence_of_runners(run.target.key, run.dispatcher):
+            self.stderr.write(f"{absence}\nOr start everything on this machine: manage.py up")
 
 
 def _version(slug: str) -> ProblemVersion:
