@@ -6,12 +6,12 @@ Answers the same questions as a candidate, so that both are timed by the same pr
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from runners.harness.candidate.calls import Caller
+from runners.harness.candidate.structure import tensors_in
 from runners.harness.candidate.tensors import Arena, tensor_at
 from runners.harness.trusted import open_problem
 from runners.job import Baseline
@@ -23,10 +23,10 @@ COMPILE_MODES = {Baseline.COMPILE: "default", Baseline.MAX_AUTOTUNE: "max-autotu
 
 @dataclass
 class Prepared:
-    """One call's inputs and, once run, its results."""
+    """One call, and once it was made what it returned."""
 
-    inputs: CallInputs
-    results: list[torch.Tensor] = field(default_factory=list)
+    call: Callable[[], Any]
+    result: Any = None
 
 
 class BaselineCallee:
@@ -42,11 +42,8 @@ class BaselineCallee:
         return self._open(question) if question["op"] == "open" else self._caller.answer(question)
 
     def _open(self, question: dict[str, Any]) -> dict[str, Any]:
-        problem = open_problem(question["bundle"])
-        baseline = Baseline(question["baseline"])
-        self._problem, self._reference = problem, problem.reference
-        if baseline in COMPILE_MODES:
-            self._reference = problem.compiled_reference(COMPILE_MODES[baseline])
+        self._problem = open_problem(question["bundle"])
+        self._mode = COMPILE_MODES.get(Baseline(question["baseline"]))
         return {}
 
     def set_case(self, case: dict[str, Any]) -> None:
@@ -55,20 +52,24 @@ class BaselineCallee:
         self._case = case
 
     def prepare(self, call: dict[str, Any]) -> Prepared:
-        """Views of the inputs in the arena."""
+        """The reference on views of the inputs in the arena, before the clock starts."""
         pairs = zip(self._case["inputs"], call["inputs"], strict=True)
         values = {s["name"]: tensor_at(self._arena, s, v) if "shape" in s else v for s, v in pairs}
-        return Prepared(CallInputs(values, self._case["structure"]))
+        return Prepared(self._problem.bound(CallInputs(values, self._case["structure"]), self._mode))
 
     def run(self, prepared: Prepared) -> int:
         """One call; nanoseconds."""
+        call = prepared.call
         start = time.perf_counter_ns()
-        prepared.results = self._reference(prepared.inputs)
-        return time.perf_counter_ns() - start
+        result = call()
+        elapsed = time.perf_counter_ns() - start
+        prepared.result = result
+        return elapsed
 
     def finish(self, prepared: Prepared, call: dict[str, Any]) -> None:
         """Copy the results into the arena, so that the baseline is checked like a candidate."""
-        for result, spec, offset in zip(prepared.results, self._case["outputs"], call["outputs"], strict=True):
+        results = tensors_in(prepared.result)
+        for result, spec, offset in zip(results, self._case["outputs"], call["outputs"], strict=True):
             tensor_at(self._arena, spec, offset).copy_(result)
 
     def report(self) -> dict[str, Any]:

@@ -19,10 +19,10 @@ from runners.harness.baseline import BaselineCallee, Prepared
 from runners.harness.candidate.device_bytes import DeviceBytes
 from runners.harness.candidate.device_clock import DeviceClock
 from runners.harness.candidate.driver import Driver
+from runners.harness.candidate.structure import tensors_in
 from runners.harness.candidate.tensors import tensor_at
 from runners.harness.oracle import Oracle, spec_of, storage_bytes
 from runners.harness.trusted import FLUSH_VARIABLE
-from runners.job import Baseline
 from runners.problems.base import CallInputs, Case
 from runners.wire import from_plain, to_plain
 
@@ -165,15 +165,15 @@ class GpuBaselineCallee(BaselineCallee):
         size_bytes = question["device"]["size_bytes"]
         self._arena = DeviceBytes(self._driver.open_shared(self._memory_fd, size_bytes))
         self._clock = DeviceClock(self._driver, self._flush_bytes)
-        self._compiled = Baseline(question["baseline"]) is not Baseline.EAGER
-        if self._compiled:  # importing the compiler takes seconds
+        answer = super()._open(question)
+        if self._mode:  # importing the compiler takes seconds
             torch._dynamo.config.recompile_limit = 64
-        return super()._open(question)
+        return answer
 
     def run(self, prepared: Prepared) -> int:
         """One call; nanoseconds of device time. A captured graph reuses its outputs, so they are copied."""
-        elapsed, results = self._clock.time(self._reference, (prepared.inputs,))
-        prepared.results = [result.clone() for result in results] if self._compiled else results
+        elapsed, result = self._clock.time(prepared.call, ())
+        prepared.result = [tensor.clone() for tensor in tensors_in(result)] if self._mode else result
         return elapsed
 
     def finish(self, prepared: Prepared, call: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runners.job import Language, Source
@@ -197,11 +198,21 @@ class Problem(ABC):
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The reference as torch runs it, on whatever device the inputs lie on: what the baselines time."""
 
-    def compiled_reference(self, mode: str) -> Callable[[CallInputs], list[torch.Tensor]]:
-        """`reference` as torch.compile makes it in one of its modes; compiles when it is first called."""
+    def bound(self, inputs: CallInputs, mode: str | None = None) -> Callable[[], Any]:
+        """The reference with its arguments in place and nothing around it, for timing; through torch.compile in one
+        of its modes where one is given. `tensors_in` opens what it returns."""
+        return partial(self._in_mode("reference", self.reference, mode), inputs)
+
+    def _in_mode(self, key: str, function: Callable[..., Any], mode: str | None) -> Callable[..., Any]:
+        """The function, or what torch.compile makes of it: once a key, and anew where the key's function changed."""
         import torch
 
-        compiled: Callable[[CallInputs], list[torch.Tensor]] = torch.compile(self.reference, mode=mode)
+        if mode is None:
+            return function
+        known = self.__dict__.setdefault("_compiled", {})
+        if known.get(key, (None,))[0] != function:
+            known[key] = (function, torch.compile(function, mode=mode))
+        compiled: Callable[..., Any] = known[key][1]
         return compiled
 
     @abstractmethod

@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -125,20 +125,11 @@ class KernelBenchProblem(Problem):
         model = self._prepared()
         return self._call(self._moved(model, inputs), inputs)
 
-    def compiled_reference(self, mode: str) -> Callable[[CallInputs], list[torch.Tensor]]:
-        """The prepared model through torch.compile, as published; what surrounds it is not compiled."""
-        import torch
-
-        compiled: dict[int, Any] = {}
-
-        def run(inputs: CallInputs) -> list[torch.Tensor]:
-            model = self._prepared()
-            if id(model) not in compiled:
-                compiled.clear()
-                compiled[id(model)] = torch.compile(self._moved(model, inputs), mode=mode)
-            return self._call(compiled[id(model)], inputs)
-
-        return run
+    def bound(self, inputs: CallInputs, mode: str | None = None) -> Callable[[], Any]:
+        """The prepared model's forward, the generator set before each call where it draws from it."""
+        model = self._in_mode("model", self._moved(self._prepared(), inputs), mode)
+        call = partial(model, *positional(inputs))
+        return call if self._call_seed is None else partial(_seeded, call, self._call_seed)
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The model in float64 where it runs so and its own float32 result agrees with that; else in float32:
@@ -230,6 +221,13 @@ class KernelBenchProblem(Problem):
 
     def _as_candidate(self) -> str:
         return re.sub(r"\bModel\b", "ModelNew", self.reference_source)
+
+
+def _seeded(call: Callable[[], Any], seed: int) -> Any:
+    import torch
+
+    torch.manual_seed(seed)
+    return call()
 
 
 def _doubled(inputs: CallInputs) -> CallInputs:

@@ -39,9 +39,20 @@ class Modules(MetaPathFinder, Loader):
         for module in self._loaded.values():
             module.__dict__[DEVICE_NAME] = device
 
+    def install(self) -> None:
+        """Make them importable for good, in place of others of their names."""
+        if self not in sys.meta_path:
+            for name in self._sources:
+                sys.modules.pop(name, None)
+            sys.modules.update(self._loaded)
+            sys.meta_path.insert(0, self)
+
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Within this block the modules are importable; outside they are not."""
+        """Within this block the modules are importable; outside they are not, unless they were before."""
+        if self in sys.meta_path:
+            yield
+            return
         hidden = {name: sys.modules.pop(name) for name in self._sources if name in sys.modules}
         sys.modules.update(self._loaded)
         sys.meta_path.insert(0, self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,10 @@ class NativeProblem(Problem):
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
         """`reference(**inputs)` of reference.py."""
         return _as_list(self._function("reference")(**inputs.values))
+
+    def bound(self, inputs: CallInputs, mode: str | None = None) -> Callable[[], Any]:
+        """`reference` of reference.py with the inputs by name."""
+        return partial(self._in_mode("reference", self._function("reference"), mode), **inputs.values)
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """`expected(**inputs)` of reference.py where it has one, else `reference` on inputs widened to float64."""

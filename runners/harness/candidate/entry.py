@@ -28,8 +28,7 @@ class Setup:
 
 def entry_of(namespace: Mapping[str, Any], setup: Setup, device: str = "cpu") -> Callable[..., Any]:
     """The callable that takes the positional inputs: the function `custom_kernel`, or an instance of `ModelNew`
-    on `device` with the reference's weights, called without gradients. Where the wanted one is absent the other
-    serves.
+    on `device` with the reference's weights. Where the wanted one is absent the other serves.
 
     Raises LookupError naming both where the module defines neither.
     """
@@ -53,17 +52,16 @@ def load_matching(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> 
     return matches
 
 
-def _model(cls: Callable[..., Any], setup: Setup, device: str) -> Callable[..., Any]:
+def _model(cls: type, setup: Setup, device: str) -> Callable[..., Any]:
     """Built on the device, like the reference: the same seed draws other numbers on another kind of device."""
     if setup.weight_seed is not None:
         torch.manual_seed(setup.weight_seed)
     with torch.device(device):
-        model = cls(*setup.init)
+        model: Callable[..., Any] = cls(*setup.init)
     if isinstance(model, torch.nn.Module):
         load_matching(model, setup.state)
         model = model.to(device)
-    without_gradients: Callable[..., Any] = torch.no_grad()(model.__call__)
-    return without_gradients
+    return model
 
 
 def _seeded(call: Callable[..., Any], seed: int) -> Callable[..., Any]:

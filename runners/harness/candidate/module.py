@@ -42,6 +42,7 @@ class ModuleCallee:
     cases' setups; "" where there are none."""
 
     def __init__(self, path: str, arena: Arena, folder: str) -> None:
+        torch.set_grad_enabled(False)  # as where the reference runs
         setups.make_importable(folder)
         self._namespace = vars(load(path))
         self._arena, self._folder = arena, folder
