@@ -69,8 +69,10 @@ class Participant(ABC):
         """What else this participant may know of a case."""
 
     def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
-        """Make the calls in order and bring all outputs into the arena."""
+        """Make the calls in order and bring all outputs into the arena. The referee's clock starts once the process has
+        shown that it is awake, so that being woken is not counted."""
         with self._awake():
+            self._ask({"op": "ready"}, START_S)
             started = time.perf_counter_ns()
             answer = self._ask({"op": "run", "calls": calls}, timeout_s)
             outside_us = (time.perf_counter_ns() - started) / 1e3

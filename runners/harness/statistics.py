@@ -122,16 +122,24 @@ def unaccounted_us(requests: Sequence[TimedRequest]) -> float:
     return quantile(sorted(request.outside_us - request.inside_us for request in requests), 0.25)
 
 
+def spread_us(requests: Sequence[TimedRequest]) -> float:
+    """Distance between the quartiles of what is unaccounted for in a request, µs."""
+    beside = sorted(request.outside_us - request.inside_us for request in requests)
+    return quantile(beside, 0.75) - quantile(beside, 0.25)
+
+
 def clocks_agree(
     requests: Sequence[TimedRequest], trusted: Sequence[TimedRequest], share: float = 0.2, least_us: float = 25.0
 ) -> bool:
     """Does the referee's clock agree with the inside clock?
 
     Two signs must both speak against it: the slope from K to 2K calls, and a request that costs more besides its
-    calls than a request to a trusted process does. Each within a share of a call and the clock's resolution.
+    calls than a request to a trusted process does. Each within a share of a call, the clock's resolution, and what
+    other load makes of the trusted process's own requests.
     """
     calls = fmean(request.calls for request in requests)
-    allowed = max(share * median([request.inside_us / request.calls for request in requests]), least_us)
+    claimed_us = median([request.inside_us / request.calls for request in requests])
+    allowed = max(share * claimed_us, least_us, spread_us(trusted) / calls)
     excess = (unaccounted_us(requests) - unaccounted_us(trusted)) / calls
     return hidden_us_per_call(requests) <= allowed or excess <= allowed
 

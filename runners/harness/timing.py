@@ -123,10 +123,12 @@ class CaseTimer:
     def _warm_up(self) -> int:
         first = self._make(1)
         for side in self._sides:
-            side.set_case(case_layout(self._problem, first[0]))
+            side.set_case(case_layout(self._problem, first[0]), self._case)
             self._request(side, first)
         second = self._make(self._affordable(first[0], 2))
         per_call = [median(self._request(side, second)[1].inside_us) for side in self._sides]
+        for kept in self._kept.values():
+            kept.clear()  # what is judged is what was timed
         wanted = self._plan.block_us / max(1.0, sum(per_call) / len(per_call))
         return self._affordable(first[0], max(1, min(self._plan.most_calls, round(wanted))))
 

@@ -129,12 +129,14 @@ def main() -> int:
     target = _local_gpu() if arguments.target == "gpu" else arguments.target
     place = "cpu" if target == "cpu" else "gpu"
     chosen = [f for f in fixtures(place) if not arguments.names or any(n in f.name for n in arguments.names)]
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="kernelsci-cheats-") as state:
         os.environ.setdefault("KERNELSCI_STATE", state)
-        rows = [_printed(run(fixture, target)) for fixture in chosen]
+        for fixture in chosen:
+            rows.append(_printed(run(fixture, target)))
+            if arguments.markdown:  # after every row, so that an interrupted run leaves a page
+                arguments.markdown.write_text(_page(rows))
     print(summary(rows))
-    if arguments.markdown:
-        arguments.markdown.write_text(_page(rows))
     return 1 if any(row.faults for row in rows) else 0
 
 

@@ -25,9 +25,9 @@ class Callee(Protocol):
 
 
 class Caller:
-    """`case` sets the layout; `run` makes calls in order and returns their inside times; `store` brings the outputs
-    of all but the last into the arena. The last one's are brought before `run` is answered, so that work left to a
-    thread shows as a wrong output."""
+    """`ready` answers at once; `case` sets the layout; `run` makes calls in order and returns their inside times;
+    `store` brings the outputs of all but the last into the arena. The last one's are brought before `run` is answered,
+    so that work left to a thread shows as a wrong output."""
 
     def __init__(self, callee: Callee) -> None:
         self._callee = callee
@@ -35,6 +35,8 @@ class Caller:
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """Answer one question. Raises whatever the callee raises."""
+        if question["op"] == "ready":
+            return {}
         if question["op"] == "case":
             self._callee.set_case(question["case"])
             return {}
