@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from runners.backends import Artefact, BuildRequest, backend_for
 from runners.harness import HARNESS_VERSION, environment, screen
@@ -30,6 +31,7 @@ from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
 from runners.job import BuildReport, Effort, JobResult, JobSpec, Source, Speedup, StageResult, Status
 from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError, Purpose
+from runners.profiling.summary import summary
 from runners.sandbox import SandboxError
 from runners.targets import UnknownTarget, target
 
@@ -84,7 +86,7 @@ class Evaluation:
 
     def _cascade(self) -> None:
         self._target = target(self.spec.target)
-        problem = open_bundle(self.spec.problem)
+        problem = self._problem = open_bundle(self.spec.problem)
         with self._stage("screen"):
             if problem.obstacles:
                 raise CandidateFailure(Status.REJECTED, f"not evaluated here: {'; '.join(problem.obstacles)}")
@@ -270,10 +272,18 @@ class Evaluation:
             cases=cases,
             stages=self._stages,
             build=self._build,
+            profile=self._profile(),
             sandbox=self._sandbox,
             environment=environment.describe_safely(self.spec.target),
             harness_version=HARNESS_VERSION,
         )
+
+    def _profile(self) -> dict[str, Any]:
+        """What binds the kernel, where the job asks for it and there are times."""
+        if not self.spec.profile or self._timings is None:
+            return {}
+        work = {many[0].case.name: self._problem.work(many[0].case) for many in self._timings.sessions.values()}
+        return summary(self._target, work, overall_us(self._timings))
 
     def _progress(self, stage: str, text: str) -> None:
         if self._cancel is not None and self._cancel():

@@ -1,0 +1,80 @@
+"""`python -m runners probe`: the ceilings that this machine reaches, kept for rooflines beside the data sheet's."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from runners.harness.devices import device_for, why_absent
+from runners.harness.state import state_dir, write_json
+from runners.targets import Target, UnknownTarget, target
+
+PROGRAM = Path(__file__).parents[1] / "profiling" / "ceilings.py"
+PROBE_S = 300.0
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("probe", help="measure this machine's copy bandwidth and matrix products")
+    parser.add_argument("--target", default="cpu", metavar="NAME")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, keep and print. 0: measured, 1: it failed, 2: no such target here."""
+    try:
+        wanted = target(arguments.target)
+    except UnknownTarget as error:
+        print(f"python -m runners probe: {error}", file=sys.stderr)
+        return 2
+    if absent := why_absent(wanted):
+        print(f"python -m runners probe: {absent}", file=sys.stderr)
+        return 2
+    found = _measured(wanted)
+    if found is None:
+        return 1
+    write_json(state_dir("ceilings") / f"{wanted.key}.json", found)
+    print(_text(wanted, found))
+    return 0
+
+
+def _measured(wanted: Target) -> dict[str, Any] | None:
+    """In a process of its own, holding the device alone."""
+    device = device_for(wanted.vendor, wanted.flush_bytes)
+    kind = "cpu" if wanted.family == "cpu" else "cuda"
+    dtypes = [dtype for dtype in ("float32", "bfloat16", "float16", "float64") if dtype in wanted.peak_flops]
+    with device.exclusively():
+        done = subprocess.run(
+            [sys.executable, str(PROGRAM), kind, *dtypes],
+            env={**os.environ, **device.environment},
+            capture_output=True,
+            text=True,
+            timeout=PROBE_S,
+            check=False,
+        )
+    if done.returncode:
+        print(done.stderr, file=sys.stderr)
+        return None
+    return {**json.loads(done.stdout), "measured_at": time.strftime("%Y-%m-%d")}
+
+
+def _text(wanted: Target, found: dict[str, Any]) -> str:
+    lines = [f"{wanted.title}: copy {found['copy_bandwidth'] / 1e12:.3f} TB/s ({_share(found, wanted)})"]
+    for dtype, rate in found["matmul_flops"].items():
+        peak = wanted.peak_flops[dtype]
+        lines.append(f"  {dtype} matrix product {rate / 1e12:.1f} TFLOP/s, {rate / peak:.0%} of {peak / 1e12:.1f}")
+    return "\n".join(lines)
+
+
+def _share(found: dict[str, Any], wanted: Target) -> str:
+    return (
+        f"{found['copy_bandwidth'] / wanted.bandwidth:.0%} of the data sheet's"
+        if wanted.bandwidth
+        else "no data sheet"
+    )

@@ -1,0 +1,54 @@
+"""`ceilings.py DEVICE DTYPE…`: what a large copy and square matrix products reach, as JSON. Medians of several runs on
+random data, since some devices multiply zeros faster."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+COPY_BYTES = {"cpu": 256 << 20, "cuda": 2 << 30}
+SIDE = {"cpu": 1024, "cuda": 8192}
+REPEATS = 11
+
+
+def main(device: str, *dtypes: str) -> None:
+    """Print `{"copy_bandwidth": …, "matmul_flops": {…}}`."""
+    source = torch.randint(0, 255, (COPY_BYTES[device],), dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    copied = 2 * COPY_BYTES[device] / seconds(lambda: target.copy_(source), device)
+    rates = {dtype: product_rate(device, getattr(torch, dtype)) for dtype in dtypes}
+    print(json.dumps({"copy_bandwidth": copied, "matmul_flops": rates}))
+
+
+def product_rate(device: str, dtype: torch.dtype) -> float:
+    """FLOP per second of a square product."""
+    side = SIDE[device] // (2 if dtype is torch.float64 else 1)
+    left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    return 2 * side**3 / seconds(lambda: left @ right, device)
+
+
+def seconds(work: Callable[[], object], device: str) -> float:
+    """Median time of a call, after two that warm up."""
+    times = []
+    for _ in range(REPEATS + 2):
+        settle(device)
+        started = time.perf_counter()
+        work()
+        settle(device)
+        times.append(time.perf_counter() - started)
+    return median(times[2:])
+
+
+def settle(device: str) -> None:
+    """Wait for the device."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,146 @@
+"""Kernels for GPUs that are not here: every seed builds, bad ones say why, reports are read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from runners.__main__ import main
+from runners.backends import backend_for
+from runners.backends.resources import from_amdgcn, from_ptxas, from_sass_usage
+from runners.commands.build import build
+from runners.job import BuildReport, Language, Source
+from runners.problems import load, open_bundle
+from runners.targets import target
+
+PROBLEMS = ("softmax_rows", "layernorm_residual", "matmul_bias_gelu", "fp8_block_gemm")
+
+
+def seeds(*languages: Language) -> list[object]:
+    return [
+        pytest.param(name, seed.name, id=f"{name}-{seed.name}")
+        for name in PROBLEMS
+        for seed in open_bundle(load(name)).seeds
+        if seed.source.language in languages
+    ]
+
+
+def built(name: str, seed_name: str, key: str) -> BuildReport:
+    problem = open_bundle(load(name))
+    (source,) = [seed.source for seed in problem.seeds if seed.name == seed_name]
+    return build(source, target(key), problem)
+
+
+@pytest.mark.parametrize(("name", "seed"), seeds(Language.TRITON))
+def test_every_triton_seed_builds_for_mi300(name: str, seed: str) -> None:
+    report = built(name, seed, "gfx942")
+    assert report.ok, report.log
+    assert all(kernel.vgpr and kernel.code_bytes and kernel.occupancy for kernel in report.kernels)
+    assert all("amdgcn" in key for key in report.assembly)
+
+
+@pytest.mark.hip
+@pytest.mark.parametrize(("name", "seed"), seeds(Language.HIP))
+def test_every_hip_seed_builds_for_mi300(name: str, seed: str) -> None:
+    report = built(name, seed, "gfx942")
+    assert report.ok, report.log
+    assert report.kernels and all(kernel.vgpr and kernel.vgpr_spills == 0 for kernel in report.kernels)
+
+
+@pytest.mark.parametrize("key", ["gfx950", "sm_90", "sm_100"])
+def test_a_triton_seed_builds_for_other_gpus(key: str) -> None:
+    report = built("softmax_rows", "triton_rows", key)
+    assert report.ok, report.log
+    assert report.kernels
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(("name", "seed"), seeds(Language.CUDA))
+def test_every_cuda_seed_builds_for_h100(name: str, seed: str) -> None:
+    report = built(name, seed, "sm_90")
+    assert report.ok, report.log
+    assert all(kernel.registers and kernel.occupancy for kernel in report.kernels)
+
+
+def test_fp8_seeds_use_the_matrix_units_of_mi300() -> None:
+    report = built("fp8_block_gemm", "triton_mfma", "gfx942")
+    assert all(kernel.matrix_instructions for kernel in report.kernels)
+    assert any("fp8_fp8" in text for text in report.assembly.values())
+
+
+@pytest.mark.hip
+def test_hip_fp8_seed_uses_the_matrix_units_of_mi300() -> None:
+    (kernel,) = built("fp8_block_gemm", "hip_mfma", "gfx942").kernels
+    assert kernel.matrix_instructions == 16 and kernel.lds_bytes == 2 * 64 * 136
+
+
+def test_a_dtype_the_hardware_lacks_is_a_failed_build_that_says_so() -> None:
+    report = built("fp8_block_gemm", "triton_mfma", "sm_90")
+    assert not report.ok and "not supported in this architecture" in report.log
+
+
+@pytest.mark.hip
+def test_broken_hip_fails_with_the_compiler_message() -> None:
+    report = build(Source(Language.HIP, "__global__ void k() { this is wrong; }"), target("gfx942"), None)
+    assert not report.ok and "error:" in report.log
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import triton\ndef custom_kernel(x):\n    raise RuntimeError('no luck')\n", "no luck"),
+        ("import triton\nimport os\nos._exit(0)\ndef custom_kernel(x): pass\n", "no report"),
+        ("import triton\ndef custom_kernel(x):\n    return open('/etc/shadow').read()\n", "/etc/shadow"),
+    ],
+)
+def test_hostile_or_broken_triton_is_a_failed_build(text: str, said: str) -> None:
+    report = build(Source(Language.TRITON, text), target("gfx942"), open_bundle(load("softmax_rows")))
+    assert not report.ok and said in report.log
+
+
+def test_a_kernel_of_the_wrong_vendor_is_told_so() -> None:
+    assert "not for NVIDIA" in build(Source(Language.HIP, "int x;"), target("H100"), None).log
+
+
+@pytest.mark.parametrize(
+    "flag", ["-I/etc", "-include/etc/passwd", "-Xcompiler=-fplugin=x.so", "--compiler-bindir=/tmp"]
+)
+@pytest.mark.parametrize("language", [Language.CUDA, Language.HIP])
+def test_flag_off_the_list_is_refused(language: Language, flag: str) -> None:
+    assert flag in backend_for(language).complaints(Source(language, "int x;", flags=(flag,)))[0]
+
+
+@pytest.mark.hip
+def test_build_command_prints_report_and_rooflines(capsys: pytest.CaptureFixture[str]) -> None:
+    seed = "runners/problems/shipped/fp8_block_gemm/seeds/mfma.hip"
+    assert main(["build", "--target", "MI300X", seed, "--problem", "fp8_block_gemm", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["target"] == "gfx942" and answer["build"]["kernels"][0]["matrix_instructions"] == 16
+    assert answer["roofline_us"]["1024x1536x7168"] == pytest.approx(8.63, rel=0.01)
+
+
+def test_build_command_names_an_unknown_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "--target", "voodoo2", "x.hip"]) == 2
+    assert "voodoo2 is not a target" in capsys.readouterr().err
+
+
+PTXAS = """ptxas info    : Compiling entry function 'k' for 'sm_90a'
+ptxas info    : Function properties for k
+    16 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads
+ptxas info    : Used 40 registers, used 1 barriers, 512 bytes smem
+"""
+
+
+def test_ptxas_report_is_read() -> None:
+    (kernel,) = from_ptxas(PTXAS)
+    assert (kernel.name, kernel.registers, kernel.lds_bytes, kernel.scratch_bytes) == ("k", 40, 512, 16)
+    assert kernel.extra == {"spill_store_bytes": 8}
+
+
+@pytest.mark.parametrize("reader", [from_amdgcn, from_ptxas, lambda text: from_sass_usage(text, text)])
+@pytest.mark.parametrize(
+    "text", ["", "\0" * 100, "- .name: x\n.amdgpu_metadata\n  - .vgpr_count: many\n    .name: y\n"]
+)
+def test_reports_that_make_no_sense_give_no_numbers(reader, text: str) -> None:
+    assert all(kernel.vgpr is None and kernel.registers is None for kernel in reader(text))

@@ -1,0 +1,91 @@
+"""Targets: what is known of hardware and what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runners.harness.state import state_dir, write_json
+from runners.problems.base import Work
+from runners.profiling.summary import summary
+from runners.targets import ALIASES, TARGETS, UnknownTarget, canonical, target
+
+GPUS = [found for found in TARGETS.values() if found.family == "gpu"]
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELSCI_STATE", str(tmp_path))
+
+
+def product(m: int, n: int, k: int) -> Work:
+    return Work({"float8_e4m3fnuz": 2.0 * m * n * k}, m * k + n * k + 4 * (m + n / 128) * k / 128 + 2 * m * n)
+
+
+@pytest.mark.parametrize(
+    ("shape", "published_us"),
+    [
+        ((1024, 1536, 7168), 8.63),
+        ((1024, 4608, 7168), 25.89),
+        ((6144, 1536, 7168), 51.78),
+        ((6144, 4608, 7168), 155.30),
+        ((1024, 7168, 256), 3.17),
+        ((6144, 7168, 256), 17.27),
+    ],
+)
+def test_roofline_of_mi300x_is_the_published_speed_of_light(
+    shape: tuple[int, int, int], published_us: float
+) -> None:
+    assert target("MI300X").roofline_us(product(*shape)) == pytest.approx(published_us, rel=0.02)
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.key)
+def test_every_gpu_has_what_builds_and_rooflines_need(gpu) -> None:
+    assert gpu.sources and gpu.bandwidth and gpu.units and gpu.wavefront in (32, 64)
+    assert gpu.lds_bytes <= gpu.unit_lds_bytes and gpu.lane_registers and gpu.caches_bytes["L2"]
+    assert gpu.peak_flops["bfloat16"] > gpu.peak_flops["float32"] >= gpu.peak_flops["float64"]
+    assert gpu.key.startswith(gpu.arch)
+
+
+def test_products_name_their_target_in_any_case() -> None:
+    assert canonical("MI300X") == canonical("mi300x") == canonical("gfx942") == "gfx942"
+    assert canonical("H100 PCIe") == "sm_90-h100-pcie"
+    assert set(ALIASES.values()) <= set(TARGETS)
+
+
+def test_an_unknown_target_is_told_with_those_there_are() -> None:
+    with pytest.raises(UnknownTarget, match="gfx942"):
+        target("voodoo2")
+
+
+def test_flush_empties_the_infinity_cache_twice() -> None:
+    assert target("gfx942").flush_bytes == 512 << 20
+
+
+def test_floor_lets_outputs_stay_in_the_cache_and_float32_be_built_from_tf32() -> None:
+    h100 = target("H100")
+    small = Work({"float32": 1.0}, 32 << 20)
+    assert h100.floor_us(small) < 0.001 < h100.roofline_us(small)
+    heavy = Work({"float32": 1e12}, 1.0)
+    assert h100.floor_us(heavy) == pytest.approx(1e12 / 989.4e12 * 1e6)
+    assert h100.roofline_us(heavy) == pytest.approx(1e12 / 67e12 * 1e6)
+
+
+def test_measured_ceilings_move_the_roofline_but_not_the_floor() -> None:
+    work = Work({"float32": 1e9}, 8 << 30)
+    before, floor = target("sm_90").roofline_us(work), target("sm_90").floor_us(work)
+    write_json(state_dir("ceilings") / "sm_90.json", {"copy_bandwidth": 3.0e12, "matmul_flops": {"float32": 5e13}})
+    assert target("sm_90").roofline_us(work) == pytest.approx(before * 3.35 / 3.0)
+    assert target("sm_90").floor_us(work) == floor
+
+
+@pytest.mark.parametrize(("time_us", "bound"), [(70.0, "memory"), (1000.0, "latency")])
+def test_summary_says_what_binds_a_kernel(time_us: float, bound: str) -> None:
+    found = summary(target("sm_90"), {"case": Work({"float32": 1e6}, 200e6)}, {"case": time_us})
+    assert found["bound"] == bound
+    assert found["cases"]["case"]["memory_share"] == pytest.approx(200e6 / 3.35e12 * 1e6 / time_us, abs=1e-3)
+
+
+def test_summary_of_unknown_work_is_empty() -> None:
+    assert summary(target("sm_90"), {"case": None}, {"case": 1.0}) == {}
