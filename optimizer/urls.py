@@ -7,7 +7,9 @@ from django.urls import path
 from optimizer.api.root import api
 from optimizer.views import (
     account,
+    compare,
     help,
+    hypotheses,
     inbox,
     kernel_page,
     problems,
@@ -30,12 +32,17 @@ urlpatterns = [
     path("runs/", runs.runs, name="runs"),
     path("runs/new/", start_run.start_run, name="start_run"),
     path("runs/new/settings/", start_run.start_run_settings, name="start_run_settings"),
+    path("runs/compare/", compare.compare, name="compare"),
+    path("runs/compare/curves/", compare.compare_curves, name="compare_curves"),
     path("runs/<int:run_id>/", run_page.run_page, name="run_page"),
     path("runs/<int:run_id>/live/", run_page.run_live, name="run_live"),
     path("runs/<int:run_id>/curve/", run_page.run_curve, name="run_curve"),
     path("runs/<int:run_id>/pause/", run_page.run_pause, name="run_pause"),
     path("runs/<int:run_id>/resume/", run_page.run_resume, name="run_resume"),
     path("runs/<int:run_id>/stop/", run_page.run_stop, name="run_stop"),
+    path("runs/<int:run_id>/budget/", run_page.run_budget, name="run_budget"),
+    path("runs/<int:run_id>/hypotheses/", hypotheses.hypotheses, name="hypotheses"),
+    path("runs/<int:run_id>/hypotheses/chart/", hypotheses.hypotheses_chart, name="hypotheses_chart"),
     # kernels
     path("runs/<int:run_id>/kernels/", run_page.run_kernels, name="run_kernels"),
     path("runs/<int:run_id>/kernels/<int:number>/", kernel_page.kernel_page, name="kernel_page"),

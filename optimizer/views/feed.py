@@ -58,7 +58,7 @@ def _state(event: payloads.RunStateChanged) -> tuple[str, str]:
 
 
 def _warned(event: payloads.BudgetWarned) -> tuple[str, str]:
-    return f"{event.percent} % of the {event.kind} budget spent", "bad" if event.percent >= 100 else "warn"
+    return f"{event.percent} % of the {event.kind} budget spent", "warn"
 
 
 def _raised(event: payloads.BudgetRaised) -> tuple[str, str]:
@@ -72,7 +72,7 @@ def _added(event: payloads.KernelAdded) -> tuple[str, str]:
 
 def _started(event: payloads.EvaluationStarted) -> tuple[str, str]:
     again = f", attempt {event.attempt}" if event.attempt > 1 else ""
-    return f"on {event.worker} ({event.effort}{again})", "live"
+    return f"begun on {event.worker} ({event.effort}{again})", "live"
 
 
 def _finished(event: payloads.EvaluationFinished) -> tuple[str, str]:

@@ -7,15 +7,17 @@ from typing import Any, get_args
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db.models import F, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from optimizer.access import access_run
 from optimizer.actions import run as actions
 from optimizer.charts import curve as charts
+from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
 from optimizer.models.run import RunTransitionError
 from optimizer.views import feed
@@ -105,6 +107,21 @@ def run_resume(request: HttpRequest, run_id: int) -> HttpResponse:
 def run_stop(request: HttpRequest, run_id: int) -> HttpResponse:
     """End for good."""
     return _steer(request, run_id, actions.do_stop_run)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_budget(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Other limits for a run that goes on."""
+    run = access_run(user_of(request), run_id, "operate")
+    form = BudgetForm(run, request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            actions.do_raise_budget(user_of(request), run, form.budget)
+            return redirect("run_page", run_id=run.pk)
+        except (ValidationError, RunTransitionError) as refusal:
+            form.add_error(None, refusal if isinstance(refusal, ValidationError) else str(refusal))
+    return render(request, "runs/budget.html", {"run": run, "form": form})
 
 
 def _steer(request: HttpRequest, run_id: int, action: Callable[[User, Run], Any]) -> HttpResponse:

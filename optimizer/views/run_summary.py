@@ -43,7 +43,7 @@ class BudgetBar:
         """Warns from 80 % on."""
         if not self.limit:
             return "muted"
-        return "bad" if self.spent >= self.limit else "warn" if self.spent >= 0.8 * self.limit else "live"
+        return "warn" if self.spent >= 0.8 * self.limit else "live"
 
 
 @dataclass(frozen=True)

@@ -94,20 +94,12 @@ function count(column) {
   return Array.isArray(column) ? column.length : column.bdata ? column.bdata.length : 0;
 }
 
-function atMostEvery(pause_ms, action) {
-  let timer = null, last = 0;
-  return () => {
-    if (timer) return;
-    timer = setTimeout(() => { timer = null; last = Date.now(); action(); }, Math.max(0, last + pause_ms - Date.now()));
-  };
-}
-
 document.addEventListener("DOMContentLoaded", () => {
   document.body.append(probe);
   const charts = [...document.querySelectorAll("[data-chart]")].map((box) => new Chart(box));
   const live = charts.filter((chart) => "chartLive" in chart.box.dataset);
   charts.forEach((chart) => chart.refresh());
-  document.body.addEventListener("run-changed", atMostEvery(1500, () => live.forEach((chart) => chart.refresh())));
+  document.body.addEventListener("run-changed", () => live.forEach((chart) => chart.refresh()));
   const redraw = () => charts.forEach((chart) => chart.draw());
   document.addEventListener("theme-changed", redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

@@ -3,7 +3,7 @@
 // Where sockets are blocked, it asks on a timer.
 "use strict";
 
-const RECONNECT_FIRST_MS = 500, RECONNECT_MOST_MS = 15000, POLL_MS = 4000, IDLE_POLL_MS = 30000, FEED_KEPT = 400, TOKENS_SHOWN = 4000;
+const RECONNECT_FIRST_MS = 500, RECONNECT_MOST_MS = 15000, POLL_MS = 4000, IDLE_POLL_MS = 30000, FEED_KEPT = 400, TOKENS_SHOWN = 4000, CHANGED_EVERY_MS = 1500;
 
 class LiveRun {
   constructor(root) {
@@ -12,6 +12,7 @@ class LiveRun {
     this.tokens = document.getElementById("tokens");
     this.light = document.querySelector("[data-connection]");
     this.last = Number(this.feed.dataset.lastSeq);
+    this.changed = atMostEvery(CHANGED_EVERY_MS, () => htmx.trigger(document.body, "run-changed"));
     this.failures = 0;
     this.connected = false;
     this.asking = this.wanted = false;
@@ -100,7 +101,7 @@ class LiveRun {
     this.append(fresh);
     this.last = Number(feed.dataset.lastSeq);
     this.wanted ||= Number(feed.dataset.runSeq) > this.last;
-    htmx.trigger(document.body, "run-changed");
+    this.changed();
   }
 
   // The newest line stays in sight, unless the reader has scrolled up.

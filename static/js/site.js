@@ -39,3 +39,12 @@ async function chooseTheme(form, button) {
   for (const other of form.querySelectorAll("button")) other.setAttribute("aria-pressed", String(other === button));
   document.dispatchEvent(new CustomEvent("theme-changed"));
 }
+
+// A function that acts at once, then at most every so often, and never forgets the last call.
+function atMostEvery(pause_ms, action) {
+  let timer = null, last = 0;
+  return () => {
+    if (timer) return;
+    timer = setTimeout(() => { timer = null; last = Date.now(); action(); }, Math.max(0, last + pause_ms - Date.now()));
+  };
+}

@@ -75,6 +75,7 @@ def _pages(page: Page, options: argparse.Namespace) -> Iterator[tuple[str, str]]
     yield "start-run", "/runs/new/"
     if run:
         yield "run", run
+        yield "hypotheses", f"{run}hypotheses/"
         page.goto(options.site + run)
         if best := _first(page, ".tile .note a", ""):
             yield "kernel", best

@@ -466,3 +466,50 @@ def test_only_administrators_drain_a_runner(client: Client, member: User, finish
 def test_a_queue_that_nobody_serves_is_said_to_be_so(pages: Client, team: Team) -> None:
     advance(make_run(team).pk)
     assert "Nobody" in text_of(pages, reverse("runners"))
+
+
+# comparing, hypotheses, budgets
+
+
+def test_only_settings_that_differ_are_compared(pages: Client, finished: Run, team: Team) -> None:
+    other = make_run(team, seed=5, budget=Budget(evaluations=4))
+    answer = pages.get(reverse("compare"), {"run": [finished.pk, other.pk, finished.pk, "x"]})
+    assert [run.pk for run in answer.context["runs"]] == [finished.pk, other.pk]
+    assert answer.context["differences"] == [("seed", [0, 5])]
+    figure = json.loads(pages.get(reverse("compare_curves"), {"run": [finished.pk, other.pk]}).content)
+    assert [len(trace["x"]) > 0 for trace in figure["data"]] == [True, False]
+
+
+def test_runs_of_others_are_not_compared(client: Client, finished: Run) -> None:
+    client.force_login(make_user(make_team()))
+    assert client.get(reverse("compare"), {"run": finished.pk}).context["runs"] == []
+
+
+def test_the_board_sets_predictions_against_measurements(pages: Client, finished: Run) -> None:
+    make = finished.hypotheses.create
+    make(key="a", kind="experiment", title=SCRIPT, predicted_min=10, predicted_max=30, measured_gain=20)
+    make(key="b", kind="experiment", title="b", predicted_min=10, predicted_max=30, measured_gain=-4)
+    make(key="c", kind="avenue", title="never tried", predicted_min=1, predicted_max=2)
+    answer = pages.get(reverse("hypotheses", args=[finished.pk]))
+    assert "<script>alert" not in answer.content.decode()
+    [calibration] = answer.context["calibrations"]
+    assert (calibration.measured, calibration.within, calibration.bias) == (2, 1, 12.0)
+    figure = json.loads(pages.get(reverse("hypotheses_chart", args=[finished.pk])).content)
+    assert figure["data"][1]["x"] == [20, -4]
+
+
+def test_a_run_without_hypotheses_says_how_to_get_some(pages: Client, finished: Run) -> None:
+    assert "Only agents write them" in text_of(pages, reverse("hypotheses", args=[finished.pk]))
+
+
+def test_limits_are_raised_on_a_live_run_and_refused_on_an_ended_one(
+    pages: Client, finished: Run, team: Team
+) -> None:
+    run = make_run(team)
+    pages.post(reverse("run_budget", args=[run.pk]), {"budget_evaluations": 50})
+    run.refresh_from_db()
+    assert run.budget_evaluations == 50
+    answer = pages.post(reverse("run_budget", args=[run.pk]), {"budget_evaluations": -1})
+    assert answer.context["form"]["budget_evaluations"].errors
+    answer = pages.post(reverse("run_budget", args=[finished.pk]), {"budget_evaluations": 50})
+    assert answer.context["form"].non_field_errors()

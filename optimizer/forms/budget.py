@@ -1,0 +1,25 @@
+"""The form that changes the limits of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from optimizer.actions.run import Budget, budget_of
+from optimizer.forms.start_run import BUDGETS, StartRunForm
+from optimizer.models import Run
+
+
+class BudgetForm(forms.Form):
+    """The same limits that a run is started with."""
+
+    def __init__(self, run: Run, data: Any = None) -> None:
+        limits = budget_of(run)
+        super().__init__(data, initial={name: getattr(limits, name.removeprefix("budget_")) for name in BUDGETS})
+        self.fields.update({name: StartRunForm.base_fields[name] for name in BUDGETS})
+
+    @property
+    def budget(self) -> Budget:
+        """What was entered."""
+        return Budget(**{name.removeprefix("budget_"): self.cleaned_data.get(name) for name in BUDGETS})
