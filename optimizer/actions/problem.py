@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import PurePath
+
 from django.db import transaction
+from django.utils.text import slugify
 
 from optimizer.models import Problem, ProblemVersion
 from optimizer.plain import storable, storable_text
 from runners import wire
 from runners.job import ProblemBundle
 from runners.problems import load, open_bundle, shipped
+from runners.problems.base import ProblemError
 
 
 def do_sync_shipped_problems() -> list[ProblemVersion]:
     """Every shipped problem in its present state. May run any number of times, in several processes at once."""
     return [do_store_problem(load(name)) for name in shipped()]
+
+
+def do_import_problem(bundle: ProblemBundle, origin: str, warnings: tuple[str, ...]) -> tuple[ProblemVersion, bool]:
+    """The version of what was read from `origin`, and whether it is new. `warnings` are kept with a new one.
+
+    A problem goes by its own name; by that of its folder too where the name is already taken by one from elsewhere.
+    Raises runners.problems.ProblemError where both are taken.
+    """
+    slug = _free_slug(bundle, origin)
+    known = ProblemVersion.objects.filter(problem__slug=slug, content_hash=bundle.content_hash).exists()
+    kept = tuple(storable_text(warning) for warning in warnings)
+    return do_store_problem(replace(bundle, name=slug), origin, kept), not known
+
+
+def _free_slug(bundle: ProblemBundle, origin: str) -> str:
+    folder = PurePath(origin).parent.name
+    wanted = [_slug(bundle.name), _slug(f"{folder}-{bundle.name}")]
+    for slug in wanted:
+        owner = Problem.objects.filter(slug=slug).first()
+        if slug and (owner is None or owner.origin == origin):
+            return slug
+    raise ProblemError([f"{bundle.name}: problems from elsewhere are called {' and '.join(wanted)}"])
+
+
+def _slug(name: str) -> str:
+    return slugify(name)[:120].strip("-_")
 
 
 def do_store_problem(

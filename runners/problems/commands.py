@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from runners.job import ProblemBundle
 from runners.problems import find, load, open_bundle, shipped
 from runners.problems.base import ProblemError
 from runners.problems.filters import Examination, examine
@@ -17,11 +18,13 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem that was looked at: the complaints of reading it, or what running it showed (None: not run)."""
+    """One problem that was looked at: the complaints of reading it, or its bundle and what running it showed (None:
+    not run)."""
 
     path: Path
     complaints: tuple[str, ...] = ()
     examination: Examination | None = None
+    bundle: ProblemBundle | None = None
 
     @property
     def runs(self) -> bool:
@@ -40,17 +43,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `check` and `list`."""
     commands = parser.add_subparsers(dest="problems_command", required=True)
     commands.add_parser("list", help="name the shipped problems")
-    check = commands.add_parser("check", help="read problems and, with --run, run their references")
-    check.add_argument("paths", nargs="+", help="shipped names, files or directories; directories are searched")
-    check.add_argument(
+    looking = commands.add_parser("check", help="read problems and, with --run, run their references")
+    looking.add_argument(
         "--run",
         dest="run_references",
         action="store_true",
         help="run each reference in a process of its own and warn",
     )
-    check.add_argument("--target", default="cpu")
-    check.add_argument("--timeout-s", type=float, default=60.0)
-    check.add_argument("--memory-gib", type=float, default=6.0)
+    add_what_to_look_at(looking)
+
+
+def add_what_to_look_at(parser: argparse.ArgumentParser) -> None:
+    """The options that `check` reads, but for `run_references`."""
+    parser.add_argument("paths", nargs="+", help="shipped names, files or directories; directories are searched")
+    parser.add_argument("--target", default="cpu", help="where references are run (default: cpu)")
+    parser.add_argument("--timeout-s", type=float, default=60.0, help="limit for one reference")
+    parser.add_argument("--memory-gib", type=float, default=6.0, help="limit for one reference")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,7 +67,12 @@ def run(options: argparse.Namespace) -> int:
         for name in shipped():
             print(f"{name:24} {open_bundle(load(name)).title}")
         return 0
-    findings = check(options.paths, options, report=_print_finding)
+    return run_check(options)
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """`check`: print what is found, problem by problem, and counts; the exit code."""
+    findings = check(options.paths, options, report=print_finding)
     _print_counts(findings, ran=options.run_references)
     return int(any(f.complaints or (options.run_references and not f.runs) for f in findings))
 
@@ -86,12 +99,13 @@ def _look(path: Path, options: argparse.Namespace) -> Finding:
     except ProblemError as error:
         return Finding(path, tuple(error.complaints))
     if not options.run_references:
-        return Finding(path)
+        return Finding(path, bundle=bundle)
     memory_bytes = int(options.memory_gib * GIB)
-    return Finding(path, (), examine(bundle, options.target, options.timeout_s, memory_bytes))
+    return Finding(path, (), examine(bundle, options.target, options.timeout_s, memory_bytes), bundle)
 
 
-def _print_finding(finding: Finding) -> None:
+def print_finding(finding: Finding) -> None:
+    """What there is to say of one problem."""
     examination = finding.examination
     label = f"{finding.path.parent.name}/{finding.path.name}"
     for complaint in finding.complaints:
