@@ -4,7 +4,8 @@ It follows Willemsen, van Nieuwpoort and van Werkhoven 2021 ("Bayesian Optimizat
 modelling only valid configurations and choosing among all of them instead of optimising an acquisition function over
 a box; features, kernel and target are our own (`features`, `process`, `warped`). Choice: the largest expected
 improvement (Jones, Schonlau and Welch 1998), in logarithms so that it stays comparable where it is tiny (Ament et al.
-2023), times the probability that the configuration works (Gelbart, Snoek and Adams 2014).
+2023), times the probability that the configuration works (Gelbart, Snoek and Adams 2014). Every third choice is held to
+the neighbours of the fastest configuration, a local search led by the same model (compare Eriksson et al. 2019).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import rankdata
 from threadpoolctl import ThreadpoolController
@@ -26,6 +28,7 @@ from optimizer.search.space import Config, Rows, Space
 
 STARTS = 8  # random configurations before the first model
 _FEWEST = 3  # measured configurations that a model needs
+_CLIMB_EVERY = 3
 _NEAR = 3  # best configurations whose neighbours are candidates in spaces too large to list
 _MOST_SCORED = 25_000  # configurations whose promise is computed for one question
 _MOST_OBSERVED = 300  # trials that a model is fitted to
@@ -52,7 +55,8 @@ class GaussianProcessSampler(Sampler):
         if n > starts:
             pending = np.vstack([rows_of(self.space, [trial for trial in history if trial.pending]), chosen])
             search = _Search.over(self._features, self.space, history)
-            chosen = np.vstack([chosen, search.choose(rows, pending, n - starts, rng)])
+            numbers = range(len(history) + starts, len(history) + n)
+            chosen = np.vstack([chosen, search.choose(rows, pending, numbers, rng)])
         return [self.space.config(row) for row in chosen]
 
     @cached_property
@@ -62,36 +66,47 @@ class GaussianProcessSampler(Sampler):
 
 @dataclass(frozen=True)
 class _Search:
-    """What the history teaches: how fast a configuration may be, and whether it works (None: nothing failed yet)."""
+    """What the history teaches: how fast a configuration may be, whether it works (None: nothing failed yet), and the
+    fastest row."""
 
     speed: Process
     works: Process | None
+    best: NDArray[np.int32]
 
     @classmethod
     def over(cls, features: Features, space: Space, history: Sequence[Trial]) -> _Search:
         """Both processes; whether a configuration works is told with the length scales of its speed."""
         measured = _remembered([trial for trial in history if trial.measured])
-        times = np.array([trial.time_us for trial in measured], dtype=float)
-        speed = Process.fit(features, rows_of(space, measured), warped(times))
+        times, rows = np.array([trial.time_us for trial in measured], dtype=float), rows_of(space, measured)
+        speed, best = Process.fit(features, rows, warped(times)), rows[times.argmin()]
         ended = [trial for trial in history if not trial.pending][-_MOST_OBSERVED:]
         if not any(trial.failed for trial in ended):
-            return cls(speed, None)
+            return cls(speed, None, best)
         outcomes = np.array([1.0 if trial.measured else -1.0 for trial in ended])
-        return cls(speed, speed.observing(rows_of(space, ended), outcomes, noise=_FAILURE_NOISE))
+        return cls(speed, speed.observing(rows_of(space, ended), outcomes, noise=_FAILURE_NOISE), best)
 
-    def choose(self, rows: Rows, pending: Rows, n: int, rng: np.random.Generator) -> Rows:
-        """The `n` most promising rows, each chosen as if those before it and the pending ones were measured."""
+    def choose(self, rows: Rows, pending: Rows, numbers: range, rng: np.random.Generator) -> Rows:
+        """The most promising row for each of the run's suggestions `numbers`, chosen as if those before it and the
+        pending ones were measured; fewer where no row is left."""
         speed, chosen = self.speed, np.zeros((0, rows.shape[1]), dtype=np.int32)
         for row in pending:
             speed = speed.believing(row)
         free = ~held(rows, pending)
-        while len(chosen) < n and free.any():
-            promise = np.where(free, self._promise(speed, rows), -np.inf)
+        for number in numbers:
+            if not free.any():
+                break
+            promise = np.where(self._within_reach(rows, free, number), self._promise(speed, rows), -np.inf)
             best = int(rng.choice(np.flatnonzero(promise >= promise.max() - _TIE)))
             free[best] = False
             chosen = np.vstack([chosen, rows[best][None]])
             speed = speed.believing(rows[best])
         return chosen
+
+    def _within_reach(self, rows: Rows, free: NDArray[np.bool_], number: int) -> NDArray[np.bool_]:
+        """The free rows; at every `_CLIMB_EVERY`-th suggestion those of them that change one parameter of the best,
+        where there are any: a step of hill climbing doesn't depend on the model being right."""
+        near = free & ((rows != self.best).sum(axis=1) == 1)
+        return near if number % _CLIMB_EVERY == 0 and near.any() else free
 
     def _promise(self, speed: Process, rows: Rows) -> Floats:
         """Log of expected improvement times the probability of working; shape (rows,)."""
