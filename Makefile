@@ -21,8 +21,12 @@ install: $(STAMP)  ## a virtual environment with what the product runs on
 
 install-dev: $(DEV_STAMP)  ## the same, with what tests and checks need
 
-test: install-dev  ## every test this machine can run; names what it leaves out
+test: install-dev axe  ## every test this machine can run; names what it leaves out
 	$(BIN)/python -m pytest $(TESTS)
+
+.PHONY: axe
+axe:  # axe-core checks the pages' accessibility; without npm its tests are left out and named
+	@command -v npm >/dev/null || exit 0; test -d tests/browser/node_modules/axe-core || npm ci --silent --prefix tests/browser
 
 lint: install-dev  ## style and likely bugs
 	$(BIN)/ruff check $(CHECKED)

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +20,14 @@ from kernelsci_site.services.embedded import running_servers
 from runners.doctor import hip_compiler, local_targets
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+AXE = Path(__file__).parent / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 # Playwright's loop would make Django refuse its ORM in the same thread; these tests know what they do.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
 
 # mark → (whether it is here, what to install)
 NEEDS: dict[str, tuple[bool, str]] = {
+    "axe": (AXE.exists(), "npm, for axe-core: npm ci --prefix tests/browser"),
     "browser": (CHROMIUM is not None, "apt-get install chromium"),
     "bubblewrap": (shutil.which("bwrap") is not None, "apt-get install bubblewrap"),
     "hip": (hip_compiler() is not None, "apt-get install clang-19 rocm-device-libs"),

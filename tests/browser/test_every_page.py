@@ -55,7 +55,7 @@ def test_every_page_has_a_title_one_heading_and_a_way_past_the_menu(visit: Visit
         expect(page.locator(".skip")).to_be_focused()
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed (npm ci in tests/browser)")
+@pytest.mark.axe
 @pytest.mark.parametrize("theme", ["light", "dark", "contrast"])
 def test_axe_finds_nothing_serious(visit: Visit, run: Run, page: Page, site: str, theme: str) -> None:
     page.context.add_cookies([{"name": "theme", "value": theme, "url": site}])
