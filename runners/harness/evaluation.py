@@ -23,12 +23,13 @@ from runners.harness.checks import CaseOutcome, Checks
 from runners.harness.contents import OracleClient, Setups
 from runners.harness.devices import Device, device_for, why_absent
 from runners.harness.errors import Cancelled, CandidateFailure, InfraFailure
-from runners.harness.pool import pool
+from runners.harness.pool import TrustedPool, pool
 from runners.harness.report import case_results, speedup_of
 from runners.harness.samples import samples_of
 from runners.harness.sessions import BASELINE, PARENT, Bench, Timings, overall_us
+from runners.harness.spares import Spares
 from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
-from runners.job import BuildReport, Effort, JobResult, JobSpec, Source, Speedup, StageResult, Status
+from runners.job import BuildReport, Effort, JobResult, JobSpec, Language, Source, Speedup, StageResult, Status
 from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError, Purpose
 from runners.profiling.summary import summary
@@ -104,8 +105,18 @@ class Evaluation:
                 raise InfraFailure(absent)
             self._execute(problem, device, folder)
 
+    def _spares(self, warm: TrustedPool) -> Spares | None:
+        """Processes started ahead, where Python candidates compute on a GPU; else None."""
+        sources = [source for source in (self.spec.candidate, self.spec.parent) if source is not None]
+        modules = sum(source.language in (Language.PYTHON, Language.TRITON) for source in sources)
+        if modules == 0 or self._target.family == "cpu":
+            return None
+        warm.spares.expect(1 + modules * PLANS[self.spec.effort].sessions)
+        return warm.spares
+
     def _execute(self, problem: Problem, device: Device, folder: Path) -> None:
         warm = pool(device)
+        spares = self._spares(warm)
         oracle = warm.borrow(self.spec.problem)
         healthy = False
         try:
@@ -124,6 +135,7 @@ class Evaluation:
                     self.spec.limits,
                     self._rng,
                     self._cancel,
+                    spares,
                 )
                 self._check(bench, artefact)
             self._time(bench, device, artefact, parent)

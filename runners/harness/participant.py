@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,17 +17,17 @@ from runners.backends.base import Artefact
 from runners.harness.arena import Arena
 from runners.harness.candidate.channel import ChannelClosed, ChannelError, ChannelTimeout
 from runners.harness.contents import Setups
-from runners.harness.devices import device_of
+from runners.harness.devices import Device, device_of
+from runners.harness.enclosure import PROGRAM, Enclosure, enclose
 from runners.harness.errors import CandidateFailure, InfraFailure
 from runners.harness.peer import Peer, Refused
 from runners.harness.priority import raise_tree
 from runners.harness.zygote import Zygote
 from runners.job import Baseline, Limits, ProblemBundle, Status
 from runners.problems.base import Case
-from runners.sandbox import Completed, KillReason, ResourceLimits, Sandboxed, SandboxPolicy, python_paths, spawn
+from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, python_paths
 from runners.wire import to_plain
 
-PROGRAM = Path(__file__).parent / "candidate"
 START_S = 60.0
 COMPILE_S = 600.0
 BUILD_KINDS = ("CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure")
@@ -54,10 +52,11 @@ class Participant(ABC):
 
     prepare_s = START_S
 
-    def __init__(self, name: str, arena: Arena, cancel: Callable[[], bool] | None) -> None:
+    def __init__(self, name: str, arena: Arena, peer: Peer, cancel: Callable[[], bool] | None) -> None:
         self.name = name
         self.arena = arena
-        self._peer = Peer(cancel)
+        self._peer = peer
+        peer.cancel = cancel
 
     def set_case(self, layout: dict[str, Any], case: Case) -> None:
         """Tell the layout of the coming calls, which are of that case."""
@@ -126,16 +125,23 @@ class CandidateProcess(Participant):
         limits: Limits,
         threads: int,
         cancel: Callable[[], bool] | None,
+        spare: Enclosure | None = None,
     ) -> None:
-        super().__init__(name, arena, cancel)
+        device = device_of(arena.device)
+        if spare is None:
+            shown = (artefact.loadable, *setups.paths)
+            host_bytes = 0 if arena.device else arena.size_bytes
+            policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes)
+            spare = enclose(artefact.kind, policy)
+        super().__init__(name, arena, spare.peer, cancel)
         self._native = artefact.kind == "native"
-        self._limits, self._setups = limits, setups
-        self._process = self._spawn(artefact, threads)
-        self._peer.started()
+        self._limits, self._setups, self._enclosure = limits, setups, spare
+        self._process = spare.process
         self.level = self._process.level.value
         try:
             with self._awake():
-                self._ask({"op": "hello"}, START_S)
+                hello = {"op": "hello", "symbol": artefact.symbol, "device": arena.device}
+                self._ask({**hello, **spare.placed(artefact, setups)}, START_S, arena.descriptor)
         except BaseException:
             self.close()
             raise
@@ -163,29 +169,9 @@ class CandidateProcess(Participant):
         """Raise everything in the sandbox."""
         raise_tree(self._process.pid)
 
-    def _spawn(self, artefact: Artefact, threads: int) -> Sandboxed:
-        descriptors = (self._peer.far_socket.fileno(), self.arena.descriptor)
-        isolation = ["-I", "-S"] if self._native else ["-I"]
-        argv = [sys.executable, *isolation, "-c", _BOOTSTRAP, str(PROGRAM)]
-        argv += [str(descriptors[0]), str(descriptors[1]), artefact.kind, str(artefact.loadable), artefact.symbol]
-        argv += [json.dumps(self.arena.device), str(self._setups.folder or "")]
-        return spawn(argv, self._policy(artefact, threads), descriptors)
-
-    def _policy(self, artefact: Artefact, threads: int) -> SandboxPolicy:
-        device = device_of(self.arena.device)
-        limits = ResourceLimits(
-            wall_s=self._limits.total_s + START_S,
-            memory_bytes=self._limits.memory_bytes + (device.host_bytes or self.arena.size_bytes),
-            log_bytes=self._limits.log_bytes,
-            **device.limits,
-        )
-        paths = (*python_paths(), PROGRAM, artefact.loadable, *self._setups.paths)
-        environment = {**thread_environment(threads), **device.environment, **artefact.env}
-        return SandboxPolicy(read_only=paths, env=environment, limits=limits, devices=device.sandbox)
-
-    def _ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _ask(self, question: dict[str, Any], timeout_s: float, descriptor: int | None = None) -> dict[str, Any]:
         try:
-            return self._peer.ask(question, timeout_s)
+            return self._peer.ask(question, timeout_s, descriptor)
         except Refused as refused:
             raise self._refused(refused) from refused
         except ChannelTimeout:
@@ -223,17 +209,28 @@ class CandidateProcess(Participant):
 
     def close(self) -> None:
         """Hang up and kill; returns when nothing of it is left."""
-        self._peer.close()
-        self._process.kill()
-        self._process.wait(10.0)
+        self._enclosure.close()
         self.arena.close()
 
 
-_BOOTSTRAP = (
-    "import sys, types; package = types.ModuleType('candidate'); package.__path__ = [sys.argv[1]]; "
-    "sys.modules['candidate'] = package; from candidate.main import main; main(*sys.argv[2:])"
-)
-"""Makes a package of that one folder: nothing beside it is on the import path."""
+def candidate_policy(
+    device: Device,
+    limits: Limits,
+    threads: int,
+    shown: tuple[Path, ...],
+    env: Mapping[str, str] | None = None,
+    host_bytes: int = 0,
+) -> SandboxPolicy:
+    """What a candidate's process may see and use. `host_bytes`: shared memory that counts as its own."""
+    resources = ResourceLimits(
+        wall_s=limits.total_s + START_S,
+        memory_bytes=limits.memory_bytes + device.host_bytes + host_bytes,
+        log_bytes=limits.log_bytes,
+        **device.limits,
+    )
+    environment = {**thread_environment(threads), **device.environment, **(env or {})}
+    paths = (*python_paths(), PROGRAM, *shown)
+    return SandboxPolicy(read_only=paths, env=environment, limits=resources, devices=device.sandbox)
 
 
 def failure_of(completed: Completed, limits: Limits) -> CandidateFailure:
@@ -273,7 +270,7 @@ class BaselineProcess(Participant):
         arena: Arena,
         cancel: Callable[[], bool] | None,
     ) -> None:
-        super().__init__(name, arena, cancel)
+        super().__init__(name, arena, Peer(), cancel)
         zygote.fork(b"b", self._peer.far_socket.fileno(), arena.descriptor)
         self._peer.started()
         question = {"op": "open", "bundle": to_plain(bundle), "baseline": baseline.value}

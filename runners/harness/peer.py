@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from runners.harness.candidate.channel import Channel, ChannelError, ChannelTimeout
+from runners.harness.candidate.channel import Channel, ChannelClosed, ChannelError, ChannelTimeout
 from runners.harness.errors import Cancelled
 
 POLL_S = 0.2
@@ -35,11 +35,14 @@ class Peer:
         """The far end has its descriptor: close our copy, so that its death shows as the end of the stream."""
         self.far_socket.close()
 
-    def ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Send and wait. Raises Refused, ChannelTimeout, ChannelClosed, ChannelError, Cancelled."""
+    def ask(self, question: dict[str, Any], timeout_s: float, descriptor: int | None = None) -> dict[str, Any]:
+        """Send, with a descriptor behind it where one is given, and wait. Raises Refused, ChannelTimeout,
+        ChannelClosed, ChannelError, Cancelled."""
         nonce = secrets.token_hex(8)
         deadline = time.monotonic() + timeout_s
         self._channel.send({**question, "nonce": nonce})
+        if descriptor is not None:
+            self._hand_over(descriptor)
         self._wait(deadline)
         answer = self._channel.receive(max(0.1, deadline - time.monotonic()))
         if answer.get("nonce") != nonce:
@@ -47,6 +50,12 @@ class Peer:
         if answer.get("ok") is not True:
             raise Refused(*(str(answer.get(key, ""))[:4000] for key in ("kind", "message", "text")))
         return answer
+
+    def _hand_over(self, descriptor: int) -> None:
+        try:
+            socket.send_fds(self._socket, [b"d"], [descriptor])
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
 
     def take_descriptor(self) -> int:
         """The descriptor that follows an answer. Raises ChannelError."""

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from runners.harness.contents import GpuOracleClient, OracleClient
 from runners.harness.devices import Device
 from runners.harness.participant import thread_count, thread_environment
+from runners.harness.spares import Spares
 from runners.harness.state import state_dir
 from runners.harness.trusted import DEVICE_VARIABLE, FLUSH_VARIABLE
 from runners.harness.zygote import Zygote
@@ -26,6 +27,7 @@ class TrustedPool:
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        self.spares = Spares(device)
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
         self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
@@ -67,6 +69,7 @@ class TrustedPool:
         """End all processes; the pool may be used again."""
         if os.getpid() != self._owner:
             return
+        self.spares.close()
         with self._lock:
             self._drop_oracles()
             if self._zygote is not None:

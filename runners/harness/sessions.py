@@ -12,6 +12,7 @@ from runners.backends.base import Artefact
 from runners.harness import staging
 from runners.harness.contents import Content, OracleClient, Setups
 from runners.harness.participant import BaselineProcess, CandidateProcess, Participant, thread_count
+from runners.harness.spares import Spares
 from runners.harness.statistics import Interval, clocks_agree, median_interval, speedup
 from runners.harness.timing import CANDIDATE, CaseSession, CaseTimer, Plan
 from runners.harness.zygote import Zygote
@@ -85,6 +86,7 @@ class Bench:
     limits: Limits
     rng: random.Random
     cancel: Callable[[], bool] | None
+    spares: Spares | None = None
 
     def measure(
         self,
@@ -146,8 +148,13 @@ class Bench:
     def _start_candidate(self, name: str, artefact: Artefact, arena_size: int) -> Callable[[], CandidateProcess]:
         """The arena is made now, the process when the result is called, in whatever thread."""
         arena = self.oracle.arena(name, arena_size)
+        ahead = (
+            self.spares.take(self.limits)
+            if self.spares and artefact.kind == "module" and not artefact.env
+            else None
+        )
         return lambda: CandidateProcess(
-            name, artefact, self.setups, arena, self.limits, thread_count(), self.cancel
+            name, artefact, self.setups, arena, self.limits, thread_count(), self.cancel, ahead
         )
 
     def _start_baseline(self, name: str, baseline: Baseline, arena_size: int) -> Callable[[], BaselineProcess]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
 import time
 from typing import Any
 
@@ -56,6 +57,14 @@ class Channel:
         if not isinstance(message, dict):
             raise ChannelError("not a JSON object")
         return message
+
+    def take_descriptor(self) -> int:
+        """The descriptor that follows a message. Raises ChannelError."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, os.dup(self.descriptor)) as stream:
+            _, descriptors, _, _ = socket.recv_fds(stream, 1, 1)
+        if not descriptors:
+            raise ChannelError("a message without its descriptor")
+        return descriptors[0]
 
     def _exactly(self, count: int, deadline: float | None) -> bytes:
         parts = []

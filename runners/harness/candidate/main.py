@@ -1,16 +1,18 @@
-"""The candidate's process: `main.py CHANNEL_FD ARENA_FD KIND PATH SYMBOL DEVICE SETUPS`.
+"""The candidate's process: `main.py CHANNEL_FD KIND PRELOAD`.
 
-DEVICE is JSON: null for the CPU, else the driver's kind, the arena's size and how much to overwrite between calls.
-SETUPS is the folder of what Python candidates are given once; "" where there is none.
+PRELOAD names modules to import before anything else. Then comes the referee's hello: the artefact's path and symbol,
+the device (null for the CPU, else the driver's kind, the arena's size and how much to overwrite between calls), the
+folder of what Python candidates are given once ("" where there is none), and behind it the arena's descriptor.
 
-Says hello, then answers until the channel closes. Each answer repeats the question's nonce. What it reports (its own
-clock, its own word that a call finished) is a claim: the referee checks outputs and keeps its own time.
+Answers until the channel closes. Each answer repeats the question's nonce. What it reports (its own clock, its own word
+that a call finished) is a claim: the referee checks outputs and keeps its own time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import json
+import importlib
 import mmap
 import sys
 import traceback
@@ -23,12 +25,18 @@ ERROR_CHARS = 4000
 MESSAGE_CHARS = 1000
 
 
-def main(channel_fd: str, arena_fd: str, kind: str, path: str, symbol: str, device: str, setups: str) -> None:
+def main(channel_fd: str, kind: str, preload: str = "") -> None:
     """Serve until the referee hangs up."""
     channel = Channel(int(channel_fd))
-    hello = channel.receive()
+    for name in filter(None, preload.split(",")):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     try:
-        caller = Caller(open_callee(kind, path, symbol, setups, int(arena_fd), json.loads(device)))
+        hello = channel.receive()
+    except ChannelClosed:
+        return
+    try:
+        caller = Caller(open_callee(kind, hello, channel.take_descriptor()))
     except BaseException as error:
         channel.send(failure(hello, error))
         return
@@ -36,10 +44,9 @@ def main(channel_fd: str, arena_fd: str, kind: str, path: str, symbol: str, devi
     serve(channel, caller)
 
 
-def open_callee(
-    kind: str, path: str, symbol: str, setups: str, arena_fd: int, device: dict[str, Any] | None
-) -> Callee:
+def open_callee(kind: str, hello: dict[str, Any], arena_fd: int) -> Callee:
     """Load the artefact: kind `native` or `module`."""
+    path, symbol, setups, device = (hello[name] for name in ("path", "symbol", "setups", "device"))
     if device is not None:
         from . import gpu
 
@@ -82,4 +89,4 @@ def failure(question: dict[str, Any], error: BaseException) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:8])
+    main(*sys.argv[1:4])
