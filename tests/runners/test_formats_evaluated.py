@@ -1,0 +1,284 @@
+"""KernelBench files and GPU MODE directories, as they lie on disk, through the whole harness."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runners.__main__ import main
+from runners.harness import evaluate
+from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Limits, Source, Status, Verdict
+from runners.problems import load
+from runners.wire import loads
+
+LIMITS = Limits(call_s=20.0, total_s=200.0)
+
+MODEL = '''
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    """A linear layer and an activation whose slope is an argument of the constructor."""
+
+    def __init__(self, in_features, out_features, slopes):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.slope = slopes[0]
+
+    def forward(self, x, shift):
+        return nn.functional.leaky_relu(self.linear(x), self.slope) + shift
+
+
+batch_size, in_features = 8, 64
+out_features = 32
+
+
+def get_inputs():
+    return [torch.rand(batch_size, in_features), 3]
+
+
+def get_init_inputs():
+    return [in_features, out_features, [0.25]]
+'''
+NEW = MODEL.replace("Model", "ModelNew")
+FUSED = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, in_features, out_features, slopes):
+        super().__init__()
+        self.inner = torch.nn.Linear(in_features, out_features)
+        self.slope = slopes[0]
+
+    def forward(self, x, shift):
+        y = torch.addmm(self.inner.bias, x, self.inner.weight.t())
+        return torch.where(y > 0, y, self.slope * y) + shift
+"""
+DROPOUT = MODEL.replace("+ shift", "* torch.rand_like(x[:, :1]) + shift")
+
+TASK = """
+files:
+  - {name: submission.py, source: "@SUBMISSION@"}
+  - {name: task.py, source: task.py}
+  - {name: helpers.py, source: helpers.py}
+  - {name: reference.py, source: reference.py}
+lang: py
+description: Scale the parts of a batch, sum them into a buffer that is passed in.
+tests: [{rows: 8, cols: 64, seed: 7}, {rows: 16, cols: 64, seed: 8}]
+benchmarks: [{rows: 64, cols: 512, seed: 9}]
+"""
+TASK_PY = "from typing import NamedTuple\n\n\nclass Options(NamedTuple):\n    scale: float\n    label: str\n"
+REFERENCE = """
+import torch
+from helpers import scaled
+from task import Options
+
+
+def generate_input(rows, cols, seed):
+    made = torch.Generator(device="cuda").manual_seed(seed)
+    parts = [torch.randn(rows, cols, device="cuda", generator=made) for _ in range(2)]
+    return {"parts": parts, "options": {"scale": 0.5, "label": None}}, torch.zeros(rows, cols, device="cuda")
+
+
+def ref_kernel(data):
+    config, total = data
+    total[...] = scaled(config["parts"][0], config) + scaled(config["parts"][1], config)
+    return total, (total.amax(1), total.to(torch.int32))
+
+
+def check_implementation(data, output):
+    wanted, (top, whole) = ref_kernel(data)
+    got, (their_top, their_whole) = output
+    close = torch.allclose(got, wanted) and torch.allclose(top, their_top)
+    return "" if close and torch.equal(whole, their_whole) else "parts differ"
+"""
+HELPERS = "def scaled(part, config):\n    return part * config['options']['scale']\n"
+KERNEL = """
+from helpers import scaled
+from task import Options
+
+
+def custom_kernel(data):
+    config, total = data
+    assert isinstance(config["parts"], list) and config["options"]["label"] is None
+    one, two = config["parts"]
+    total.copy_(one).add_(two).mul_(0.5)
+    return total, (total.max(1).values, total.int())
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return written(tmp_path / "1_Linear.py", MODEL)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    for name, text in {
+        "task.yml": TASK,
+        "task.py": TASK_PY,
+        "reference.py": REFERENCE,
+        "helpers.py": HELPERS,
+    }.items():
+        written(tmp_path / "sum_py" / name, text)
+    return tmp_path / "sum_py"
+
+
+def written(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def outcome(problem: Path, text: str, effort: Effort = Effort.QUICK, **changes: Baseline) -> JobResult:
+    source = Source(Language.PYTHON, text)
+    return evaluate(JobSpec("job", load(problem), "cpu", source, effort, limits=LIMITS, **changes))
+
+
+def assert_accepted(result: JobResult) -> None:
+    """Right. That it is not faster than itself takes a quiet machine: see the test that is marked so."""
+    assert result.status in (Status.CORRECT, Status.SUSPECT), result.reasons
+    assert all("clock" in reason for reason in result.reasons), result.reasons
+    assert result.cases and all(case.ok or case.candidate_us for case in result.cases)
+    assert "baseline_disagrees" not in result.flags
+
+
+def test_a_model_equal_to_the_reference_is_correct(model: Path) -> None:
+    assert_accepted(outcome(model, NEW))
+
+
+def test_a_model_with_other_parameter_names_gets_the_same_weights_from_the_seed(model: Path) -> None:
+    assert_accepted(outcome(model, FUSED))
+
+
+def test_a_model_that_draws_random_numbers_agrees_with_its_like(tmp_path: Path) -> None:
+    assert_accepted(outcome(written(tmp_path / "2_Random.py", DROPOUT), DROPOUT.replace("Model", "ModelNew")))
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        (NEW.replace("self.slope)", "0.2)"), Status.INCORRECT, "elements wrong"),
+        (NEW.replace("+ shift", "+ 2"), Status.INCORRECT, "elements wrong"),
+        (NEW.replace("+ shift", "+ shift, x"), Status.INCORRECT, "expected 1 tensor(s), got tuple of 2"),
+        (NEW.replace("slopes):", "):"), Status.CRASHED, "positional arguments"),
+        ("class ModelNew:\n    pass\n", Status.CRASHED, "TypeError"),
+    ],
+)
+def test_a_wrong_model_is_refused_with_the_reason(model: Path, text: str, status: Status, said: str) -> None:
+    result = outcome(model, text)
+    assert (result.status, result.verdict) == (status, None) and said in " ".join(result.reasons)
+
+
+def test_a_model_is_compared_with_its_compiled_reference(model: Path) -> None:
+    result = outcome(model, NEW, baseline=Baseline.COMPILE)
+    assert_accepted(result)
+    assert result.speedup is not None and result.speedup.baseline == "torch_compile"
+
+
+def test_a_model_that_cannot_be_built_is_the_problems_fault(tmp_path: Path) -> None:
+    broken = written(tmp_path / "3_Broken.py", MODEL.replace("super().__init__()", "raise OSError('no such data')"))
+    result = outcome(broken, NEW)
+    assert result.status is Status.INFRA_ERROR and "no such data" in result.reasons[0]
+
+
+def test_a_task_with_nested_inputs_outputs_and_a_buffer_to_write_to_is_evaluated(task: Path) -> None:
+    assert_accepted(outcome(task, KERNEL))
+
+
+def test_the_reference_of_a_task_is_a_kernel(task: Path) -> None:
+    text = REFERENCE.replace('"cuda"', '"cpu"') + "\ncustom_kernel = ref_kernel\n"
+    assert_accepted(outcome(task, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        (KERNEL.replace("mul_(0.5)", "mul_(0.51)"), Status.INCORRECT, "parts differ"),
+        (KERNEL.replace("total.int()", "total.int() + 1"), Status.INCORRECT, "parts differ"),
+        (KERNEL.replace("return total,", "return [total * float('nan')],"), Status.INCORRECT, "parts differ"),
+        (KERNEL.replace(", total.int())", ")"), Status.INCORRECT, "expected 3 tensor(s)"),
+        (KERNEL.replace("    total.copy_", "    one.zero_()\n    total.copy_"), Status.INCORRECT, "0.parts.0"),
+        (KERNEL.replace("from task", "import reference\nfrom task"), Status.CRASHED, "No module named 'reference'"),
+    ],
+)
+def test_a_wrong_kernel_is_refused_with_the_tasks_word_or_ours(
+    task: Path, text: str, status: Status, said: str
+) -> None:
+    result = outcome(task, text)
+    assert (result.status, result.verdict) == (status, None) and said in " ".join(result.reasons)
+
+
+def test_numbers_that_are_none_are_refused_even_where_the_task_lets_them_pass(task: Path) -> None:
+    written(task / "reference.py", REFERENCE.replace('"" if close', '"" if True or close'))
+    result = outcome(task, KERNEL.replace("return total,", "return total * float('nan'),"))
+    assert result.status is Status.INCORRECT and "NaN" in " ".join(result.reasons)
+
+
+LATE = """
+class Late(list):
+    def __iter__(self):
+        self[0].copy_(self.right)
+        return super().__iter__()
+
+
+def custom_kernel(data):
+    right, others = in_time(data)
+    late = Late([right * 0, others])
+    late.right = right
+    return late
+"""
+
+
+def test_a_list_that_computes_when_it_is_read_is_not_asked(task: Path) -> None:
+    """Whatever such a list does while the outputs are fetched is no part of the timed call."""
+    result = outcome(task, KERNEL.replace("custom_kernel", "in_time") + LATE)
+    assert result.status is Status.INCORRECT and "parts differ" in " ".join(result.reasons)
+
+
+def test_a_task_that_cannot_be_evaluated_here_is_refused_with_the_reason(task: Path) -> None:
+    written(task / "task.yml", TASK + "multi_gpu: true\n")
+    result = outcome(task, KERNEL)
+    assert result.status is Status.REJECTED and "several GPUs" in result.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("object()", "a object cannot be sent to a candidate"),
+        ("torch.zeros(2, dtype=torch.complex64)", "a tensor of complex64 cannot be sent"),
+        ("torch.zeros(seed % 97 + 1)", "differ from seed to seed"),
+    ],
+)
+def test_inputs_that_do_not_travel_are_named(task: Path, made: str, said: str) -> None:
+    written(task / "reference.py", REFERENCE.replace('"label": None', f'"label": {made}'))
+    result = outcome(task, KERNEL, Effort.FULL)
+    assert result.status is Status.REJECTED and said in result.reasons[0], result.reasons
+
+
+def test_the_command_takes_files_and_directories_as_they_lie(
+    model: Path, task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for problem, text in ((model, NEW.replace("+ shift", "")), (task, KERNEL.replace("0.5", "0.25"))):
+        candidate = written(tmp_path / "kernel.py", text)
+        code = main(["evaluate", "--problem", str(problem), "--candidate", str(candidate), "--quick", "--json"])
+        result = loads(JobResult, capsys.readouterr().out)
+        assert (code, result.status) == (0, Status.INCORRECT)
+
+
+@pytest.mark.timing
+def test_references_are_no_faster_than_themselves(model: Path, task: Path) -> None:
+    """What a format does around a call happens before the clock starts."""
+    kernel = REFERENCE.replace('"cuda"', '"cpu"') + "\ncustom_kernel = ref_kernel\n"
+    for problem, text in ((model, NEW), (task, kernel)):
+        result = outcome(problem, text, Effort.FULL)
+        assert (result.status, result.verdict) == (Status.CORRECT, Verdict.SAME), (result.reasons, result.speedup)
