@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from runners.job import KernelResources
 from runners.targets import Target
@@ -46,7 +47,7 @@ def from_amdgcn(assembly: str) -> list[KernelResources]:
         name = _field(entry, "name")
         if name is None or ".vgpr_count" not in entry:
             continue
-        numbers = {mine: _number(_field(entry, theirs)) for theirs, mine in _METADATA.items()}
+        numbers: dict[str, Any] = {mine: _number(_field(entry, theirs)) for theirs, mine in _METADATA.items()}
         body = bodies.get(name, "")
         kernels.append(
             KernelResources(

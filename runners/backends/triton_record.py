@@ -16,7 +16,7 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -109,11 +109,10 @@ def disassembled(cubin: bytes | None) -> dict[str, str]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as handle:
         handle.write(cubin)
         handle.flush()
-        answers = {
+        return {
             name: subprocess.run([tool, option, handle.name], capture_output=True, text=True, check=False).stdout
             for name, option in (("usage", "-res-usage"), ("sass", "-sass"))
         }
-    return answers
 
 
 def pretend(spec: dict[str, Any]) -> Recorder:
@@ -123,7 +122,7 @@ def pretend(spec: dict[str, Any]) -> Recorder:
     recorder = Recorder()
     JITFunction.run = lambda self, *args, **kwargs: recorder.launch(self, *args, **kwargs)
     Autotuner.run = lambda self, *args, **kwargs: recorder.tune(self, *args, **kwargs)
-    fake_tensor.init_gpu_context = lambda *_: None
+    setattr(fake_tensor, "init_gpu_context", lambda *_: None)  # noqa: B010 - not its type, on purpose
     facts = SimpleNamespace(**spec["device"])
     replacements = {
         "is_available": lambda: True,
@@ -153,15 +152,23 @@ def call(module: Any, arguments: list[dict[str, Any]]) -> None:
         entry(*values)
 
 
+def load(path: str) -> ModuleType:
+    """Import the candidate's file as a module of its own."""
+    found = importlib.util.spec_from_file_location("candidate_kernel", path)
+    if found is None or found.loader is None:
+        raise ImportError(f"{path} is no Python module")
+    module = importlib.util.module_from_spec(found)
+    sys.modules["candidate_kernel"] = module
+    found.loader.exec_module(module)
+    return module
+
+
 def main(spec_path: str, out: str) -> None:
     """Record every call of the spec; an exception is told, with what was compiled before it."""
     spec = json.loads(Path(spec_path).read_text())
     recorder, error = pretend(spec), ""
     try:
-        found = importlib.util.spec_from_file_location("candidate_kernel", spec["module"])
-        module = importlib.util.module_from_spec(found)
-        sys.modules["candidate_kernel"] = module
-        found.loader.exec_module(module)
+        module = load(spec["module"])
         for arguments in spec["calls"]:
             call(module, arguments)
     except BaseException as failure:

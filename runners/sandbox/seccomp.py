@@ -3,7 +3,8 @@
 A deny list: what a compute kernel, a compiler or torch never needs fails with EPERM; everything else passes.
 Calls of another architecture (32-bit x86, x32) end the process, because their numbers mean other things.
 `clone3` answers ENOSYS, since a filter can't read its flags behind a pointer; the C library then uses `clone`.
-Sockets: no `socket` at all (NVIDIA: UNIX ones, which can't connect); `socketpair` of UNIX streams only, because a datagram pair can send to any name.
+Sockets: no `socket` at all (NVIDIA: UNIX ones, which can't connect); `socketpair` of UNIX streams only, because a
+datagram pair can send to any name.
 
 Sources: seccomp(2); struct seccomp_data and the BPF opcodes of linux/seccomp.h, linux/bpf_common.h.
 """

@@ -21,7 +21,9 @@ MULTIPLY = (
 )
 LOOK_AROUND = """
 import os, socket
-for attempt in (lambda: open('/etc/shadow'), lambda: socket.socket(), lambda: socket.socket(socket.AF_UNIX).connect('/run/x'), lambda: open('/dev/sda')):
+attempts = [lambda: open('/etc/shadow'), lambda: socket.socket(), lambda: open('/dev/sda')]
+attempts.append(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM).connect('/run/x'))
+for attempt in attempts:
     try:
         attempt(); print('ESCAPED')
     except OSError as error:
