@@ -121,17 +121,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernelbench", type=Path, metavar="PATH")
     parser.add_argument("--target", default="sm_90")
+    parser.add_argument("--candidates", nargs="+", default=["triton", "python", "cuda"], help="which of the three")
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
     os.environ["KERNELSCI_STATE"] = tempfile.mkdtemp(prefix="cost-")
     print(f"A/A band first: {_ours_once(arguments.target, _native(), Language.CUDA, CUDA_BODY, -1):.1f} s")
     pool_of(arguments.target).close()
-    ours = _ours(arguments.target, arguments.repeat)
-    theirs = _theirs(arguments.kernelbench) if arguments.kernelbench else {}
+    ours = _ours(arguments.target, arguments.candidates, arguments.repeat)
+    theirs = _theirs(arguments.kernelbench, arguments.candidates) if arguments.kernelbench else {}
     return _report(ours, theirs)
 
 
-def _ours(key: str, repeat: int) -> dict[str, list[float]]:
+def _ours(key: str, names: list[str], repeat: int) -> dict[str, list[float]]:
     """Wall time of every evaluation, in order; the first of all starts cold."""
     bundle = ProblemBundle("softmax", "kernelbench", "softmax.py", {"softmax.py": PROBLEM})
     native = _native()
@@ -140,7 +141,11 @@ def _ours(key: str, repeat: int) -> dict[str, list[float]]:
         "python": (bundle, Language.PYTHON, PYTHON),
         "cuda": (native, Language.CUDA, CUDA_BODY),
     }
-    return {name: [_ours_once(key, *job, number) for number in range(repeat)] for name, job in jobs.items()}
+    return {
+        name: [_ours_once(key, *job, number) for number in range(repeat)]
+        for name, job in jobs.items()
+        if name in names
+    }
 
 
 def pool_of(key: str) -> TrustedPool:
@@ -175,13 +180,15 @@ def _ours_once(key: str, bundle: ProblemBundle, language: Language, text: str, n
     return seconds
 
 
-def _theirs(checkout: Path) -> dict[str, float]:
+def _theirs(checkout: Path, names: list[str]) -> dict[str, float]:
     candidates = {
         "triton": (TRITON, "triton"),
         "python": (PYTHON, "triton"),
         "cuda": (INLINE.format(body=CUDA_BODY, nonce=os.getpid()), "cuda"),
     }
-    return {name: _theirs_once(checkout, text, backend) for name, (text, backend) in candidates.items()}
+    return {
+        name: _theirs_once(checkout, text, backend) for name, (text, backend) in candidates.items() if name in names
+    }
 
 
 def _theirs_once(checkout: Path, text: str, backend: str) -> float:

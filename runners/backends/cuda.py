@@ -61,9 +61,9 @@ class CudaBackend(Backend):
         parts = [request.source.text, request.symbol, command, compiler_version(command[0])]
         entry = BuildCache("cuda", hashlib.sha256(json.dumps(parts).encode()).hexdigest())
         library = request.folder / "kernel.so"
-        report = entry.fetch(library)
-        if report is None:
-            report = _compile(request, wanted, command, library)
+        kept = entry.fetch(library)
+        report = kept or _compile(request, wanted, command, library)
+        if kept is None:
             entry.keep(library, report)
         return Artefact(self.kind, library if report.ok else None, request.symbol, report)
 
