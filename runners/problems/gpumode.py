@@ -29,7 +29,7 @@ from runners.problems.base import (
 )
 from runners.problems.gpumode_task import ENTRY, FORMAT
 from runners.problems.modules import Modules
-from runners.problems.python_text import defined_names, parse
+from runners.problems.python_text import defined_names, on_its_device, parse
 from runners.problems.structure import flatten, positional, tensors_in
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class GpuModeProblem(Problem):
     def _seeds(self, templates: dict[str, str]) -> tuple[Seed, ...]:
         seeds = []
         if "ref_kernel" in self._defined:
-            text = f"{self.reference_source}\n\ncustom_kernel = ref_kernel\n"
+            text = f"{on_its_device(self.reference_source, 'reference.py')}\n\ncustom_kernel = ref_kernel\n"
             seeds.append(Seed("reference", "Reference in torch", Source(Language.PYTHON, text)))
         for label, path in sorted(templates.items()):
             source = Source(Language.PYTHON, self._files.get(path, ""))

@@ -87,6 +87,24 @@ def for_any_device(tree: ast.Module) -> ast.Module:
     return ast.fix_missing_locations(tree)
 
 
+def on_its_device(source: str, file: str) -> str:
+    """A module's text in which `"cuda"` means a GPU where there is one and the CPU elsewhere; as it is where it names
+    no such device. Comments are lost with the change."""
+    tree = for_any_device(parse(source, file))
+    if not any(isinstance(node, ast.Name) and node.id == DEVICE_NAME for node in ast.walk(tree)):
+        return source
+    chosen = ast.parse(f'import torch\n{DEVICE_NAME} = "cuda" if torch.cuda.is_available() else "cpu"').body
+    first = next((n for n, node in enumerate(tree.body) if not _comes_first(node)), len(tree.body))
+    tree.body[first:first] = chosen
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+def _comes_first(node: ast.stmt) -> bool:
+    """Docstrings and imports from __future__."""
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_text or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+
+
 class _AnyDevice(ast.NodeTransformer):
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if isinstance(node.value, str) and (node.value == "cuda" or node.value.startswith("cuda:")):

@@ -10,7 +10,7 @@ import pytest
 from runners.__main__ import main
 from runners.harness import evaluate
 from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Limits, Source, Status, Verdict
-from runners.problems import load
+from runners.problems import load, open_bundle
 from runners.wire import loads
 
 LIMITS = Limits(call_s=20.0, total_s=200.0)
@@ -195,9 +195,14 @@ def test_a_task_with_nested_inputs_outputs_and_a_buffer_to_write_to_is_evaluated
     assert_accepted(outcome(task, KERNEL))
 
 
-def test_the_reference_of_a_task_is_a_kernel(task: Path) -> None:
-    text = REFERENCE.replace('"cuda"', '"cpu"') + "\ncustom_kernel = ref_kernel\n"
-    assert_accepted(outcome(task, text))
+@pytest.mark.parametrize("head", ["", '"""A task."""\nfrom __future__ import annotations\n'])
+def test_the_seed_of_a_task_written_for_a_gpu_runs_here(task: Path, head: str) -> None:
+    body = REFERENCE.replace(
+        "    total[...] =", "    assert torch.ones(1, device='cuda').sum() == 1\n    total[...] ="
+    )
+    written(task / "reference.py", head + body)
+    (seed,) = open_bundle(load(task)).seeds
+    assert_accepted(outcome(task, seed.source.text))
 
 
 @pytest.mark.parametrize(
