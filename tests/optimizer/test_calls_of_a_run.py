@@ -13,10 +13,10 @@ from optimizer.actions.llm_call import do_claim_call, do_end_call, do_keep_call,
 from optimizer.actions.run import Budget, do_stop_run
 from optimizer.loop import advance
 from optimizer.loop.locking import lock_run
-from optimizer.models import CallState, LlmCall, Run
+from optimizer.models import CallState, LlmCall, Provider, Run
 from optimizer.search.base import Ask
 from optimizer.sweep import sweep
-from tests.factories import make_run
+from tests.factories import make_run, make_team
 
 pytestmark = pytest.mark.django_db
 
@@ -24,7 +24,9 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def call() -> LlmCall:
     """A question that waits to be sent."""
-    run = make_run(providers={"writer": {"provider": "vllm", "model": "big", "temperature": 0.3}})
+    team = make_team()
+    Provider.objects.create(team=team, name="vllm", base_url="http://models.example/v1")
+    run = make_run(team, providers={"writer": {"provider": "vllm", "model": "big", "temperature": 0.3}})
     advance(run.pk)
     with transaction.atomic():
         return do_request_call(lock_run(run.pk), Ask("w1", "writer", {"base": "seed.naive"}, "Kernel", 0.7))

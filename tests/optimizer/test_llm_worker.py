@@ -337,7 +337,8 @@ def test_retried_refusals_are_kept_with_the_call(server: LlmServer) -> None:
 
 @pytest.mark.django_db
 def test_a_limit_in_dollars_asks_nobody_whose_price_is_unknown(server: LlmServer) -> None:
-    run = asked_run(server, budget=Budget(evaluations=6, usd=Decimal(1)))
+    run = asked_run(server, prices={"m1": {"input": 2, "output": 10}}, budget=Budget(evaluations=6, usd=Decimal(1)))
+    Provider.objects.update(prices={})  # known when the run began, withdrawn since
     answer(first_call(run).pk)
     assert "price of m1 at tiny is unknown" in first_call(run).error and not server.asked
 
