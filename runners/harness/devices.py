@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from runners.harness.errors import Cancelled
-from runners.harness.state import state_dir
 from runners.sandbox import Devices
 from runners.targets import Target
 
@@ -52,17 +53,37 @@ class Device:
 
     @contextmanager
     def _locked(self, kind: int, cancel: Callable[[], bool] | None) -> Iterator[float]:
-        path = state_dir("locks") / f"{self.kind}-{self.index}.lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Through a turnstile, so that whoever waits to be alone is not overtaken for ever by those who share."""
         started = time.monotonic()
-        try:
-            while not _try_lock(descriptor, kind):
-                if cancel is not None and cancel():
-                    raise Cancelled
-                time.sleep(LOCK_POLL_S)
+        with _lock_file(f"{self.kind}-{self.index}") as device:
+            with _lock_file(f"{self.kind}-{self.index}-turn") as turn:
+                _wait_for(turn, fcntl.LOCK_EX, cancel)
+                _wait_for(device, kind, cancel)
             yield time.monotonic() - started
-        finally:
-            os.close(descriptor)
+
+
+@contextmanager
+def _lock_file(name: str) -> Iterator[int]:
+    """A file for all of this machine's users and state directories, since they share its devices."""
+    path = Path(os.environ.get("KERNELSCI_LOCKS") or tempfile.gettempdir()) / f"kernelsci-{name}.lock"
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+        with contextlib.suppress(OSError):
+            os.fchmod(descriptor, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int, kind: int, cancel: Callable[[], bool] | None) -> None:
+    while not _try_lock(descriptor, kind):
+        if cancel is not None and cancel():
+            raise Cancelled
+        time.sleep(LOCK_POLL_S)
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:

@@ -74,15 +74,14 @@ class Evaluation:
         except CandidateFailure as failure:
             self._note_failure(failure)
         except Cancelled:
-            self._reasons = ["cancelled"]
+            self._note_breakdown("cancelled")
         except (InfraFailure, SandboxError, ProblemError, UnknownTarget) as error:
-            self._reasons = [str(error)]
+            self._note_breakdown(str(error))
         except Exception as error:
             log.exception("the harness failed on job %s", self.spec.job_id)
             where = traceback.extract_tb(error.__traceback__)[-1]
-            self._reasons = [
-                f"harness: {type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-            ]
+            place = f"{Path(where.filename).name}:{where.lineno}"
+            self._note_breakdown(f"harness: {type(error).__name__}: {error} ({place})")
         return self._assembled()
 
     def _cascade(self) -> None:
@@ -121,7 +120,8 @@ class Evaluation:
         healthy = False
         try:
             oracle.listen(self._cancel)
-            with device.shared(self._cancel):
+            with device.shared(self._cancel) as waited_s:
+                self._started += waited_s
                 artefact = self._built(self.spec.candidate, problem, folder)
                 parent = self._built_parent(problem, folder)
                 cases = problem.cases(self._target.key, Purpose.BENCHMARK)
@@ -204,7 +204,8 @@ class Evaluation:
         if not bench.cases or not artefact.timed:
             self._flags.append("not_timed" if bench.cases else "no_benchmark_case")
             return
-        with device.exclusively(self._cancel):
+        with device.exclusively(self._cancel) as waited_s:
+            self._started += waited_s
             if self.spec.effort is not Effort.QUICK and self.spec.best_us and self._abandoned(bench, artefact):
                 return
             plan = PLANS[self.spec.effort]
@@ -269,6 +270,10 @@ class Evaluation:
         self._reasons = [f"{prefix}{failure.reason}"]
         if failure.case:
             self._failed_case = (failure.case, failure.reason)
+
+    def _note_breakdown(self, reason: str) -> None:
+        """Whatever was known by then of the candidate, nothing counts that was not carried to its end."""
+        self._status, self._reasons = Status.INFRA_ERROR, [reason]
 
     def _assembled(self) -> JobResult:
         cases = case_results(self.spec, self._outcomes, self._timings, self._failed_case, self._rng)
