@@ -21,6 +21,9 @@ LOCK_POLL_S = 0.05
 GPU_HOST_BYTES = 12 << 30
 """Host memory that the libraries of a GPU take besides a candidate's own."""
 GPU_LIMITS = {"processes": 4096, "open_files": 4096, "file_bytes": 1 << 30, "scratch_bytes": 1 << 30}
+UNBOUND = {"OMP_PROC_BIND": "false"}
+"""Binding threads puts every process's first thread on the same core: nothing on a CPU, where sides take turns, but
+several start at once beside a GPU."""
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES"}
 NVIDIA_NODE, AMD_NODE = Path("/dev/nvidiactl"), Path("/dev/kfd")
 SANDBOXES = {"cuda": Devices.NVIDIA, "hip": Devices.AMD}
@@ -115,5 +118,5 @@ def device_of(arena: dict[str, Any] | None) -> Device:
 
 def _gpu(kind: str, flush_bytes: int) -> Device:
     index = os.environ.get(VISIBLE[kind], "0").split(",")[0] or "0"
-    environment = {VISIBLE[kind]: index}
+    environment = {VISIBLE[kind]: index, **UNBOUND}
     return Device(kind, index, SANDBOXES[kind], environment, GPU_LIMITS, GPU_HOST_BYTES, flush_bytes)
