@@ -39,13 +39,14 @@ left_out: Counter[str] = Counter()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here; put the timings last, when nothing else of this run is alive."""
+    """Leave out what cannot run here. Timings come late, when nothing else of this run is alive; browsers come last,
+    because Playwright leaves an event loop running in which no other test could start its own."""
     for item in items:
         for mark, (is_here, package) in NEEDS.items():
             if not is_here and item.get_closest_marker(mark):
                 left_out[mark] += 1
                 item.add_marker(pytest.mark.skip(reason=f"needs {package}"))
-    items.sort(key=lambda item: item.get_closest_marker("timing") is not None)
+    items.sort(key=lambda item: [item.get_closest_marker(mark) is not None for mark in ("browser", "timing")])
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
