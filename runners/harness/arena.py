@@ -46,6 +46,11 @@ class Arena(ABC):
     def first_difference(self, pieces: Sequence[Piece]) -> int | None:
         """Index of the first piece that is no longer as it was laid, or None."""
 
+    def first_untouched(self, pieces: Sequence[Piece]) -> int | None:
+        """Index of the first piece that is still whole as it was laid, or None. Looked at only where a participant
+        could go on computing behind its answer; a device was idle when it was given."""
+        return None
+
     @abstractmethod
     def same(self, pairs: Sequence[tuple[int, int, int]]) -> bool:
         """Are two ranges alike, for every pair of offsets and size?"""
@@ -74,6 +79,10 @@ class SharedArena(Arena):
     def first_difference(self, pieces: Sequence[Piece]) -> int | None:
         """Index of the first piece that is no longer as it was laid, or None."""
         return next((n for n, piece in enumerate(pieces) if not self._holds(piece)), None)
+
+    def first_untouched(self, pieces: Sequence[Piece]) -> int | None:
+        """Index of the first piece that is still whole as it was laid, or None."""
+        return next((n for n, piece in enumerate(pieces) if piece.size_bytes and self._holds(piece)), None)
 
     def _holds(self, piece: Piece) -> bool:
         if piece.name:

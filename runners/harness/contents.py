@@ -26,6 +26,7 @@ from runners.wire import to_plain
 VAULT_BYTES = 32 << 30
 KEPT_BYTES = 256 << 20
 ANSWER_S = 300.0
+INTEGER_POISON = 0xAB
 
 
 @dataclass(frozen=True)
@@ -212,5 +213,5 @@ def _output(spec: dict[str, Any]) -> Buffer:
 def poison_of(dtype: str) -> int:
     """The byte that, repeated, is a NaN of that dtype; 0xAB for integers."""
     if not ELEMENT_TYPES[dtype].floating:
-        return 0xAB
+        return INTEGER_POISON
     return 0x80 if dtype.endswith("fnuz") else 0xFF

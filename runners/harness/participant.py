@@ -8,7 +8,6 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,13 +67,14 @@ class Participant(ABC):
         """What else this participant may know of a case."""
 
     def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
-        """Make the calls in order and bring all outputs into the arena. The referee's clock starts once the process has
-        shown that it is awake, so that being woken is not counted."""
-        with self._awake():
-            self._ask({"op": "ready"}, START_S)
-            started = time.perf_counter_ns()
-            answer = self._ask({"op": "run", "calls": calls}, timeout_s)
-            outside_us = (time.perf_counter_ns() - started) / 1e3
+        """Make the calls in order and bring all outputs into the arena. The referee's clock runs from when the process
+        has shown that it is awake to when it stands still, so that being woken is not counted and work after the
+        answer is."""
+        self._wake()
+        self._ask({"op": "ready"}, START_S)
+        started = time.perf_counter_ns()
+        answer = self._ask({"op": "run", "calls": calls}, timeout_s)
+        outside_us = (self._hold() - started) / 1e3
         inside_us = self._times(answer, "inside_ns", len(calls))
         if self.arena.device is None:
             return Run(inside_us, outside_us)
@@ -86,9 +86,19 @@ class Participant(ABC):
         with self._awake():
             self._ask({"op": "store"}, timeout_s)
 
-    def _awake(self) -> AbstractContextManager[None]:
-        """Around every question: whoever is not trusted runs only while it is asked."""
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[None]:
+        """Around a question. Not held after a failure, where the process must be able to end."""
+        self._wake()
+        yield
+        self._hold()
+
+    def _wake(self) -> None:  # noqa: B027 - nothing to do where the process is trusted
+        """Let the process run; one that is trusted always does."""
+
+    def _hold(self) -> int:
+        """Let it stand still until it is asked again; when it stood (time.perf_counter_ns)."""
+        return time.perf_counter_ns()
 
     @abstractmethod
     def prioritise(self) -> None:
@@ -146,14 +156,13 @@ class CandidateProcess(Participant):
             self.close()
             raise
 
-    @contextlib.contextmanager
-    def _awake(self) -> Iterator[None]:
-        """Held still from its answer to the next question: a thread or child that goes on after the answer neither
-        finishes an output nor takes the processor from whoever is timed meanwhile. Not after a failure, where it must
-        be able to end."""
+    def _wake(self) -> None:
         self._process.resume()
-        yield
-        self._process.pause()
+
+    def _hold(self) -> int:
+        """A thread or child that goes on after the answer neither finishes an output nor takes the processor from
+        whoever is timed meanwhile."""
+        return self._process.pause()
 
     def _of(self, case: Case) -> dict[str, Any]:
         """The name of what it was given for the case; neither sizes nor anything else that it does not need."""

@@ -18,13 +18,19 @@ UNSEEN_FACTOR = 1.5
 
 
 def speedup_of(timings: Timings, opponent: str, label: str, band: float, rng: random.Random) -> Speedup:
-    """Speedup over all cases against one opponent, with its verdict. A win that the referee's own clock, however
-    noisy, saw nothing of is `same`: nothing was shown."""
-    interval, seen = timings.speedup(opponent, rng), timings.referee_speedup(opponent, rng)
+    """Speedup over all cases against one opponent, with its verdict. A win that the referee's own clock saw nothing
+    of, or that load on the machine hid from it, is `same`: nothing was shown."""
+    interval = timings.speedup(opponent, rng)
     found = verdict(interval, band)
-    if found is Verdict.FASTER and seen.median <= 1 and seen.median * UNSEEN_FACTOR < interval.low:
+    if found is Verdict.FASTER and not _seen(timings, opponent, interval.low, rng):
         found = Verdict.SAME
     return Speedup(interval.median, interval.low, interval.high, label, band, found)
+
+
+def _seen(timings: Timings, opponent: str, claimed: float, rng: random.Random) -> bool:
+    seen = timings.referee_speedup(opponent, rng).median
+    agreed = all(timings.clocks_agree(case, strictly=True) for case in timings.sessions)
+    return agreed and (seen > 1 or seen * UNSEEN_FACTOR >= claimed)
 
 
 def case_results(

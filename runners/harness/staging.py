@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from runners.harness.arena import Arena, Piece
-from runners.harness.contents import Buffer, Content, Plain
+from runners.harness.contents import INTEGER_POISON, Buffer, Content, Plain
 from runners.harness.errors import CandidateFailure
 from runners.harness.memory import ALIGNMENT_BYTES, GUARD_BYTES, GUARD_FILL, aligned, place, slot_bytes
 from runners.job import Status
@@ -83,6 +83,16 @@ def check_untouched(arena: Arena, calls: list[StagedCall]) -> None:
     index = arena.first_difference([piece for _, piece in watched])
     if index is not None:
         raise CandidateFailure(Status.INCORRECT, _complaint(*watched[index]), watched[index][0].content.case.name)
+
+
+def check_begun(arena: Arena, calls: list[StagedCall]) -> None:
+    """Raises CandidateFailure where a call that was answered has left a whole output at its NaN. Integers have no
+    value that no kernel writes, and are left out."""
+    outputs = [(call, p) for call in calls for p in _data(call) if not p.name and p.byte != INTEGER_POISON]
+    index = arena.first_untouched([piece for _, piece in outputs])
+    if index is not None:
+        case = outputs[index][0].content.case.name
+        raise CandidateFailure(Status.INCORRECT, "an output was not written when the call was answered", case)
 
 
 def _guards(call: StagedCall) -> list[Piece]:

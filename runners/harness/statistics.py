@@ -123,23 +123,28 @@ def unaccounted_us(requests: Sequence[TimedRequest]) -> float:
 
 
 def spread_us(requests: Sequence[TimedRequest]) -> float:
-    """Distance between the quartiles of what is unaccounted for in a request, µs."""
+    """Distance between the quartiles of what is unaccounted for in a request, µs a call."""
     beside = sorted(request.outside_us - request.inside_us for request in requests)
-    return quantile(beside, 0.75) - quantile(beside, 0.25)
+    calls = fmean(request.calls for request in requests)
+    return (quantile(beside, 0.75) - quantile(beside, 0.25)) / calls
 
 
 def clocks_agree(
-    requests: Sequence[TimedRequest], trusted: Sequence[TimedRequest], share: float = 0.2, least_us: float = 25.0
+    requests: Sequence[TimedRequest],
+    trusted: Sequence[TimedRequest],
+    share: float = 0.2,
+    least_us: float = 25.0,
+    slack_us: float = 0.0,
 ) -> bool:
     """Does the referee's clock agree with the inside clock?
 
     Two signs must both speak against it: the slope from K to 2K calls, and a request that costs more besides its
-    calls than a request to a trusted process does. Each within a share of a call, the clock's resolution, and what
-    other load makes of the trusted process's own requests.
+    calls than a request to a trusted process does. Each within a share of a call, the clock's resolution, and
+    `slack_us` a call for what other load makes of it (`spread_us`).
     """
     calls = fmean(request.calls for request in requests)
     claimed_us = median([request.inside_us / request.calls for request in requests])
-    allowed = max(share * claimed_us, least_us, spread_us(trusted) / calls)
+    allowed = max(share * claimed_us, least_us, slack_us)
     excess = (unaccounted_us(requests) - unaccounted_us(trusted)) / calls
     return hidden_us_per_call(requests) <= allowed or excess <= allowed
 

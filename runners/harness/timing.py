@@ -15,7 +15,7 @@ from statistics import median
 from runners.harness.contents import Content, Judgement, OracleClient
 from runners.harness.errors import CandidateFailure
 from runners.harness.participant import Participant, Run
-from runners.harness.staging import StagedCall, case_layout, check_untouched, stage
+from runners.harness.staging import StagedCall, case_layout, check_begun, check_untouched, stage
 from runners.harness.statistics import TimedRequest, referee_us, unaccounted_us, unit_log_ratio, usable
 from runners.job import Status
 from runners.problems.base import Case, Problem
@@ -188,10 +188,11 @@ class CaseTimer:
         return calls, run
 
     def _look(self, side: Participant, calls: list[StagedCall]) -> None:
-        """Guards and inputs of every call. All sides are treated alike between their blocks: what the referee reads
-        leaves its mark in the caches of whoever comes next."""
+        """Guards, inputs and outputs of every call. All sides are treated alike between their blocks: what the referee
+        reads leaves its mark in the caches of whoever comes next."""
         try:
             check_untouched(side.arena, calls)
+            check_begun(side.arena, calls)
         except CandidateFailure as failure:
             if side.name == CANDIDATE:
                 raise

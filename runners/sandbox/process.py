@@ -16,6 +16,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterable
 from typing import NoReturn
 
 from runners.sandbox.base import Completed, KillReason, SandboxError, SandboxPolicy, Usage
@@ -45,7 +46,7 @@ class Sandboxed:
         self._killed_at = 0.0
         self._now = Sample(0, 0.0, 0)
         self._peak_bytes, self._samples, self._cpu_s = 0, 0, 0.0
-        self._paused: set[int] = set()
+        self._members: dict[int, int] = {}
         self._failure: BaseException | None = None
         self._completed: Completed | None = None
         self._started, self._ended = threading.Event(), threading.Event()
@@ -67,19 +68,39 @@ class Sandboxed:
                 self._killed, self._killed_at = reason, time.monotonic()
                 self._stop()
 
-    def pause(self) -> None:
-        """Stop all below the launcher, so that nothing of the job runs until `resume`. Where the kernel does not
-        list children (no CONFIG_PROC_CHILDREN), nothing is stopped."""
-        stopped: set[int] = set()
-        while self.alive and (fresh := set(process_tree(self.pid)[1:]) - stopped):
-            _signal_all(fresh, signal.SIGSTOP)
-            stopped |= fresh
-        self._paused = stopped
+    def pause(self) -> int:
+        """Stop all below the launcher, so that nothing of the job runs until `resume`; when the last of it was told to
+        stop (time.perf_counter_ns). Those known from the time before are stopped at once, before others are looked
+        for. Where the kernel does not list children (no CONFIG_PROC_CHILDREN), nothing is stopped."""
+        with self._lock:
+            self._signal_members(self._members, signal.SIGSTOP)
+            stopped_ns = time.perf_counter_ns()
+            seen = set(self._members)
+            while self._pidfd >= 0 and (fresh := set(process_tree(self.pid)[1:]) - seen):
+                self._signal_members(self._take_in(fresh), signal.SIGSTOP)
+                seen |= fresh
+                stopped_ns = time.perf_counter_ns()
+        return stopped_ns
 
     def resume(self) -> None:
-        """Let what `pause` stopped run on."""
-        _signal_all(self._paused, signal.SIGCONT)
-        self._paused = set()
+        """Let what `pause` stopped run on; what has ended meanwhile is forgotten."""
+        with self._lock:
+            ended = [pid for pid, pidfd in self._members.items() if select.select([pidfd], [], [], 0)[0]]
+            for pid in ended:
+                os.close(self._members.pop(pid))
+            self._signal_members(self._members, signal.SIGCONT)
+
+    def _take_in(self, pids: set[int]) -> set[int]:
+        """Hold on to processes by descriptors, which never mean a stranger that has got the same number. Those that
+        are there still."""
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                self._members[pid] = os.pidfd_open(pid)
+        return pids & set(self._members)
+
+    def _signal_members(self, pids: Iterable[int], number: signal.Signals) -> None:
+        for pid in pids:
+            self._signal(self._members[pid], number)
 
     def wait(self, timeout: float | None = None) -> Completed | None:
         """The outcome, or None when the process still runs after `timeout` seconds. Raises SandboxError when
@@ -275,15 +296,12 @@ class Sandboxed:
                 if fd >= 0:
                     os.close(fd)
             self._pidfd = self._init_pidfd = -1
+            for pidfd in self._members.values():
+                os.close(pidfd)
+            self._members.clear()
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
-
-
-def _signal_all(pids: set[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def _pump(key: selectors.SelectorKey) -> bool:

@@ -1,0 +1,51 @@
+"""Work behind an answer is missing when the process is stopped, and a timing that breaks off counts nothing."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from runners.harness import evaluate
+from runners.harness.arena import Piece, SharedArena
+from runners.harness.errors import Cancelled, InfraFailure
+from runners.harness.memory import SharedMemory
+from runners.harness.sessions import Bench
+from runners.job import JobResult, Status
+from tests.cheats.fixture import fixtures
+
+
+@pytest.fixture(autouse=True, scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
+
+
+def honest() -> JobResult:
+    fixture = next(fixture for fixture in fixtures("cpu") if fixture.name == "16_one_element.cpp")
+    return evaluate(fixture.spec("cpu", cheating=False))
+
+
+@pytest.mark.parametrize("failure", [InfraFailure("the baseline failed"), Cancelled(), RuntimeError("a bug")])
+def test_kernel_whose_timing_broke_off_is_not_called_correct(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks_off(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(Bench, "measure", breaks_off)
+    result = honest()
+    assert result.status is Status.INFRA_ERROR and result.verdict is None
+
+
+def test_output_that_nobody_has_begun_is_found() -> None:
+    vault = SharedMemory("vault", 4096)
+    arena = SharedArena("arena", 1 << 16, vault)
+    pieces = [Piece(0, 64, 0xFF), Piece(4096, 64, 0xFF), Piece(8192, 0, 0xFF)]
+    arena.lay(pieces)
+    assert arena.first_untouched(pieces) == 0
+    arena.memory.write(0, b"\0")
+    assert arena.first_untouched(pieces) == 1
+    arena.memory.write(4096 + 63, b"\0")
+    assert arena.first_untouched(pieces) is None
+    arena.close()
+    vault.close()
