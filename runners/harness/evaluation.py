@@ -29,7 +29,18 @@ from runners.harness.samples import samples_of
 from runners.harness.sessions import BASELINE, PARENT, Bench, Timings, overall_us
 from runners.harness.spares import Spares
 from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
-from runners.job import BuildReport, Effort, JobResult, JobSpec, Language, Source, Speedup, StageResult, Status
+from runners.job import (
+    BuildReport,
+    Effort,
+    JobResult,
+    JobSpec,
+    Language,
+    Source,
+    Speedup,
+    StageResult,
+    Status,
+    Verdict,
+)
 from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError, Purpose
 from runners.profiling.summary import summary
@@ -240,7 +251,10 @@ class Evaluation:
                 self._speedups[opponent] = speedup_of(timings, opponent, label, band, self._rng)
         if timings.opponent_errors(BASELINE):
             self._flags.append("baseline_disagrees")
-        if self._speedups[BASELINE].median > REVIEW_FACTOR:
+        claimed = self._speedups[BASELINE]
+        if claimed.low > claimed.band and claimed.verdict is not Verdict.FASTER:
+            self._flags.append("unconfirmed")
+        if claimed.median > REVIEW_FACTOR:
             self._flags.append("needs_review")
         if doubts := self._doubts(bench, timings):
             raise CandidateFailure(Status.SUSPECT, "; ".join(doubts))
@@ -257,7 +271,7 @@ class Evaluation:
             hidden_us = timings.busy_beyond_events_us(case.name, BASELINE)
             if hidden_us > BUSY_US + BUSY_SHARE * measured:
                 doubts.append(f"{case.name}: the device was busy {hidden_us:.3g} µs longer than its events say")
-            if not timings.clocks_agree(case.name, strictly=False):
+            if timings.overstates(case.name, self._rng):
                 doubts.append(f"{case.name}: the referee's clock does not agree with the process's own")
         claimed, seen = self._speedups[BASELINE], timings.referee_speedup(BASELINE, self._rng)
         if claimed.low > max(claimed.band, seen.high * CLOCK_MARGIN):

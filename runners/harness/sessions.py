@@ -63,9 +63,18 @@ class Timings:
             return 0.0
         return median([median(s[CANDIDATE].busy_us) - median(s[opponent].busy_us) for s in sides])
 
-    def referee_speedup(self, opponent: str, rng: random.Random) -> Interval:
-        """The speedup over all cases by the referee's clock alone."""
-        return speedup([[s.referee_ratios(opponent) for s in many] for many in self.sessions.values()], rng)
+    def referee_speedup(self, opponent: str, rng: random.Random, case: str | None = None) -> Interval:
+        """The speedup on one case, or over all, by the referee's clock alone."""
+        chosen = self.sessions.values() if case is None else [self.sessions[case]]
+        return speedup([[s.referee_ratios(opponent) for s in many] for many in chosen], rng)
+
+    def overstates(self, case: str, rng: random.Random) -> bool:
+        """Does the candidate claim more than the referee's clock saw, by both of its signs: time in the requests that
+        nobody accounts for, and the paired ratios of whole requests?"""
+        if self.clocks_agree(case, strictly=False):
+            return False
+        claimed = self.case_speedup(case, BASELINE, rng)
+        return claimed.median > self.referee_speedup(BASELINE, rng, case).high
 
     def opponent_errors(self, opponent: str) -> list[str]:
         """What was wrong with the opponent's outputs, by case."""
