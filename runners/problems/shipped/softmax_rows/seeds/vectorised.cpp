@@ -8,7 +8,7 @@
 // @tune DEGREE 4 5 6 default=6
 // @tune RECOMPUTE 0 1 default=0
 // @tune NONTEMPORAL 0 1 default=0
-// @tune ROWS_PER_TASK 1 4 16 default=1
+// @tune ROWS_PER_TASK 1 4 16 64 256 default=64
 // @constraint LANES * UNROLL <= 64
 // @constraint NONTEMPORAL <= RECOMPUTE
 // @flags -O3 -march=native | -O2 -march=native | -O3 -march=native -mprefer-vector-width=512 | -O3 -march=native -funroll-loops
@@ -31,7 +31,7 @@
 #define NONTEMPORAL 0
 #endif
 #ifndef ROWS_PER_TASK
-#define ROWS_PER_TASK 1
+#define ROWS_PER_TASK 64
 #endif
 
 namespace {
