@@ -59,7 +59,7 @@ def main() -> int:
     seconds: dict[str, list[float]] = {"cold": [], "warm": [], "load_inline": []}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["KERNELSCI_STATE"] = str(Path(folder) / "warm-state")
-        os.environ["KERNELSCI_LOCKS"] = folder  # waiting for other evaluations on this machine is not part of the cost
+        os.environ["KERNELSCI_LOCKS"] = folder  # waiting for other evaluations is not part of the cost
         warm(-1)
         for number in range(repeats):
             seconds["load_inline"].append(load_inline(Path(folder), number))

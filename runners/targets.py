@@ -167,7 +167,9 @@ def _this_cpu() -> Target:
 def _cpuinfo() -> tuple[str, set[str]]:
     text = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
     fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", text, re.MULTILINE))
-    return fields.get("model name", "CPU").strip(), set((fields.get("flags") or fields.get("Features") or "").split())
+    return fields.get("model name", "CPU").strip(), set(
+        (fields.get("flags") or fields.get("Features") or "").split()
+    )
 
 
 def _clock_hz() -> float:

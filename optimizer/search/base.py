@@ -30,9 +30,7 @@ class StrategySettings(BaseModel):
     concurrency: int = Field(
         1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."
     )
-    confirm: bool = Field(
-        True, description="Measure the leader again in cold processes before the run ends."
-    )
+    confirm: bool = Field(True, description="Measure the leader again in cold processes before the run ends.")
 
     def narrow(self, cls: type[Own]) -> Own:
         """These settings as the strategy's own class. Raises TypeError for another strategy's."""

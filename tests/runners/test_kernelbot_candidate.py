@@ -66,7 +66,8 @@ def test_chosen_tunables_are_in_the_submission() -> None:
 
 
 def test_a_kernel_for_a_gpu_mode_problem_is_handed_in_as_it_is(tmp_path: Path) -> None:
-    task = "files: [{name: submission.py, source: '@SUBMISSION@'}, {name: reference.py, source: reference.py}]\nlang: py\nconfig: {main: eval.py}\n"
+    task = "files: [{name: submission.py, source: '@SUBMISSION@'}, {name: reference.py, source: reference.py}]\n"
+    task += "lang: py\nconfig: {main: eval.py}\n"
     task += "description: d\ntests: [{n: 4, seed: 1}]\nbenchmarks: [{n: 8, seed: 2}]\n"
     reference = "def generate_input(n, seed): return n\ndef ref_kernel(data): return data\n"
     reference += "def check_implementation(data, output): return True, ''\n"
