@@ -305,7 +305,7 @@ def test_a_stopped_run_ends_the_request_under_way(server: LlmServer) -> None:
     assert call.answer_text.startswith("x") and call.transport["estimated"], "what came, and what it may have cost"
 
 
-def _wait_until(condition: Any, patience_s: float = 30.0) -> None:
+def _wait_until(condition: Any, patience_s: float = 120.0) -> None:
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline
