@@ -15,27 +15,36 @@ from optimizer.models.choices import (
 from optimizer.models.evaluation import Evaluation, Measurement
 from optimizer.models.event import RunEvent
 from optimizer.models.finding import Finding
+from optimizer.models.guidance import Guidance
 from optimizer.models.hypothesis import Hypothesis
+from optimizer.models.idempotency import IdempotencyKey
 from optimizer.models.job import Job, JobLog
 from optimizer.models.kernel import Kernel, KernelParent
 from optimizer.models.llm_call import LlmCall
 from optimizer.models.problem import Problem, ProblemVersion
 from optimizer.models.provider import Provider, ProviderApi, ProviderKind, Record
+from optimizer.models.review import Comment, CommentEdit, Review, ReviewVerdict, Side, Thread, ThreadState
 from optimizer.models.run import Run
 from optimizer.models.runner import Runner
 from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
+from optimizer.models.webhook import DeliveryState, Webhook, WebhookDelivery, WebhookEvent
 
 __all__ = [
     "ApiToken",
     "AuthorKind",
     "CallState",
+    "Comment",
+    "CommentEdit",
+    "DeliveryState",
     "Evaluation",
     "EvaluationState",
     "EvaluationStatus",
     "Finding",
+    "Guidance",
     "Hypothesis",
     "HypothesisKind",
+    "IdempotencyKey",
     "Job",
     "JobLog",
     "JobState",
@@ -50,14 +59,22 @@ __all__ = [
     "ProviderApi",
     "ProviderKind",
     "Record",
+    "Review",
+    "ReviewVerdict",
     "Run",
     "RunEvent",
     "RunState",
     "Runner",
+    "Side",
     "Target",
     "Team",
     "TeamRole",
+    "Thread",
+    "ThreadState",
     "TokenScope",
     "User",
     "VerdictChoice",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookEvent",
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 
 from optimizer.models.problem import Problem
 from optimizer.models.run import Run
+from optimizer.models.search_text import FINDING_WORDS
 from optimizer.models.target import Target
 from optimizer.models.team import Team, User
 
@@ -38,6 +40,7 @@ class Finding(models.Model):
                 fields=["run", "key"], condition=~Q(key=""), name="one_finding_per_key", nulls_distinct=True
             )
         ]
+        indexes = [GinIndex(FINDING_WORDS, name="finding_words")]
         ordering = ["pk"]
 
     def __str__(self) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 from optimizer.models.choices import HypothesisKind
 from optimizer.models.run import Run
+from optimizer.models.search_text import HYPOTHESIS_WORDS
 
 
 class Hypothesis(models.Model):
@@ -34,6 +36,7 @@ class Hypothesis(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "key"], name="one_hypothesis_per_key")]
+        indexes = [GinIndex(HYPOTHESIS_WORDS, name="hypothesis_words")]
         ordering = ["pk"]
 
     def __str__(self) -> str:

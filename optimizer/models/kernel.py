@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 
 from optimizer.models.choices import AuthorKind
 from optimizer.models.hypothesis import Hypothesis
 from optimizer.models.run import Run
+from optimizer.models.search_text import KERNEL_WORDS
 from optimizer.models.team import User
 from runners.job import Language, Source
 
@@ -54,6 +56,7 @@ class Kernel(models.Model):
             models.UniqueConstraint(fields=["run", "number"], name="one_number_per_kernel"),
             models.UniqueConstraint(fields=["run", "key"], name="one_key_per_kernel"),
         ]
+        indexes = [GinIndex(KERNEL_WORDS, name="kernel_words")]
         ordering = ["run", "number"]
 
     def __str__(self) -> str:

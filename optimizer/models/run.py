@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import connection, models
 from django.db.models import Q
 from django.utils import timezone
 
 from optimizer.models.choices import RunState
 from optimizer.models.problem import ProblemVersion
+from optimizer.models.search_text import RUN_WORDS
 from optimizer.models.target import Target
 from optimizer.models.team import Team, User
 
@@ -97,6 +99,7 @@ class Run(models.Model):
         indexes = [
             # the runs table: newest first within a team
             models.Index(fields=["team", "-created_at"]),
+            GinIndex(RUN_WORDS, name="run_words"),
             # the sweep looks at the few active runs among many ended ones
             models.Index(
                 fields=["state"], condition=Q(state__in=["pending", "running", "stopping"]), name="run_active"
