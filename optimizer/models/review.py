@@ -1,0 +1,249 @@
+"""What people say about kernels, runs and hypotheses: reviews, threads, comments.
+
+A comment belongs to a thread (where it is about) and to a review (when it became visible, and with which verdict).
+While its review is a draft, a comment exists for its author alone, and so does a thread that holds nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models import Exists, OuterRef, Q
+from django.utils import timezone
+
+from optimizer.models.hypothesis import Hypothesis
+from optimizer.models.kernel import Kernel
+from optimizer.models.run import Run
+from optimizer.models.team import User
+
+
+class ReviewVerdict(models.TextChoices):
+    """What a reviewer concludes. A person's newest published verdict on a kernel counts."""
+
+    COMMENT = "comment", "Comment"
+    APPROVE = "approve", "Approve"
+    REQUEST_CHANGES = "request_changes", "Request changes"
+
+    @property
+    def tone(self) -> str:
+        """Colour token."""
+        return {"approve": "good", "request_changes": "bad"}.get(self.value, "muted")
+
+
+class ThreadState(models.TextChoices):
+    """Open threads follow their lines into later kernels; resolved and dropped ones stay where they are."""
+
+    OPEN = "open", "Open"
+    RESOLVED = "resolved", "Resolved"
+    DROPPED = "dropped", "Dropped"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when nobody waits for an answer (a thread may be opened again)."""
+        return self != ThreadState.OPEN
+
+    @property
+    def tone(self) -> str:
+        """Colour token."""
+        return {"open": "warn", "resolved": "good"}.get(self.value, "muted")
+
+
+class Side(models.TextChoices):
+    """Which side of the diff the author pointed at; the thread's kernel is the one on that side."""
+
+    OLD = "old", "Old side"
+    NEW = "new", "New side"
+
+
+class ReviewQuerySet(models.QuerySet["Review"]):
+    """Verbs of reviews."""
+
+    def published(self) -> Self:
+        """What everybody who sees the run may read."""
+        return self.filter(published_at__isnull=False)
+
+    def draft_of(self, user: User) -> Self:
+        """What the person has not published yet."""
+        return self.filter(author=user, published_at=None)
+
+
+class Review(models.Model):
+    """One person's words on a kernel (or, without one, on its run), published together. `published_at` None is a
+    draft; a person has one draft at most for each subject."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="reviews")
+    kernel = models.ForeignKey(Kernel, null=True, blank=True, on_delete=models.CASCADE, related_name="reviews")
+    author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="reviews")
+    verdict = models.CharField(max_length=16, choices=ReviewVerdict.choices, default=ReviewVerdict.COMMENT)
+    summary = models.TextField(blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    published_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ReviewQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["author", "kernel"], condition=Q(published_at=None), name="one_draft_review_per_kernel"
+            ),
+            models.UniqueConstraint(
+                fields=["author", "run"],
+                condition=Q(published_at=None, kernel=None),
+                name="one_draft_review_per_run",
+            ),
+            models.CheckConstraint(
+                condition=Q(verdict="comment") | Q(kernel__isnull=False), name="a_verdict_is_on_a_kernel"
+            ),
+        ]
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return f"{self.get_verdict_display()} by {self.author}"
+
+    @property
+    def verdict_choice(self) -> ReviewVerdict:
+        """The verdict with its label and tone."""
+        return ReviewVerdict(self.verdict)
+
+    def publish(self, verdict: ReviewVerdict, summary: str) -> None:
+        """Draft → published, with all its comments. Saves."""
+        self.verdict, self.summary, self.published_at = verdict, summary, timezone.now()
+        self.save(update_fields=["verdict", "summary", "published_at"])
+
+
+class ThreadQuerySet(models.QuerySet["Thread"]):
+    """Verbs of threads."""
+
+    def visible_to(self, user: User) -> Self:
+        """Those with something published, and those that are the person's own drafts. Whoever calls has checked that
+        the person may see the run."""
+        said = Comment.objects.filter(thread=OuterRef("pk"))
+        mine = said.filter(review__published_at=None, author=user)
+        return self.filter(Exists(said.filter(review__published_at__isnull=False)) | Exists(mine))
+
+    def open(self) -> Self:
+        """Threads that wait for somebody."""
+        return self.filter(state=ThreadState.OPEN)
+
+
+class Thread(models.Model):
+    """A conversation. Its anchor never changes: a run; a hypothesis of it; a kernel; or `line_count` lines of a kernel's
+    source from `first_line` (counted from 1), with the lines' text and its SHA-256. `side` and `other` say in which
+    diff it was begun. Positions in other kernels are computed (`optimizer.diffs.positions`), never stored here."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="threads")
+    kernel = models.ForeignKey(Kernel, null=True, blank=True, on_delete=models.CASCADE, related_name="threads")
+    hypothesis = models.ForeignKey(
+        Hypothesis, null=True, blank=True, on_delete=models.CASCADE, related_name="threads"
+    )
+    side = models.CharField(max_length=3, choices=Side.choices, blank=True)
+    other = models.ForeignKey(Kernel, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    first_line = models.PositiveIntegerField(null=True, blank=True)
+    line_count = models.PositiveIntegerField(null=True, blank=True)
+    text = models.TextField(blank=True)
+    text_hash = models.CharField(max_length=64, blank=True)
+    state = models.CharField(max_length=8, choices=ThreadState.choices, default=ThreadState.OPEN)
+    state_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    state_at = models.DateTimeField(null=True, blank=True)
+    created_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="threads")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = ThreadQuerySet.as_manager()
+
+    class Meta:
+        indexes = [models.Index(fields=["run", "state"])]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(first_line=None, line_count=None)
+                | Q(first_line__gte=1, line_count__gte=1, kernel__isnull=False),
+                name="lines_are_lines_of_a_kernel",
+            ),
+            models.CheckConstraint(
+                condition=Q(kernel=None) | Q(hypothesis=None), name="a_thread_is_about_one_thing"
+            ),
+        ]
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return f"Thread {self.pk} on {self.subject}"
+
+    @property
+    def subject(self) -> str:
+        """What it is about, in words."""
+        if self.kernel is None:
+            return f"hypothesis “{self.hypothesis}”" if self.hypothesis else "the run"
+        if self.first_line is None:
+            return f"kernel #{self.kernel.number}"
+        return f"kernel #{self.kernel.number}, {self.lines_label}"
+
+    @property
+    def last_line(self) -> int | None:
+        """The last line of the range, counted from 1."""
+        return None if self.first_line is None else self.first_line + (self.line_count or 1) - 1
+
+    @property
+    def lines_label(self) -> str:
+        """`line 7` or `lines 7–9`; empty where the thread is about no lines."""
+        if self.first_line is None:
+            return ""
+        return f"line {self.first_line}" if self.line_count == 1 else f"lines {self.first_line}–{self.last_line}"
+
+    @property
+    def state_choice(self) -> ThreadState:
+        """The state with its label and tone."""
+        return ThreadState(self.state)
+
+    def enter(self, state: ThreadState, user: User) -> None:
+        """Change the state and remember who did. Saves."""
+        self.state, self.state_by, self.state_at = state, user, timezone.now()
+        self.save(update_fields=["state", "state_by", "state_at"])
+
+
+class CommentQuerySet(models.QuerySet["Comment"]):
+    """Verbs of comments."""
+
+    def visible_to(self, user: User) -> Self:
+        """Published ones, and the person's own drafts. Whoever calls has checked the run."""
+        return self.filter(Q(review__published_at__isnull=False) | Q(author=user))
+
+
+class Comment(models.Model):
+    """One statement in a thread, in markdown. `is_guidance` asks for it to be given to the agents once it is
+    published (`optimizer.models.guidance`)."""
+
+    thread = models.ForeignKey(Thread, on_delete=models.CASCADE, related_name="comments")
+    review = models.ForeignKey(Review, on_delete=models.CASCADE, related_name="comments")
+    author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="comments")
+    body = models.TextField()
+    is_guidance = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    edited_at = models.DateTimeField(null=True, blank=True)
+
+    objects = CommentQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return self.body[:60]
+
+    @property
+    def is_draft(self) -> bool:
+        """True while only its author knows of it."""
+        return self.review.published_at is None
+
+
+class CommentEdit(models.Model):
+    """What a published comment said before it was edited."""
+
+    comment = models.ForeignKey(Comment, on_delete=models.CASCADE, related_name="edits")
+    body = models.TextField()
+    editor = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    replaced_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return self.body[:60]
