@@ -25,6 +25,7 @@ from optimizer.models.problem import Problem, ProblemVersion
 from optimizer.models.provider import Provider, ProviderApi, ProviderKind, Record
 from optimizer.models.review import Comment, CommentEdit, Review, ReviewVerdict, Side, Thread, ThreadState
 from optimizer.models.run import Run
+from optimizer.models.run_template import RunTemplate
 from optimizer.models.runner import Runner
 from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
@@ -64,6 +65,7 @@ __all__ = [
     "Run",
     "RunEvent",
     "RunState",
+    "RunTemplate",
     "Runner",
     "Side",
     "Target",

@@ -16,7 +16,8 @@ from runners.job import JobResult
 class Evaluation(models.Model):
     """One evaluation of one kernel on one target. The kernel's first one is `Kernel.evaluation`; confirmations and
     re-runs have `repeats` set. `result` is a `runners.job.JobResult` as JSON without the raw samples, which are
-    `Measurement` rows. `time_us` is the geometric mean of the case medians."""
+    `Measurement` rows. `time_us` is the geometric mean of the case medians. `unconfirmed`: the candidate's clock claims a
+    win that the referee's clock did not confirm, so the figures are shown and rank nowhere."""
 
     kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="evaluations")
     target = models.ForeignKey(Target, on_delete=models.PROTECT, related_name="evaluations")
@@ -27,6 +28,7 @@ class Evaluation(models.Model):
     state = models.CharField(max_length=10, choices=EvaluationState.choices, default=EvaluationState.QUEUED)
     status = models.CharField(max_length=16, choices=EvaluationStatus.choices, blank=True)
     verdict = models.CharField(max_length=8, choices=VerdictChoice.choices, blank=True)
+    unconfirmed = models.BooleanField(default=False)
     time_us = models.FloatField(null=True, blank=True)
     speedup = models.FloatField(null=True, blank=True)
     speedup_low = models.FloatField(null=True, blank=True)

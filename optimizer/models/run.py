@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import connection, models
 from django.db.models import Q
@@ -64,6 +65,8 @@ class Run(models.Model):
     is_private = models.BooleanField(default=False)
     is_demo = models.BooleanField(default=False)
     is_archived = models.BooleanField(default=False)
+    tags = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    notes = models.TextField(blank=True)
 
     budget_evaluations = models.PositiveIntegerField(null=True, blank=True)
     budget_minutes = models.FloatField(null=True, blank=True)

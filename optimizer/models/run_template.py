@@ -1,0 +1,25 @@
+"""Starts that a team keeps: the form that starts a run, filled in and named."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from optimizer.models.team import Team, User
+
+
+class RunTemplate(models.Model):
+    """`values` are the form's fields as they would stand in an address, each a string. They are checked when a run is
+    started with them and not before: what a template names may be gone by then."""
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="run_templates")
+    name = models.CharField(max_length=80)
+    values = models.JSONField(default=dict, blank=True)
+    created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["team", "name"], name="one_template_per_name_and_team")]
+        ordering = ["team", "name"]
+
+    def __str__(self) -> str:
+        return self.name
