@@ -22,6 +22,10 @@ from optimizer.search.machinery.seeds import seeds
 from runners.job import Language
 
 PROMPTS = Path(__file__).parent / "prompts"
+GUIDANCE_HEADING = (
+    "## Guidance from the team\n\nPeople who review this run ask for the following. Follow it, as far as the kernel "
+    "stays correct and the task's rules are kept."
+)
 TABLE_ROWS = 60
 """Kernels in the selector's table at most; the fastest are kept."""
 
@@ -67,8 +71,17 @@ class Desk:
 
     def knowledge(self) -> str:
         """The documents that were taken, under one heading."""
-        titled = [(f"{item.scope}: {item.title or item.ref}", item.text) for item in self.selection.taken]
+        documents = [item for item in self.selection.taken if item.scope != "guidance"]
+        titled = [(f"{item.scope}: {item.title or item.ref}", item.text) for item in documents]
         return "## What is known\n\n" + sections.documents(titled, self.fencer) if titled else ""
+
+
+    def guidance(self) -> str:
+        """What the team asks for. Unlike all other words of others it is to be followed, so it stands outside the
+        fences, as a quotation that cannot look like one."""
+        said = [item for item in self.selection.taken if item.scope == "guidance"]
+        quoted = [f"{item.title}:\n\n{sections.quoted(item.text)}" for item in said]
+        return "\n\n".join([GUIDANCE_HEADING, *quoted]) if quoted else ""
 
 
 def build_prompt(
@@ -80,9 +93,10 @@ def build_prompt(
     budget_tokens: int = TOKEN_BUDGET,
 ) -> Prompt:
     """The messages for an ask. Raises KeyError for a role nobody wrote a prompt for."""
-    guided = [*knowledge, *_guidance(history)]
+    guided = [*knowledge, *_guidance(ask, history)]
     desk = Desk(ask, history, fencer or Fencer(), choose_knowledge(guided, budget_tokens), target_language(history))
-    parts = [part for part in ROLES[ask.role](desk) if part]
+    task, *rest = ROLES[ask.role](desk)
+    parts = [part for part in (task, desk.guidance(), *rest) if part]
     messages = [
         {"role": "system", "content": f"{_template(ask.role)}\n\n{NOTICE}"},
         {"role": "user", "content": "\n\n".join(parts)},
@@ -233,10 +247,21 @@ def _in_round(kernel: KernelView, number: int) -> bool:
     return kernel.key.startswith(f"r{number}.")
 
 
-def _guidance(history: History) -> list[KnowledgeItem]:
+def _guidance(ask: Ask, history: History) -> list[KnowledgeItem]:
+    """What people said that holds for the kernels this prompt is about."""
+    about = _subjects(ask, history)
     return [
-        KnowledgeItem(f"guidance-{n}", "guidance", "From the team", text) for n, text in enumerate(history.guidance)
+        KnowledgeItem(view.ref, "guidance", f"From {view.author or 'the team'}", view.text, "person")
+        for view in history.guidance
+        if view.holds_for(about)
     ]
+
+
+def _subjects(ask: Ask, history: History) -> set[str]:
+    """Keys of the kernels that a prompt is to improve or mend."""
+    named = {str(ask.context[name]) for name in ("base", "node", "failed") if name in ask.context}
+    view = history.hypotheses.get(str(ask.context.get("hypothesis", "")))
+    return named | ({view.basis_key} if view and view.basis_key else set())
 
 
 def _edit_base(desk: Desk) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from optimizer.llm.fence import Fencer
+from optimizer.llm.fence import Fencer, clean, neutralise
 from optimizer.search.base import History, HypothesisView, KernelView
 from runners.job import JobResult, KernelResources, Language
 from runners.problems.base import Argument, Case, Problem, Purpose, Role
@@ -103,6 +103,11 @@ def hypothesis(view: HypothesisView, fencer: Fencer) -> str:
 def documents(titled: Sequence[tuple[str, str]], fencer: Fencer) -> str:
     """Knowledge documents under their titles."""
     return "\n\n".join(f"#### {title}\n\n{fencer.fence(text, title, SOURCE_CAP)}" for title, text in titled)
+
+
+def quoted(text: str) -> str:
+    """A person's words as a quotation: cleaned, and unable to pass for a fence or a heading."""
+    return "\n".join(f"> {line}".rstrip() for line in neutralise(clean(text)).splitlines())
 
 
 def _signature(problem: Problem) -> str:

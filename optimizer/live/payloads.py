@@ -193,6 +193,58 @@ class FindingAdded(Payload):
     text: str
 
 
+class ReviewPublished(Payload):
+    """Somebody's comments became visible, `comments` of them in `threads`, with a verdict on kernel `number` (None: on
+    the run as a whole)."""
+
+    type: ClassVar[str] = "review.published"
+    review: int
+    number: int | None = None
+    verdict: str
+    by: str
+    comments: int
+    threads: list[int]
+
+
+class ThreadChanged(Payload):
+    """A thread was resolved, dropped or opened again. `number` is the kernel it was begun on, if any."""
+
+    type: ClassVar[str] = "review.thread"
+    thread: int
+    state: str
+    by: str
+    number: int | None = None
+
+
+class CommentEdited(Payload):
+    """A published comment reads differently now; what it said before is kept."""
+
+    type: ClassVar[str] = "review.edited"
+    thread: int
+    comment: int
+    by: str
+    number: int | None = None
+
+
+class GuidanceGiven(Payload):
+    """The next prompts will hold `text`; with `number` those about that kernel's lineage."""
+
+    type: ClassVar[str] = "guidance.given"
+    guidance: int
+    text: str
+    by: str
+    number: int | None = None
+
+
+class GuidanceWithdrawn(Payload):
+    """No prompt from now on holds it."""
+
+    type: ClassVar[str] = "guidance.withdrawn"
+    guidance: int
+    by: str
+    number: int | None = None
+
+
 PAYLOADS: dict[str, type[Payload]] = {
     payload.type: payload
     for payload in (
@@ -211,6 +263,11 @@ PAYLOADS: dict[str, type[Payload]] = {
         CallAsked,
         CallEnded,
         FindingAdded,
+        ReviewPublished,
+        ThreadChanged,
+        CommentEdited,
+        GuidanceGiven,
+        GuidanceWithdrawn,
     )
 }
 

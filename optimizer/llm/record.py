@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from optimizer.llm.keys import UnreadableKeyError
-from optimizer.models import CallState, Kernel, LlmCall, Provider, Record, Run, Team, User
+from optimizer.models import CallState, Guidance, Kernel, LlmCall, Provider, Record, Run, Team, User
 
 FORMAT: Literal[1] = 1
 SHIPPED = Path(__file__).parent / "records"
@@ -189,7 +189,10 @@ def _words_of(run: Run) -> list[str]:
     return [piece for text in texts for piece in (text, *text.splitlines())]
 
 
-PRIVATE_TEXTS: list[Callable[[Run], Iterable[str]]] = [lambda run: (run.title, run.guidance)]
+PRIVATE_TEXTS: list[Callable[[Run], Iterable[str]]] = [
+    lambda run: (run.title, run.guidance),
+    lambda run: Guidance.objects.filter(run=run).values_list("text", flat=True),
+]
 """Where people's words about a run are kept. Whoever stores more of them (comments, notes) adds a line."""
 
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from django.db.models import QuerySet
 
+from optimizer.guidance import guidance_views
 from optimizer.loop.budget import evaluations_left
 from optimizer.loop.drift import Anchor, anchor_of
 from optimizer.models import (
@@ -56,7 +57,7 @@ def history_of(run: Run) -> History:
         hypotheses=hypothesis_views(run),
         evaluations_left=evaluations_left(run),
         findings=tuple(current_findings(run).values_list("text", flat=True)),
-        guidance=(run.guidance,) if run.guidance else (),
+        guidance=guidance_views(run),
     )
 
 

@@ -128,9 +128,9 @@ class ThreadQuerySet(models.QuerySet["Thread"]):
 
 
 class Thread(models.Model):
-    """A conversation. Its anchor never changes: a run; a hypothesis of it; a kernel; or `line_count` lines of a kernel's
-    source from `first_line` (counted from 1), with the lines' text and its SHA-256. `side` and `other` say in which
-    diff it was begun. Positions in other kernels are computed (`optimizer.diffs.positions`), never stored here."""
+    """A conversation. Its anchor never changes: a run; a hypothesis of it; a kernel; or `line_count` lines of a
+    kernel's source from `first_line` (counted from 1), with the lines' text and its SHA-256. `side` and `other` say
+    in which diff it was begun. Positions in other kernels are computed (`optimizer.diffs.positions`), never stored."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="threads")
     kernel = models.ForeignKey(Kernel, null=True, blank=True, on_delete=models.CASCADE, related_name="threads")

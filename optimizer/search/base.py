@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -105,6 +105,21 @@ class HypothesisView:
 
 
 @dataclass(frozen=True)
+class GuidanceView:
+    """What a person tells the agents. `ref` leads from a prompt back to it. With `lineage` it holds for prompts about
+    one of those kernels (keys); None is the whole run."""
+
+    ref: str
+    text: str
+    author: str = ""
+    lineage: frozenset[str] | None = None
+
+    def holds_for(self, keys: Iterable[str]) -> bool:
+        """Whether it belongs into a prompt about these kernels."""
+        return self.lineage is None or not self.lineage.isdisjoint(keys)
+
+
+@dataclass(frozen=True)
 class History:
     """A run as a strategy sees it: an immutable snapshot. Kernels are in order of their number, seeds first."""
 
@@ -117,7 +132,7 @@ class History:
     hypotheses: Mapping[str, HypothesisView] = field(default_factory=dict)
     evaluations_left: int | None = None
     findings: Sequence[str] = ()
-    guidance: Sequence[str] = ()
+    guidance: Sequence[GuidanceView] = ()
 
     def rng(self, key: str) -> random.Random:
         """A generator that depends on the run's seed and `key` alone."""

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from optimizer.live import payloads
-from optimizer.models import CallState, EvaluationStatus, Run, RunEvent, RunState
+from optimizer.models import CallState, EvaluationStatus, ReviewVerdict, Run, RunEvent, RunState
 
 SHOWN = 60
 REPLAYED = 200
@@ -107,6 +107,15 @@ def _call_ended(event: payloads.CallEnded) -> tuple[str, str]:
     return f"{event.role}: {CallState(event.state).label.lower()}{tokens}{failed}", CallState(event.state).tone
 
 
+def _reviewed(event: payloads.ReviewPublished) -> tuple[str, str]:
+    verdict = ReviewVerdict(event.verdict)
+    said = f"{event.comments} comment{'' if event.comments == 1 else 's'}"
+    if verdict == ReviewVerdict.COMMENT:
+        return f"{event.by}: {said}", "live"
+    return f"{event.by}: {verdict.label.lower()}{', ' + said if event.comments else ''}", verdict.tone
+
+
+_THREAD_WORDS = {"open": "opened again", "resolved": "resolved", "dropped": "dropped"}
 _WORDING: dict[type[payloads.Payload], Callable[[Any], tuple[str, str]]] = {
     payloads.RunStateChanged: _state,
     payloads.RunNoted: lambda event: (event.text, event.tone),
@@ -123,6 +132,11 @@ _WORDING: dict[type[payloads.Payload], Callable[[Any], tuple[str, str]]] = {
     payloads.CallAsked: lambda event: (f"{event.role}: asking {event.model or event.provider}", "muted"),
     payloads.CallEnded: _call_ended,
     payloads.FindingAdded: lambda event: (f"Learnt: {event.text}", "live"),
+    payloads.ReviewPublished: _reviewed,
+    payloads.ThreadChanged: lambda event: (f"{event.by}: thread {_THREAD_WORDS[event.state]}", "muted"),
+    payloads.CommentEdited: lambda event: (f"{event.by} edited a comment", "muted"),
+    payloads.GuidanceGiven: lambda event: (f"Guidance by {event.by}: {event.text}", "live"),
+    payloads.GuidanceWithdrawn: lambda event: (f"{event.by} withdrew guidance", "muted"),
 }
 
 

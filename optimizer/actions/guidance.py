@@ -1,0 +1,64 @@
+"""Telling the agents, and taking it back."""
+
+from __future__ import annotations
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from optimizer.access import may
+from optimizer.live.payloads import GuidanceGiven, GuidanceWithdrawn
+from optimizer.live.publish import record
+from optimizer.loop.locking import lock_run
+from optimizer.models import Comment, Guidance, Kernel, Run, User
+from optimizer.plain import storable_text
+
+MAX_CHARACTERS = 8_000
+"""Guidance enters every prompt whatever the budget of tokens; this is about 2,000 tokens."""
+
+
+def check_give_guidance(user: User, run: Run, text: str, kernel: Kernel | None = None) -> str:
+    """The text, found sound. Raises ValidationError in words for the person."""
+    text = storable_text(text).strip()
+    if not may(user, run, "comment"):
+        raise ValidationError("You may not comment on this run.")
+    if run.state_choice.is_terminal:
+        raise ValidationError("This run has ended: no agent would read it. Clone the run and guide the clone.")
+    if kernel is not None and kernel.run_id != run.pk:
+        raise ValidationError("That kernel belongs to another run.")
+    if not text:
+        raise ValidationError("Guidance says something.")
+    if len(text) > MAX_CHARACTERS:
+        raise ValidationError(f"Guidance has {MAX_CHARACTERS:,} characters at most; this has {len(text):,}.")
+    return text
+
+
+def do_give_guidance(user: User, run: Run, text: str, kernel: Kernel | None = None) -> Guidance:
+    """A note for the next prompts of the run or, with `kernel`, of its lineage. Raises ValidationError."""
+    with transaction.atomic():
+        locked = lock_run(run.pk)
+        return add_guidance(user, locked, check_give_guidance(user, locked, text, kernel), kernel)
+
+
+def add_guidance(
+    user: User, run: Run, text: str, kernel: Kernel | None, comment: Comment | None = None
+) -> Guidance:
+    """Store checked guidance and announce it. Call under the run's lock."""
+    row = Guidance.objects.create(run=run, kernel=kernel, comment=comment, author=user, text=text)
+    number = kernel.number if kernel else None
+    record(run, GuidanceGiven(guidance=row.pk, text=text[:500], by=str(user), number=number))
+    return row
+
+
+def do_withdraw_guidance(user: User, guidance: Guidance) -> Guidance:
+    """No later prompt holds it; what was asked with it stays on record. Raises ValidationError."""
+    with transaction.atomic():
+        run = lock_run(guidance.run_id)
+        row = Guidance.objects.select_related("kernel").get(pk=guidance.pk)
+        if not may(user, run, "comment"):
+            raise ValidationError("You may not comment on this run.")
+        if row.withdrawn_at is not None:
+            raise ValidationError(f"It was withdrawn already, by {row.withdrawn_by}.")
+        row.withdraw(user)
+        number = row.kernel.number if row.kernel else None
+        record(run, GuidanceWithdrawn(guidance=row.pk, by=str(user), number=number))
+    return row
