@@ -70,8 +70,7 @@ def as_json(run: Run) -> dict[str, Any]:
 
 
 def _fastest(run: Run) -> list[Kernel]:
-    timed = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
-    return list(timed.select_related("evaluation").order_by(*FASTEST_FIRST)[:ROWS_SHOWN])
+    return list(run.kernels.rankable().select_related("evaluation").order_by(*FASTEST_FIRST)[:ROWS_SHOWN])
 
 
 def _line(kernel: Kernel) -> str:

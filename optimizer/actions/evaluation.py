@@ -16,7 +16,9 @@ from runners import wire
 from runners.job import CaseResult, JobResult, Speedup, Status
 
 MAX_SAMPLES = 10_000
-_COPIED = ("time_us", "verdict", "speedup", "speedup_low", "speedup_high", "sandbox", "harness_version")
+UNCONFIRMED = "unconfirmed"
+"""The harness's flag for a claim that the referee's clock did not confirm."""
+_COPIED = ("time_us", "verdict", "unconfirmed", "speedup", "speedup_low", "speedup_high", "sandbox", "harness_version")
 
 
 def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
@@ -24,6 +26,7 @@ def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
     job."""
     evaluation.time_us = time_of(result)
     evaluation.verdict = result.verdict or ""
+    evaluation.unconfirmed = UNCONFIRMED in result.flags
     _store_speedup(evaluation, "speedup", result.speedup)
     _store_speedup(evaluation, "parent_speedup", result.versus_parent)
     evaluation.parent_verdict = result.versus_parent.verdict if result.versus_parent else ""

@@ -1,4 +1,5 @@
-"""Best so far: how the best speedup of a run grew with evaluations, time or dollars."""
+"""Best so far: how the best speedup of a run grew with evaluations, time or dollars. A claim that the referee did not
+confirm, or that a second measurement refuted, is shown as a point and is never the best."""
 
 from __future__ import annotations
 
@@ -9,16 +10,22 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from optimizer.charts import style
+from optimizer.live.payloads import BestRefuted
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, LlmCall, Run
 
 Axis = Literal["evaluations", "minutes", "usd"]
 AXES: dict[Axis, str] = {"evaluations": "Evaluations", "minutes": "Minutes since the start", "usd": "US dollars"}
-GROUPS = (("Faster", "circle", style.GOOD), ("Correct", "circle-open", style.MUTED))
+GROUPS = (
+    ("Faster", "circle", style.GOOD),
+    ("Correct", "circle-open", style.MUTED),
+    ("Claim not confirmed", "diamond-open", style.WARN),
+)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel's first evaluation, in the order of their ends. `best` is the best speedup up to and with it."""
+    """One kernel's first evaluation, in the order of their ends. `best` is the best speedup up to and with it;
+    `doubted` points are not in it."""
 
     number: int
     status: EvaluationStatus
@@ -30,6 +37,7 @@ class Point:
     low: float | None
     high: float | None
     best: float | None
+    doubted: bool = False
 
     def at(self, axis: Axis) -> float:
         """Its place on that axis."""
@@ -37,8 +45,12 @@ class Point:
 
 
 def points_of(run: Run) -> list[Point]:
-    """The run's finished first evaluations. Two queries."""
-    fields = ("kernel__number", "status", "verdict", "finished_at", "speedup", "speedup_low", "speedup_high")
+    """The run's finished first evaluations. Three queries."""
+    fields = (
+        *("kernel__number", "status", "verdict", "unconfirmed", "finished_at"),
+        *("speedup", "speedup_low", "speedup_high"),
+    )
+    refuted = set(run.events.filter(type=BestRefuted.type).values_list("payload__number", flat=True))
     rows = (
         Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, finished_at__isnull=False)
         .order_by("finished_at", "pk")
@@ -48,12 +60,14 @@ def points_of(run: Run) -> list[Point]:
     spent = _Spending(run)
     best: float | None = None
     points = []
-    for count, (number, status, verdict, ended, speedup, low, high) in enumerate(rows, 1):
+    for count, (number, status, verdict, unconfirmed, ended, speedup, low, high) in enumerate(rows, 1):
         known = speedup if status == EvaluationStatus.CORRECT else None
-        best = max(best or 0.0, known) if known is not None else best
+        doubted = known is not None and (unconfirmed or number in refuted)
+        best = max(best or 0.0, known) if known is not None and not doubted else best
         minutes = max(0.0, (ended - began).total_seconds() / 60)
         outcome = EvaluationStatus(status)
-        points.append(Point(number, outcome, verdict, count, minutes, spent.until(ended), known, low, high, best))
+        usd = spent.until(ended)
+        points.append(Point(number, outcome, verdict, count, minutes, usd, known, low, high, best, doubted))
     return points
 
 
@@ -120,13 +134,12 @@ def _best_line(points: Sequence[Point], axis: Axis) -> go.Scatter:
 
 
 def _correct(points: Sequence[Point], axis: Axis) -> list[go.Scatter]:
-    groups = [[point for point in points if point.speedup is not None and _is_faster(point) is faster]
-              for faster in (True, False)]  # fmt: skip
-    return [_marks(group, axis, *look) for group, look in zip(groups, GROUPS, strict=True)]
-
-
-def _is_faster(point: Point) -> bool:
-    return point.verdict == "faster"
+    groups: list[list[Point]] = [[] for _ in GROUPS]
+    for point in points:
+        if point.speedup is not None:
+            groups[2 if point.doubted else int(point.verdict != "faster")].append(point)
+    shown = [(group, look) for group, look in zip(groups, GROUPS, strict=True) if group or look != GROUPS[2]]
+    return [_marks(group, axis, *look) for group, look in shown]
 
 
 def _marks(points: Sequence[Point], axis: Axis, name: str, symbol: str, colour: str) -> go.Scatter:

@@ -76,9 +76,8 @@ def is_refuted(kernel: Kernel) -> bool:
 
 
 def _leader(run: Run) -> Kernel | None:
-    """The fastest correct kernel that is not refuted; ties go to the older."""
-    correct = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
-    ranked = correct.select_related("evaluation").order_by(*FASTEST_FIRST)
+    """The fastest correct kernel whose claim is confirmed and not refuted; ties go to the older."""
+    ranked = run.kernels.rankable().select_related("evaluation").order_by(*FASTEST_FIRST)
     refutable = set(confirmations(run).values_list("kernel_id", flat=True))
     return next((kernel for kernel in ranked if kernel.pk not in refutable or not is_refuted(kernel)), None)
 

@@ -8,7 +8,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 
-from optimizer.models.choices import AuthorKind
+from optimizer.models.choices import AuthorKind, EvaluationStatus
 from optimizer.models.hypothesis import Hypothesis
 from optimizer.models.run import Run
 from optimizer.models.search_text import KERNEL_WORDS
@@ -22,6 +22,14 @@ class KernelQuerySet(models.QuerySet["Kernel"]):
     def for_table(self) -> Self:
         """With what a row of a run's kernel table shows."""
         return self.select_related("hypothesis", "evaluation").order_by("number")
+
+    def rankable(self) -> Self:
+        """Those that may lead: correct, timed, and their claim, if they make one, confirmed by the referee."""
+        return self.filter(
+            evaluation__status=EvaluationStatus.CORRECT,
+            evaluation__time_us__isnull=False,
+            evaluation__unconfirmed=False,
+        )
 
 
 class Kernel(models.Model):
