@@ -1,0 +1,140 @@
+"""`manage.py load_scale`: a database as large as years of use would make it, for measuring the pages."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+from django.db.models import Model
+from django.utils import timezone
+
+from optimizer.actions.demo import do_make_default_team
+from optimizer.actions.problem import do_sync_shipped_problems
+from optimizer.actions.target import do_sync_targets
+from optimizer.models import (
+    Evaluation,
+    Hypothesis,
+    Kernel,
+    KernelParent,
+    Measurement,
+    Membership,
+    ProblemVersion,
+    Run,
+    RunEvent,
+    Target,
+    Team,
+    TeamRole,
+    User,
+)
+from optimizer.synthetic.copying import copy_rows, next_key, renumber
+from optimizer.synthetic.rows import MARK, Family, FamilyMaker, Keys, sizes
+
+TEAM = "synthetic"
+BATCH = 200
+TABLES: dict[str, type[Model]] = {
+    "run": Run, "kernel": Kernel, "evaluation": Evaluation, "hypothesis": Hypothesis, "parent": KernelParent,
+    "measurement": Measurement, "event": RunEvent,
+}  # fmt: skip
+STRATEGIES = ("tune", "scientist", "stark", "islands")
+STATES = ("finished", "finished", "finished", "stopped", "failed", "paused")
+
+
+class Command(BaseCommand):
+    """Everything it makes belongs to the team `synthetic` and says in words that nobody measured it."""
+
+    help = "Fill the database with synthetic runs. Refuses one that holds real runs."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """How much."""
+        parser.add_argument("--runs", type=int, default=10_000)
+        parser.add_argument("--kernels", type=int, default=100_000, help="over all runs; one has 5,000, one 2,000")
+        parser.add_argument("--samples", type=int, default=1_000_000, help="raw times, over all kernels")
+        parser.add_argument("--seed", type=int, default=0)
+        parser.add_argument("--beside-real-runs", action="store_true", help="even where there are real runs")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Load all of it or, when something fails, nothing."""
+        real = Run.objects.exclude(team__slug=TEAM).count()
+        if real and not options["beside_real_runs"]:
+            raise CommandError(f"This database holds {real} real runs; use another, or --beside-real-runs.")
+        if min(options["runs"], options["kernels"]) < 1:
+            raise CommandError("At least one run and one kernel.")
+        began = time.monotonic()
+        with transaction.atomic():
+            counts = self._load(options)
+        renumber(list(TABLES.values()))
+        told = ", ".join(f"{count:,} {name}s" for name, count in counts.items())
+        self.stdout.write(f"{told} in {time.monotonic() - began:.0f} s; all synthetic, team “{TEAM}”.")
+
+    def _load(self, options: dict[str, Any]) -> dict[str, int]:
+        samples = max(2, options["samples"] // options["kernels"])
+        maker = FamilyMaker(Keys(**{name: next_key(model) for name, model in TABLES.items()}), samples, options["seed"])
+        families = self._families(maker, options)
+        counts = dict.fromkeys(TABLES, 0)
+        while batch := list(islice(families, BATCH)):
+            for name, count in _store(batch).items():
+                counts[name] += count
+        return counts
+
+    def _families(self, maker: FamilyMaker, options: dict[str, Any]) -> Iterator[Family]:
+        blank = _blank_runs(maker)
+        for size in sizes(options["runs"], options["kernels"]):
+            yield maker.make(next(blank), size)
+
+
+def _store(families: list[Family]) -> dict[str, int]:
+    """In the order that foreign keys ask for: a run points to its best kernel, so that column comes last."""
+    runs = [family.run for family in families]
+    best = {run.pk: run.best_kernel_id for run in runs}
+    for run in runs:
+        run.best_kernel_id = None
+    counts = {"run": copy_rows(Run, runs)}
+    for run in runs:
+        run.best_kernel_id = best[run.pk]
+    # a hypothesis names its basis and a kernel its hypothesis: foreign keys are checked at the commit
+    counts["hypothesis"] = copy_rows(Hypothesis, (row for family in families for row in family.hypotheses))
+    counts["kernel"] = copy_rows(Kernel, (row for family in families for row in family.kernels))
+    counts["parent"] = copy_rows(KernelParent, (row for family in families for row in family.parents))
+    counts["evaluation"] = copy_rows(Evaluation, (row for family in families for row in family.evaluations))
+    counts["measurement"] = copy_rows(Measurement, (row for family in families for row in family.measurements))
+    counts["event"] = copy_rows(RunEvent, (row for family in families for row in family.events))
+    Run.objects.bulk_update(runs, ["best_kernel"])
+    return counts
+
+
+def _blank_runs(maker: FamilyMaker) -> Iterator[Run]:
+    """Runs without an outcome, a few minutes apart, over all targets and strategies."""
+    do_sync_targets()
+    do_sync_shipped_problems()
+    team, people = _team(), list(User.objects.order_by("pk")[:3])
+    versions = list(ProblemVersion.objects.only("pk").order_by("pk"))
+    targets = list(Target.objects.order_by("pk"))
+    number, now = 0, timezone.now()
+    while True:
+        at = now - dt.timedelta(minutes=7 * number + 60)
+        state = maker.rng.choice(STATES)
+        yield Run(
+            team=team, title=f"{MARK} run {number}", problem_version=versions[number % len(versions)],
+            target=targets[number % len(targets)], strategy=STRATEGIES[number % len(STRATEGIES)], seed=number,
+            settings={"concurrency": 1 + number % 3}, state=state, stop_reason=f"{MARK}: nothing was run.",
+            created_by=people[number % len(people)], created_at=at, started_at=at,
+            finished_at=None if state == "paused" else at + dt.timedelta(minutes=30), budget_evaluations=100,
+        )  # fmt: skip
+        number += 1
+
+
+def _team() -> Team:
+    """The team of all synthetic runs; the administrators own it."""
+    do_make_default_team()
+    team, _ = Team.objects.get_or_create(slug=TEAM, defaults={"name": f"{MARK} load, measured by nobody"})
+    for user in User.objects.filter(is_superuser=True):
+        Membership.objects.get_or_create(team=team, user=user, defaults={"role": TeamRole.OWNER})
+    if not User.objects.exists():
+        raise CommandError("There is no user; start the site once, or make one.")
+    return team
