@@ -40,6 +40,7 @@ class Evaluation(models.Model):
     result = models.JSONField(default=dict, blank=True)
     sandbox = models.CharField(max_length=20, blank=True)
     harness_version = models.CharField(max_length=20, blank=True)
+    artefact_hash = models.CharField(max_length=64, blank=True)
     device_s = models.FloatField(default=0)
     stage = models.CharField(max_length=30, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
