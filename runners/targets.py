@@ -172,6 +172,16 @@ def _cpuinfo() -> tuple[str, set[str]]:
     )
 
 
+def vector_extensions() -> list[str]:
+    """The vector instruction sets of this processor that a kernel writer asks about, as /proc/cpuinfo names them."""
+    flags = _cpuinfo()[1]
+    return sorted(
+        flag
+        for flag in flags
+        if re.fullmatch(r"sse4_2|avx|avx2|fma|avx512\w*|avx_vnni|amx_\w+|asimd\w*|sve2?|f16c", flag)
+    )
+
+
 def _clock_hz() -> float:
     path = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
     try:

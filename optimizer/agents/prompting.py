@@ -66,15 +66,15 @@ class Desk:
         return sections.kernel(kernel, self.history, self.fencer, heading, source=source) if kernel else ""
 
     def task(self) -> str:
-        """The task section."""
-        return sections.task(self.history.problem, self.history.target, self.language, self.fencer)
+        """The task, and the machine that its kernels are measured on."""
+        task = sections.task(self.history.problem, self.history.target, self.language, self.fencer)
+        return "\n\n".join(part for part in (task, sections.machine(self.history)) if part)
 
     def knowledge(self) -> str:
         """The documents that were taken, under one heading."""
         documents = [item for item in self.selection.taken if item.scope != "guidance"]
         titled = [(f"{item.scope}: {item.title or item.ref}", item.text) for item in documents]
         return "## What is known\n\n" + sections.documents(titled, self.fencer) if titled else ""
-
 
     def guidance(self) -> str:
         """What the team asks for. Unlike all other words of others it is to be followed, so it stands outside the

@@ -37,6 +37,29 @@ def task(problem: Problem, target: str, language: Language, fencer: Fencer) -> s
     return "\n\n".join(part for part in parts if part)
 
 
+_MACHINE_FACTS = ("device", "threads", "vector", "caches", "driver", "torch", "triton")
+
+
+def machine(history: History) -> str:
+    """What the kernels of this run are measured on, as the latest result says it; empty before the first one."""
+    measured = (view.result for view in reversed(history.kernels) if view.result and view.result.environment)
+    environment = next(measured, None)
+    facts = environment.environment if environment else {}
+    lines = [f"- {name}: {_plain(facts[name])}" for name in _MACHINE_FACTS if facts.get(name)]
+    return "### Measured on\n\n" + "\n".join(lines) if lines else ""
+
+
+def _plain(fact: object) -> str:
+    """A fact of a runner's as one short line that can't pass for a fence or a heading."""
+    if isinstance(fact, dict):
+        text = ", ".join(
+            f"{name} {size >> 10} KiB" if isinstance(size, int) else f"{name} {size}" for name, size in fact.items()
+        )
+    else:
+        text = " ".join(map(str, fact)) if isinstance(fact, list) else str(fact)
+    return " ".join(neutralise(clean(text)).split())[:300]
+
+
 def kernel(kernel: KernelView, history: History, fencer: Fencer, heading: str, *, source: bool = True) -> str:
     """One kernel: where it comes from, what was tried, how it did, its logs when it failed, its source."""
     parts = [

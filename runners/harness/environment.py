@@ -12,7 +12,7 @@ from typing import Any
 from runners.harness.gpu_state import gpu_fixed, gpu_now
 from runners.harness.participant import thread_count
 from runners.harness.priority import may_raise
-from runners.targets import TARGETS, Target
+from runners.targets import TARGETS, Target, vector_extensions
 
 
 def describe(target: Target) -> dict[str, Any]:
@@ -38,8 +38,14 @@ def fixed(target: Target) -> dict[str, Any]:
         "torch": _version("torch"),
         "triton": _version("triton"),
         "platform": sys.platform,
+        **_processor(target),
         **gpu_fixed(target),
     }
+
+
+def _processor(target: Target) -> dict[str, Any]:
+    """For a CPU: its vector extensions and data caches in bytes, which decide how a kernel is to be written."""
+    return {"vector": vector_extensions(), "caches": dict(target.caches_bytes)} if target.family == "cpu" else {}
 
 
 def _governor() -> str:
