@@ -18,6 +18,7 @@ from optimizer.views import (
     runners,
     runs,
     start_run,
+    start_run_parts,
     targets,
     theme,
 )
@@ -31,7 +32,12 @@ urlpatterns = [
     # runs
     path("runs/", runs.runs, name="runs"),
     path("runs/new/", start_run.start_run, name="start_run"),
-    path("runs/new/settings/", start_run.start_run_settings, name="start_run_settings"),
+    path("runs/new/link/", start_run.start_run_link, name="start_run_link"),
+    path("runs/new/settings/", start_run_parts.start_run_settings, name="start_run_settings"),
+    path("runs/new/outlook/", start_run_parts.start_run_outlook, name="start_run_outlook"),
+    path("runs/new/check/", start_run_parts.start_run_check, name="start_run_check"),
+    path("runs/new/templates/", start_run_parts.template_save, name="template_save"),
+    path("runs/new/templates/<int:template_id>/delete/", start_run_parts.template_delete, name="template_delete"),
     path("runs/compare/", compare.compare, name="compare"),
     path("runs/compare/curves/", compare.compare_curves, name="compare_curves"),
     path("runs/<int:run_id>/", run_page.run_page, name="run_page"),

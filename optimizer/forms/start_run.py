@@ -11,6 +11,17 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 
 from optimizer.actions.run import Budget, NewRun, check_start_run
+from optimizer.forms.answering import (
+    DEFAULT,
+    OF_A_ROLE,
+    OF_ALL_ROLES,
+    Choices,
+    answer_fields,
+    answers_chosen,
+    answers_initial,
+    field_name,
+    roles_named,
+)
 from optimizer.forms.strategy_settings import (
     PREFIX,
     settings_errors,
@@ -27,7 +38,8 @@ from runners.job import Baseline
 DEFAULT_STRATEGY = "tune"
 DEFAULT_MINUTES = 30
 COPIED = ("strategy", "title", "baseline", "seed", "dispatcher", "guidance", "is_private")
-ANSWERED_BY = ("provider", "model", "record")
+DISPATCH_PREFIX = "dispatch."
+MOST_ROLES = 20
 BUDGETS = tuple(f"budget_{field.name}" for field in dataclass_fields(Budget))
 
 
@@ -70,13 +82,6 @@ class StartRunForm(forms.Form):
     guidance = forms.CharField(
         required=False, max_length=8000, widget=forms.Textarea(attrs={"rows": 4}), help_text="Read by the agents."
     )
-    provider = forms.ChoiceField(
-        required=False, label="Answered by", help_text="Who answers the agents' questions."
-    )
-    model = forms.CharField(
-        required=False, max_length=120, help_text="As the provider names it; empty: its default model."
-    )
-    record = forms.ChoiceField(required=False, label="Record", help_text="Which recorded answers to replay.")
     dispatcher = forms.ChoiceField(label="Way to the runners")
     is_private = forms.BooleanField(required=False, label="Visible to me and the team's owners only")
 
@@ -87,10 +92,13 @@ class StartRunForm(forms.Form):
         self.clone_of = clone_of
         self.strategy_name = _strategy_name(data or given)
         self.strategy_class = STRATEGIES[self.strategy_name]
-        initial = {key: value for key, value in given.items() if value != ""}
+        initial = {key: value for key, value in given.items() if value != "" or key in BUDGETS}
         super().__init__(data, initial={"strategy": self.strategy_name} | _habits(user) | initial)
         self.settings_names = list(settings_fields(self.strategy_class.Settings))
         self.fields.update(settings_fields(self.strategy_class.Settings))
+        self.roles = list(dict.fromkeys([*self.strategy_class.roles, *roles_named(data or given)[:MOST_ROLES]]))
+        self.fields.update(answer_fields(self.roles, *self._answerers()))
+        self.fields.update(dispatch_fields())
         self._offer()
         for name in self.fields:
             self.initial[name] = _as_flag(self.fields[name], self.initial.get(name))
@@ -99,20 +107,19 @@ class StartRunForm(forms.Form):
         self._choose("problem", Problem.objects.order_by("title"))
         self._choose("target", Target.objects.order_by("key"))
         self._choose("team", teams_to_start_in(self.user))
-        self._offer_answers()
         self.fields["strategy"].choices = [(name, one.title) for name, one in STRATEGIES.items()]  # type: ignore[attr-defined]
         self.fields["baseline"].choices = [(one.value, one.value.replace("_", " ")) for one in Baseline]  # type: ignore[attr-defined]
-        self.fields["dispatcher"].choices = [(name, name) for name in DISPATCHERS]  # type: ignore[attr-defined]
+        self.fields["dispatcher"].choices = [(name, one.title) for name, one in DISPATCHERS.items()]  # type: ignore[attr-defined]
         self.fields["budget_evaluations"].initial = self.strategy_class.default_evaluations
 
-    def _offer_answers(self) -> None:
-        """Everybody who may answer: the teams' servers, people, records."""
+    def _answerers(self) -> tuple[Choices, Choices]:
+        """Everybody who may answer (the teams' servers, people, records), and the records."""
         servers = Provider.objects.usable_by(self.user).enabled().values_list("name", flat=True)
         records = Record.objects.filter(team__in=teams_to_start_in(self.user)).order_by("name")
         people = [("inbox", "People and outside agents, through the inbox")]
         replay = [("replay", "Recorded answers")] if records else []
-        self.fields["provider"].choices = [*((name, name) for name in dict.fromkeys(servers)), *people, *replay]  # type: ignore[attr-defined]
-        self.fields["record"].choices = [("", "None"), *((row.name, str(row)) for row in records)]  # type: ignore[attr-defined]
+        named = [(name, name) for name in dict.fromkeys(servers)]
+        return [*named, *people, *replay], [("", "None"), *((row.name, str(row)) for row in records)]
 
     def _choose(self, name: str, rows: QuerySet[Any]) -> None:
         cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = rows
@@ -120,6 +127,23 @@ class StartRunForm(forms.Form):
     def settings_boxes(self) -> list[forms.BoundField]:
         """The strategy's own fields."""
         return [self[name] for name in self.settings_names]
+
+    def answer_rows(self) -> list[tuple[str, list[forms.BoundField]]]:
+        """Who answers, by role: all roles first."""
+        parts = [(DEFAULT, OF_ALL_ROLES), *((role, OF_A_ROLE) for role in self.roles)]
+        return [(role, [self[field_name(role, part)] for part in names]) for role, names in parts]
+
+    def differs_by_role(self) -> bool:
+        """Whether any role has an entry of its own."""
+        return any(box.value() or box.errors for _, boxes in self.answer_rows()[1:] for box in boxes)
+
+    def dispatch_boxes(self) -> dict[str, list[forms.BoundField]]:
+        """Fields of the dispatchers that have settings, by the dispatcher's title."""
+        return {
+            one.title: [self[f"{DISPATCH_PREFIX}{one.name}.{name}"] for name in one.settings_help]
+            for one in DISPATCHERS.values()
+            if one.settings_help
+        }
 
     def budget_boxes(self) -> list[forms.BoundField]:
         """The limits."""
@@ -139,13 +163,38 @@ class StartRunForm(forms.Form):
         try:
             check_choices(new.team, new.providers, priced=new.budget.usd is not None)
         except ChoiceError as refusal:
-            self.add_error("provider", str(refusal))
+            self.add_error(self._answer_field(str(refusal)), str(refusal))
         try:
             check_start_run(self.user, new)
         except ValidationError as refusal:
             for name, messages in refusal.message_dict.items():
                 for message in messages:
                     self.add_error(_field_of(name, self.fields), message)
+
+    def sound(self, name: str) -> Any:
+        """A field's value if it can be read, bound or not, else None."""
+        try:
+            return self.fields[name].clean(self[name].value())
+        except ValidationError:
+            return None
+
+    def sound_budget(self) -> Budget:
+        """The limits as far as they can be read."""
+        return Budget(**{name.removeprefix("budget_"): self.sound(name) for name in BUDGETS})
+
+    def sound_providers(self) -> dict[str, Any]:
+        """Who would answer, as far as it can be read."""
+        values = {box.name: self.sound(box.name) for _, boxes in self.answer_rows() for box in boxes}
+        return answers_chosen(values, self.roles) if self.strategy_class.needs_model else {}
+
+    def as_address(self) -> dict[str, str]:
+        """What is filled in, as it would stand in an address: a ticked box is 1, a limit left empty stays empty."""
+        values = {name: self[name].value() for name in self.fields}
+        return {
+            name: str(int(value)) if isinstance(value, bool) else str("" if value is None else value)
+            for name, value in values.items()
+            if value not in (None, "") or name in BUDGETS
+        }
 
     def new_run(self) -> NewRun:
         """What the action is asked for."""
@@ -161,6 +210,7 @@ class StartRunForm(forms.Form):
             seed=values["seed"],
             baseline=values["baseline"],
             dispatcher=values["dispatcher"],
+            dispatch_settings=self._dispatch_settings(),
             title=values["title"],
             guidance=values["guidance"],
             is_private=values["is_private"],
@@ -168,8 +218,31 @@ class StartRunForm(forms.Form):
         )
 
     def _providers(self) -> dict[str, Any]:
-        chosen = {key: self.cleaned_data[key] for key in ANSWERED_BY if self.cleaned_data.get(key)}
-        return {"default": chosen} if chosen.get("provider") and self.strategy_class.needs_model else {}
+        return answers_chosen(self.cleaned_data, self.roles) if self.strategy_class.needs_model else {}
+
+    def _dispatch_settings(self) -> dict[str, str]:
+        """Those of the chosen dispatcher; what was entered for another one is left out."""
+        prefix = f"{DISPATCH_PREFIX}{self.cleaned_data['dispatcher']}."
+        named = {
+            key.removeprefix(prefix): value for key, value in self.cleaned_data.items() if key.startswith(prefix)
+        }
+        return {name: value for name, value in named.items() if value}
+
+    def _answer_field(self, complaint: str) -> str:
+        """The field beside which a complaint about who answers belongs: it begins with the role."""
+        name = field_name(complaint.partition(":")[0], "provider")
+        return name if name in self.fields else "provider"
+
+
+def dispatch_fields() -> dict[str, forms.Field]:
+    """One text field a setting of a dispatcher, by `dispatch.<dispatcher>.<setting>`."""
+    return {
+        f"{DISPATCH_PREFIX}{one.name}.{name}": forms.CharField(
+            required=False, max_length=120, label=name.capitalize(), help_text=text
+        )
+        for one in DISPATCHERS.values()
+        for name, text in one.settings_help.items()
+    }
 
 
 def teams_to_start_in(user: User) -> QuerySet[Team]:
@@ -188,9 +261,9 @@ def values_of(run: Run) -> dict[str, Any]:
         "target": run.target.key,
         "team": run.team.slug,
         **{name: getattr(run, name) for name in COPIED},
-        **{name: value for name, value in _default_choice(run).items() if name in ANSWERED_BY},
+        **{f"{DISPATCH_PREFIX}{run.dispatcher}.{name}": value for name, value in run.dispatch_settings.items()},
     }
-    return values | dict(settings_initial(run.settings, PREFIX))
+    return values | dict(answers_initial(run.providers)) | dict(settings_initial(run.settings, PREFIX))
 
 
 def _habits(user: User) -> dict[str, Any]:
@@ -199,11 +272,6 @@ def _habits(user: User) -> dict[str, Any]:
     rows = seen.values_list("problem_version__problem__slug", "target__key", "created_at")
     latest = rows.filter(created_by=user).first() or rows.first()
     return {"problem": latest[0], "target": latest[1]} if latest else {}
-
-
-def _default_choice(run: Run) -> dict[str, Any]:
-    choice = run.providers.get("default", {})
-    return choice if isinstance(choice, dict) else {"provider": choice}
 
 
 def _field_of(name: str, fields: Mapping[str, forms.Field]) -> str | None:

@@ -80,9 +80,9 @@ def _field(name: str, kind: Any, optional: bool, info: FieldInfo) -> forms.Field
     if choices := _choices(kind):
         return forms.ChoiceField(choices=[("", "Default"), *choices] if optional else choices, **common)
     if kind is int:
-        return forms.IntegerField(**_limits(info, 1), **common)
+        return forms.IntegerField(**limits_of(info, 1), **common)
     if kind is float:
-        return forms.FloatField(**_limits(info, 0), **common)
+        return forms.FloatField(**limits_of(info, 0), **common)
     return forms.CharField(max_length=400, **common) if kind is str else None
 
 
@@ -94,7 +94,7 @@ def _choices(kind: Any) -> list[tuple[str, str]]:
     return []
 
 
-def _limits(info: FieldInfo, step: int) -> dict[str, Any]:
+def limits_of(info: FieldInfo, step: int) -> dict[str, Any]:
     """Least and greatest value; `step` is what an open limit excludes (for floats pydantic refuses the rest)."""
     limits: dict[str, Any] = {}
     for limit in info.metadata:

@@ -1,47 +1,69 @@
-"""Starting a run."""
+"""Starting a run: the form, filled from the address, from a template or from the run that is cloned."""
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
 
 from optimizer.access import access_run
 from optimizer.actions.run import do_start_run
+from optimizer.actions.run_template import access_template, templates_of
 from optimizer.forms.start_run import StartRunForm, values_of
 from optimizer.models import Run
 from optimizer.search import STRATEGIES
+from optimizer.views.outlook import outlook_of
 from optimizer.views.signed_in import user_of
+
+LONGEST_ADDRESS = 12_000
+"""Servers and chat programs cut what is longer."""
+NOT_FIELDS = ("clone", "template", "csrfmiddlewaretoken", "template_name")
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def start_run(request: HttpRequest) -> HttpResponse:
-    """The form, filled from the address or from the run that is cloned; on POST the start."""
-    clone_of = _clone_of(request)
-    form = StartRunForm(
-        user_of(request), request.POST if request.method == "POST" else None, given=_given(request, clone_of),
-        clone_of=clone_of,
-    )  # fmt: skip
+    """The form; on POST the start."""
+    form = posted_form(request) if request.method == "POST" else StartRunForm(user_of(request), **_origin(request))
     if request.method == "POST" and form.is_valid() and (run := _start(form)):
         return redirect("run_page", run_id=run.pk)
-    return render(request, "runs/start.html", _context(form))
+    return render(request, "runs/start.html", form_context(form))
 
 
 @login_required
-@require_safe
-def start_run_settings(request: HttpRequest) -> HttpResponse:
-    """The fields that depend on the strategy, alone."""
-    form = StartRunForm(user_of(request), given=_given(request, None))
-    return render(request, "runs/_strategy_settings.html", _context(form))
+@require_POST
+def start_run_link(request: HttpRequest) -> HttpResponse:
+    """The same form under an address that holds all its fields."""
+    form = posted_form(request)
+    values = form.as_address() | ({"clone": str(form.clone_of.pk)} if form.clone_of else {})
+    if len(urlencode(values)) > LONGEST_ADDRESS:
+        values.pop("guidance", None)
+        messages.warning(request, "The guidance is too long for an address and was left out of it.")
+    return redirect(f"{reverse('start_run')}?{urlencode(values)}")
 
 
-def _context(form: StartRunForm) -> dict[str, Any]:
-    return {"form": form, "strategy": form.strategy_class, "strategies": STRATEGIES, "clone_of": form.clone_of}
+def posted_form(request: HttpRequest) -> StartRunForm:
+    """The form as it was sent."""
+    return StartRunForm(user_of(request), request.POST, **_origin(request))
+
+
+def form_context(form: StartRunForm) -> dict[str, Any]:
+    """What the form's templates show."""
+    return {
+        "form": form,
+        "strategy": form.strategy_class,
+        "strategies": STRATEGIES,
+        "clone_of": form.clone_of,
+        "templates": templates_of(form.user),
+        "outlook": outlook_of(form),
+    }
 
 
 def _start(form: StartRunForm) -> Run | None:
@@ -53,12 +75,21 @@ def _start(form: StartRunForm) -> Run | None:
         return None
 
 
+def _origin(request: HttpRequest) -> dict[str, Any]:
+    """What the form is filled from: the run, then the template, then the address, the later before the earlier."""
+    clone_of = _clone_of(request)
+    values = values_of(clone_of) if clone_of else {}
+    if (number := _number(request, "template")) is not None:
+        values |= access_template(user_of(request), number).values
+    address = {name: value for name, value in request.GET.dict().items() if name not in NOT_FIELDS}
+    return {"given": values | address, "clone_of": clone_of}
+
+
 def _clone_of(request: HttpRequest) -> Run | None:
-    number = request.GET.get("clone", "")
-    if not (number.isascii() and number.isdigit() and len(number) < 19):
-        return None
-    return access_run(user_of(request), int(number), "view")
+    number = _number(request, "clone")
+    return None if number is None else access_run(user_of(request), number, "view")
 
 
-def _given(request: HttpRequest, clone_of: Run | None) -> dict[str, Any]:
-    return (values_of(clone_of) if clone_of else {}) | request.GET.dict()
+def _number(request: HttpRequest, name: str) -> int | None:
+    text = request.GET.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

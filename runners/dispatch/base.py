@@ -106,6 +106,8 @@ class Dispatcher(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    settings_help: ClassVar[dict[str, str]] = {}
+    """What a run may say to it, each an optional text: name and help."""
 
     def faults(self, settings: dict[str, Any]) -> list[str]:
         """What is wrong with a run's settings for this dispatcher; most have none."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from runners.dispatch.base import Dispatcher
 from runners.dispatch.celery import ring_worker
-from runners.dispatch.kernelbot.order import GPUS, OrderError, read_order
+from runners.dispatch.kernelbot.order import GPUS, MODES, OrderError, read_order
 from runners.job import Effort
 
 QUEUE_PREFIX = "kernelbot."
@@ -21,6 +21,11 @@ class KernelBotDispatcher(Dispatcher):
 
     name: ClassVar[str] = "kernelbot"
     title: ClassVar[str] = "KernelBot, an evaluator on the internet"
+    settings_help: ClassVar[dict[str, str]] = {
+        "leaderboard": "Empty: the one of the problem.",
+        "gpu": "KernelBot's name of the device, such as MI300. Empty: the one of the target.",
+        "mode": f"One of {', '.join(MODES)}. Empty: benchmark.",
+    }
 
     def queue_for(self, target: str, effort: Effort) -> str:
         """One queue a target."""

@@ -1,0 +1,79 @@
+"""Who answers which role, as form fields. The entry for all roles has plain names (`provider`, `model`); the entry of one
+role has the role before them (`role.writer.provider`). Left empty, a role does as all roles do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from django import forms
+
+from optimizer.forms.strategy_settings import limits_of
+from optimizer.llm.choice import Effort, Parameters
+
+DEFAULT = "default"
+PREFIX = "role."
+OF_A_ROLE = ("provider", "model", "record", "effort", "temperature")
+OF_ALL_ROLES = (*OF_A_ROLE, "max_tokens", "expires_minutes")
+Choices = Sequence[tuple[str, str]]
+
+
+def field_name(role: str, part: str) -> str:
+    """The form's name for a part of a role's entry."""
+    return part if role == DEFAULT else f"{PREFIX}{role}.{part}"
+
+
+def answer_fields(roles: Sequence[str], answerers: Choices, records: Choices) -> dict[str, forms.Field]:
+    """Fields for all roles and for each one, by name."""
+    fields = {part: _field(part, answerers, records) for part in OF_ALL_ROLES}
+    as_all = [("", "As all roles"), *answerers]
+    return fields | {field_name(role, part): _field(part, as_all, records) for role in roles for part in OF_A_ROLE}
+
+
+def answers_chosen(values: Mapping[str, Any], roles: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """`Run.providers` from a form's cleaned values. An entry without a provider is none."""
+    entries = {role: _entry(values, role) for role in (DEFAULT, *roles)}
+    return {role: entry for role, entry in entries.items() if entry.get("provider")}
+
+
+def answers_initial(providers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The opposite: form values of a run's providers."""
+    for role, entry in providers.items():
+        parts = entry if isinstance(entry, Mapping) else {"provider": entry}
+        for part, value in parts.items():
+            if part in OF_ALL_ROLES:
+                yield field_name(role, part), value
+
+
+def roles_named(values: Mapping[str, Any]) -> list[str]:
+    """Roles that an address or a clone has fields for."""
+    named = [name.removeprefix(PREFIX).rpartition(".")[0] for name in values if name.startswith(PREFIX)]
+    return [role for role in dict.fromkeys(named) if role.isidentifier()]
+
+
+def _entry(values: Mapping[str, Any], role: str) -> dict[str, Any]:
+    found = {part: values.get(field_name(role, part)) for part in OF_ALL_ROLES}
+    return {part: value for part, value in found.items() if value not in (None, "")}
+
+
+def _field(part: str, answerers: Choices, records: Choices) -> forms.Field:
+    limits = {name: limits_of(info, 0) for name, info in Parameters.model_fields.items()}
+    made: dict[str, forms.Field] = {
+        "provider": forms.ChoiceField(label="Answered by", choices=answerers),
+        "model": forms.CharField(label="Model", max_length=120, help_text="Empty: the server's default."),
+        "record": forms.ChoiceField(label="Record", choices=records, help_text="For recorded answers."),
+        "effort": forms.ChoiceField(
+            label="Reasoning effort",
+            choices=[("", "The server's default"), *((value, value) for value in get_args(Effort))],
+        ),
+        "temperature": forms.FloatField(
+            label="Temperature", help_text="Empty: the role's own.", **limits["temperature"]
+        ),
+        "max_tokens": forms.IntegerField(label="Longest answer", help_text="In tokens.", **limits["max_tokens"]),
+        "expires_minutes": forms.FloatField(
+            label="Inbox waits", help_text="Minutes before a question lapses.", **limits["expires_minutes"]
+        ),
+    }
+    field = made[part]
+    field.required = False
+    return field

@@ -1,0 +1,73 @@
+"""What a run will take and who would measure it, told on the form before the start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from optimizer.actions.estimate import Estimate, Range, estimate_run
+from optimizer.actions.runner import absence_of_runners
+from optimizer.forms.start_run import StartRunForm
+from runners.dispatch import DISPATCHERS
+
+
+@dataclass(frozen=True)
+class OutlookLine:
+    """One figure: `Time`, `4 to 9 minutes`."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What can be told of the run that the form describes. `absence` is the sentence where nobody would measure."""
+
+    estimate: Estimate
+    lines: list[OutlookLine]
+    absence: str
+
+
+def outlook_of(form: StartRunForm) -> Outlook | None:
+    """The outlook, or None while problem or target cannot be read."""
+    problem, target = form.sound("problem"), form.sound("target")
+    if problem is None or target is None:
+        return None
+    found = estimate_run(
+        problem,
+        target,
+        form.strategy_name,
+        form.sound_budget(),
+        seen_by=form.user,
+        providers=form.sound_providers(),
+    )
+    dispatcher = form.sound("dispatcher")
+    absence = absence_of_runners(target.key, dispatcher) if dispatcher in DISPATCHERS else ""
+    return Outlook(found, _lines(found, form.strategy_class.needs_model), absence)
+
+
+def _lines(found: Estimate, asks: bool) -> list[OutlookLine]:
+    """Time and device time; dollars and tokens where a model is asked."""
+    told = [("Time", _minutes(found.minutes)), ("Device", _minutes(found.device_minutes))]
+    if asks:
+        told += [("Cost", _dollars(found)), ("Tokens", _between(found.tokens, "{:,.0f}", "{:,.0f}"))]
+    return [OutlookLine(label, text) for label, text in told if text]
+
+
+def _minutes(found: Range | None) -> str:
+    if found is not None and found.high < 2:
+        return _between(Range(found.low * 60, found.high * 60), "{:.0f}", "{:.0f} seconds")
+    return _between(found, "{:.0f}", "{:.0f} minutes")
+
+
+def _dollars(found: Estimate) -> str:
+    if found.usd is None:
+        return "unknown: prices of such runs are not on record" if found.based_on else ""
+    return _between(found.usd, "${:.2f}", "${:.2f}")
+
+
+def _between(found: Range | None, low_form: str, high_form: str) -> str:
+    """`4 to 9 minutes`, or `about 4 minutes` where both ends read the same."""
+    if found is None:
+        return ""
+    low, high = low_form.format(found.low), high_form.format(found.high)
+    return f"about {high}" if high.startswith(low) and low == low_form.format(found.high) else f"{low} to {high}"

@@ -1,0 +1,94 @@
+"""Parts of the form that starts a run, each alone: the strategy's settings, the outlook, the test of a provider, and the
+team's templates."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from optimizer.actions.run_template import access_template, do_delete_template, do_save_template
+from optimizer.forms.answering import DEFAULT, PREFIX, field_name
+from optimizer.forms.start_run import StartRunForm
+from optimizer.forms.strategy_settings import PREFIX as SETTINGS_PREFIX
+from optimizer.llm.check import check_provider
+from optimizer.llm.choice import BUILT_IN
+from optimizer.models import Provider
+from optimizer.views.outlook import outlook_of
+from optimizer.views.signed_in import user_of
+from optimizer.views.start_run import form_context, posted_form
+
+BUILT_IN_WORDS = {
+    "inbox": "People and outside agents answer through the inbox; there is no server to ask.",
+    "replay": "Answers come from the record; there is no server to ask.",
+    "": "Choose who answers first.",
+}
+
+
+@login_required
+@require_safe
+def start_run_settings(request: HttpRequest) -> HttpResponse:
+    """The fields that depend on the strategy. What was entered for another strategy's own is left behind."""
+    given = {
+        name: value for name, value in request.GET.dict().items() if not name.startswith((PREFIX, SETTINGS_PREFIX))
+    }
+    return render(
+        request, "runs/_strategy_settings.html", form_context(StartRunForm(user_of(request), given=given))
+    )
+
+
+@login_required
+@require_safe
+def start_run_outlook(request: HttpRequest) -> HttpResponse:
+    """What the run will take, and who would measure it."""
+    form = StartRunForm(user_of(request), request.GET, given={})
+    return render(request, "runs/_outlook.html", {"outlook": outlook_of(form)})
+
+
+@login_required
+@require_POST
+def start_run_check(request: HttpRequest) -> HttpResponse:
+    """Ask the provider that answers for a role a sum, and say how it went."""
+    role = request.POST.get("check_role", DEFAULT)
+    name = request.POST.get(field_name(role, "provider")) or request.POST.get("provider", "")
+    model = request.POST.get(field_name(role, "model")) or request.POST.get("model", "")
+    usable = Provider.objects.usable_by(user_of(request)).enabled()
+    row = usable.filter(team__slug=request.POST.get("team", ""), name=name).first()
+    if row is not None:
+        return render(
+            request, "providers/_check.html", {"check": check_provider(row, model[:120]), "provider": row}
+        )
+    known = name in BUILT_IN or not name
+    words = BUILT_IN_WORDS[name] if known else f"This team has no provider called {name[:60]}."
+    return render(request, "runs/_check_words.html", {"words": words, "known": known})
+
+
+@login_required
+@require_POST
+def template_save(request: HttpRequest) -> HttpResponse:
+    """Keep the form for the team under a name."""
+    form = posted_form(request)
+    team = form.sound("team")
+    values = {name: text for name, text in form.as_address().items() if name != "team"}
+    try:
+        if team is None:
+            raise ValidationError("Choose the team that the template is for.")
+        row = do_save_template(form.user, team, request.POST.get("template_name", ""), values | {"team": team.slug})
+    except ValidationError as refusal:
+        context = form_context(form) | {"template_fault": " ".join(refusal.messages)}
+        return render(request, "runs/start.html", context)
+    messages.success(request, f"The form is kept as “{row.name}” for {row.team}.")
+    return redirect(f"/runs/new/?template={row.pk}")
+
+
+@login_required
+@require_POST
+def template_delete(request: HttpRequest, template_id: int) -> HttpResponse:
+    """Forget a template."""
+    row = access_template(user_of(request), template_id)
+    do_delete_template(row)
+    messages.success(request, f"The template “{row.name}” is gone.")
+    return redirect("start_run")
