@@ -1,5 +1,5 @@
-"""Who answers which role, as form fields. The entry for all roles has plain names (`provider`, `model`); the entry of one
-role has the role before them (`role.writer.provider`). Left empty, a role does as all roles do."""
+"""Who answers which role, as form fields. The entry for all roles has plain names (`provider`, `model`); the entry of
+one role has the role before them (`role.writer.provider`). Left empty, a role does as all roles do."""
 
 from __future__ import annotations
 

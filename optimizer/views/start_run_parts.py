@@ -1,5 +1,5 @@
-"""Parts of the form that starts a run, each alone: the strategy's settings, the outlook, the test of a provider, and the
-team's templates."""
+"""Parts of the form that starts a run, each alone: the strategy's settings, the outlook, the test of a provider, and
+the team's templates."""
 
 from __future__ import annotations
 
