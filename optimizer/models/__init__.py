@@ -1,6 +1,7 @@
 """Everything that is stored. One noun a module."""
 
 from optimizer.models.api_token import ApiToken, TokenScope
+from optimizer.models.audit import AuditAction, AuditEntry
 from optimizer.models.choices import (
     AuthorKind,
     CallState,
@@ -18,21 +19,27 @@ from optimizer.models.finding import Finding
 from optimizer.models.guidance import Guidance
 from optimizer.models.hypothesis import Hypothesis
 from optimizer.models.idempotency import IdempotencyKey
+from optimizer.models.invitation import Invitation
 from optimizer.models.job import Job, JobLog
 from optimizer.models.kernel import Kernel, KernelParent
 from optimizer.models.llm_call import LlmCall
+from optimizer.models.notification import Follow, Notification, NotificationChoice, NotificationKind
 from optimizer.models.problem import Problem, ProblemVersion
 from optimizer.models.provider import Provider, ProviderApi, ProviderKind, Record
+from optimizer.models.release import Release, ReleaseState
 from optimizer.models.review import Comment, CommentEdit, Review, ReviewVerdict, Side, Thread, ThreadState
 from optimizer.models.run import Run
 from optimizer.models.run_template import RunTemplate
 from optimizer.models.runner import Runner
+from optimizer.models.session import SignIn
 from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
 from optimizer.models.webhook import DeliveryState, Webhook, WebhookDelivery, WebhookEvent
 
 __all__ = [
     "ApiToken",
+    "AuditAction",
+    "AuditEntry",
     "AuthorKind",
     "CallState",
     "Comment",
@@ -42,10 +49,12 @@ __all__ = [
     "EvaluationState",
     "EvaluationStatus",
     "Finding",
+    "Follow",
     "Guidance",
     "Hypothesis",
     "HypothesisKind",
     "IdempotencyKey",
+    "Invitation",
     "Job",
     "JobLog",
     "JobState",
@@ -54,12 +63,17 @@ __all__ = [
     "LlmCall",
     "Measurement",
     "Membership",
+    "Notification",
+    "NotificationChoice",
+    "NotificationKind",
     "Problem",
     "ProblemVersion",
     "Provider",
     "ProviderApi",
     "ProviderKind",
     "Record",
+    "Release",
+    "ReleaseState",
     "Review",
     "ReviewVerdict",
     "Run",
@@ -68,6 +82,7 @@ __all__ = [
     "RunTemplate",
     "Runner",
     "Side",
+    "SignIn",
     "Target",
     "Team",
     "TeamRole",

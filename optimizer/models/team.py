@@ -22,14 +22,22 @@ class User(AbstractUser):
 
 
 class Team(models.Model):
-    """The unit of visibility: what belongs to a team is invisible to everybody else."""
+    """The unit of visibility: what belongs to a team is invisible to everybody else. Its rules for releases:
+    `approvals_needed` different people, and with `rerun_needed` a second measurement that agrees with the first."""
 
     name = models.CharField(max_length=100)
     slug = models.SlugField(unique=True)
+    approvals_needed = models.PositiveSmallIntegerField(default=2)
+    rerun_needed = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)
     members: models.ManyToManyField[User, Membership] = models.ManyToManyField(
         User, through="Membership", related_name="teams"
     )
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(approvals_needed__range=(1, 9)), name="team_approvals_needed")
+        ]
 
     def __str__(self) -> str:
         return self.name

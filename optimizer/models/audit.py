@@ -1,0 +1,90 @@
+"""Who did what that matters. Rows are only ever added: the database refuses to change or delete one (a trigger, see
+the migration that made the table). So that nothing has to be changed when a person, a team or a run is deleted, the
+links are bare numbers beside the names of that moment."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+
+from optimizer.models.team import Team, User
+
+
+class AuditAction(models.TextChoices):
+    """What is worth a line."""
+
+    RUN_STARTED = "run.started", "Started a run"
+    RUN_PAUSED = "run.paused", "Paused a run"
+    RUN_RESUMED = "run.resumed", "Resumed a run"
+    RUN_STOPPED = "run.stopped", "Stopped a run"
+    RUN_BUDGET = "run.budget", "Changed a run's budget"
+    RUN_PRIVACY = "run.privacy", "Changed who sees a run"
+    KERNEL_REVIEWED = "kernel.reviewed", "Reviewed a kernel"
+    RELEASE_ASKED = "release.asked", "Asked for a release"
+    RELEASE_MADE = "release.made", "Released a kernel"
+    RELEASE_WITHDRAWN = "release.withdrawn", "Withdrew a release"
+    MEMBER_ADDED = "member.added", "Joined"
+    MEMBER_ROLE = "member.role", "Changed a role"
+    MEMBER_REMOVED = "member.removed", "Removed a member"
+    MEMBER_LEFT = "member.left", "Left"
+    INVITATION_MADE = "invitation.made", "Invited somebody"
+    INVITATION_REVOKED = "invitation.revoked", "Revoked an invitation"
+    SERVICE_ADDED = "service.added", "Made a service account"
+    SERVICE_ENDED = "service.ended", "Switched a service account off"
+    TOKEN_MADE = "token.made", "Made an API token"  # a kind of action, not a secret
+    TOKEN_REVOKED = "token.revoked", "Revoked an API token"
+    TEAM_MADE = "team.made", "Made a team"
+    TEAM_CHANGED = "team.changed", "Changed the team's rules"
+    PROVIDER_SAVED = "provider.saved", "Changed a model provider"
+    PROVIDER_DELETED = "provider.deleted", "Removed a model provider"
+    EXPORTED = "audit.exported", "Exported this log"
+
+
+class AuditQuerySet(models.QuerySet["AuditEntry"]):
+    """Verbs of the log."""
+
+    def of_team(self, team: Team) -> Self:
+        """What concerns one team, newest first."""
+        return self.filter(team_id=team.pk).order_by("-pk")
+
+
+class AuditEntry(models.Model):
+    """One action. `subject` says in words what it was done to; `details` holds small facts, never a secret."""
+
+    at = models.DateTimeField(auto_now_add=True)
+    action = models.CharField(max_length=30, choices=AuditAction.choices)
+    actor_id = models.BigIntegerField(null=True)
+    actor_name = models.CharField(max_length=150)
+    team_id = models.BigIntegerField(null=True)
+    team_name = models.CharField(max_length=100, blank=True)
+    run_id = models.BigIntegerField(null=True)
+    subject = models.CharField(max_length=300, blank=True)
+    details = models.JSONField(default=dict)
+
+    objects = AuditQuerySet.as_manager()
+
+    class Meta:
+        indexes = [models.Index(fields=["team_id", "-id"], name="audit_of_team")]
+        ordering = ["-pk"]
+        verbose_name_plural = "audit entries"
+
+    def __str__(self) -> str:
+        return f"{self.actor_name}: {self.get_action_display()} {self.subject}".strip()
+
+    @classmethod
+    def add(
+        cls, action: AuditAction, actor: User | None, team: Team | None, subject: str, run_id: int | None,
+        details: dict[str, object],
+    ) -> AuditEntry:  # fmt: skip
+        """One more line."""
+        return cls.objects.create(
+            action=action,
+            actor_id=actor.pk if actor else None,
+            actor_name=actor.get_username() if actor else "the system",
+            team_id=team.pk if team else None,
+            team_name=team.name if team else "",
+            run_id=run_id,
+            subject=subject[:300],
+            details=details,
+        )

@@ -1,0 +1,108 @@
+"""What a person should hear of: one row a person and piece of news, and who follows which run."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from optimizer.models.run import Run
+from optimizer.models.team import User
+
+
+class NotificationKind(models.TextChoices):
+    """What there is to hear. Each can be switched off, in the product and as mail."""
+
+    MENTION = "mention", "Somebody mentions me"
+    REPLY = "reply", "Somebody replies in a thread of mine"
+    REVIEW = "review", "A review is asked of my team, or a kernel of mine is reviewed"
+    BEST = "best", "A run that I follow has a new best kernel"
+    ENDED = "ended", "A run that I follow has ended"
+    STUCK = "stuck", "A run that I follow does not get on"
+    BUDGET = "budget", "A run that I follow has spent 80 % of a budget"
+    RELEASE = "release", "A kernel of my team is released"
+
+    @property
+    def by_mail(self) -> bool:
+        """Whether it is mailed unless a person says otherwise: what waits for them, not what merely happens."""
+        return self in {NotificationKind.MENTION, NotificationKind.REPLY, NotificationKind.REVIEW}
+
+
+class NotificationQuerySet(models.QuerySet["Notification"]):
+    """Verbs of notifications."""
+
+    def readable_by(self, user: User) -> Self:
+        """The person's own, about runs that they may still see."""
+        seen = Run.objects.visible_to(user).order_by().values("pk")
+        return self.filter(Q(run=None) | Q(run__in=seen), user=user)
+
+    def unread(self) -> Self:
+        """What has not been looked at."""
+        return self.filter(read_at=None)
+
+    def mark_read(self) -> int:
+        """How many were unread."""
+        return self.unread().update(read_at=timezone.now())
+
+
+class Notification(models.Model):
+    """One piece of news for one person. `key` names the cause, so that nothing is told twice; `link` is a path of
+    this site."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notifications")
+    kind = models.CharField(max_length=10, choices=NotificationKind.choices)
+    key = models.CharField(max_length=120)
+    run = models.ForeignKey(Run, null=True, blank=True, on_delete=models.CASCADE, related_name="notifications")
+    actor = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    text = models.CharField(max_length=300)
+    link = models.CharField(max_length=300)
+    by_mail = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    read_at = models.DateTimeField(null=True, blank=True)
+    mailed_at = models.DateTimeField(null=True, blank=True)
+
+    objects = NotificationQuerySet.as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "key"], name="one_notification_per_cause")]
+        indexes = [
+            models.Index(fields=["user"], condition=Q(read_at=None), name="notification_unread"),
+            models.Index(
+                fields=["user"], condition=Q(by_mail=True, mailed_at=None, read_at=None), name="notification_unmailed"
+            ),
+        ]
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class NotificationChoice(models.Model):
+    """What a person decided about one kind; without a row the kind's own defaults hold."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notification_choices")
+    kind = models.CharField(max_length=10, choices=NotificationKind.choices)
+    in_app = models.BooleanField(default=True)
+    by_mail = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "kind"], name="one_choice_per_kind")]
+
+    def __str__(self) -> str:
+        return f"{self.user}: {self.kind}"
+
+
+class Follow(models.Model):
+    """A person who wants to hear of a run. Who starts a run follows it."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="follows")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="follows")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "run"], name="one_follow_per_run")]
+
+    def __str__(self) -> str:
+        return f"{self.user} follows {self.run_id}"

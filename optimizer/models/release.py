@@ -1,0 +1,109 @@
+"""Kernels that a team stands for: asked for, approved by different people, measured once more, released."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from optimizer.models.evaluation import Evaluation
+from optimizer.models.kernel import Kernel
+from optimizer.models.review import Review
+from optimizer.models.run import Run
+from optimizer.models.team import User
+
+
+class ReleaseState(models.TextChoices):
+    """Where a release stands."""
+
+    ASKED = "asked", "Awaiting approval"
+    RELEASED = "released", "Released"
+    STALE = "stale", "Stale"
+    REPLACED = "replaced", "Replaced"
+    WITHDRAWN = "withdrawn", "Withdrawn"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when this row will not change any more."""
+        return self in {ReleaseState.STALE, ReleaseState.REPLACED, ReleaseState.WITHDRAWN}
+
+    @property
+    def tone(self) -> str:
+        """Colour token."""
+        return {"asked": "live", "released": "good", "stale": "warn"}.get(self.value, "muted")
+
+
+class ReleaseQuerySet(models.QuerySet["Release"]):
+    """Verbs of releases."""
+
+    def visible_to(self, user: User) -> Self:
+        """Releases of runs that the person may see."""
+        return self.filter(kernel__run__in=Run.objects.visible_to(user).order_by().values("pk"))
+
+    def with_kernel(self) -> Self:
+        """With what a row of the list shows."""
+        return self.select_related(
+            "kernel__run__problem_version__problem", "kernel__run__target", "kernel__run__team", "kernel__evaluation",
+            "rerun", "asked_by", "released_by", "superseded_by",
+        ).defer("kernel__source", "kernel__run__problem_version__bundle")  # fmt: skip
+
+    def supersede(self, leader: Kernel) -> int:
+        """Another kernel leads its run: what was asked for is stale, and what is released says so. How many rows."""
+        others = self.filter(kernel__run=leader.run_id).exclude(kernel=leader)
+        now = timezone.now()
+        asked = others.filter(state=ReleaseState.ASKED)
+        stale = asked.update(state=ReleaseState.STALE, superseded_by=leader, ended_at=now)
+        released = others.filter(state=ReleaseState.RELEASED, superseded_by=None)
+        return stale + released.update(superseded_by=leader)
+
+
+class Release(models.Model):
+    """One attempt to release a kernel. `approvals` are the reviews that counted when it was released; `rerun` is the
+    evaluation that was queued when it was asked for: another process, later, on whatever runner takes it."""
+
+    kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="releases")
+    state = models.CharField(max_length=10, choices=ReleaseState.choices, default=ReleaseState.ASKED)
+    note = models.CharField(max_length=300, blank=True)
+    asked_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    asked_at = models.DateTimeField(auto_now_add=True)
+    rerun = models.OneToOneField(Evaluation, null=True, on_delete=models.SET_NULL, related_name="release")
+    approvals = models.ManyToManyField(Review, related_name="releases")
+    released_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    released_at = models.DateTimeField(null=True, blank=True)
+    superseded_by = models.ForeignKey(Kernel, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    ended_at = models.DateTimeField(null=True, blank=True)
+    ended_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+
+    objects = ReleaseQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["kernel"], condition=Q(state__in=["asked", "released"]), name="one_open_release_per_kernel"
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="released") | Q(released_at__isnull=False), name="a_release_has_a_moment"
+            ),
+        ]
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.get_state_display()}: {self.kernel}"
+
+    @property
+    def state_choice(self) -> ReleaseState:
+        """The state with its label and tone."""
+        return ReleaseState(self.state)
+
+    def mark_released(self, user: User, reviews: list[Review]) -> None:
+        """Asked → released, on these approvals. Call under the run's lock."""
+        self.state, self.released_by, self.released_at = ReleaseState.RELEASED, user, timezone.now()
+        self.save(update_fields=["state", "released_by", "released_at"])
+        self.approvals.set(reviews)
+
+    def end(self, state: ReleaseState, user: User | None) -> None:
+        """Withdrawn by a person, or replaced by another release."""
+        self.state, self.ended_by, self.ended_at = state, user, timezone.now()
+        self.save(update_fields=["state", "ended_by", "ended_at"])

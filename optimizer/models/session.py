@@ -1,0 +1,40 @@
+"""Where a person is signed in, so that they can look and end what is not theirs."""
+
+from __future__ import annotations
+
+from django.contrib.sessions.models import Session
+from django.db import models
+from django.utils import timezone
+
+from optimizer.models.team import User
+
+
+class SignIn(models.Model):
+    """One browser that is signed in. `key` is the session's own key, never shown."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_ins")
+    key = models.CharField(max_length=40, unique=True, editable=False)
+    address = models.GenericIPAddressField(null=True)
+    browser = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    seen_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-seen_at"]
+
+    def __str__(self) -> str:
+        return self.browser or "a browser"
+
+    @classmethod
+    def living_of(cls, user: User) -> list[SignIn]:
+        """Those whose session still exists, the latest seen first; forgets the others."""
+        rows = list(cls.objects.filter(user=user))
+        alive = Session.objects.filter(session_key__in=[row.key for row in rows], expire_date__gt=timezone.now())
+        keys = set(alive.values_list("session_key", flat=True))
+        cls.objects.filter(user=user).exclude(key__in=keys).delete()
+        return [row for row in rows if row.key in keys]
+
+    def end(self) -> None:
+        """Sign that browser out."""
+        Session.objects.filter(session_key=self.key).delete()
+        self.delete()
