@@ -6,7 +6,7 @@ from typing import Literal
 
 from django.http import Http404
 
-from optimizer.models import Run, TeamRole, User
+from optimizer.models import Kernel, Run, TeamRole, User
 
 Verb = Literal["view", "comment", "operate", "own"]
 
@@ -24,6 +24,17 @@ def access_run(user: User, run_id: int, verb: Verb) -> Run:
     if run is None or not may(user, run, verb):
         raise Http404("There is no such run.")
     return run
+
+
+def access_kernel(user: User, run_id: int, number: int, verb: Verb) -> Kernel:
+    """A kernel of a run that the person may use in that way. Raises Http404 otherwise."""
+    run = access_run(user, run_id, verb)
+    kernels = Kernel.objects.select_related("hypothesis", "call", "author", "evaluation")
+    kernel = kernels.filter(run=run, number=number).first()
+    if kernel is None:
+        raise Http404("There is no such kernel.")
+    kernel.run = run
+    return kernel
 
 
 def may(user: User, run: Run, verb: Verb) -> bool:

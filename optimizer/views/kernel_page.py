@@ -69,7 +69,7 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     kernel = _kernel(request, run_id, number)
     evaluations = list(kernel.evaluations.select_related("target").order_by("pk"))
     evaluation = _chosen(request, evaluations)
-    result = _result_of(evaluation)
+    result = result_of(evaluation)
     measurements = list(evaluation.measurements.order_by("pk")) if evaluation else []
     context = {
         "run": kernel.run,
@@ -107,7 +107,7 @@ def kernel_download(request: HttpRequest, run_id: int, number: int) -> HttpRespo
 def kernel_cases_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     """Speedups by case as plotly JSON."""
     evaluation = _evaluation(request, run_id, number)
-    result = _result_of(evaluation)
+    result = result_of(evaluation)
     if result is None:
         raise Http404
     return HttpResponse(charts.speedups(result.cases).to_json(), content_type="application/json")
@@ -146,7 +146,8 @@ def _chosen(request: HttpRequest, evaluations: Sequence[Evaluation]) -> Evaluati
     raise Http404
 
 
-def _result_of(evaluation: Evaluation | None) -> JobResult | None:
+def result_of(evaluation: Evaluation | None) -> JobResult | None:
+    """What the harness found out, or None where there is nothing that this version can read."""
     try:
         return evaluation.as_result() if evaluation else None
     except WireError:  # stored by a version with another contract: the row's own columns still say what came out
