@@ -16,14 +16,20 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from optimizer.access import access_run
 from optimizer.actions import run as actions
+from optimizer.actions.runner import absence_of_runners
 from optimizer.charts import curve as charts
 from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
 from optimizer.models.run import RunTransitionError
+from optimizer.search import STRATEGIES
 from optimizer.views import feed
+from optimizer.views.run_guidance import guidance_context
+from optimizer.views.run_labels import labels_context
 from optimizer.views.run_summary import summarise
+from optimizer.views.run_workers import workers_of
 from optimizer.views.signed_in import user_of
 from optimizer.views.strategies import strategy_titles
+from runners.dispatch import DISPATCHERS
 
 KERNELS_PER_PAGE = 50
 KERNEL_SORTS = {
@@ -48,7 +54,10 @@ def run_page(request: HttpRequest, run_id: int) -> HttpResponse:
     run = access_run(user_of(request), run_id, "view")
     items = feed.latest_items(run)
     context = _live_context(run, user_of(request)) | _kernels_context(request, run)
+    context |= guidance_context(run, user_of(request)) | labels_context(run, user_of(request))
     context |= {
+        "feed_tabs": feed.TABS,
+        "feed_only": request.GET.get("feed", "") if request.GET.get("feed", "") in dict(feed.TABS) else "",
         "items": items,
         "last_seq": items[-1].seq if items else 0,
         "axes": charts.AXES,
@@ -66,6 +75,14 @@ def run_live(request: HttpRequest, run_id: int) -> HttpResponse:
     context = _live_context(run, user_of(request))
     context |= {"items": items, "last_seq": items[-1].seq if items else run.last_seq, "only_new": True}
     return render(request, "runs/_live.html", context)
+
+
+@login_required
+@require_safe
+def run_workers(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Who is at work, alone: asked for when a log grows."""
+    run = access_run(user_of(request), run_id, "view")
+    return render(request, "runs/_workers.html", _workers_context(run))
 
 
 @login_required
@@ -135,14 +152,22 @@ def _steer(request: HttpRequest, run_id: int, action: Callable[[User, Run], Any]
 
 def _live_context(run: Run, user: User) -> dict[str, Any]:
     state = RunState(run.state)
-    return {
-        "run": run,
+    strategy = STRATEGIES.get(run.strategy)
+    return _workers_context(run) | {
+        "asks_models": strategy is None or strategy.needs_model,
         "state": state,
         "summary": summarise(run),
         "strategy_title": strategy_titles().get(run.strategy, run.strategy),
         "can_pause": state in (RunState.RUNNING, RunState.PENDING),
         "can_stop": not state.is_terminal and state != RunState.STOPPING,
     }
+
+
+def _workers_context(run: Run) -> dict[str, Any]:
+    """Nobody is missed where a run has ended."""
+    known = not run.state_choice.is_terminal and run.dispatcher in DISPATCHERS
+    absence = absence_of_runners(run.target.key, run.dispatcher) if known else ""
+    return {"run": run, "workers": workers_of(run), "absence": absence}
 
 
 def _kernels_context(request: HttpRequest, run: Run) -> dict[str, Any]:

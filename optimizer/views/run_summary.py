@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from django.db.models import Count
 
+from optimizer.loop.budget import WARN_AT_PERCENT
 from optimizer.models import CallState, Evaluation, EvaluationState, EvaluationStatus, LlmCall, Run
 
 STAGES = (
@@ -39,11 +40,17 @@ class BudgetBar:
     limit: float | None
 
     @property
+    def mark(self) -> int:
+        """The last mark passed, per cent, of those that are warned of; 0 before the first and without a limit."""
+        percent = 100 * self.spent / self.limit if self.limit else 0
+        return max((mark for mark in WARN_AT_PERCENT if percent >= mark), default=0)
+
+    @property
     def tone(self) -> str:
-        """Warns from 80 % on."""
+        """Warns from 80 % on; a budget that is used up is no fault."""
         if not self.limit:
             return "muted"
-        return "warn" if self.spent >= 0.8 * self.limit else "live"
+        return "warn" if self.mark >= 80 else "live"
 
 
 @dataclass(frozen=True)

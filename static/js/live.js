@@ -3,16 +3,16 @@
 // Where sockets are blocked, it asks on a timer.
 "use strict";
 
-const RECONNECT_FIRST_MS = 500, RECONNECT_MOST_MS = 15000, POLL_MS = 4000, IDLE_POLL_MS = 30000, FEED_KEPT = 400, TOKENS_SHOWN = 4000, CHANGED_EVERY_MS = 1500;
+const RECONNECT_FIRST_MS = 500, RECONNECT_MOST_MS = 15000, POLL_MS = 4000, IDLE_POLL_MS = 30000, FEED_KEPT = 400, CHANGED_EVERY_MS = 1500;
 
 class LiveRun {
   constructor(root) {
     this.root = root;
     this.feed = document.getElementById("feed");
-    this.tokens = document.getElementById("tokens");
     this.light = document.querySelector("[data-connection]");
     this.last = Number(this.feed.dataset.lastSeq);
     this.changed = atMostEvery(CHANGED_EVERY_MS, () => htmx.trigger(document.body, "run-changed"));
+    this.logged = atMostEvery(CHANGED_EVERY_MS, () => htmx.trigger(document.body, "run-log"));
     this.failures = 0;
     this.connected = false;
     this.asking = this.wanted = false;
@@ -55,18 +55,15 @@ class LiveRun {
     let message;
     try { message = JSON.parse(text); } catch { return; }
     if (message.kind === "passing") this.pass(message);
-    else if ((message.seq ?? message.events?.at(-1)?.seq) > this.last) this.ask();
+    for (const event of message.events ?? []) tell("run-event", event);
+    if ((message.seq ?? message.events?.at(-1)?.seq) > this.last) this.ask();
   }
 
-  // News of the moment: a kernel entered another stage, or an agent is writing.
+  // News of the moment: a kernel entered another stage, a worker's log grew, or an agent is writing.
   pass(message) {
     if (message.what === "stage") this.askSoon();
-    if (message.what !== "token" || !this.tokens) return;
-    const before = this.call === message.call ? this.tokens.textContent : `${message.role}:\n`;
-    this.call = message.call;
-    this.tokens.parentElement.hidden = false;
-    this.tokens.textContent = (before + message.text).slice(-TOKENS_SHOWN);
-    this.tokens.scrollTop = this.tokens.scrollHeight;
+    else if (message.what === "log") this.logged();
+    tell("run-passing", message);
   }
 
   askSoon() {
@@ -131,7 +128,37 @@ class LiveRun {
   }
 }
 
+function tell(name, detail) {
+  document.dispatchEvent(new CustomEvent(name, { detail }));
+}
+
+// The feed's filter hides lines and loads nothing; the address keeps it.
+function filterFeed() {
+  const feed = document.getElementById("feed");
+  document.querySelector("[data-feed-tabs]")?.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-only]");
+    if (!link || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    feed.dataset.only = link.dataset.only;
+    for (const other of link.parentElement.children) other.toggleAttribute("aria-current", false);
+    link.setAttribute("aria-current", "true");
+    history.replaceState(null, "", link.href);
+    feed.parentElement.scrollTop = feed.parentElement.scrollHeight;
+  });
+}
+
+// Boxes that the reader has closed stay closed on the next page.
+function keepOpen() {
+  for (const box of document.querySelectorAll("details[data-keep-open]")) {
+    const key = `open.${box.dataset.keepOpen}`;
+    if (localStorage.getItem(key) === "0") box.open = false;
+    box.addEventListener("toggle", () => localStorage.setItem(key, box.open ? "1" : "0"));
+  }
+}
+
 document.addEventListener("DOMContentLoaded", () => {
+  filterFeed();
+  keepOpen();
   const root = document.getElementById("run");
   if (root) new LiveRun(root).start();
 });

@@ -1,0 +1,59 @@
+"""What people write on runs to find them again: tags, notes, and whether they are put away. None of it changes what a
+run does, so it takes no lock and makes no event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from django.core.exceptions import ValidationError
+
+from optimizer.access import may
+from optimizer.models import Run, User
+from optimizer.plain import storable_text
+
+MAX_TAGS = 20
+TAG_CHARS = 40
+NOTES_CHARS = 20_000
+
+
+def check_tags(text: str) -> list[str]:
+    """The tags that a text names, parted by commas, each once. Raises ValidationError."""
+    cleaned = ("".join(c for c in storable_text(part) if c.isprintable()).strip() for part in text.split(","))
+    tags = list(dict.fromkeys(tag for tag in cleaned if tag))
+    if long := next((tag for tag in tags if len(tag) > TAG_CHARS), None):
+        raise ValidationError(f"A tag has {TAG_CHARS} characters at most: {long[:TAG_CHARS]}…")
+    if len(tags) > MAX_TAGS:
+        raise ValidationError(f"A run has {MAX_TAGS} tags at most.")
+    return tags
+
+
+def do_label_run(run: Run, tags: Sequence[str], notes: str) -> None:
+    """Replace tags and notes. Raises ValidationError for notes beyond the limit."""
+    notes = storable_text(notes).strip()
+    if len(notes) > NOTES_CHARS:
+        raise ValidationError(f"Notes have {NOTES_CHARS:,} characters at most.")
+    run.tags, run.notes = list(tags), notes
+    run.save(update_fields=["tags", "notes"])
+
+
+def do_tag_runs(runs: Iterable[Run], tags: Sequence[str], *, remove: bool = False) -> int:
+    """Add tags to, or take them from, each run; how many were changed. A run that has its fill keeps what it has."""
+    changed = 0
+    for run in runs:
+        merged = [tag for tag in run.tags if tag not in tags] if remove else list(dict.fromkeys([*run.tags, *tags]))
+        if merged != run.tags and len(merged) <= MAX_TAGS:
+            Run.objects.filter(pk=run.pk).update(tags=merged)
+            changed += 1
+    return changed
+
+
+def do_archive_runs(runs: Iterable[Run], *, archived: bool) -> int:
+    """Put runs away or take them out again; how many were changed."""
+    return Run.objects.filter(pk__in=[run.pk for run in runs], is_archived=not archived).update(
+        is_archived=archived
+    )
+
+
+def operable(user: User, runs: Iterable[Run]) -> list[Run]:
+    """Those of the runs that the person may operate."""
+    return [run for run in runs if may(user, run, "operate")]
