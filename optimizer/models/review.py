@@ -210,13 +210,14 @@ class CommentQuerySet(models.QuerySet["Comment"]):
 
 class Comment(models.Model):
     """One statement in a thread, in markdown. `is_guidance` asks for it to be given to the agents once it is
-    published (`optimizer.models.guidance`)."""
+    published (`optimizer.models.guidance`), for the whole run or for the lineage of the thread's kernel alone."""
 
     thread = models.ForeignKey(Thread, on_delete=models.CASCADE, related_name="comments")
     review = models.ForeignKey(Review, on_delete=models.CASCADE, related_name="comments")
     author = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="comments")
     body = models.TextField()
     is_guidance = models.BooleanField(default=False)
+    guidance_for_lineage = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
     edited_at = models.DateTimeField(null=True, blank=True)
 
