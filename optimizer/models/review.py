@@ -109,7 +109,7 @@ class Review(models.Model):
     def publish(self, verdict: ReviewVerdict, summary: str) -> None:
         """Draft → published, with all its comments. Saves."""
         self.verdict, self.summary, self.published_at = verdict, summary, timezone.now()
-        self.save(update_fields=["verdict", "summary", "published_at"])
+        self.save()
 
 
 class ThreadQuerySet(models.QuerySet["Thread"]):

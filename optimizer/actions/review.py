@@ -1,0 +1,222 @@
+"""Drafting and publishing reviews. A draft costs nobody's attention: nothing is announced before it is published."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from optimizer.access import may
+from optimizer.actions.guidance import MAX_CHARACTERS, add_guidance
+from optimizer.diffs.rows import Text
+from optimizer.live.payloads import ReviewPublished
+from optimizer.live.publish import record
+from optimizer.loop.locking import lock_run
+from optimizer.models import Comment, Hypothesis, Kernel, Review, ReviewVerdict, Run, Side, Thread, User
+from optimizer.plain import storable_text
+
+MAX_COMMENT = 20_000
+"""Characters of a comment: more is a document, and belongs where documents are kept."""
+QUOTED_LINES = 40
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a thread is about: the run alone, a hypothesis, a kernel, or lines of it (from 1, both included). `side` and
+    `other` say in which diff the author stood."""
+
+    run: Run
+    kernel: Kernel | None = None
+    hypothesis: Hypothesis | None = None
+    first: int | None = None
+    last: int | None = None
+    side: str = ""
+    other: Kernel | None = None
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is said: markdown, and whether it is for the agents too."""
+
+    body: str
+    is_guidance: bool = False
+    for_lineage: bool = False
+
+
+def check_words(user: User, run: Run, words: Words) -> Words:
+    """The same with storable text. Raises ValidationError in words for the person."""
+    if not may(user, run, "comment"):
+        raise ValidationError("You may not comment on this run.")
+    body = storable_text(words.body).replace("\r\n", "\n").strip()
+    if not body:
+        raise ValidationError("A comment says something.")
+    most = MAX_CHARACTERS // 2 if words.is_guidance else MAX_COMMENT
+    if len(body) > most:
+        raise ValidationError(f"A comment has {most:,} characters at most; this one has {len(body):,}.")
+    if words.is_guidance and run.state_choice.is_terminal:
+        raise ValidationError(
+            "This run has ended: no agent would read guidance. Comment without it, or clone the run."
+        )
+    return Words(body, words.is_guidance, words.for_lineage)
+
+
+def check_place(place: Place) -> Place:
+    """The same with both lines or none. Raises ValidationError for a kernel or hypothesis of another run, and for lines
+    that are not there."""
+    foreign = [one for one in (place.kernel, place.hypothesis) if one is not None and one.run_id != place.run.pk]
+    if foreign:
+        raise ValidationError("That belongs to another run.")
+    if place.first is None and place.last is None:
+        return place
+    if place.kernel is None:
+        raise ValidationError("Only a kernel has lines.")
+    first = place.first if place.first is not None else place.last or 0
+    last = place.last if place.last is not None else first
+    first, last = min(first, last), max(first, last)
+    count = len(Text.of(place.kernel.source).lines)
+    if first < 1 or last > count:
+        raise ValidationError(f"Kernel #{place.kernel.number} has lines 1 to {count}.")
+    return Place(place.run, place.kernel, None, first, last, place.side, place.other)
+
+
+def do_begin_thread(user: User, place: Place, words: Words, about: Kernel | None = None) -> Comment:
+    """A new thread with a draft comment, in the person's draft review of `about` (the kernel they are looking at; by
+    default the thread's own). Raises ValidationError."""
+    words, place = check_words(user, place.run, words), check_place(place)
+    with transaction.atomic():
+        run = lock_run(place.run.pk)
+        thread = _create_thread(user, run, place)
+        return _add_draft(user, run, thread, words, about or place.kernel)
+
+
+def do_reply(user: User, thread: Thread, words: Words, about: Kernel | None = None) -> Comment:
+    """A draft in a thread that is there. Raises ValidationError. A thread that somebody resolves meanwhile takes it
+    all the same: whoever publishes it sees the state and may open the thread again."""
+    words = check_words(user, thread.run, words)
+    with transaction.atomic():
+        run = lock_run(thread.run_id)
+        return _add_draft(user, run, thread, words, about or thread.kernel)
+
+
+def draft_review(user: User, run: Run, kernel: Kernel | None) -> Review:
+    """The person's unpublished review of a kernel, or of the run itself; made where there is none. Call under the run's
+    lock."""
+    review, _ = Review.objects.get_or_create(run=run, kernel=kernel, author=user, published_at=None)
+    return review
+
+
+def do_publish_review(
+    user: User, run: Run, kernel: Kernel | None, verdict: ReviewVerdict, summary: str = ""
+) -> Review:
+    """Make the person's drafts on this subject visible, with a verdict. Raises ValidationError where there is nothing
+    to say, and for a verdict on a run."""
+    summary = check_summary(user, run, kernel, verdict, summary)
+    with transaction.atomic():
+        locked = lock_run(run.pk)
+        review = draft_review(user, locked, kernel)
+        comments = list(
+            review.comments.select_related("thread__kernel", "thread__run", "thread__hypothesis__basis")
+        )
+        if not comments and not summary and verdict == ReviewVerdict.COMMENT:
+            raise ValidationError("There is nothing to publish: write a comment, or give a verdict.")
+        review.publish(verdict, summary)
+        for comment in comments:
+            _guide(user, comment)
+        record(locked, _published(review, comments))
+    return review
+
+
+def do_say(user: User, where: Place | Thread, words: Words) -> Comment:
+    """One comment, published at once and alone; drafts stay drafts. Raises ValidationError."""
+    words = check_words(user, where.run, words)
+    where = check_place(where) if isinstance(where, Place) else where
+    with transaction.atomic():
+        locked = lock_run(where.run.pk)
+        thread = _create_thread(user, locked, where) if isinstance(where, Place) else where
+        review = Review(run=locked, kernel=thread.kernel, author=user)
+        review.publish(ReviewVerdict.COMMENT, "")
+        comment = _create_comment(user, thread, review, words)
+        _guide(user, comment)
+        record(locked, _published(review, [comment]))
+    return comment
+
+
+def check_summary(user: User, run: Run, kernel: Kernel | None, verdict: ReviewVerdict, summary: str) -> str:
+    """The summary, found sound. Raises ValidationError."""
+    if not may(user, run, "comment"):
+        raise ValidationError("You may not comment on this run.")
+    if kernel is None and verdict != ReviewVerdict.COMMENT:
+        raise ValidationError("A verdict is on a kernel.")
+    summary = storable_text(summary).replace("\r\n", "\n").strip()
+    if len(summary) > MAX_COMMENT:
+        raise ValidationError(f"A summary has {MAX_COMMENT:,} characters at most; this one has {len(summary):,}.")
+    return summary
+
+
+def _create_thread(user: User, run: Run, place: Place) -> Thread:
+    lines: list[str] = []
+    if place.kernel is not None and place.first is not None and place.last is not None:
+        lines = list(Text.of(place.kernel.source).lines[place.first - 1 : place.last])
+    text = "\n".join(lines)
+    return Thread.objects.create(
+        run=run,
+        kernel=place.kernel,
+        hypothesis=place.hypothesis,
+        side=place.side if place.side in Side.values else "",
+        other=place.other,
+        first_line=place.first,
+        line_count=len(lines) or None,
+        text=text,
+        text_hash=hashlib.sha256(text.encode()).hexdigest() if lines else "",
+        created_by=user,
+    )
+
+
+def _add_draft(user: User, run: Run, thread: Thread, words: Words, about: Kernel | None) -> Comment:
+    """The draft goes with the review of what the person looks at, if that is of this run."""
+    kernel = about if about is None or about.run_id == run.pk else thread.kernel
+    return _create_comment(user, thread, draft_review(user, run, kernel), words)
+
+
+def _create_comment(user: User, thread: Thread, review: Review, words: Words) -> Comment:
+    return Comment.objects.create(
+        thread=thread,
+        review=review,
+        author=user,
+        body=words.body,
+        is_guidance=words.is_guidance,
+        guidance_for_lineage=words.is_guidance and words.for_lineage,
+    )
+
+
+def _guide(user: User, comment: Comment) -> None:
+    """What is marked as guidance is given to the agents now, with the lines it is about."""
+    thread = comment.thread
+    if not comment.is_guidance or thread.run.state_choice.is_terminal:
+        return
+    basis = thread.hypothesis.basis if thread.hypothesis else None
+    kernel = (thread.kernel or basis) if comment.guidance_for_lineage else None
+    add_guidance(user, thread.run, _in_context(comment), kernel, comment)
+
+
+def _in_context(comment: Comment) -> str:
+    """A comment as somebody reads it who does not see the page."""
+    thread = comment.thread
+    if thread.kernel is None and thread.hypothesis is None:
+        return comment.body
+    shown = thread.text.split("\n")[:QUOTED_LINES] if thread.first_line else []
+    code = "\n".join(f"    {line[:200]}" for line in shown)
+    return "\n\n".join(part for part in (f"About {thread.subject}:", code, comment.body) if part)[:MAX_CHARACTERS]
+
+
+def _published(review: Review, comments: list[Comment]) -> ReviewPublished:
+    return ReviewPublished(
+        review=review.pk,
+        number=review.kernel.number if review.kernel else None,
+        verdict=review.verdict,
+        by=str(review.author),
+        comments=len(comments),
+        threads=sorted({comment.thread_id for comment in comments}),
+    )

@@ -1,0 +1,88 @@
+"""What becomes of threads and comments once they are there: resolved, opened again, dropped, edited, taken back."""
+
+from __future__ import annotations
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+
+from optimizer.access import may
+from optimizer.actions.review import Words, check_words
+from optimizer.live.payloads import CommentEdited, ThreadChanged
+from optimizer.live.publish import record
+from optimizer.loop.locking import lock_run
+from optimizer.models import Comment, CommentEdit, Run, Thread, ThreadState, User
+
+WORDS = {ThreadState.OPEN: "opened again", ThreadState.RESOLVED: "resolved", ThreadState.DROPPED: "dropped"}
+
+
+def do_change_thread(user: User, thread: Thread, state: ThreadState) -> Thread:
+    """Resolve, drop or open again, wherever the thread is shown: it is one thread. Of two people who do the same at
+    once the second is told. Raises ValidationError."""
+    with transaction.atomic():
+        run = lock_run(thread.run_id)
+        if not may(user, run, "comment"):
+            raise ValidationError("You may not comment on this run.")
+        row = Thread.objects.select_related("kernel", "state_by").get(pk=thread.pk)
+        _check_change(row, state)
+        row.enter(state, user)
+        number = row.kernel.number if row.kernel else None
+        record(run, ThreadChanged(thread=row.pk, state=state.value, by=str(user), number=number))
+    return row
+
+
+def do_edit_comment(user: User, comment: Comment, body: str) -> Comment:
+    """Other words from the same person. What a published comment said before stays readable, also after an approval
+    that relied on it; agents keep what they were told. Raises ValidationError."""
+    with transaction.atomic():
+        run = lock_run(comment.thread.run_id)
+        row = Comment.objects.select_related("review", "thread__kernel").get(pk=comment.pk)
+        _check_own(user, row)
+        guides = row.is_guidance and row.is_draft
+        said = check_words(user, run, Words(body, guides)).body
+        if said != row.body:
+            _replace(user, run, row, said)
+    return row
+
+
+def do_delete_draft(user: User, comment: Comment) -> None:
+    """Take back what nobody else has seen; a thread that held nothing else goes too. Raises ValidationError."""
+    with transaction.atomic():
+        lock_run(comment.thread.run_id)
+        row = Comment.objects.select_related("review", "thread").get(pk=comment.pk)
+        _check_own(user, row)
+        if not row.is_draft:
+            raise ValidationError("It is published: edit it, and what it said stays readable.")
+        thread, review = row.thread, row.review
+        row.delete()
+        if not thread.comments.exists():
+            thread.delete()
+        if not review.comments.exists():
+            review.delete()
+
+
+def _check_change(thread: Thread, state: ThreadState) -> None:
+    if not thread.comments.filter(review__published_at__isnull=False).exists():
+        raise ValidationError("This thread is a draft: publish it, or delete the draft.")
+    if thread.state == state:
+        by = f", by {thread.state_by}" if thread.state_by else ""
+        words = "open" if state == ThreadState.OPEN else f"{WORDS[state]} already{by}"
+        raise ValidationError(f"This thread is {words}.")
+
+
+def _check_own(user: User, comment: Comment) -> None:
+    if comment.author_id != user.pk:
+        raise ValidationError("Only its author changes a comment.")
+
+
+def _replace(user: User, run: Run, comment: Comment, body: str) -> None:
+    before = comment.body
+    comment.body = body
+    if comment.is_draft:
+        comment.save(update_fields=["body"])
+        return
+    CommentEdit.objects.create(comment=comment, body=before, editor=user)
+    comment.edited_at = timezone.now()
+    comment.save(update_fields=["body", "edited_at"])
+    number = comment.thread.kernel.number if comment.thread.kernel else None
+    record(run, CommentEdited(thread=comment.thread_id, comment=comment.pk, by=str(user), number=number))
