@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+"""2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it."""
 
 TunableValue = int | float | str | bool
 
@@ -118,7 +119,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One evaluation to carry out on one target."""
+    """One evaluation to carry out on one target. `known_artefacts` maps the digest of an artefact that was evaluated
+    already to a name for that evaluation: a candidate that builds the same one is not executed, and its result names
+    the evaluation in `duplicate_of`."""
 
     job_id: str
     problem: ProblemBundle
@@ -128,6 +131,7 @@ class JobSpec:
     baseline: Baseline = Baseline.EAGER
     parent: Source | None = None
     best_us: dict[str, float] = field(default_factory=dict)
+    known_artefacts: dict[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     profile: bool = False
     protocol_version: int = PROTOCOL_VERSION
@@ -213,7 +217,8 @@ class BuildReport:
 @dataclass(frozen=True)
 class JobResult:
     """The answer to a JobSpec. `reasons` says in words why the status is what it is; `flags` holds
-    observations that do not decide it (for example `no_custom_kernel`, `nondeterministic`)."""
+    observations that do not decide it (for example `no_custom_kernel`, `nondeterministic`). With `duplicate_of` set
+    nothing was executed: status and figures are those of the evaluation it names (`JobSpec.known_artefacts`)."""
 
     job_id: str
     status: Status
@@ -226,6 +231,7 @@ class JobResult:
     stages: list[StageResult] = field(default_factory=list)
     build: BuildReport | None = None
     profile: dict[str, Any] = field(default_factory=dict)
+    duplicate_of: str | None = None
     sandbox: str = "none"
     environment: dict[str, Any] = field(default_factory=dict)
     harness_version: str = ""

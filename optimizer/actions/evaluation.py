@@ -18,7 +18,16 @@ from runners.job import CaseResult, JobResult, Speedup, Status
 MAX_SAMPLES = 10_000
 UNCONFIRMED = "unconfirmed"
 """The harness's flag for a claim that the referee's clock did not confirm."""
-_COPIED = ("time_us", "verdict", "unconfirmed", "speedup", "speedup_low", "speedup_high", "sandbox", "harness_version")
+_COPIED = (
+    "time_us",
+    "verdict",
+    "unconfirmed",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "sandbox",
+    "harness_version",
+)
 
 
 def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
@@ -32,6 +41,7 @@ def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
     evaluation.parent_verdict = result.versus_parent.verdict if result.versus_parent else ""
     evaluation.sandbox = result.sandbox[:20]
     evaluation.harness_version = result.harness_version[:20]
+    evaluation.artefact_hash = _artefact_hash(result)
     evaluation.device_s = device_s(result)
     evaluation.result = storable(wire.to_plain(_without_samples(result)))
     evaluation.mark_finished(EvaluationStatus(result.status.value))
@@ -47,6 +57,19 @@ def do_copy_outcome(evaluation: Evaluation, twin: Evaluation) -> None:
         setattr(evaluation, name, getattr(twin, name))
     evaluation.result = {**twin.result, "versus_parent": None}
     return evaluation.mark_finished(EvaluationStatus(twin.status))
+
+
+def do_share_outcome(evaluation: Evaluation, twin: Evaluation, result: JobResult) -> None:
+    """Give an evaluation whose build gave its twin's binary that twin's outcome, with a build of its own. Call inside
+    the transaction that closed the job."""
+    own = storable(wire.to_plain(result))
+    evaluation.artefact_hash = _artefact_hash(result)
+    evaluation.device_s = device_s(result)
+    do_copy_outcome(evaluation, twin)
+    reason = f"Builds the same binary as #{twin.kernel.number}, whose measurement counts for both."
+    evaluation.result |= {name: own[name] for name in ("job_id", "build", "stages", "duplicate_of", "environment")}
+    evaluation.result["reasons"] = [reason, *twin.result.get("reasons", [])]
+    evaluation.save(update_fields=["result"])
 
 
 def finished(run: Run, evaluation: Evaluation) -> EvaluationFinished | EvaluationCancelled:
@@ -91,6 +114,10 @@ def _store_speedup(evaluation: Evaluation, name: str, speedup: Speedup | None) -
     setattr(evaluation, name, speedup.median)
     setattr(evaluation, f"{name}_low", speedup.low)
     setattr(evaluation, f"{name}_high", speedup.high)
+
+
+def _artefact_hash(result: JobResult) -> str:
+    return (result.build.artefact_hash or "")[:64] if result.build else ""
 
 
 def _without_samples(result: JobResult) -> JobResult:

@@ -3,21 +3,26 @@ job second, so that nothing is half recorded and nobody waits for each other in 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.db import transaction
 from django.db.models import Q
 
 from optimizer import queue
 from optimizer.actions.bells import ring_run
-from optimizer.actions.evaluation import do_copy_outcome, do_store_result, finished
+from optimizer.actions.evaluation import do_copy_outcome, do_share_outcome, do_store_result, finished
 from optimizer.live.payloads import EvaluationStarted, HypothesisMeasured
 from optimizer.live.publish import record
 from optimizer.loop import best, budget
+from optimizer.loop.artefacts import is_sound, twin_named
 from optimizer.loop.dispatch import queue_job
 from optimizer.loop.kernels import settle_twins
 from optimizer.loop.locking import lock_run
 from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run
 from runners.dispatch.base import Receipt
 from runners.job import Effort, JobResult, Status
+
+NO_SUCH_TWIN = "The runner names an evaluation of the same binary that it was not told of."
 
 
 def do_start_job(job_id: int, fence: int) -> bool:
@@ -37,6 +42,8 @@ def do_finish_job(job_id: int, fence: int, result: JobResult) -> Receipt:
         return _do_hand_back(job_id, fence, result)
     with transaction.atomic():
         run, job = _locked(job_id)
+        if not is_sound(job, result):
+            result = replace(result, duplicate_of=None, status=Status.INFRA_ERROR, reasons=[NO_SUCH_TWIN])
         if queue.finish(job_id, fence):
             _store(run, job.evaluation, result)
             return Receipt.RECORDED
@@ -93,7 +100,11 @@ def _locked(job_id: int) -> tuple[Run, Job]:
 
 def _store(run: Run, evaluation: Evaluation, result: JobResult) -> None:
     """Everything that follows from a result, in the transaction that closed its job."""
-    do_store_result(evaluation, result)
+    twin = twin_named(result)
+    if twin is None:
+        do_store_result(evaluation, result)
+    else:
+        do_share_outcome(evaluation, twin, result)
     _conclude(run, evaluation)
     if evaluation.effort == Effort.BUILD:
         _follow_build(run, evaluation)
@@ -136,13 +147,21 @@ def _spend(run: Run, evaluation: Evaluation) -> None:
 
 
 def _measure_hypothesis(run: Run, evaluation: Evaluation) -> None:
-    """Predicted gains meet the measured one: per cent of speed against the parent, from paired timing."""
+    """Predicted gains meet the measured one: per cent of speed against the parent, from paired timing; none where
+    the parent's own binary came out of it."""
     hypothesis = evaluation.kernel.hypothesis
-    if hypothesis is None or evaluation.parent_speedup is None or evaluation.status != EvaluationStatus.CORRECT:
+    speedup = 1.0 if _is_its_parent(evaluation) else evaluation.parent_speedup
+    if hypothesis is None or speedup is None or evaluation.status != EvaluationStatus.CORRECT:
         return
-    hypothesis.measured_gain = 100.0 * (evaluation.parent_speedup - 1.0)
+    hypothesis.measured_gain = 100.0 * (speedup - 1.0)
     hypothesis.save(update_fields=["measured_gain"])
     record(run, HypothesisMeasured(hypothesis=hypothesis.pk, gain=hypothesis.measured_gain))
+
+
+def _is_its_parent(evaluation: Evaluation) -> bool:
+    twin = evaluation.result.get("duplicate_of")
+    base = evaluation.kernel.parent_links.filter(rank=0)
+    return twin is not None and base.filter(parent__evaluation=int(twin)).exists()
 
 
 def _cancel_evaluation(run: Run, evaluation: Evaluation) -> None:

@@ -81,7 +81,9 @@ def outcome(kernel: KernelView, fencer: Fencer) -> str:
     if not kernel.finished:
         return "Not evaluated yet."
     if kernel.correct:
-        return f"Correct. Geometric mean {kernel.time_us or 0:.2f} µs. {_times(kernel)}{_speedup(kernel.result)}"
+        if kernel.time_us is None:
+            return "Correct. It has no times that count: it was not timed, or a second clock did not confirm them."
+        return f"Correct. Geometric mean {kernel.time_us:.2f} µs. {_times(kernel)}{_speedup(kernel.result)}"
     result = kernel.result
     status = kernel.status.value if kernel.status else "unknown"
     lines = [f"**Failed: {status}.**"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import transaction
 
+from optimizer.loop.artefacts import known_artefacts
 from optimizer.models import Evaluation, EvaluationStatus, Job, Kernel, ProblemVersion, Run
 from runners import wire
 from runners.dispatch import DISPATCHERS
@@ -94,14 +95,16 @@ def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, 
         baseline=Baseline(run.baseline),
         parent=_parent_source(kernel),
         best_us=_best_us(run),
+        known_artefacts=known_artefacts(run) if evaluation.first_of_id else {},
     )
     return {**wire.to_plain(spec), "problem": run.problem_version_id}
 
 
 def _parent_source(kernel: Kernel) -> Source | None:
     """The base's text when it is known to work: there is no pairing with a kernel that fails."""
-    base = kernel.parents.filter(child_links__rank=0, evaluation__status=EvaluationStatus.CORRECT).first()
-    return base.as_source() if base else None
+    links = kernel.parent_links.filter(rank=0, parent__evaluation__status=EvaluationStatus.CORRECT)
+    base = links.select_related("parent").first()
+    return base.parent.as_source() if base else None
 
 
 def _best_us(run: Run) -> dict[str, float]:

@@ -109,7 +109,7 @@ def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
         status=Status(evaluation.status) if evaluation and evaluation.status else None,
         result=result,
         time_us=_time_us(evaluation, anchor),
-        times_us=(anchor or UNANCHORED).by_case(result) if result else {},
+        times_us=(anchor or UNANCHORED).by_case(result) if result and not _is_doubted(evaluation) else {},
         hypothesis_key=kernel.hypothesis.key if kernel.hypothesis else None,
         title=kernel.title,
         report=kernel.report,
@@ -117,7 +117,14 @@ def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
     )
 
 
+def _is_doubted(evaluation: Evaluation | None) -> bool:
+    """A claim that the referee's clock did not confirm: nothing is built on its times."""
+    return evaluation is not None and evaluation.unconfirmed
+
+
 def _time_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | None:
+    if _is_doubted(evaluation):
+        return None
     if evaluation is None or evaluation.time_us is None or anchor is None:
         return evaluation.time_us if evaluation else None
     return anchor.overall(evaluation)

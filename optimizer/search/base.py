@@ -42,8 +42,9 @@ class StrategySettings(BaseModel):
 @dataclass(frozen=True)
 class KernelView:
     """A kernel as a strategy sees it. `times_us` and `parent_times_us` map case name to median; `time_us` is their
-    geometric mean and None until the kernel is known to be correct; both are corrected for the machine's drift by the
-    baseline that was timed beside them (`optimizer.loop.drift`). `finished` says the evaluation has ended."""
+    geometric mean and None until the kernel is known to be correct, and for good where its claim was not confirmed;
+    both are corrected for the machine's drift by the baseline that was timed beside them (`optimizer.loop.drift`).
+    `finished` says the evaluation has ended."""
 
     key: str
     number: int

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runners.dispatch.base import RunnerCard
+from runners.dispatch.device_name import device_name
 from runners.sandbox import probe
 from runners.targets import TARGETS
 
@@ -21,11 +22,12 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+")
 def card_of(name: str, target: str, queues: Sequence[str]) -> RunnerCard:
     """Name, target and queues as the worker serves them; device, driver and sandbox as the machine has them."""
     known = TARGETS.get(target)
+    title = known.title if known else target
     return RunnerCard(
         name=name,
         target=target,
         queues=tuple(queues),
-        device=known.title if known else target,
+        device=(device_name(known) if known else "") or title,
         sandbox=probe().value,
         facts={
             "host": socket.gethostname(),

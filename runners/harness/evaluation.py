@@ -27,7 +27,6 @@ from runners.harness.pool import TrustedPool, pool
 from runners.harness.report import case_results, speedup_of
 from runners.harness.samples import samples_of
 from runners.harness.sessions import BASELINE, PARENT, Bench, Timings, overall_us
-from runners.harness.spares import Spares
 from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
 from runners.job import (
     BuildReport,
@@ -75,6 +74,7 @@ class Evaluation:
         self._failed_case: tuple[str, str] | None = None
         self._timings: Timings | None = None
         self._speedups: dict[str, Speedup] = {}
+        self._duplicate_of: str | None = None
         self._sandbox = "none"
         self._started = time.monotonic()
 
@@ -115,18 +115,23 @@ class Evaluation:
                 raise InfraFailure(absent)
             self._execute(problem, device, folder)
 
-    def _spares(self, warm: TrustedPool) -> Spares | None:
-        """Processes started ahead, where Python candidates compute on a GPU; else None."""
-        sources = [source for source in (self.spec.candidate, self.spec.parent) if source is not None]
-        modules = sum(source.language in (Language.PYTHON, Language.TRITON) for source in sources)
-        if modules == 0 or self._target.family == "cpu":
-            return None
-        warm.spares.expect(1 + modules * PLANS[self.spec.effort].sessions)
-        return warm.spares
+    def _expect(self, warm: TrustedPool) -> None:
+        """Have the processes started that this evaluation will need, where it computes on a GPU."""
+        if self._target.family == "cpu":
+            return
+        sessions = PLANS[self.spec.effort].sessions
+        modules = sum(source.language in (Language.PYTHON, Language.TRITON) for source in self._sources)
+        warm.baselines.expect(sessions)
+        if modules:
+            warm.spares.expect(1 + modules * sessions)
+
+    @property
+    def _sources(self) -> list[Source]:
+        return [source for source in (self.spec.candidate, self.spec.parent) if source is not None]
 
     def _execute(self, problem: Problem, device: Device, folder: Path) -> None:
         warm = pool(device)
-        spares = self._spares(warm)
+        self._expect(warm)
         oracle = warm.borrow(self.spec.problem)
         healthy = False
         try:
@@ -134,6 +139,9 @@ class Evaluation:
             with device.shared(self._cancel) as waited_s:
                 self._started += waited_s
                 artefact = self._built(self.spec.candidate, problem, folder)
+                if self._is_known(artefact):
+                    healthy = True
+                    return
                 parent = self._built_parent(problem, folder)
                 cases = problem.cases(self._target.key, Purpose.BENCHMARK)
                 bench = Bench(
@@ -146,7 +154,9 @@ class Evaluation:
                     self.spec.limits,
                     self._rng,
                     self._cancel,
-                    spares,
+                    warm.spares,
+                    warm.baselines,
+                    at_once=not any(screen.measures_itself(source) for source in self._sources),
                 )
                 self._check(bench, artefact)
             self._time(bench, device, artefact, parent)
@@ -172,6 +182,15 @@ class Evaluation:
             if artefact.path is None:
                 raise CandidateFailure(Status.BUILD_FAILED, artefact.report.log.strip() or "the build failed")
         return artefact
+
+    def _is_known(self, artefact: Artefact) -> bool:
+        """Was this very artefact evaluated already? What it does is known then, and the device is left to others."""
+        self._duplicate_of = self.spec.known_artefacts.get(artefact.report.artefact_hash or "")
+        if self._duplicate_of is None:
+            return False
+        self._status = Status.CORRECT
+        self._flags.append("not_executed")
+        return True
 
     def _request(self, source: Source, problem: Problem, folder: Path) -> BuildRequest:
         """Calls to compile for are given to builds alone: where the device is, its own process compiles sooner."""
@@ -304,6 +323,7 @@ class Evaluation:
             stages=self._stages,
             build=self._build,
             profile=self._profile(),
+            duplicate_of=self._duplicate_of,
             sandbox=self._sandbox,
             environment=environment.describe_safely(self.spec.target),
             harness_version=HARNESS_VERSION,

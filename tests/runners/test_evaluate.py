@@ -46,6 +46,17 @@ def test_honest_kernel_is_correct_with_times_errors_and_environment() -> None:
     assert loads(JobResult, dumps(result)) == result
 
 
+def test_a_binary_that_was_evaluated_already_is_built_and_not_executed() -> None:
+    first = outcome(kernels.HONEST, effort=Effort.BUILD)
+    assert first.build is not None and first.build.artefact_hash
+    known = {first.build.artefact_hash: "evaluation 7"}
+    again = outcome(f"{kernels.HONEST}\n// another comment\n", known_artefacts=known)
+    assert (again.duplicate_of, again.status, again.cases) == ("evaluation 7", Status.CORRECT, [])
+    assert [stage.name for stage in again.stages] == ["screen", "build"]
+    assert "not_executed" in again.flags and again.verdict is None
+    assert outcome(kernels.RETURNS_ZEROS, known_artefacts=known).duplicate_of is None
+
+
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [

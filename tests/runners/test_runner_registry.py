@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import platform
 from typing import Any
 
 import pytest
@@ -20,8 +21,10 @@ from optimizer.search.base import Draft
 from optimizer.sweep import sweep
 from runners.dispatch import DISPATCHERS
 from runners.dispatch import card as cards
+from runners.dispatch import device_name as device_names
 from runners.dispatch.base import Claim, RunnerCard
 from runners.dispatch.card import card_of
+from runners.dispatch.device_name import processor
 from runners.job import BuildReport, Effort, JobResult, JobSpec, KernelResources, Language, Source, Status
 from runners.tasks import target_of
 from runners.worker import work_once
@@ -56,6 +59,31 @@ def test_two_workers_of_one_box_say_which_device_each_has(monkeypatch: pytest.Mo
     assert [card.facts["visible_devices"] for card in seen] == ["HIP_VISIBLE_DEVICES=0", "HIP_VISIBLE_DEVICES=1"]
     assert "MI300X" in seen[0].device
     assert seen[0].sandbox
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            "processor\t: 0\nmodel name\t: AMD EPYC 9654 96-Core Processor\nflags : avx\n",
+            "AMD EPYC 9654 96-Core Processor",
+        ),
+        ("processor : 0\nBogoMIPS : 50\n\nModel : Raspberry Pi 5 Model B\n", "Raspberry Pi 5 Model B"),
+        ("processor : 0\n", platform.processor() or platform.machine()),
+    ],
+)
+def test_a_processor_calls_itself_by_its_model(text: str, name: str, tmp_path: Any) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    assert processor(tmp_path / "cpuinfo") == name
+
+
+def test_a_card_names_the_gpu_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"gpu_data": [{"asic": {"market_name": "AMD Instinct MI300X OAM"}}]}
+    monkeypatch.setattr(device_names, "gpu_fixed", lambda target: {"amd_smi_static": told})
+    assert card_of("box", "gfx942", []).device == "AMD Instinct MI300X OAM"
+    monkeypatch.setattr(device_names, "gpu_fixed", lambda target: {"gpu": "NVIDIA H100 80GB HBM3"})
+    assert card_of("box", "sm_90", []).device == "NVIDIA H100 80GB HBM3"
+    assert card_of("box", "cpu", []).device == processor(device_names.CPUINFO)
 
 
 @pytest.mark.parametrize(

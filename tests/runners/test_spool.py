@@ -17,7 +17,7 @@ from runners import wire
 from runners.dispatch.base import Beat, RunnerCard
 from runners.dispatch.spool import ABANDONED_AFTER_S, MOST_LOST, Slip, Spool, SpoolError
 from runners.dispatch.spool_source import SpoolSource
-from runners.job import Effort, JobResult, JobSpec, Language, ProblemBundle, Source, Status
+from runners.job import PROTOCOL_VERSION, Effort, JobResult, JobSpec, Language, ProblemBundle, Source, Status
 from runners.problems import load
 from runners.worker import work_once
 
@@ -114,7 +114,7 @@ def test_what_is_no_job_is_put_aside_with_the_reason_and_the_queue_goes_on(spool
 
 
 def test_a_job_of_another_version_of_the_protocol_is_put_aside(spool: Spool) -> None:
-    plain = wire.dumps(spec()).replace('"protocol_version": 1', '"protocol_version": 99')
+    plain = wire.dumps(spec()).replace(f'"protocol_version": {PROTOCOL_VERSION}', '"protocol_version": 99')
     (spool.root / "jobs" / SLIP.name).write_text(plain)
     assert spool.take() is None
     assert "99" in next(spool.refused())[1]

@@ -1,7 +1,7 @@
 """Is a proposal new? Asked before it costs an evaluation.
 
 Exact: same text, tunables and flags. Normalised: the same after comments and white space are gone. A third check,
-the same machine code, is the harness's: it needs a build (`JobSpec.known_artefacts`).
+the same binary, is the harness's: it needs a build (`JobSpec.known_artefacts`, `optimizer.loop.artefacts`).
 """
 
 from __future__ import annotations

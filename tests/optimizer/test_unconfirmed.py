@@ -1,0 +1,85 @@
+"""A win that the referee's clock did not confirm is shown, said to be unconfirmed, and leads nowhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from optimizer.agents.sections import outcome
+from optimizer.charts.curve import curve, points_of
+from optimizer.llm.fence import Fencer
+from optimizer.loop.history import history_of
+from optimizer.models import Run, Team, TeamRole, User
+from optimizer.views.compare import outcomes_of
+from runners.job import JobResult, JobSpec, Verdict
+from tests.factories import correct_result, drive, fake_evaluate, make_run, make_team, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def team() -> Team:
+    return make_team()
+
+
+@pytest.fixture
+def member(team: Team) -> User:
+    return make_user(team, TeamRole.OPERATOR)
+
+
+def boast(spec: JobSpec, **more: Any) -> JobResult:
+    """The first written kernel claims to be forty times faster, and the referee does not confirm it."""
+    if spec.candidate.tunables and not boast.told:  # type: ignore[attr-defined]
+        boast.told = True  # type: ignore[attr-defined]
+        honest = correct_result(spec, 5.0)
+        assert honest.speedup is not None
+        same = dataclasses.replace(honest.speedup, verdict=Verdict.SAME)
+        return dataclasses.replace(honest, flags=["unconfirmed"], verdict=Verdict.SAME, speedup=same)
+    return fake_evaluate(spec, **more)
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    boast.told = False  # type: ignore[attr-defined]
+    return drive(make_run(team), boast)
+
+
+def test_an_unconfirmed_claim_does_not_lead(run: Run) -> None:
+    boaster = run.kernels.get(evaluation__unconfirmed=True)
+    assert boaster.evaluation.speedup == 40
+    assert run.best_kernel is not None and run.best_kernel != boaster
+    assert run.best_speedup is not None and run.best_speedup < 40
+
+
+def test_strategies_build_nothing_on_its_times(run: Run) -> None:
+    history = history_of(run)
+    boaster = history.kernel(run.kernels.get(evaluation__unconfirmed=True).key)
+    assert boaster is not None and boaster.correct
+    assert (boaster.time_us, boaster.times_us) == (None, {})
+    assert history.best() not in (None, boaster)
+    assert "no times that count" in outcome(boaster, Fencer("x"))
+
+
+def test_the_curve_shows_it_and_does_not_follow_it(run: Run) -> None:
+    points = points_of(run)
+    assert max(point.speedup or 0 for point in points) == 40
+    assert max(point.best or 0 for point in points) < 40
+    assert "Claim not confirmed" in [trace.name for trace in curve(points, "evaluations", "eager").data]
+
+
+def test_a_comparison_does_not_count_it_as_a_win(run: Run) -> None:
+    (outcome,) = outcomes_of([run])
+    assert outcome.geomean is not None and outcome.geomean.high < 40
+
+
+def test_its_page_and_the_runs_page_say_so(client: Client, member: User, run: Run) -> None:
+    client.force_login(member)
+    number = run.kernels.get(evaluation__unconfirmed=True).number
+    assert b"Not confirmed" in client.get(f"/runs/{run.pk}/kernels/{number}/").content
+    table = client.get(f"/runs/{run.pk}/kernels/?sort=-speedup").content.decode()
+    assert "Not confirmed" in table
+    rows = table.split("<tbody>")[1].split("</tr>")
+    assert f"/kernels/{number}/" not in rows[0], "sorting by speedup must not put it first"
