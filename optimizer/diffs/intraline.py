@@ -43,27 +43,40 @@ def mark(old: str, new: str) -> Marks:
 
 def likeness(old: str, new: str) -> float:
     """Share of tokens that both lines have, 0 to 1; white space does not count."""
-    left = Counter(token for token in _TOKEN.findall(old) if not token.isspace())
-    right = Counter(token for token in _TOKEN.findall(new) if not token.isspace())
+    return _alike(_solid(old), _solid(new))
+
+
+def _solid(line: str) -> Counter[str]:
+    return Counter(token for token in _TOKEN.findall(line) if not token.isspace())
+
+
+def _alike(left: Counter[str], right: Counter[str]) -> float:
     total = left.total() + right.total()
-    return 2 * (left & right).total() / total if total else 1.0
+    if not total:
+        return 1.0
+    few, many = (left, right) if len(left) <= len(right) else (right, left)
+    return 2 * sum(min(count, many[token]) for token, count in few.items() if token in many) / total
 
 
-def pair_lines(old: Sequence[str], new: Sequence[str]) -> list[tuple[int | None, int | None]]:
+def pair_lines(
+    old: Sequence[str], new: Sequence[str], *, alike: bool = True
+) -> list[tuple[int | None, int | None]]:
     """Rows of a replaced block: (old index, new index), None where one side has nothing. Keeps both orders and
-    maximises the likeness of the pairs."""
-    if len(old) > MOST_PAIRED or len(new) > MOST_PAIRED:
+    maximises the likeness of the pairs; with `alike` False or in a long block, pairs are made in order."""
+    if not alike or len(old) > MOST_PAIRED or len(new) > MOST_PAIRED:
         return _in_order(len(old), len(new))
     score = [[0.0] * (len(new) + 1) for _ in range(len(old) + 1)]
-    alike = [[likeness(x, y) for y in new] for x in old]
+    left, right = [_solid(line) for line in old], [_solid(line) for line in new]
+    likeness_of = [[_alike(x, y) for y in right] for x in left]
     for i in range(len(old) - 1, -1, -1):
         for j in range(len(new) - 1, -1, -1):
-            paired = alike[i][j] + score[i + 1][j + 1] if alike[i][j] >= LEAST_ALIKE else 0.0
+            here = likeness_of[i][j]
+            paired = here + score[i + 1][j + 1] if here >= LEAST_ALIKE else 0.0
             score[i][j] = max(paired, score[i + 1][j], score[i][j + 1])
-    return _rows(score, alike)
+    return _rows(score)
 
 
-def _rows(score: list[list[float]], alike: list[list[float]]) -> list[tuple[int | None, int | None]]:
+def _rows(score: list[list[float]]) -> list[tuple[int | None, int | None]]:
     rows: list[tuple[int | None, int | None]] = []
     i = j = 0
     while i < len(score) - 1 or j < len(score[0]) - 1:

@@ -14,6 +14,8 @@ UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff
 _COMPLAINT = re.compile(
     r"^(?P<file>[^\s:()]+):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?P<kind>fatal error|error|warning): (?P<text>.+)$"
 )
+_LATIN_LOOKING_GREEK = frozenset("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧικνορυχϲϳ")
+_WORDS = re.compile(r"\w+")
 SHOWN_LOG_CHARS = 200_000
 
 
@@ -43,6 +45,40 @@ def unseen_name(character: str) -> str:
 def unseen_in(text: str) -> list[str]:
     """Names of the unseen characters of a text, each once, in order of appearance."""
     return list(dict.fromkeys(unseen_name(found) for found in UNSEEN.findall(text)))
+
+
+def lookalikes_in(text: str, most: int = 20) -> list[str]:
+    """What may pass for something else in code: words that mix Latin letters with another script (Unicode TS 39,
+    "mixed-script identifiers"), and characters whose compatibility form is plain ASCII, such as a full-width bracket,
+    the Greek question mark or a no-break space."""
+    if text.isascii():
+        return []
+    found: dict[str, None] = {}
+    for word in _WORDS.findall(text):
+        if scripts := _foreign_scripts(word):
+            found[f"“{word[:40]}” mixes Latin with {' and '.join(sorted(scripts))} letters"] = None
+    for character in sorted(set(text)):
+        if not character.isascii() and _passes_for_ascii(character):
+            found[unseen_name(character)] = None
+    return list(found)[:most]
+
+
+def _foreign_scripts(word: str) -> set[str]:
+    if word.isascii() or not any(c.isascii() and c.isalpha() for c in word):
+        return set()
+    letters = [c for c in word if c.isalpha() and not c.isascii() and not _is_plain_greek(c)]
+    scripts = {unicodedata.name(c, "UNNAMED").split()[0].capitalize() for c in letters}
+    return scripts - {"Latin", "Micro", "Modifier", "Superscript", "Subscript"}
+
+
+def _is_plain_greek(character: str) -> bool:
+    """Greek letters that nobody takes for Latin ones: Δt and λ are mathematics."""
+    return "\u0370" <= character <= "\u03ff" and character not in _LATIN_LOOKING_GREEK
+
+
+def _passes_for_ascii(character: str) -> bool:
+    plain = unicodedata.normalize("NFKC", character)
+    return (len(plain) == 1 and plain.isascii() and not plain.isalnum()) or 0xFF00 <= ord(character) <= 0xFF5E
 
 
 def complaints_in(log: str, limit: int = 50) -> list[Complaint]:

@@ -3,16 +3,19 @@ own markup around text that Pygments has escaped. Nothing else in the project ma
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import nh3
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
+from optimizer.mentions import MENTION
 from optimizer.views.hostile_text import UNSEEN, unseen_name
 from runners.job import Language
 
@@ -50,12 +53,15 @@ def source_lines(text: str, language: str) -> list[SourceLine]:
     return [SourceLine(number, _show_unseen(line)) for number, line in enumerate(lines, 1)]
 
 
-def markdown(text: str) -> SafeString:
-    """Markdown as sanitised HTML: no raw HTML, no pictures, links only to http(s), opened without a referrer."""
+def markdown(text: str, people: Collection[str] = ()) -> SafeString:
+    """Markdown as sanitised HTML: no raw HTML, no pictures, links only to http(s), opened without a referrer. `@name`
+    of one of the `people` stands out, but not in code."""
     tokens = _MARKDOWN.parse(text)
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):  # below the page's own h1 and the section's h2
             token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+        if people and token.children:
+            token.children = [part for child in token.children for part in _with_mentions(child, people)]
     html = nh3.clean(
         _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}),
         tags=_TAGS,
@@ -64,6 +70,19 @@ def markdown(text: str) -> SafeString:
         link_rel="noopener noreferrer nofollow",
     )
     return mark_safe(html)  # noqa: S308  # sanitised in the line above
+
+
+def _with_mentions(token: Token, people: Collection[str]) -> Iterator[Token]:
+    if token.type != "text":
+        yield token
+        return
+    for place, part in enumerate(MENTION.split(token.content)):
+        if place % 2 and part in people:
+            yield Token("strong_open", "strong", 1)
+            yield Token("text", "", 0, content=f"@{part}")
+            yield Token("strong_close", "strong", -1)
+        else:
+            yield Token("text", "", 0, content=f"@{part}" if place % 2 else part)
 
 
 def _show_unseen(markup: str) -> SafeString:

@@ -1,0 +1,124 @@
+"""A person's edit of a kernel becomes a candidate: built, checked and timed like any other, on the run's own target.
+
+It costs no search budget, since nobody searched, and it is measured in a run that has ended too: the run stays ended,
+and leads with it if it is the fastest. Only a run that is being stopped takes none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from optimizer.access import may
+from optimizer.diffs.merge import merge
+from optimizer.diffs.positions import ancestors
+from optimizer.live.payloads import HypothesisAdded
+from optimizer.live.publish import record
+from optimizer.loop.kernels import add_kernel
+from optimizer.loop.locking import lock_run
+from optimizer.models import AuthorKind, EvaluationStatus, Hypothesis, HypothesisKind, Kernel, Run, RunState, User
+from optimizer.plain import storable_text
+from optimizer.search.base import Draft
+from runners.job import Language, Limits, Source
+
+MAX_WHY = 4_000
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A whole new text for a kernel, and why."""
+
+    base: Kernel
+    text: str
+    title: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The base has moved on: `latest` was derived from it since the person began. `merged` is the person's edit on
+    top of it, None where both changed the same lines."""
+
+    latest: Kernel
+    merged: str | None
+
+
+def check_suggest(user: User, run: Run, wanted: Suggestion) -> Suggestion:
+    """The same with storable text. Raises ValidationError in words for the person."""
+    if not may(user, run, "comment"):
+        raise ValidationError("You may not change kernels of this run.")
+    if run.state == RunState.STOPPING:
+        raise ValidationError("This run is being stopped. Once it has ended, it takes suggestions again.")
+    text = _like(wanted.base.source, storable_text(wanted.text))
+    if text == wanted.base.source:
+        raise ValidationError("Nothing is changed yet.")
+    most = Limits().source_bytes
+    if len(text.encode()) > most:
+        raise ValidationError(f"A source has {most >> 10:,} KiB at most.")
+    if not text.strip():
+        raise ValidationError("A kernel without text cannot be built.")
+    title = storable_text(wanted.title).strip() or f"Edit of #{wanted.base.number}"
+    return Suggestion(wanted.base, text, title[:200], storable_text(wanted.why).strip()[:MAX_WHY])
+
+
+def do_suggest(user: User, wanted: Suggestion) -> Kernel:
+    """Store the edit as a child of its base and queue its evaluation. Raises ValidationError."""
+    with transaction.atomic():
+        run = lock_run(wanted.base.run_id)
+        wanted = check_suggest(user, run, wanted)
+        number = run.kernels.filter(author_kind=AuthorKind.PERSON).count() + 1
+        hypothesis = _hypothesise(run, wanted, f"person.{number}")
+        base = wanted.base
+        source = Source(Language(base.language), wanted.text, dict(base.tunables), tuple(base.flags))
+        draft = Draft(
+            f"person.{number}",
+            source,
+            (base.key,),
+            AuthorKind.PERSON.value,
+            hypothesis_key=hypothesis.key,
+            title=wanted.title,
+            report=wanted.why,
+        )
+        return add_kernel(run, draft, author=user)
+
+
+def base_moved(base: Kernel, text: str, seen: int) -> Moved | None:
+    """The newest correct descendant of the base with a number above `seen`, which the person has not seen when they
+    began; None where there is none."""
+    newer = base.run.kernels.filter(number__gt=seen, evaluation__status=EvaluationStatus.CORRECT)
+    for kernel in newer.exclude(author_kind=AuthorKind.TUNER).order_by("-number")[:50]:
+        if base.pk in ancestors(kernel):
+            return Moved(kernel, merge(base.source, _like(base.source, text), kernel.source))
+    return None
+
+
+def _like(base: str, text: str) -> str:
+    """Browsers send CR LF: the edit keeps the line ends of what it edits, so that only changes are changes."""
+    text = text.replace("\r\n", "\n")
+    return text.replace("\n", "\r\n") if base.count("\r\n") > base.count("\n") // 2 else text
+
+
+def _hypothesise(run: Run, wanted: Suggestion, key: str) -> Hypothesis:
+    hypothesis = Hypothesis.objects.create(
+        run=run,
+        key=key,
+        kind=HypothesisKind.SUGGESTION,
+        title=wanted.title,
+        description=wanted.why,
+        basis=wanted.base,
+        chosen=True,
+        chosen_why="A person's edit.",
+    )
+    event = HypothesisAdded(
+        hypothesis=hypothesis.pk,
+        key=key,
+        kind=hypothesis.kind,
+        title=hypothesis.title,
+        round=0,
+        basis=wanted.base.number,
+        chosen=True,
+    )
+    record(run, event)
+    return hypothesis

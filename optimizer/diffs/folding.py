@@ -1,0 +1,78 @@
+"""Which rows of a long diff are shown: changes with a little of what surrounds them, and what a reader has opened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+CONTEXT_ROWS = 5
+STEP_ROWS = 20
+LEAST_HIDDEN = 3
+"""Fewer hidden rows than this are shown: the line that says so takes as much room."""
+FUNCTION_REACH = 400
+"""How many rows up the beginning of a function is looked for."""
+_FUNCTION = re.compile(
+    r"^(?:@|async def |def |class |template\b|extern\b|static\b|inline\b|__global__|__device__|struct\b|namespace\b"
+    r"|(?!(?:if|for|while|switch|else|return|do)\b)[A-Za-z_][\w:<>,*& ]*\([^;]*$)"
+)
+
+Range = tuple[int, int]
+"""Half-open range of row numbers."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Rows `start` … `end - 1` are hidden."""
+
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return self.end - self.start
+
+
+def visible_rows(
+    count: int, centres: Iterable[int], opened: Iterable[Range], context: int = CONTEXT_ROWS
+) -> set[int]:
+    """Numbers of the rows to show: `context` around each centre, and the opened ranges; short gaps are closed."""
+    shown: set[int] = set()
+    for centre in centres:
+        shown.update(range(max(0, centre - context), min(count, centre + context + 1)))
+    for start, end in opened:
+        shown.update(range(max(0, start), min(count, end)))
+    for gap in list(gaps(0, count, shown)):
+        if gap.size < LEAST_HIDDEN:
+            shown.update(range(gap.start, gap.end))
+    return shown
+
+
+def gaps(start: int, end: int, shown: Collection[int]) -> Iterator[Gap]:
+    """The maximal hidden runs within [start, end), in order."""
+    begin: int | None = None
+    for number in range(start, end):
+        if number in shown:
+            if begin is not None:
+                yield Gap(begin, number)
+            begin = None
+        elif begin is None:
+            begin = number
+    if begin is not None:
+        yield Gap(begin, end)
+
+
+def function_start(lines: Sequence[str], line: int) -> int | None:
+    """The line (from 0) at or above `line` where the function around it seems to begin; None when none is near."""
+    for number in range(min(line, len(lines) - 1), max(-1, line - FUNCTION_REACH), -1):
+        if _FUNCTION.match(lines[number]):
+            return _with_decorators(lines, number)
+    return None
+
+
+def _with_decorators(lines: Sequence[str], number: int) -> int:
+    """Decorators, attributes and template heads belong to what they stand on."""
+    while number > 0 and lines[number - 1].startswith(("@", "template", "__attribute__", "extern", "static")):
+        number -= 1
+    return number

@@ -1,0 +1,50 @@
+"""Two changes of one text brought together, line by line; or the word that they touch the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from optimizer.diffs.differ import Tag, diff
+
+
+@dataclass(frozen=True)
+class _Change:
+    """base[start:end] becomes `lines`."""
+
+    start: int
+    end: int
+    lines: tuple[str, ...]
+
+
+def merge(base: str, mine: str, theirs: str) -> str | None:
+    """`theirs` with what `mine` changed in `base`; None where both changed the same or adjoining lines in different
+    ways (diff3, Khanna, Kunal and Pierce 2007, without their conflict markers)."""
+    lines = base.split("\n")
+    changes = _changes(lines, mine.split("\n"))
+    others = _changes(lines, theirs.split("\n"))
+    fresh = [change for change in changes if change not in others]
+    if any(_touch(change, other) for change in fresh for other in others):
+        return None
+    return "\n".join(_applied(lines, [*fresh, *others]))
+
+
+def _changes(base: Sequence[str], text: Sequence[str]) -> list[_Change]:
+    return [
+        _Change(code.a0, code.a1, tuple(text[code.b0 : code.b1]))
+        for code in diff(base, text)
+        if code.tag is not Tag.EQUAL
+    ]
+
+
+def _touch(one: _Change, other: _Change) -> bool:
+    return one.start <= other.end and other.start <= one.end
+
+
+def _applied(base: Sequence[str], changes: Sequence[_Change]) -> list[str]:
+    result: list[str] = []
+    place = 0
+    for change in sorted(changes, key=lambda change: (change.start, change.end)):
+        result += [*base[place : change.start], *change.lines]
+        place = change.end
+    return [*result, *base[place:]]

@@ -1,0 +1,171 @@
+"""Two texts as rows to show: which old line stands beside which new one, what of it changed, what was moved.
+
+differ → opcodes → rows → folding (what is shown) → markup (`optimizer.views.diff_markup`). Line indices count from 0
+here; people see them from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from itertools import zip_longest
+
+from optimizer.diffs.differ import Opcode, Tag, diff
+from optimizer.diffs.intraline import Marks, mark, pair_lines
+from optimizer.diffs.moves import moved_lines
+
+MOST_COMPARISONS = 40_000
+"""Line pairs of a whole diff that are compared for likeness (about 0.2 s); later blocks are paired in their order."""
+CACHED_DIFFS = 64
+
+
+class RowKind(StrEnum):
+    """What a row says."""
+
+    EQUAL = "equal"
+    CHANGED = "changed"
+    """Both sides are alike: what differs inside is marked."""
+    REPLACED = "replaced"
+    """Both sides stand in each other's place and have little in common."""
+    REMOVED = "removed"
+    ADDED = "added"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An old line, a new line, or both side by side."""
+
+    old: int | None
+    new: int | None
+    kind: RowKind
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text as lines. `ends` is False where the last line has no line end."""
+
+    lines: tuple[str, ...]
+    ends: bool = True
+
+    @classmethod
+    def of(cls, text: str) -> Text:
+        """Only LF ends a line; a carriage return stays part of it and is shown."""
+        lines = text.split("\n")
+        ends = len(lines) > 1 and not lines[-1]
+        return cls(tuple(lines[:-1] if ends else lines), ends)
+
+
+@dataclass(frozen=True)
+class TextDiff:
+    """Two texts and the rows between them. `moved_to` and `moved_from` join moved lines (old → new, new → old)."""
+
+    old: Text
+    new: Text
+    rows: Sequence[Row]
+    moved_to: Mapping[int, int] = field(default_factory=dict)
+    moved_from: Mapping[int, int] = field(default_factory=dict)
+
+    def marks(self, row: Row) -> Marks:
+        """What changed inside a changed row; worked out only for rows that are shown."""
+        if row.kind is not RowKind.CHANGED or row.old is None or row.new is None:
+            return Marks()
+        return mark(self.old.lines[row.old], self.new.lines[row.new])
+
+    @cached_property
+    def changed(self) -> list[int]:
+        """Numbers of the rows that are not equal."""
+        return [number for number, row in enumerate(self.rows) if row.kind is not RowKind.EQUAL]
+
+    @cached_property
+    def row_of_old(self) -> Mapping[int, int]:
+        """Old line → row."""
+        return {row.old: number for number, row in enumerate(self.rows) if row.old is not None}
+
+    @cached_property
+    def row_of_new(self) -> Mapping[int, int]:
+        """New line → row."""
+        return {row.new: number for number, row in enumerate(self.rows) if row.new is not None}
+
+    @property
+    def added(self) -> int:
+        """New lines that are not in the old text."""
+        return sum(row.kind is not RowKind.EQUAL and row.new is not None for row in self.rows)
+
+    @property
+    def removed(self) -> int:
+        """Old lines that are not in the new text."""
+        return sum(row.kind is not RowKind.EQUAL and row.old is not None for row in self.rows)
+
+
+@lru_cache(maxsize=CACHED_DIFFS)
+def compare(old: str, new: str, ignore_space: bool = False) -> TextDiff:
+    """The diff of two texts, cached by their content. With `ignore_space`, lines that differ in white space alone are
+    equal."""
+    a, b = Text.of(old), Text.of(new)
+    if ignore_space:
+        opcodes = diff([_squeezed(line) for line in a.lines], [_squeezed(line) for line in b.lines])
+    else:
+        opcodes = diff(a.lines, b.lines)
+    there, back = moved_lines(opcodes, a.lines, b.lines)
+    return TextDiff(a, b, tuple(_rows(opcodes, a.lines, b.lines, there, back)), there, back)
+
+
+@lru_cache(maxsize=CACHED_DIFFS)
+def alone(text: str) -> TextDiff:
+    """One text beside nothing, every row equal: for looking at a kernel that has nothing to be compared with."""
+    lines = Text.of(text)
+    return TextDiff(lines, lines, tuple(Row(n, n, RowKind.EQUAL) for n in range(len(lines.lines))))
+
+
+def _squeezed(line: str) -> str:
+    return "".join(line.split())
+
+
+def _rows(
+    opcodes: Sequence[Opcode],
+    a: Sequence[str],
+    b: Sequence[str],
+    there: Mapping[int, int],
+    back: Mapping[int, int],
+) -> Iterator[Row]:
+    left = MOST_COMPARISONS
+    for code in opcodes:
+        if code.tag is Tag.EQUAL:
+            yield from (Row(code.a0 + n, code.b0 + n, RowKind.EQUAL) for n in range(code.a1 - code.a0))
+            continue
+        needed = (code.a1 - code.a0) * (code.b1 - code.b0)
+        yield from _replaced(code, a, b, there, back, alike=needed <= left)
+        left -= min(needed, left)
+
+
+def _replaced(
+    code: Opcode,
+    a: Sequence[str],
+    b: Sequence[str],
+    there: Mapping[int, int],
+    back: Mapping[int, int],
+    *,
+    alike: bool,
+) -> Iterator[Row]:
+    """A block that was replaced: lines that are alike side by side, and between them the others as they come. The
+    counterpart of a moved line is elsewhere, so it is never paired as alike."""
+    olds: list[int] = []
+    news: list[int] = []
+    for i, j in pair_lines(a[code.a0 : code.a1], b[code.b0 : code.b1], alike=alike):
+        old = None if i is None else code.a0 + i
+        new = None if j is None else code.b0 + j
+        if old is not None and new is not None and old not in there and new not in back:
+            yield from _beside(olds, news)
+            yield Row(old, new, RowKind.CHANGED)
+            olds, news = [], []
+            continue
+        olds += [] if old is None else [old]
+        news += [] if new is None else [new]
+    yield from _beside(olds, news)
+
+
+def _beside(olds: Sequence[int], news: Sequence[int]) -> Iterator[Row]:
+    for old, new in zip_longest(olds, news):
+        yield Row(old, new, RowKind.ADDED if old is None else RowKind.REMOVED if new is None else RowKind.REPLACED)

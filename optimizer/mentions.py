@@ -1,0 +1,24 @@
+"""Whom a text speaks to: `@name` of somebody in the team."""
+
+from __future__ import annotations
+
+import re
+
+from django.db.models import QuerySet
+
+from optimizer.models import Team, User
+
+MENTION = re.compile(r"(?<![\w@/.])@([\w.+-]{1,150}\b)")
+"""An account name after an @ that does not belong to an address or a path."""
+MOST_MENTIONS = 50
+
+
+def mentioned(text: str, team: Team) -> QuerySet[User]:
+    """Members of the team whom the text mentions, `MOST_MENTIONS` at most."""
+    names = list(dict.fromkeys(MENTION.findall(text)))[:MOST_MENTIONS]
+    return User.objects.filter(memberships__team=team, username__in=names, is_active=True)
+
+
+def names_in(team: Team) -> frozenset[str]:
+    """Account names that can be mentioned."""
+    return frozenset(team.members.values_list("username", flat=True))

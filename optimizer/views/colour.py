@@ -1,0 +1,130 @@
+"""Syntax colour of a few lines of a long text, without lexing all of it.
+
+A lexer's cost is what a diff of long files costs. Lexing may begin at any line that does not lie inside a comment,
+string or continued directive, so one pass of a regular expression finds those and the lexer reads only what is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name
+from pygments.token import STANDARD_TYPES, Token, _TokenType
+
+from runners.job import Language
+
+Tokens = Sequence[tuple[str, str]]
+"""(CSS class, text) of one line, in order; together the line."""
+
+LONGEST_LINE = 2_000
+"""A longer line is not coloured: nobody wrote it, and a regular expression may take long over it."""
+MOST_CHARACTERS = 400_000
+BLOCK = 12
+"""Shown lines nearer than this to each other are lexed in one go."""
+LEXERS: dict[str, str] = {
+    Language.CPP: "cpp",
+    Language.HIP: "cuda",
+    Language.CUDA: "cuda",
+    Language.TRITON: "python",
+    Language.PYTHON: "python",
+    "assembly": "gas",
+}
+_C_SPANS = re.compile(
+    r'//[^\n]*|/\*.*?(?:\*/|\Z)|R"(\w{0,16})\(.*?(?:\)\1"|\Z)'
+    r'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|\\\n',
+    re.DOTALL,
+)
+_PYTHON_SPANS = re.compile(
+    r'\#[^\n]*|"""(?:\\.|[^\\])*?(?:"""|\Z)|\'\'\'(?:\\.|[^\\])*?(?:\'\'\'|\Z)'
+    r'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'',
+    re.DOTALL,
+)
+_SPANS = {"cpp": _C_SPANS, "cuda": _C_SPANS, "python": _PYTHON_SPANS}
+
+
+def coloured(lines: Sequence[str], wanted: Iterable[int], language: str) -> dict[int, Tokens]:
+    """Tokens of the wanted lines (indices from 0)."""
+    name = LEXERS.get(language, "text")
+    inside = _lines_inside(tuple(lines), name)
+    found: dict[int, Tokens] = {}
+    for first, last in _blocks(sorted(wanted)):
+        start = first
+        while start in inside:
+            start -= 1
+        block = _lexed(lines[start : last + 1], name)
+        found.update((start + offset, tokens) for offset, tokens in enumerate(block) if start + offset >= first)
+    return found
+
+
+def plain(line: str) -> Tokens:
+    """A line without colour."""
+    return [("", line)]
+
+
+@lru_cache(maxsize=32)
+def _lines_inside(lines: tuple[str, ...], name: str) -> frozenset[int]:
+    """Lines that begin inside something that began on an earlier line."""
+    pattern = _SPANS.get(name)
+    if pattern is None:
+        return frozenset()
+    text = "\n".join(lines)
+    starts, place = [], 0
+    for line in lines:
+        starts.append(place)
+        place += len(line) + 1
+    inside: set[int] = set()
+    for match in pattern.finditer(text):
+        if "\n" in match.group():
+            first, last = bisect_right(starts, match.start()), bisect_right(starts, match.end() - 1)
+            inside.update(range(first, last + match.group().endswith("\n")))
+    return frozenset(inside)
+
+
+def _blocks(wanted: Sequence[int]) -> Iterable[tuple[int, int]]:
+    first = last = None
+    for line in wanted:
+        if first is None or last is None or line - last > BLOCK:
+            if first is not None and last is not None:
+                yield first, last
+            first = line
+        last = line
+    if first is not None and last is not None:
+        yield first, last
+
+
+def _lexed(lines: Sequence[str], name: str) -> list[Tokens]:
+    """Tokens line by line. What a lexer would make of a huge text is not worth its time: then there is no colour."""
+    if name == "text" or sum(map(len, lines)) > MOST_CHARACTERS or any(len(line) > LONGEST_LINE for line in lines):
+        return [plain(line) for line in lines]
+    result: list[list[tuple[str, str]]] = [[]]
+    for kind, text in _lexer(name).get_tokens("\n".join(lines)):
+        first, *others = text.split("\n")
+        css = _css_class(kind)
+        if first:
+            result[-1].append((css, first))
+        for piece in others:
+            result.append([(css, piece)] if piece else [])
+    return _whole(result, lines)
+
+
+def _whole(found: Sequence[Tokens], lines: Sequence[str]) -> list[Tokens]:
+    """The lexer's word is taken only where it kept the text: Pygments turns CR into LF, which would shift lines."""
+    if len(found) >= len(lines) and all("".join(t for _, t in found[n]) == line for n, line in enumerate(lines)):
+        return list(found[: len(lines)])
+    return [plain(line) for line in lines]
+
+
+@lru_cache
+def _lexer(name: str) -> Lexer:
+    return get_lexer_by_name(name, stripnl=False, ensurenl=True)
+
+
+@lru_cache(maxsize=512)
+def _css_class(kind: _TokenType) -> str:
+    while kind not in STANDARD_TYPES and kind is not Token:
+        kind = kind.parent
+    return STANDARD_TYPES.get(kind, "")

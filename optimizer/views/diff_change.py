@@ -1,0 +1,197 @@
+"""What a change of the text did to the times of every shape, and to what the compiler reports.
+
+Times of two kernels are compared through the baseline that was timed beside each, so that an hour or a busier machine
+between them is no difference. Where the new kernel was timed in turn with the old one as its parent, the overall
+figure is that paired one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optimizer.models import Evaluation, Kernel
+from optimizer.views.kernel_page import RESOURCES, result_of
+from runners.job import CaseResult, JobResult, KernelResources
+
+NARROWEST_BAND = 1.01
+"""Where a result has no A/A band: less than one per cent is no difference on any machine we know."""
+
+
+@dataclass(frozen=True)
+class ShapeChange:
+    """One shape: medians in µs, and how many times faster the new kernel is, with its 95 % interval."""
+
+    name: str
+    old_us: float | None
+    new_us: float | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: str = ""
+
+
+@dataclass(frozen=True)
+class ResourceChange:
+    """One figure of the resource report of one device kernel, before and after."""
+
+    kernel: str
+    label: str
+    old: Any
+    new: Any
+
+    @property
+    def difference(self) -> float | None:
+        """New minus old, where both are numbers."""
+        if isinstance(self.old, int | float) and isinstance(self.new, int | float):
+            return self.new - self.old
+        return None
+
+
+@dataclass(frozen=True)
+class Change:
+    """Everything that stands beside the code. `overall` is None where the two cannot be compared; `paired` says that
+    it was measured in turn rather than through the baseline."""
+
+    shapes: Sequence[ShapeChange]
+    overall: ShapeChange | None
+    resources: Sequence[ResourceChange]
+    paired: bool = False
+    why_not: str = ""
+
+
+def change_between(old: Kernel, new: Kernel) -> Change:
+    """The change from one kernel to the other, by their first evaluations."""
+    was, now = _evaluation(old), _evaluation(new)
+    before, after = result_of(was), result_of(now)
+    resources = _resources(before, after)
+    if before is None or after is None or was is None or now is None:
+        return Change([], None, resources, why_not="One of the two has not been measured.")
+    if not _same_ground(old, new):
+        return Change([], None, resources, why_not="Their problems or targets differ: times say nothing together.")
+    shapes = _shapes(before, after)
+    paired = _paired(old, new, now)
+    return Change(shapes, paired or _overall(was, now, _band(after)), resources, paired is not None)
+
+
+def _evaluation(kernel: Kernel) -> Evaluation | None:
+    return getattr(kernel, "evaluation", None)
+
+
+def _same_ground(old: Kernel, new: Kernel) -> bool:
+    a, b = old.run, new.run
+    return (a.problem_version_id, a.target_id, a.baseline) == (b.problem_version_id, b.target_id, b.baseline)
+
+
+def _shapes(before: JobResult, after: JobResult) -> list[ShapeChange]:
+    """Shapes that either was timed on, in the order of the new one."""
+    then, now = _timed(before), _timed(after)
+    names = dict.fromkeys([*now, *then])
+    return [_shape(name, then.get(name), now.get(name), _band(after)) for name in names]
+
+
+def _timed(result: JobResult) -> Mapping[str, CaseResult]:
+    return {case.name: case for case in result.cases if case.candidate_us}
+
+
+def _shape(name: str, old: CaseResult | None, new: CaseResult | None, band: float) -> ShapeChange:
+    old_us, new_us = (case.candidate_us if case else None for case in (old, new))
+    if old is None or new is None or not (old.speedup and new.speedup):
+        return ShapeChange(name, old_us, new_us)
+    was = (old.speedup, old.speedup_low, old.speedup_high)
+    now = (new.speedup, new.speedup_low, new.speedup_high)
+    return _compared(name, old_us, new_us, was, now, band)
+
+
+def _overall(was: Evaluation, now: Evaluation, band: float) -> ShapeChange | None:
+    if not (was.speedup and now.speedup):
+        return None
+    before = (was.speedup, was.speedup_low, was.speedup_high)
+    after = (now.speedup, now.speedup_low, now.speedup_high)
+    return _compared("All shapes", was.time_us, now.time_us, before, after, band)
+
+
+def _compared(
+    name: str,
+    old_us: float | None,
+    new_us: float | None,
+    was: tuple[float, float | None, float | None],
+    now: tuple[float, float | None, float | None],
+    band: float,
+) -> ShapeChange:
+    """Quotient of two independent speedups. Half widths of their intervals add in quadrature, in log (first-order
+    propagation of error; Bevington & Robinson 2003, §3.2)."""
+    ratio = now[0] / was[0]
+    if None in was or None in now:
+        return ShapeChange(name, old_us, new_us, ratio)
+    down = math.hypot(_log(now[0], now[1]), _log(was[2], was[0]))
+    up = math.hypot(_log(now[2], now[0]), _log(was[0], was[1]))
+    low, high = ratio * math.exp(-down), ratio * math.exp(up)
+    return ShapeChange(name, old_us, new_us, ratio, low, high, _verdict(low, high, band))
+
+
+def _log(above: float | None, below: float | None) -> float:
+    return math.log(above / below) if above and below else 0.0
+
+
+def _verdict(low: float, high: float, band: float) -> str:
+    if low > band:
+        return "faster"
+    return "slower" if high < 1 / band else "same"
+
+
+def _band(result: JobResult) -> float:
+    return max(NARROWEST_BAND, result.speedup.band if result.speedup else 0.0)
+
+
+def _paired(old: Kernel, new: Kernel, now: Evaluation) -> ShapeChange | None:
+    """The comparison that the harness made itself, when it timed the new kernel in turn with the old one."""
+    if not now.parent_speedup or not new.parent_links.filter(parent=old, rank=0).exists():
+        return None
+    was = _evaluation(old)
+    return ShapeChange(
+        "All shapes",
+        was.time_us if was else None,
+        now.time_us,
+        now.parent_speedup,
+        now.parent_speedup_low,
+        now.parent_speedup_high,
+        now.parent_verdict,
+    )
+
+
+def _resources(before: JobResult | None, after: JobResult | None) -> list[ResourceChange]:
+    """Figures of device kernels of the same name; where each side has one kernel, of those two."""
+    old, new = _reported(before), _reported(after)
+    if len(old) == len(new) == 1:
+        old = dict(zip(new, old.values(), strict=True))
+    rows = [row for name in dict.fromkeys([*new, *old]) for row in _rows(name, old.get(name), new.get(name))]
+    return [row for row in rows if row.old is not None or row.new is not None]
+
+
+def _reported(result: JobResult | None) -> dict[str, KernelResources]:
+    return {one.name: one for one in result.build.kernels} if result and result.build else {}
+
+
+def _rows(name: str, old: KernelResources | None, new: KernelResources | None) -> list[ResourceChange]:
+    rows = [
+        ResourceChange(name, text, getattr(old, key, None), getattr(new, key, None))
+        for key, text in RESOURCES.items()
+    ]
+    extras = dict.fromkeys([*(old.extra if old else ()), *(new.extra if new else ())])
+    for key in extras:
+        was, now = (one.extra.get(key) if one else None for one in (old, new))
+        rows += _extra(name, key.replace("_", " "), was, now)
+    return rows
+
+
+def _extra(name: str, label: str, was: Any, now: Any) -> list[ResourceChange]:
+    """A figure, or each figure of a small table of figures."""
+    if not isinstance(was, dict) and not isinstance(now, dict):
+        return [ResourceChange(name, label, was, now)]
+    old, new = (side if isinstance(side, dict) else {} for side in (was, now))
+    return [
+        ResourceChange(name, f"{label}: {key}", old.get(key), new.get(key)) for key in dict.fromkeys([*new, *old])
+    ]

@@ -1,0 +1,324 @@
+"""What changed between two kernels, and what that did to their times. Everything is in the address: which kernels,
+layout, white space, what is opened; links and forms do what the scripts do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.html import format_html
+from django.views.decorators.http import require_safe
+
+from optimizer.access import access_kernel
+from optimizer.diffs.folding import STEP_ROWS, Gap, Range, function_start, visible_rows
+from optimizer.diffs.rows import TextDiff, alone, compare
+from optimizer.models import AuthorKind, Kernel, User
+from optimizer.views import diff_threads
+from optimizer.views.diff_change import change_between
+from optimizer.views.diff_markup import Painter, has_crlf
+from optimizer.views.hostile_text import lookalikes_in, unseen_in
+from optimizer.views.kernel_page import result_of
+from optimizer.views.signed_in import user_of
+
+LAYOUTS = {"split": "Side by side", "unified": "Unified"}
+SOURCE = "source"
+MOST_ROWS = 1_000
+"""Rows that a page shows unasked. What is left follows on demand, so that a huge diff does not cost its reader."""
+MOST_RANGES = 200
+_RANGE = re.compile(r"(\d{1,7})-(\d{1,7})")
+_PLACE = re.compile(r"(\d{1,12})\.(\d{1,9})")
+_LINE = re.compile(r"([on])(\d{1,7})")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One choice of what to compare with. `kernel` is None where the run has no such kernel."""
+
+    key: str
+    label: str
+    kernel: Kernel | None
+
+
+@dataclass(frozen=True)
+class Address:
+    """A diff's address. `against` is a preset or `run.number`; `opened` are ranges of rows; `line` is `o12` or
+    `n12`."""
+
+    run_id: int
+    number: int
+    against: str = ""
+    view: str = "split"
+    space: str = ""
+    text: str = SOURCE
+    opened: tuple[Range, ...] = ()
+    line: str = ""
+
+    @classmethod
+    def of(cls, request: HttpRequest, run_id: int, number: int) -> Address:
+        """What the request asks for; nonsense is left out."""
+        get = request.GET.get
+        view = get("view", "split")
+        return cls(
+            run_id,
+            number,
+            against=get("against", "")[:40],
+            view=view if view in LAYOUTS else "split",
+            space="ignore" if get("space") == "ignore" else "",
+            text=get("text", SOURCE)[:300],
+            opened=_ranges(get("open", "")),
+            line=get("line", "") if _LINE.fullmatch(get("line", "")) else "",
+        )
+
+    def url(self, fragment: str = "", **changes: Any) -> str:
+        """The page's address with some things changed."""
+        return f"{reverse('diff_page', args=[self.run_id, self.number])}?{replace(self, **changes).query}{fragment}"
+
+    def rows_url(self, gap: Gap, shown: Range) -> str:
+        """Where the rows of a gap come from, `shown` of them opened."""
+        query = urlencode({"gap": f"{gap.start}-{gap.end}", "show": f"{shown[0]}-{shown[1]}"})
+        return f"{reverse('diff_rows', args=[self.run_id, self.number])}?{self.query}&{query}"
+
+    @property
+    def query(self) -> str:
+        """What differs from the default, encoded."""
+        opened = ",".join(f"{start}-{end}" for start, end in self.opened)
+        values = {
+            "against": self.against,
+            "view": "" if self.view == "split" else self.view,
+            "space": self.space,
+            "text": "" if self.text == SOURCE else self.text,
+            "open": opened,
+            "line": self.line,
+        }
+        return urlencode({name: value for name, value in values.items() if value})
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The same as hidden fields of a form that changes `against`."""
+        return {name: value for name, value in (("view", self.view), ("space", self.space)) if value}
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two kernels and the two texts that are compared; `old` is None where there is nothing to compare with."""
+
+    old: Kernel | None
+    new: Kernel
+    diff: TextDiff
+    language: str
+    tabs: Sequence[str]
+
+
+@login_required
+@require_safe
+def diff_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
+    """A kernel beside another one."""
+    address = Address.of(request, run_id, number)
+    user = user_of(request)
+    new = access_kernel(user, run_id, number, "view")
+    presets = _presets(new)
+    sides = _sides(address, new, _other(user, address, new, presets))
+    threads = diff_threads.placed(user, sides.old, new, sides.diff, request) if address.text == SOURCE else None
+    context = {
+        "run": new.run,
+        "kernel": new,
+        "other": sides.old,
+        "address": address,
+        "presets": _preset_links(address, presets, sides.old),
+        "layouts": [(label, address.url(view=key), key == address.view) for key, label in LAYOUTS.items()],
+        "space_url": address.url(space="" if address.space else "ignore", opened=()),
+        "tabs": [(name, address.url(text=name, opened=(), line=""), name == address.text) for name in sides.tabs],
+        "rows": _all_rows(address, sides, threads),
+        "columns": "old" if address.view == "split" else "",
+        "diff": sides.diff,
+        "change": change_between(sides.old, new) if sides.old else None,
+        "warnings": list(_warnings(sides)),
+        "previous": _neighbour(address, new, -1),
+        "following": _neighbour(address, new, 1),
+        "threads": threads,
+        **diff_threads.forms(user, new, sides.old, address.url()),
+    }
+    return render(request, "review/diff.html", context)
+
+
+@login_required
+@require_safe
+def diff_rows(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
+    """The rows of one gap, `?show=` of them opened: what takes the place of the line that stood for them."""
+    address = Address.of(request, run_id, number)
+    user = user_of(request)
+    new = access_kernel(user, run_id, number, "view")
+    sides = _sides(address, new, _other(user, address, new, _presets(new)))
+    gap, shown = _ranges(request.GET.get("gap", "")), _ranges(request.GET.get("show", ""))
+    if not gap or not shown:
+        raise Http404
+    start, end = gap[0][0], min(gap[0][1], len(sides.diff.rows))
+    visible = visible_rows(len(sides.diff.rows), (), shown)
+    return HttpResponse(_painter(address, sides, {}).rows(start, end, visible))
+
+
+def _other(user: User, address: Address, new: Kernel, presets: Sequence[Preset]) -> Kernel | None:
+    """What to compare with: what the address names, else the parent, else nothing. Raises Http404 for a kernel that
+    is not there or not for this person."""
+    if place := _PLACE.fullmatch(address.against):
+        return access_kernel(user, int(place[1]), int(place[2]), "view")
+    by_key = {preset.key: preset.kernel for preset in presets}
+    if address.against and address.against not in by_key:
+        raise Http404
+    return by_key[address.against or "parent"]
+
+
+def _presets(kernel: Kernel) -> list[Preset]:
+    run, light = kernel.run, Kernel.objects.select_related("evaluation")
+    best = light.filter(pk=run.best_kernel_id).first() if run.best_kernel_id else None
+    found = {
+        "parent": ("Parent", light.filter(child_links__kernel=kernel, child_links__rank=0).first()),
+        "best": ("Best of the run", best),
+        "seed": ("Its seed", _seed_of(kernel)),
+        "reference": ("Reference", light.filter(run=run, key="seed.reference").first()),
+        "none": ("Nothing", None),
+    }
+    presets = []
+    for key, (label, other) in found.items():
+        if other is not None:
+            other.run = run
+        presets.append(Preset(key, label, None if other is None or other.pk == kernel.pk else other))
+    return presets
+
+
+def _seed_of(kernel: Kernel) -> Kernel | None:
+    """The seed at the root of its first parents."""
+    ancestors = diff_threads.first_parents(kernel)
+    root = ancestors[-1] if ancestors else None
+    seeds = Kernel.objects.select_related("evaluation").filter(author_kind=AuthorKind.SEED)
+    return seeds.filter(pk=root).first() if root else None
+
+
+def _preset_links(
+    address: Address, presets: Sequence[Preset], chosen: Kernel | None
+) -> list[tuple[str, str, bool, Kernel | None]]:
+    """(label, address, whether it is what is shown, kernel) of every preset that leads somewhere."""
+    links = []
+    for preset in presets:
+        if preset.kernel is None and preset.key != "none":
+            continue
+        named = (address.against or "parent") == preset.key or (preset.key == "none" and chosen is None)
+        links.append((preset.label, address.url(against=preset.key, opened=(), line=""), named, preset.kernel))
+    return links
+
+
+def _sides(address: Address, new: Kernel, old: Kernel | None) -> Sides:
+    now, was = _assemblies(new), _assemblies(old) if old else {}
+    tabs = list(dict.fromkeys([SOURCE, *now, *was]))
+    if address.text not in tabs:
+        raise Http404
+    if address.text == SOURCE:
+        language, before, after = new.language, old.source if old else None, new.source
+    else:
+        language, before, after = "assembly", was.get(address.text, "") if old else None, now.get(address.text, "")
+    diff = alone(after) if before is None else compare(before, after, bool(address.space))
+    return Sides(old, new, diff, language, tabs)
+
+
+def _assemblies(kernel: Kernel) -> Mapping[str, str]:
+    result = result_of(getattr(kernel, "evaluation", None))
+    return result.build.assembly if result and result.build else {}
+
+
+def _all_rows(address: Address, sides: Sides, threads: diff_threads.Placed | None) -> str:
+    count = len(sides.diff.rows)
+    centres = sides.diff.changed if sides.old else range(count)
+    visible = _first(visible_rows(count, centres, ()), MOST_ROWS)
+    visible |= visible_rows(count, _asked_for(address, sides.diff, threads), address.opened)
+    return _painter(address, sides, threads.below if threads else {}).rows(0, count, visible)
+
+
+def _first(rows: set[int], most: int) -> set[int]:
+    return rows if len(rows) <= most else set(sorted(rows)[:most])
+
+
+def _asked_for(address: Address, diff: TextDiff, threads: diff_threads.Placed | None) -> Iterable[int]:
+    """Rows that are shown whatever is folded: the line of the address, and those that somebody speaks of."""
+    lines = list(threads.below) if threads else []
+    if place := _LINE.fullmatch(address.line):
+        lines.append(("old" if place[1] == "o" else "new", int(place[2])))
+    for side, line in lines:
+        row = (diff.row_of_old if side == "old" else diff.row_of_new).get(line - 1)
+        if row is not None:
+            yield row
+
+
+def _painter(address: Address, sides: Sides, below: Mapping[tuple[str, int], str]) -> Painter:
+    return Painter(sides.diff, sides.language, address.view, lambda gap: _gap(address, sides.diff, gap), below)
+
+
+def _gap(address: Address, diff: TextDiff, gap: Gap) -> str:
+    """What is hidden, and links that open it: the next rows, those before what follows, the whole, the function."""
+    changed = sum(gap.start <= number < gap.end for number in diff.changed)
+    words = f"{gap.size} lines, {changed} of them changed" if changed else f"{gap.size} unchanged lines"
+    wanted: list[tuple[str, Range]] = []
+    if gap.start > 0 and gap.size > STEP_ROWS:
+        wanted.append((f"↓ {STEP_ROWS} more", (gap.start, gap.start + STEP_ROWS)))
+    most = min(gap.end, gap.start + MOST_ROWS)
+    wanted.append(("all" if most == gap.end else f"next {MOST_ROWS}", (gap.start, most)))
+    if gap.end < len(diff.rows) and gap.size > STEP_ROWS:
+        wanted.append((f"↑ {STEP_ROWS} more", (gap.end - STEP_ROWS, gap.end)))
+    if (start := _function_row(diff, gap)) is not None:
+        wanted.append(("to the function", (start, gap.end)))
+    links = "".join(_gap_link(address, gap, text, shown) for text, shown in wanted)
+    return format_html('<div class="gap-line"><span>{}</span>', words) + links + "</div>"
+
+
+def _gap_link(address: Address, gap: Gap, text: str, shown: Range) -> str:
+    return format_html(
+        '<a href="{}" hx-get="{}" hx-target="closest tr" hx-swap="outerHTML">{}</a>',
+        address.url(f"#g{gap.start}", opened=(*address.opened, shown)),
+        address.rows_url(gap, shown),
+        text,
+    )
+
+
+def _function_row(diff: TextDiff, gap: Gap) -> int | None:
+    """The row, within the gap, where the function begins whose inside follows the gap."""
+    if gap.end >= len(diff.rows) or (line := diff.rows[gap.end].new) is None:
+        return None
+    start = function_start(diff.new.lines, line)
+    row = diff.row_of_new.get(start) if start is not None else None
+    return row if row is not None and gap.start <= row < gap.end else None
+
+
+def _warnings(sides: Sides) -> Iterable[str]:
+    """What a reader cannot see in the text itself."""
+    pairs = [(f"Kernel #{sides.new.number}", sides.diff.new)]
+    pairs += [(f"Kernel #{sides.old.number}", sides.diff.old)] if sides.old else []
+    for name, text in pairs:
+        whole = "\n".join(text.lines)
+        if unseen := unseen_in(whole):
+            yield f"{name} holds characters that hide or reorder text: {', '.join(unseen)}. They are shown by name."
+        if alike := lookalikes_in(whole):
+            yield f"{name} holds characters that look like others: {', '.join(alike)}."
+    if sides.old and has_crlf(sides.diff.old) != has_crlf(sides.diff.new):
+        yield "The line ends differ: one has CR LF throughout, the other LF."
+    if sides.old and sides.diff.old.ends != sides.diff.new.ends:
+        without = sides.new if sides.diff.old.ends else sides.old
+        yield f"Kernel #{without.number} has no line end after its last line."
+
+
+def _neighbour(address: Address, kernel: Kernel, step: int) -> str:
+    """The diff of the next or previous kernel with its own parent; empty where there is none."""
+    number = kernel.number + step
+    if not kernel.run.kernels.filter(number=number).exists():
+        return ""
+    return replace(address, number=number, against="", opened=(), line="", text=SOURCE).url()
+
+
+def _ranges(text: str) -> tuple[Range, ...]:
+    found = [(int(match[1]), int(match[2])) for match in _RANGE.finditer(text[:4_000])]
+    return tuple((start, end) for start, end in found if start < end)[:MOST_RANGES]

@@ -1,0 +1,219 @@
+"""Threads beside the code: which belong to a page, under which line they stand, and how they look."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Prefetch, Q
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
+
+from optimizer.access import may
+from optimizer.diffs.porting import Fit, Position
+from optimizer.diffs.positions import ancestors, first_parents, position_in
+from optimizer.diffs.rows import TextDiff
+from optimizer.forms.review import PublishForm, ThreadForm, WordsForm
+from optimizer.mentions import names_in
+from optimizer.models import Comment, Guidance, Kernel, Review, ReviewVerdict, Run, Thread, ThreadState, User
+from optimizer.views.safe_html import markdown
+
+__all__ = ["Placed", "ThreadView", "first_parents", "forms", "placed", "views_of"]
+
+
+@dataclass(frozen=True)
+class CommentView:
+    """One comment as it is shown."""
+
+    comment: Comment
+    html: SafeString
+    is_mine: bool
+    guidance: Guidance | None
+    edited_after: Review | None
+    """A published approval that was given on words that were edited since."""
+
+
+@dataclass(frozen=True)
+class ThreadView:
+    """One thread as it is shown to one person. `position` is where it stands on this page; None on pages without
+    lines."""
+
+    thread: Thread
+    comments: Sequence[CommentView]
+    may_comment: bool
+    position: Position | None = None
+    here: bool = True
+
+    @property
+    def is_draft(self) -> bool:
+        """True while nobody else sees it."""
+        return all(view.comment.is_draft for view in self.comments)
+
+    @property
+    def moves(self) -> list[tuple[str, str]]:
+        """States it can enter from here, with the words on the button."""
+        words = {ThreadState.OPEN: "Open again", ThreadState.RESOLVED: "Resolve", ThreadState.DROPPED: "Drop"}
+        if self.thread.state_choice.is_terminal:
+            return [(ThreadState.OPEN, words[ThreadState.OPEN])]
+        return [(state, words[state]) for state in (ThreadState.RESOLVED, ThreadState.DROPPED)]
+
+    @property
+    def fit(self) -> str:
+        """How well a carried thread fits, in words; empty where it was begun here."""
+        if self.here or self.position is None:
+            return ""
+        return {
+            Fit.EXACT: "the same lines",
+            Fit.CHANGED: "its lines have changed since",
+            Fit.WHOLE_FILE: "its lines are gone",
+        }[self.position.fit]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The threads of a diff: under lines by (side, line from 1), and those that are about no line of it."""
+
+    below: dict[tuple[str, int], str] = field(default_factory=dict)
+    general: list[ThreadView] = field(default_factory=list)
+    total: int = 0
+    open: int = 0
+
+
+def placed(user: User, old: Kernel | None, new: Kernel, diff: TextDiff, request: HttpRequest) -> Placed:
+    """What is said about the two kernels, and what is still open of what was said about their ancestors. A thread
+    stands once: where its lines are in the new kernel, else where they are in the old one, else above the code."""
+    result, standing = Placed(), list(_threads(user, old, new))
+    under: dict[tuple[str, int], list[ThreadView]] = {}
+    for view in views_of(user, [thread for thread, _ in standing], request):
+        place, shown = _place(view, old, new, diff)
+        if place is None:
+            result.general.append(shown)
+        else:
+            under.setdefault(place, []).append(shown)
+    result.below.update({place: _markup(views, request) for place, views in under.items()})
+    open_count = sum(thread.state == ThreadState.OPEN for thread, _ in standing)
+    return Placed(result.below, result.general, len(standing), open_count)
+
+
+def views_of(user: User, threads: Sequence[Thread], request: HttpRequest) -> list[ThreadView]:
+    """Threads with the comments that the person may see, in a handful of queries whatever their number."""
+    if not threads:
+        return []
+    comments = Comment.objects.visible_to(user).select_related("author", "review", "guidance__withdrawn_by")
+    rows = Thread.objects.filter(pk__in=[thread.pk for thread in threads]).select_related(
+        "run__team", "kernel", "hypothesis", "other", "created_by", "state_by"
+    )
+    rows = rows.prefetch_related(Prefetch("comments", comments.prefetch_related("edits__editor")))
+    approvals = list(_approvals(threads))
+    teams: dict[int, tuple[frozenset[str], bool]] = {}
+    views = []
+    for row in rows:
+        if row.run.team_id not in teams:
+            teams[row.run.team_id] = names_in(row.run.team), may(user, row.run, "comment")
+        people, may_comment = teams[row.run.team_id]
+        shown = [_comment_view(user, comment, row, people, approvals) for comment in row.comments.all()]
+        views.append(ThreadView(row, shown, may_comment))
+    return views
+
+
+def forms(user: User, new: Kernel, old: Kernel | None, here: str) -> dict[str, Any]:
+    """What a page needs to let the person speak; `here` is where they come back to."""
+    if not may(user, new.run, "comment"):
+        return {"may_comment": False}
+    draft = Review.objects.draft_of(user).filter(kernel=new).first()
+    initial = {"kernel": new.number, "old": f"{old.run_id}.{old.number}" if old else ""}
+    return {
+        "may_comment": True,
+        "here": here,
+        "thread_form": ThreadForm(initial=initial, auto_id="say-%s"),
+        "publish_form": PublishForm(auto_id="publish-%s"),
+        "drafts": draft.comments.count() if draft else 0,
+        "verdicts": verdicts_on(new),
+    }
+
+
+def verdicts_on(kernel: Kernel) -> list[Review]:
+    """Each person's newest verdict on a kernel, newest last; what was a comment only is none."""
+    said = Review.objects.published().filter(kernel=kernel).exclude(verdict=ReviewVerdict.COMMENT)
+    newest = {review.author_id: review for review in said.select_related("author").order_by("published_at")}
+    return sorted(newest.values(), key=lambda review: review.pk)
+
+
+def reply_form() -> WordsForm:
+    """An empty reply."""
+    return WordsForm()
+
+
+def _threads(user: User, old: Kernel | None, new: Kernel) -> Iterable[tuple[Thread, bool]]:
+    """(thread, whether it was begun on one of the two kernels)."""
+    own = {kernel.pk for kernel in (old, new) if kernel is not None}
+    came_from = ancestors(new) - own
+    about = Q(kernel__in=own) | Q(kernel__in=came_from, state=ThreadState.OPEN)
+    found = Thread.objects.visible_to(user).filter(about).only("pk", "kernel_id", "state")
+    return ((thread, thread.kernel_id in own) for thread in found)
+
+
+def _place(
+    view: ThreadView, old: Kernel | None, new: Kernel, diff: TextDiff
+) -> tuple[tuple[str, int] | None, ThreadView]:
+    thread = view.thread
+    if thread.first_line is None:
+        return None, _shown(view, None, thread.kernel_id == new.pk)
+    follows = thread.kernel_id == new.pk or thread.state == ThreadState.OPEN
+    ported = position_in(thread, new) if follows else None
+    if ported is not None and ported.count and ported.first + ported.count - 1 <= len(diff.new.lines):
+        return ("new", ported.first + ported.count - 1), _shown(view, ported, thread.kernel_id == new.pk)
+    if old is not None and thread.kernel_id == old.pk and thread.last_line is not None:
+        exact = Position(thread.first_line, thread.line_count or 1)
+        return ("old", thread.last_line), _shown(view, exact, here=True)
+    return None, _shown(view, ported, here=False)
+
+
+def _shown(view: ThreadView, position: Position | None, here: bool) -> ThreadView:
+    return ThreadView(view.thread, view.comments, view.may_comment, position, here)
+
+
+def _markup(views: Sequence[ThreadView], request: HttpRequest) -> str:
+    context = {"views": views, "here": request.get_full_path()}
+    return render_to_string("review/_threads.html", context, request=request)
+
+
+def _comment_view(
+    user: User, comment: Comment, thread: Thread, people: Collection[str], approvals: Sequence[Review]
+) -> CommentView:
+    guidance: Guidance | None = getattr(comment, "guidance", None)
+    return CommentView(
+        comment,
+        markdown(comment.body, people),
+        comment.author_id == user.pk,
+        guidance,
+        _approved_before_edit(comment, thread, approvals),
+    )
+
+
+def _approvals(threads: Sequence[Thread]) -> Iterable[Review]:
+    kernels = {thread.kernel_id for thread in threads if thread.kernel_id}
+    given = Review.objects.published().filter(kernel__in=kernels, verdict=ReviewVerdict.APPROVE)
+    return given.select_related("author")
+
+
+def _approved_before_edit(comment: Comment, thread: Thread, approvals: Sequence[Review]) -> Review | None:
+    """The approval of the thread's kernel that was given after the comment was published and before it was edited."""
+    if comment.edited_at is None or comment.review.published_at is None:
+        return None
+    for review in approvals:
+        given = review.published_at
+        if (
+            review.kernel_id == thread.kernel_id
+            and given
+            and comment.review.published_at <= given < comment.edited_at
+        ):
+            return review
+    return None
+
+
+def open_threads(run: Run, user: User) -> int:
+    """How many threads of the run wait for somebody."""
+    return Thread.objects.visible_to(user).filter(run=run, state=ThreadState.OPEN).count()
