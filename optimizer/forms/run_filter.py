@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 from django import forms
 from django.db.models import F, Q, QuerySet
 
+from optimizer.actions.run_labels import TAG_CHARS
 from optimizer.models import Problem, Run, RunState, Target
 
 COLUMNS = {
@@ -22,8 +23,10 @@ COLUMNS = {
     "by": "By",
     "seed": "Seed",
     "team": "Team",
+    "tags": "Tags",
+    "notes": "Notes",
 }
-DEFAULT_COLUMNS = ("problem", "target", "strategy", "state", "best", "evaluations", "started")
+DEFAULT_COLUMNS = ("problem", "target", "strategy", "state", "best", "evaluations", "started", "tags")
 SORTS = {
     "id": "pk",
     "title": "title",
@@ -44,6 +47,7 @@ class RunFilterForm(forms.Form):
     problem = forms.ChoiceField(required=False)
     target = forms.ChoiceField(required=False)
     strategy = forms.CharField(required=False, max_length=40)
+    tag = forms.CharField(required=False, max_length=TAG_CHARS)
     mine = forms.BooleanField(required=False, label="Mine only")
     archived = forms.BooleanField(required=False, label="Archived")
     cols = forms.MultipleChoiceField(required=False, choices=list(COLUMNS.items()), label="Columns")
@@ -90,8 +94,11 @@ class RunFilterForm(forms.Form):
         if state := values.get("state"):
             ended = [choice for choice in RunState if choice.is_terminal]
             runs = runs.exclude(state__in=ended) if state == "active" else runs.filter(state=state)
+        if tag := values.get("tag"):
+            runs = runs.filter(tags__contains=[tag])
         if text := values.get("q"):
-            runs = runs.filter(Q(title__icontains=text) | Q(problem_version__problem__title__icontains=text))
+            named = Q(title__icontains=text) | Q(problem_version__problem__title__icontains=text)
+            runs = runs.filter(named | Q(notes__icontains=text) | Q(tags__contains=[text]))
         return runs.filter(created_by_id=user_id) if values.get("mine") else runs
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -15,7 +14,8 @@ from django.views.decorators.http import require_safe
 from optimizer.charts import compare as charts
 from optimizer.charts.curve import AXES, Axis, points_of
 from optimizer.forms.start_run import values_of
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Run, VerdictChoice
+from optimizer.intervals import Interval, geometric_mean, share
+from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Run, VerdictChoice
 from optimizer.views.signed_in import user_of
 
 MOST = 8
@@ -23,27 +23,27 @@ MOST = 8
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one run. A win is a kernel that is correct and, beyond the A/A band, faster than the baseline."""
+    """What came of one run, over its kernels but the seeds. A win is a kernel that is correct and, beyond the A/A band,
+    faster than the baseline; the other three figures are KernelBench's (Ouyang et al. 2025, §4): shares that are
+    correct, and correct and faster than the baseline at all (fast_1), per cent; and the geometric-mean speedup of the
+    correct ones. Claims that the referee did not confirm count as correct and as nothing more."""
 
     run: Run
     evaluated: int
-    correct: int
     wins: int
-
-    @property
-    def success(self) -> float | None:
-        """Share of kernels that were correct, per cent."""
-        return 100 * self.correct / self.evaluated if self.evaluated else None
-
-    @property
-    def fast(self) -> float | None:
-        """Share of kernels that were correct and faster, per cent."""
-        return 100 * self.wins / self.evaluated if self.evaluated else None
+    success: Interval | None
+    fast1: Interval | None
+    geomean: Interval | None
 
     @property
     def usd_per_win(self) -> float | None:
         """Dollars of model calls for each win."""
-        return float(self.run.spent_usd) / self.wins if self.wins else None
+        return float(self.run.spent_usd) / self.wins if self.wins and self.run.spent_usd else None
+
+    @property
+    def evaluations_per_win(self) -> float | None:
+        """Evaluations for each win: what a win costs where no model is paid."""
+        return self.evaluated / self.wins if self.wins else None
 
 
 @login_required
@@ -53,7 +53,7 @@ def compare(request: HttpRequest) -> HttpResponse:
     runs = _runs(request)
     context = {
         "runs": runs,
-        "outcomes": _outcomes(runs),
+        "outcomes": outcomes_of(runs),
         "differences": _differences(runs),
         "axes": AXES,
         "same_ground": len({(run.problem_version_id, run.target_id, run.baseline) for run in runs}) <= 1,
@@ -87,18 +87,37 @@ def _runs(request: HttpRequest) -> list[Run]:
     return [found[number] for number in wanted if number in found]
 
 
-def _outcomes(runs: Sequence[Run]) -> list[Outcome]:
-    correct = Q(status=EvaluationStatus.CORRECT)
-    rows = Evaluation.objects.filter(first_of__run__in=runs, state=EvaluationState.DONE).values_list(
-        "first_of__run"
+def outcomes_of(runs: Sequence[Run]) -> list[Outcome]:
+    """One outcome a run, in their order. One query."""
+    rows: dict[int, list[Row]] = {run.pk: [] for run in runs}
+    ended = Evaluation.objects.filter(first_of__run__in=runs, state=EvaluationState.DONE)
+    tried = ended.exclude(kernel__author_kind=AuthorKind.SEED).order_by("pk")
+    for run_id, *row in tried.values_list("first_of__run", "status", "verdict", "unconfirmed", "speedup"):
+        rows[run_id].append(Row(*row))
+    return [_outcome(run, rows[run.pk]) for run in runs]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One evaluated kernel."""
+
+    status: str
+    verdict: str
+    unconfirmed: bool
+    speedup: float | None
+
+
+def _outcome(run: Run, rows: Sequence[Row]) -> Outcome:
+    correct = [row for row in rows if row.status == EvaluationStatus.CORRECT]
+    speedups = [row.speedup for row in correct if row.speedup and not row.unconfirmed]
+    return Outcome(
+        run,
+        evaluated=len(rows),
+        wins=sum(row.verdict == VerdictChoice.FASTER and not row.unconfirmed for row in correct),
+        success=share(len(correct), len(rows)),
+        fast1=share(sum(speedup > 1 for speedup in speedups), len(rows)),
+        geomean=geometric_mean(speedups, seed=run.pk),
     )
-    counted = rows.annotate(
-        evaluated=Count("pk"),
-        correct=Count("pk", filter=correct),
-        wins=Count("pk", filter=correct & Q(verdict=VerdictChoice.FASTER)),
-    )
-    counts = {run_id: numbers for run_id, *numbers in counted}
-    return [Outcome(run, *counts.get(run.pk, (0, 0, 0))) for run in runs]
 
 
 def _differences(runs: Sequence[Run]) -> list[tuple[str, list[Any]]]:

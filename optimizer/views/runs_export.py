@@ -1,0 +1,120 @@
+"""The table of runs as a stream of CSV or JSON: the same filter and order, every row, whatever their number."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, StreamingHttpResponse
+from django.views.decorators.http import require_safe
+
+from optimizer.forms.run_filter import DEFAULT_SORT, RunFilterForm, ordered
+from optimizer.models import Run
+from optimizer.views.signed_in import user_of
+from optimizer.views.strategies import strategy_titles
+
+CHUNK = 500
+FIELDS = (
+    *(
+        "id",
+        "title",
+        "problem",
+        "problem_version",
+        "target",
+        "strategy",
+        "state",
+        "stop_reason",
+        "baseline",
+        "seed",
+    ),
+    *("best_kernel", "best_speedup", "best_speedup_low", "best_speedup_high"),
+    *("evaluations", "usd", "tokens", "device_s", "active_s", "created_at", "finished_at"),
+    *("team", "created_by", "dispatcher", "tags", "notes", "archived", "cloned_from"),
+)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@login_required
+@require_safe
+def runs_csv(request: HttpRequest) -> StreamingHttpResponse:
+    """One line a run, with a head."""
+    head = _csv_lines([FIELDS])
+    return _streamed(request, "text/csv; charset=utf-8", "runs.csv", head, _csv_rows)
+
+
+@login_required
+@require_safe
+def runs_json(request: HttpRequest) -> StreamingHttpResponse:
+    """One JSON object a line (JSON lines), so that nobody must hold all of it."""
+    return _streamed(request, "application/x-ndjson", "runs.jsonl", "", _json_rows)
+
+
+def row_of(run: Run) -> dict[str, Any]:
+    """A run as a row of the export, in the order of FIELDS."""
+    values = (
+        *(run.pk, run.title, run.problem_version.problem.slug, run.problem_version.number, run.target.key),
+        *(run.strategy, run.state, run.stop_reason, run.baseline, run.seed),
+        *(run.best_kernel and run.best_kernel.number, run.best_speedup),
+        *(run.best_speedup_low, run.best_speedup_high),
+        *(run.spent_evaluations, float(run.spent_usd), run.spent_tokens, round(run.spent_device_s, 3)),
+        *(round(run.elapsed_s(), 3), run.created_at.isoformat(), run.finished_at and run.finished_at.isoformat()),
+        *(run.team.slug, run.created_by and run.created_by.get_username(), run.dispatcher),
+        *(run.tags, run.notes, run.is_archived, run.cloned_from_id),
+    )
+    return dict(zip(FIELDS, values, strict=True))
+
+
+def _streamed(
+    request: HttpRequest, kind: str, name: str, head: str, render: Callable[[Iterable[Run]], str]
+) -> StreamingHttpResponse:
+    numbers = _numbers(request)
+
+    async def body() -> AsyncIterator[str]:
+        yield head
+        for start in range(0, len(numbers), CHUNK):
+            yield await sync_to_async(lambda at=start: render(_rows(numbers[at : at + CHUNK])))()
+
+    response = StreamingHttpResponse(body(), content_type=kind)
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+def _numbers(request: HttpRequest) -> list[int]:
+    """The runs that the address asks for, in its order."""
+    user = user_of(request)
+    form = RunFilterForm(request.GET, strategies=strategy_titles())
+    mine = Run.objects.filter(pk__in=Run.objects.visible_to(user).order_by().values("pk"))
+    runs = ordered(form.narrow(mine, user.pk), request.GET.get("sort", DEFAULT_SORT))
+    return list(runs.values_list("pk", flat=True))
+
+
+def _rows(numbers: Sequence[int]) -> list[Run]:
+    heavy = ("problem_version__bundle", "best_kernel__source", "settings", "providers", "guidance")
+    found = Run.objects.for_dashboard().defer(*heavy).in_bulk(list(numbers))
+    return [found[number] for number in numbers if number in found]
+
+
+def _json_rows(runs: Iterable[Run]) -> str:
+    return "".join(json.dumps(row_of(run), ensure_ascii=False) + "\n" for run in runs)
+
+
+def _csv_rows(runs: Iterable[Run]) -> str:
+    return _csv_lines([[_cell(value) for value in row_of(run).values()] for run in runs])
+
+
+def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Lists in words; a text that a spreadsheet would compute gets an apostrophe before it."""
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
