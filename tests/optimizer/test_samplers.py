@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -38,6 +41,16 @@ def sampler(request: pytest.FixtureRequest) -> Sampler:
 
 def test_our_own_sampler_is_the_default() -> None:
     assert DEFAULT == "gp"
+
+
+def test_samplers_are_registered_under_their_names() -> None:
+    assert {name: kind.name for name, kind in SAMPLERS.items()} == {name: name for name in SAMPLERS}
+
+
+def test_strategies_load_without_the_libraries_that_only_a_search_needs() -> None:
+    program = "import sys, optimizer.search; print(sorted({'scipy', 'optuna', 'torch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_same_history_and_seed_give_the_same_suggestions(sampler: Sampler) -> None:

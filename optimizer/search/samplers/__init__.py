@@ -1,16 +1,40 @@
-"""Samplers for `tune`, by name. Adding one touches a new module and a line here."""
+"""Samplers for `tune`, by name. Adding one touches a new module and a line here.
+
+A sampler's module is loaded when it is first asked for: SciPy and Optuna take seconds to import, which a command that
+searches nothing need not wait for.
+"""
 
 from __future__ import annotations
 
-from optimizer.search.samplers.base import Sampler, Trial
-from optimizer.search.samplers.gp import GaussianProcessSampler
-from optimizer.search.samplers.library import OptunaGaussianProcessSampler, TreeParzenSampler
-from optimizer.search.samplers.uniform import RandomSampler
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
-DEFAULT = GaussianProcessSampler.name
-SAMPLERS: dict[str, type[Sampler]] = {
-    sampler.name: sampler
-    for sampler in (GaussianProcessSampler, RandomSampler, TreeParzenSampler, OptunaGaussianProcessSampler)
+from optimizer.search.samplers.base import Sampler, Trial
+
+DEFAULT = "gp"
+_PLACES = {
+    "gp": ("gp", "GaussianProcessSampler"),
+    "random": ("uniform", "RandomSampler"),
+    "tpe": ("library", "TreeParzenSampler"),
+    "optuna_gp": ("library", "OptunaGaussianProcessSampler"),
 }
+
+
+class _Samplers(Mapping[str, type[Sampler]]):
+    """Name → class, loaded at the first look."""
+
+    def __getitem__(self, name: str) -> type[Sampler]:
+        module, kind = _PLACES[name]
+        found: type[Sampler] = getattr(import_module(f"{__name__}.{module}"), kind)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+
+SAMPLERS: Mapping[str, type[Sampler]] = _Samplers()
 
 __all__ = ["DEFAULT", "SAMPLERS", "Sampler", "Trial"]
