@@ -12,12 +12,12 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from optimizer import queue
-from optimizer.actions.bells import ring_call, ring_run
+from optimizer.actions.bells import ring_call, ring_delivery, ring_run
 from optimizer.actions.inbox import do_expire_prompts
 from optimizer.actions.job import do_fail_job, do_let_go
 from optimizer.actions.llm_call import do_give_up_lost_call
 from optimizer.loop.dispatch import ring_on_commit
-from optimizer.models import CallState, LlmCall, Run, RunState
+from optimizer.models import CallState, DeliveryState, LlmCall, Run, RunState, WebhookDelivery
 
 UNHEARD_AFTER = dt.timedelta(seconds=10)
 ADVANCED_EVERY = dt.timedelta(seconds=15)
@@ -36,6 +36,7 @@ def sweep() -> dict[str, int]:
         "expired_prompts": do_expire_prompts(),
         "rung_calls": _each(_unheard_calls(), ring_call),
         "rung_runs": _each(_idle_runs(), ring_run),
+        "rung_deliveries": _each(_due_deliveries(), ring_delivery),
     }
 
 
@@ -69,3 +70,9 @@ def _idle_runs() -> list[int]:
     live = Run.objects.filter(state__in=[RunState.PENDING, RunState.RUNNING, RunState.STOPPING])
     idle = live.filter(Q(advanced_at=None) | Q(advanced_at__lt=Now() - ADVANCED_EVERY))
     return list(idle.order_by(F("advanced_at").asc(nulls_first=True)).values_list("pk", flat=True)[:200])
+
+
+def _due_deliveries() -> list[int]:
+    """Also those whose sender was lost: a claim puts `next_at` behind its lease."""
+    due = WebhookDelivery.objects.filter(state=DeliveryState.WAITING, next_at__lt=Now())
+    return list(due.order_by("next_at").values_list("pk", flat=True)[:50])

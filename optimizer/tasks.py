@@ -30,6 +30,12 @@ def answer_call(call_id: int) -> None:
     import_module("optimizer.llm.worker").answer(call_id)
 
 
+@shared_task(name="optimizer.deliver", queue=AGENTS_QUEUE, ignore_result=True)
+def deliver_webhook(delivery_id: int) -> str:
+    """Tell a webhook, if that is due."""
+    return str(import_module("optimizer.webhook_sender").deliver(delivery_id))
+
+
 @shared_task(name="optimizer.sweep", queue=TIMER_QUEUE, ignore_result=True)
 def sweep_up() -> dict[str, int]:
     """Revive what was lost."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import include, path
 
 from optimizer.api.root import api
 from optimizer.views import (
@@ -68,6 +68,8 @@ urlpatterns = [
     path("runs/<int:run_id>/kernels/<int:number>/cases/", kernel_page.kernel_cases_chart, name="kernel_cases_chart"),
     path("runs/<int:run_id>/kernels/<int:number>/samples/", kernel_page.kernel_samples_chart,
          name="kernel_samples_chart"),
+    path("runs/<int:run_id>/kernels/<int:number>/roofline/", kernel_page.kernel_roofline_chart,
+         name="kernel_roofline_chart"),
     # what runs are made of
     path("problems/", problems.problems, name="problems"),
     path("problems/<slug:slug>/", problems.problem_page, name="problem_page"),
@@ -84,5 +86,7 @@ urlpatterns = [
     path("providers/<int:provider_id>/", providers.provider_edit, name="provider_edit"),
     path("providers/<int:provider_id>/delete/", providers.provider_delete, name="provider_delete"),
     path("providers/<int:provider_id>/check/", providers.provider_check, name="provider_check"),
+    path("", include("optimizer.urls_people")),
+    path("", include("optimizer.urls_explore")),
     path("api/v1/", api.urls),
 ]  # fmt: skip

@@ -23,6 +23,11 @@ def ring_call(call_id: int) -> None:
     transaction.on_commit(lambda: _send("optimizer.answer_call", call_id, AGENTS_QUEUE))
 
 
+def ring_delivery(delivery_id: int) -> None:
+    """After the commit: have a webhook told."""
+    transaction.on_commit(lambda: _send("optimizer.deliver", delivery_id, AGENTS_QUEUE))
+
+
 def _send(task: str, row_id: int, queue: str) -> None:
     from celery import current_app
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from ninja import NinjaAPI
 
-from optimizer.api import inbox
+from optimizer.api import catalogue, inbox, kernels, knowledge, lookup, runners, runs, webhooks
+from optimizer.api.errors import answer_errors
 
 api = NinjaAPI(title="Kernel Scientist", version="1", urls_namespace="api", docs_url=None)
+api.add_router("/runs", runs.router)
+api.add_router("/runs", kernels.router)
+api.add_router("/findings", knowledge.router)
+api.add_router("/runners", runners.router)
+api.add_router("/webhooks", webhooks.router)
 api.add_router("/inbox", inbox.router)
+api.add_router("", lookup.router)
+api.add_router("", catalogue.router)
+answer_errors(api)

@@ -118,8 +118,14 @@ def check_host(host: str, *, allow_private: bool) -> None:
 class PinnedTransport(httpx2.AsyncBaseTransport):
     """HTTP over checked, pinned addresses, with a cap on what a response may hold."""
 
-    def __init__(self, *, allow_private: bool, inner: httpx2.AsyncBaseTransport | None = None) -> None:
-        self.allow_private = allow_private
+    def __init__(
+        self,
+        *,
+        allow_private: bool,
+        inner: httpx2.AsyncBaseTransport | None = None,
+        sent_headers: frozenset[str] = SENT_HEADERS,
+    ) -> None:
+        self.allow_private, self.sent_headers = allow_private, sent_headers
         self._inner = inner or httpx2.AsyncHTTPTransport(trust_env=False, retries=0)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -128,7 +134,7 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         address = await resolve(host, port, allow_private=self.allow_private)
         request.extensions = {**request.extensions, "sni_hostname": host}
         request.url = request.url.copy_with(host=address)
-        kept = [(name, value) for name, value in request.headers.items() if name.lower() in SENT_HEADERS]
+        kept = [(name, value) for name, value in request.headers.items() if name.lower() in self.sent_headers]
         request.headers = httpx2.Headers([*kept, ("accept-encoding", "identity"), ("connection", "keep-alive")])
         response = await self._inner.handle_async_request(request)
         if response.headers.get("Content-Encoding", "identity") != "identity":

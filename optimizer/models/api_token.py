@@ -23,7 +23,9 @@ class TokenScope(models.TextChoices):
     READ = "read", "Read runs, kernels and measurements"
     RUNS = "runs", "Start and steer runs"
     INBOX = "inbox", "Answer prompts in the inbox"
-    REVIEW = "review", "Comment, approve and release"
+    REVIEW = "review", "Comment, write findings, approve and release"
+    RUNNERS = "runners", "Take runners out of service and back"
+    WEBHOOKS = "webhooks", "Set up and remove webhooks"
 
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):

@@ -45,3 +45,13 @@ class Finding(models.Model):
 
     def __str__(self) -> str:
         return self.title or self.text[:60]
+
+    def get_scope(self) -> str:
+        """Where it applies, in words."""
+        scopes = [str(one) for one in (self.target, self.problem, self.run) if one is not None]
+        return ", ".join(scopes) or "everywhere"
+
+    @property
+    def is_current(self) -> bool:
+        """True while nothing has taken its place: what prompts are made from."""
+        return self.superseded_by_id is None

@@ -29,6 +29,7 @@ MARK = "Synthetic"
 BASELINE_US = 200.0
 SUBJECTS = ("candidate", "baseline")
 STATUSES = (Status.CORRECT,) * 14 + (Status.INCORRECT,) * 3 + (Status.BUILD_FAILED,) * 2 + (Status.TIMEOUT,)
+TIMED_SHARE = STATUSES.count(Status.CORRECT) / len(STATUSES)
 IDEAS = (
     "Wider vector loads", "Tile for the second-level cache", "Unroll the inner loop by four",
     "Keep the running maximum in registers", "Fuse the two passes", "Split long rows between threads",

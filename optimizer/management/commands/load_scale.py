@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ from optimizer.models import (
     User,
 )
 from optimizer.synthetic.copying import copy_rows, next_key, renumber
-from optimizer.synthetic.rows import MARK, Family, FamilyMaker, Keys, sizes
+from optimizer.synthetic.rows import MARK, TIMED_SHARE, Family, FamilyMaker, Keys, sizes
 
 TEAM = "synthetic"
 BATCH = 200
@@ -69,12 +70,14 @@ class Command(BaseCommand):
         with transaction.atomic():
             counts = self._load(options)
         renumber(list(TABLES.values()))
-        told = ", ".join(f"{count:,} {name}s" for name, count in counts.items())
+        told = ", ".join(f"{count:,} × {name}" for name, count in counts.items())
         self.stdout.write(f"{told} in {time.monotonic() - began:.0f} s; all synthetic, team “{TEAM}”.")
 
     def _load(self, options: dict[str, Any]) -> dict[str, int]:
-        samples = max(2, options["samples"] // options["kernels"])
-        maker = FamilyMaker(Keys(**{name: next_key(model) for name, model in TABLES.items()}), samples, options["seed"])
+        samples = max(2, math.ceil(options["samples"] / options["kernels"] / TIMED_SHARE))
+        maker = FamilyMaker(
+            Keys(**{name: next_key(model) for name, model in TABLES.items()}), samples, options["seed"]
+        )
         families = self._families(maker, options)
         counts = dict.fromkeys(TABLES, 0)
         while batch := list(islice(families, BATCH)):

@@ -1,0 +1,45 @@
+"""Starts that happen once, however often a program asks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from optimizer.models import IdempotencyKey, Run, User
+
+
+class KeyReusedError(ValueError):
+    """The key was sent before with another request."""
+
+    def __str__(self) -> str:
+        return "This Idempotency-Key was used for another request; a new request needs a new key."
+
+
+def do_once(user: User, key: str, request: Mapping[str, Any], start: Callable[[], Run]) -> tuple[Run, bool]:
+    """What `start` makes, and whether it was made now; for a key that was seen, what it made then. Two senders at
+    once: the second waits for the first one's commit. Raises KeyReusedError and whatever `start` raises, which leaves
+    the key unused."""
+    if not key:
+        return start(), True
+    digest = hashlib.sha256(json.dumps(request, sort_keys=True, default=str).encode()).hexdigest()
+    try:
+        with transaction.atomic():
+            row = IdempotencyKey.objects.create(user=user, key=key, request_hash=digest)
+            row.run = start()
+            row.save(update_fields=["run"])
+            return row.run, True
+    except IntegrityError as error:
+        row = IdempotencyKey.objects.filter(user=user, key=key).first()
+        if row is None:  # it was another constraint, and is a bug
+            raise
+        return _earlier(row, digest, error), False
+
+
+def _earlier(row: IdempotencyKey, digest: str, error: IntegrityError) -> Run:
+    if row.request_hash != digest or row.run_id is None:
+        raise KeyReusedError from error
+    return Run.objects.for_dashboard().get(pk=row.run_id)

@@ -1,0 +1,178 @@
+"""Telling other programs what happened in a run: a row for each telling, sent until it arrives or patience ends.
+
+What is sent: a POST of JSON with `X-KernelSci-Event`, `X-KernelSci-Delivery` (a number; the same for every try),
+`X-KernelSci-Timestamp` (seconds since 1970) and `X-KernelSci-Signature: v1=<hex>`, the HMAC-SHA256 under the
+webhook's secret of timestamp, a full stop, and the body. Receivers refuse old timestamps and unknown signatures, and
+answer 2xx. Any other answer, or none, is tried again with growing pauses.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import json
+import secrets
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import F
+from django.http import Http404
+from django.utils import timezone
+
+from optimizer.actions.bells import ring_delivery
+from optimizer.llm import keys
+from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
+from optimizer.models import (
+    DeliveryState,
+    Run,
+    RunEvent,
+    RunState,
+    Team,
+    TeamRole,
+    User,
+    Webhook,
+    WebhookDelivery,
+    WebhookEvent,
+)
+
+MAX_WEBHOOKS = 20
+LEASE = dt.timedelta(seconds=60)
+PAUSES_S = (30, 120, 600, 3600, 4 * 3600, 12 * 3600)
+"""After the first try, the second … A day after the first one it is given up."""
+SECRET_PREFIX = "whsec_"  # noqa: S105 - how one is recognised
+
+
+def owned_webhook(user: User, webhook_id: int) -> Webhook:
+    """A webhook whose team the person owns. Raises Http404."""
+    row = Webhook.objects.select_related("team").filter(pk=webhook_id).first()
+    if row is None or user.role_in(row.team) != TeamRole.OWNER:
+        raise Http404("There is no such webhook.")
+    return row
+
+
+def check_webhook(user: User, team: Team, url: str, events: list[str], *, allow_private: bool) -> str:
+    """The address, found sound. Raises ValidationError with the fields at fault."""
+    faults: dict[str, str] = {}
+    if user.role_in(team) != TeamRole.OWNER:
+        faults["team"] = "Only a team's owners decide who is told of its runs."
+    elif Webhook.objects.filter(team=team).count() >= MAX_WEBHOOKS:
+        faults["team"] = f"A team has {MAX_WEBHOOKS} webhooks at most."
+    if not events or not set(events) <= set(WebhookEvent.values):
+        faults["events"] = f"One or more of {', '.join(WebhookEvent.values)}."
+    try:
+        if len(url) > 400:
+            raise ForbiddenAddressError("an address has 400 characters at most")
+        url = check_base_url(url)
+        check_host(urlsplit(url).hostname or "", allow_private=allow_private and user.is_superuser)
+    except ForbiddenAddressError as error:
+        faults["url"] = f"{str(error)[:1].upper()}{str(error)[1:]}."
+    if faults:
+        raise ValidationError(faults)
+    return url
+
+
+def do_make_webhook(
+    user: User, team: Team, url: str, events: list[str], *, allow_private: bool = False
+) -> tuple[Webhook, str]:
+    """A new webhook, and its secret, which cannot be read again. Private addresses only by administrators. Raises
+    ValidationError."""
+    url = check_webhook(user, team, url, events, allow_private=allow_private)
+    secret = SECRET_PREFIX + secrets.token_urlsafe(32)
+    row = Webhook.objects.create(
+        team=team, url=url, events=sorted(set(events)), secret_encrypted=keys.encrypt(secret), created_by=user,
+        allow_private=allow_private and user.is_superuser,
+    )  # fmt: skip
+    return row, secret
+
+
+def do_delete_webhook(user: User, row: Webhook) -> None:
+    """Tell nobody there any more; what waits is dropped. Raises ValidationError."""
+    if user.role_in(row.team) != TeamRole.OWNER:
+        raise ValidationError("Only a team's owners decide who is told of its runs.")
+    row.delete()
+
+
+def queue_deliveries(event: RunEvent) -> list[WebhookDelivery]:
+    """Rows for everybody who is to be told of an event; rung after the commit. Most events are nobody's business.
+    Private runs are told of nowhere: their team's owners see them, other programs do not."""
+    kind = _kind(event)
+    if kind is None or event.run.is_private:
+        return []
+    hooks = Webhook.objects.filter(team=event.run.team_id, is_enabled=True, events__contains=[kind.value])
+    rows = [
+        WebhookDelivery(webhook=hook, run=event.run, seq=event.seq, event=kind.value, next_at=timezone.now(),
+                        body=_body(event, kind))
+        for hook in hooks
+    ]  # fmt: skip
+    made = WebhookDelivery.objects.bulk_create(rows)
+    for row in made:
+        ring_delivery(row.pk)
+    return made
+
+
+def claim(delivery_id: int) -> WebhookDelivery | None:
+    """The delivery for whoever may send it now; None where it was sent, is being sent, or is not due. A sender that
+    is lost leaves it to the sweep when the lease is over."""
+    now = timezone.now()
+    due = WebhookDelivery.objects.filter(pk=delivery_id, state=DeliveryState.WAITING, next_at__lte=now)
+    if not due.update(next_at=now + LEASE, attempts=F("attempts") + 1):
+        return None
+    return WebhookDelivery.objects.select_related("webhook").get(pk=delivery_id)
+
+
+def finish(row: WebhookDelivery, status: int | None, error: str) -> None:
+    """What came of a try: delivered, to be tried again, or given up."""
+    row.last_status, row.last_error = status, error[:300]
+    if status is not None and 200 <= status < 300:
+        row.state, row.delivered_at = DeliveryState.DELIVERED, timezone.now()
+    elif row.attempts > len(PAUSES_S):
+        row.state = DeliveryState.GIVEN_UP
+    else:
+        row.next_at = timezone.now() + dt.timedelta(seconds=PAUSES_S[row.attempts - 1])
+    with transaction.atomic():
+        row.save(update_fields=["state", "delivered_at", "next_at", "last_status", "last_error"])
+
+
+def headers_for(row: WebhookDelivery, now: dt.datetime) -> dict[str, str]:
+    """What goes with the body. Raises keys.UnreadableKeyError."""
+    stamp = str(int(now.timestamp()))
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": "KernelScientist",
+        "X-KernelSci-Event": row.event,
+        "X-KernelSci-Delivery": str(row.pk),
+        "X-KernelSci-Timestamp": stamp,
+        "X-KernelSci-Signature": signature(row.webhook.read_secret(), stamp, row.body),
+    }
+
+
+def signature(secret: str, stamp: str, body: str) -> str:
+    """`v1=` and the HMAC-SHA256 of `stamp.body`, in hex."""
+    return "v1=" + hmac.new(secret.encode(), f"{stamp}.{body}".encode(), hashlib.sha256).hexdigest()
+
+
+def _kind(event: RunEvent) -> WebhookEvent | None:
+    if event.type == "run.state" and RunState(event.payload["state"]).is_terminal:
+        return WebhookEvent.RUN_FINISHED
+    if event.type == "best.changed" and event.payload["announce"]:
+        return WebhookEvent.NEW_BEST
+    return None
+
+
+def _body(event: RunEvent, kind: WebhookEvent) -> str:
+    run: Run = event.run
+    told: dict[str, Any] = {
+        "event": kind.value,
+        "run": run.pk,
+        "seq": event.seq,
+        "title": run.title,
+        "problem": run.problem_version.problem.slug,
+        "target": run.target.key,
+        "strategy": run.strategy,
+        "at": event.created_at.isoformat(),
+        "payload": event.payload,
+    }
+    return json.dumps(told, sort_keys=True)

@@ -1,0 +1,125 @@
+"""What runs are made of: problems, targets, strategies, providers (never their keys), teams."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Router, Schema
+
+from optimizer.api.auth import caller, needs
+from optimizer.models import Problem, Provider, Target, TokenScope
+from optimizer.search import STRATEGIES
+from runners.targets import TARGETS
+
+router = Router(tags=["catalogue"], auth=needs(TokenScope.READ))
+
+
+class ProblemOut(Schema):
+    """A problem and its newest version."""
+
+    slug: str
+    title: str
+    origin: str
+    versions: list[int]
+    languages: list[str]
+    description: str
+
+
+class TargetOut(Schema):
+    """A kind of hardware: data-sheet peaks (upper bounds) and what runners measured."""
+
+    key: str
+    title: str
+    family: str
+    peak_flops: dict[str, float]
+    bandwidth: float | None
+    sources: list[str]
+    measured: dict[str, Any]
+    measured_at: dt.datetime | None
+
+
+class StrategyOut(Schema):
+    """A strategy and the JSON schema of its settings."""
+
+    name: str
+    title: str
+    needs_model: bool
+    settings: dict[str, Any]
+
+
+class ProviderOut(Schema):
+    """A model server that the caller's runs may use. Keys are never told, only whether there is one."""
+
+    id: int
+    name: str
+    team: str
+    base_url: str
+    default_model: str
+    api: str
+    is_enabled: bool
+    has_key: bool
+
+
+@router.get("/problems", response=list[ProblemOut])
+def list_problems(request: HttpRequest) -> Any:
+    """All problems."""
+    return [_problem(row) for row in Problem.objects.prefetch_related("versions").order_by("slug")]
+
+
+@router.get("/problems/{slug}", response=ProblemOut)
+def read_problem(request: HttpRequest, slug: str) -> Any:
+    """One problem."""
+    return _problem(get_object_or_404(Problem.objects.prefetch_related("versions"), slug=slug))
+
+
+@router.get("/targets", response=list[TargetOut])
+def list_targets(request: HttpRequest) -> Any:
+    """All targets."""
+    return [_target(row) for row in Target.objects.order_by("key")]
+
+
+@router.get("/strategies", response=list[StrategyOut])
+def list_strategies(request: HttpRequest) -> Any:
+    """All strategies."""
+    return [
+        {"name": name, "title": one.title, "needs_model": one.needs_model,
+         "settings": one.Settings.model_json_schema()}
+        for name, one in STRATEGIES.items()
+    ]  # fmt: skip
+
+
+@router.get("/providers", response=list[ProviderOut])
+def list_providers(request: HttpRequest) -> Any:
+    """Model servers of the teams in which the caller may start runs."""
+    rows = Provider.objects.usable_by(caller(request)).select_related("team").order_by("name")
+    return [{**{name: getattr(row, name) for name in ProviderOut.model_fields if name != "team"},
+             "team": row.team.slug} for row in rows]  # fmt: skip
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    versions = sorted(problem.versions.all(), key=lambda version: -version.number)
+    return {
+        "slug": problem.slug,
+        "title": problem.title,
+        "origin": problem.origin,
+        "versions": [version.number for version in versions],
+        "languages": versions[0].languages if versions else [],
+        "description": versions[0].description if versions else "",
+    }
+
+
+def _target(row: Target) -> dict[str, Any]:
+    facts = TARGETS.get(row.key)
+    return {
+        "key": row.key,
+        "title": row.title,
+        "family": facts.family if facts else "",
+        "peak_flops": facts.peak_flops if facts else {},
+        "bandwidth": facts.bandwidth if facts else None,
+        "sources": list(facts.sources) if facts else [],
+        "measured": row.measured,
+        "measured_at": row.measured_at,
+    }

@@ -1,0 +1,39 @@
+"""Refusals as JSON: one shape for all of them, and never a stack trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import DataError
+from django.http import HttpRequest, HttpResponse
+from ninja import NinjaAPI, Schema
+
+from optimizer.models.run import RunTransitionError
+
+
+class Refusal(Schema):
+    """Why nothing was done; `fields` names the faults of a request by field."""
+
+    detail: str
+    fields: dict[str, list[str]] = {}
+
+
+def answer_errors(api: NinjaAPI) -> None:
+    """Have the API answer what our actions raise."""
+
+    @api.exception_handler(ValidationError)
+    def refused(request: HttpRequest, error: ValidationError) -> HttpResponse:
+        body: dict[str, Any] = {"detail": "; ".join(error.messages)}
+        if hasattr(error, "error_dict"):
+            body["fields"] = error.message_dict
+        return api.create_response(request, body, status=422)
+
+    @api.exception_handler(RunTransitionError)
+    def too_late(request: HttpRequest, error: RunTransitionError) -> HttpResponse:
+        return api.create_response(request, {"detail": str(error)}, status=409)
+
+    @api.exception_handler(DataError)
+    def not_storable(request: HttpRequest, error: DataError) -> HttpResponse:
+        detail = "A value holds something that cannot be stored, such as a NUL character or too large a number."
+        return api.create_response(request, {"detail": detail}, status=422)

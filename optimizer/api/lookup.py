@@ -1,0 +1,94 @@
+"""Search, leaderboards and exports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from ninja import Router, Schema
+
+from optimizer.access import access_run
+from optimizer.api.auth import caller, needs
+from optimizer.fulltext import MAX_TEXT, SOURCES, search
+from optimizer.leaderboard import leaders_of, published_for
+from optimizer.models import Problem, Target, TokenScope
+from optimizer.reports.facts import facts_of
+from optimizer.reports.files import as_attachment
+from optimizer.reports.html import html_report
+from optimizer.reports.markdown import markdown_report
+
+router = Router(tags=["lookup"], auth=needs(TokenScope.READ))
+
+
+class HitOut(Schema):
+    """Something found."""
+
+    kind: str
+    title: str
+    where: str
+    url: str
+    excerpt: str
+
+
+class LeaderOut(Schema):
+    """The best kernel of one run. `time_us` is the geometric mean of the case medians."""
+
+    rank: int
+    run: int
+    kernel: int
+    strategy: str
+    language: str
+    time_us: float
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+
+
+class PublishedOut(Schema):
+    """A figure that others published, with its hardware and source. It was not measured here."""
+
+    label: str
+    time_us: float
+    hardware: str
+    measure: str
+    source: str
+
+
+class LeaderboardOut(Schema):
+    """Ours, and what others published."""
+
+    problem: str
+    target: str
+    leaders: list[LeaderOut]
+    published: list[PublishedOut]
+
+
+@router.get("/search", response=list[HitOut])
+def look_up(request: HttpRequest, q: str, kind: str = "", limit: int = 8) -> Any:
+    """Runs, kernels, hypotheses, findings and comments that hold the words; the last word may be a beginning."""
+    kinds = tuple(name for name in (source.kind for source in SOURCES) if name == kind) if kind else ()
+    if kind and not kinds:
+        raise Http404("There is no such kind.")
+    found = search(caller(request), q[:MAX_TEXT], kinds, max(1, min(50, limit)))
+    return [hit for hits in found.values() for hit in hits]
+
+
+@router.get("/leaderboard", response=LeaderboardOut)
+def leaderboard(request: HttpRequest, problem: str, target: str) -> Any:
+    """The fastest kernels of the runs that the caller may see."""
+    asked = get_object_or_404(Problem, slug=problem)
+    on = get_object_or_404(Target, key=target)
+    leaders = leaders_of(caller(request), asked, on)
+    return {"problem": problem, "target": target, "leaders": leaders, "published": published_for(problem, target)}
+
+
+@router.get("/runs/{int:run_id}/report.{form}")
+def report(request: HttpRequest, run_id: int, form: str) -> HttpResponse:
+    """The run as one file: `html` or `md`."""
+    run = access_run(caller(request), run_id, "view")
+    if form == "html":
+        return as_attachment(html_report(facts_of(run)), f"run-{run.pk}.html", "text/html")
+    if form == "md":
+        return as_attachment(markdown_report(facts_of(run)), f"run-{run.pk}.md", "text/markdown")
+    raise Http404("A report is html or md.")

@@ -1,0 +1,74 @@
+"""Runners: who measures, and taking one out of service. Runners serve all teams, so only administrators do."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Field, Router, Schema
+from pydantic import ConfigDict
+
+from optimizer.actions.runner import do_drain_runner, do_undrain_runner
+from optimizer.api.auth import caller, needs
+from optimizer.models import Runner, TokenScope
+
+router = Router(tags=["runners"], auth=needs(TokenScope.READ))
+
+
+class RunnerOut(Schema):
+    """A runner as it reported itself."""
+
+    id: int
+    name: str
+    target: str
+    queues: list[str]
+    device: str
+    sandbox: str
+    is_alive: bool
+    draining: bool
+    drain_note: str
+    heartbeat_at: dt.datetime
+    started_at: dt.datetime
+
+    @staticmethod
+    def resolve_target(row: Runner) -> str:
+        """Its key."""
+        return row.target.key
+
+
+class Drain(Schema):
+    """Why it is taken out of service."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    note: str = Field(default="", max_length=200)
+
+
+@router.get("", response=list[RunnerOut])
+def list_runners(request: HttpRequest) -> Any:
+    """All runners."""
+    return Runner.objects.select_related("target").order_by("name")
+
+
+@router.post("/{int:runner_id}/drain", response=RunnerOut, auth=needs(TokenScope.RUNNERS))
+def drain(request: HttpRequest, runner_id: int, body: Drain) -> Any:
+    """Let it finish what it has and claim no more."""
+    runner = _operated(request, runner_id)
+    do_drain_runner(caller(request), runner, body.note.strip())
+    return runner
+
+
+@router.post("/{int:runner_id}/undrain", response=RunnerOut, auth=needs(TokenScope.RUNNERS))
+def undrain(request: HttpRequest, runner_id: int) -> Any:
+    """Let it claim jobs again."""
+    runner = _operated(request, runner_id)
+    do_undrain_runner(caller(request), runner)
+    return runner
+
+
+def _operated(request: HttpRequest, runner_id: int) -> Runner:
+    if not caller(request).is_superuser:
+        raise Http404
+    return get_object_or_404(Runner.objects.select_related("target"), pk=runner_id)

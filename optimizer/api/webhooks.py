@@ -1,0 +1,98 @@
+"""Webhooks of a team, and what became of their deliveries. The secret is told once, in the answer to its making."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Query, Router, Schema, Status
+from pydantic import ConfigDict
+
+from optimizer.actions.webhook import do_delete_webhook, do_make_webhook, owned_webhook
+from optimizer.api.auth import caller, needs
+from optimizer.api.errors import Refusal
+from optimizer.api.paging import Page, Window, newest_first
+from optimizer.models import Team, TeamRole, TokenScope, Webhook, WebhookDelivery
+
+router = Router(tags=["webhooks"], auth=needs(TokenScope.WEBHOOKS))
+
+
+class WebhookOut(Schema):
+    """An address that is told."""
+
+    id: int
+    team: str
+    url: str
+    events: list[str]
+    is_enabled: bool
+    created_at: dt.datetime
+
+    @staticmethod
+    def resolve_team(row: Webhook) -> str:
+        """Its slug."""
+        return row.team.slug
+
+
+class WebhookMade(WebhookOut):
+    """With the secret that signs, this once."""
+
+    secret: str
+
+
+class WebhookIn(Schema):
+    """What to tell whom. Only administrators may allow private addresses."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    team: str
+    url: str
+    events: list[str]
+    allow_private: bool = False
+
+
+class DeliveryOut(Schema):
+    """One telling."""
+
+    id: int
+    run_id: int
+    seq: int
+    event: str
+    state: str
+    attempts: int
+    last_status: int | None
+    last_error: str
+    created_at: dt.datetime
+    delivered_at: dt.datetime | None
+
+
+@router.get("", response=list[WebhookOut])
+def list_webhooks(request: HttpRequest) -> Any:
+    """Of the teams that the caller owns."""
+    user = caller(request)
+    rows = Webhook.objects.select_related("team")
+    owned = {"team__memberships__user": user, "team__memberships__role": TeamRole.OWNER}
+    return rows if user.is_superuser else rows.filter(**owned)
+
+
+@router.post("", response={201: WebhookMade, 404: Refusal, 422: Refusal})
+def make_webhook(request: HttpRequest, body: WebhookIn) -> Any:
+    """Set one up."""
+    team = get_object_or_404(Team, slug=body.team)
+    row, secret = do_make_webhook(caller(request), team, body.url, body.events, allow_private=body.allow_private)
+    shown = {name: getattr(row, name) for name in ("id", "url", "events", "is_enabled", "created_at")}
+    return Status(201, shown | {"team": team.slug, "secret": secret})
+
+
+@router.delete("/{int:webhook_id}", response={204: None})
+def delete_webhook(request: HttpRequest, webhook_id: int) -> Any:
+    """Remove one."""
+    do_delete_webhook(caller(request), owned_webhook(caller(request), webhook_id))
+    return Status(204, None)
+
+
+@router.get("/{int:webhook_id}/deliveries", response=Page[DeliveryOut])
+def list_deliveries(request: HttpRequest, webhook_id: int, window: Query[Window]) -> Any:
+    """Newest first."""
+    return newest_first(WebhookDelivery.objects.filter(webhook=owned_webhook(caller(request), webhook_id)), window)

@@ -1,0 +1,89 @@
+"""Tuned parameters: parallel coordinates and importance.
+
+Parallel coordinates are drawn as ordinary lines: plotly's own trace for them compiles programs from text, which our
+content security policy forbids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from optimizer.charts import style
+from optimizer.tuned import Importance, Space, Trial
+from runners.job import TunableValue
+
+BANDS = (("Fastest fifth", style.GOOD, 2.2, 0.9), ("Second fifth", style.ACCENT, 1.2, 0.6),
+         ("Middle fifth", style.MUTED, 1.0, 0.35), ("Fourth fifth", style.WARN, 1.0, 0.35),
+         ("Slowest fifth", style.BAD, 1.0, 0.45))  # fmt: skip
+
+
+def parallel(space: Space) -> go.Figure:
+    """One line a trial through its parameters' values to its time; slower fifths are drawn first."""
+    ranked = sorted(space.trials, key=lambda trial: trial.time_us)
+    axes = [_places(sorted({trial.values[name] for trial in ranked}, key=_order)) for name in space.names]
+    fastest, slowest = ranked[0].time_us, ranked[-1].time_us
+    span = (slowest - fastest) or 1.0
+    bands = [ranked[n * len(ranked) // 5 : (n + 1) * len(ranked) // 5] for n in range(5)]
+    traces = [
+        _band(band, look, space.names, axes, lambda trial: 1 - (trial.time_us - fastest) / span)
+        for band, look in zip(bands, BANDS, strict=True)
+        if band
+    ]
+    ends = [(len(space.names), 1.0, f"{fastest:.1f} µs"), (len(space.names), 0.0, f"{slowest:.1f} µs")]
+    marks = [
+        (n, place, style.label(str(value), 14)) for n, axis in enumerate(axes) for value, place in axis.items()
+    ]
+    return style.figure(
+        traces[::-1],
+        xaxis={"tickvals": list(range(len(space.names) + 1)),
+               "ticktext": [*(style.label(name, 20) for name in space.names), "time"],
+               "range": [-0.25, len(space.names) + 0.45]},
+        yaxis={"visible": False, "range": [-0.08, 1.08]},
+        annotations=[_mark(*mark) for mark in [*marks, *ends]],
+        shapes=[{**style.level(n, across="y"), "line": {"color": style.LINE, "width": 1}}
+                for n in range(len(space.names) + 1)],
+    )  # fmt: skip
+
+
+def importance(rows: Sequence[Importance]) -> go.Figure:
+    """The share of the variation that each parameter explains alone."""
+    bars = go.Bar(
+        orientation="h", x=[row.share * 100 for row in rows], y=[style.label(row.name) for row in rows],
+        marker={"color": style.ACCENT}, hovertemplate="%{y}: %{x:.0f} %<extra></extra>",
+    )  # fmt: skip
+    return style.figure(
+        [bars], showlegend=False,
+        xaxis={"title": {"text": "% of the variation of log time, alone"}, "range": [0, 100]},
+        yaxis={"type": "category", "automargin": True, "autorange": "reversed"},
+    )  # fmt: skip
+
+
+def _band(trials: Sequence[Trial], look: tuple[str, str, float, float], names: Sequence[str],
+          axes: Sequence[dict[TunableValue, float]], height: object) -> go.Scatter:  # fmt: skip
+    name, colour, width, opacity = look
+    x: list[float | None] = []
+    y: list[float | None] = []
+    told: list[list[int | None]] = []
+    for trial in trials:
+        x += [*range(len(names) + 1), None]
+        y += [*(axis[trial.values[one]] for one, axis in zip(names, axes, strict=True)), height(trial), None]  # type: ignore[operator]
+        told += [[trial.number]] * (len(names) + 1) + [[None]]
+    return go.Scatter(
+        x=x, y=y, name=name, mode="lines", connectgaps=False, opacity=opacity, customdata=told,
+        line={"color": colour, "width": width}, hovertemplate="#%{customdata[0]}<extra></extra>",
+    )  # fmt: skip
+
+
+def _places(values: Sequence[TunableValue]) -> dict[TunableValue, float]:
+    """Evenly spaced, so that 16, 32, 64 do not crowd at one end."""
+    return {value: n / (len(values) - 1) if len(values) > 1 else 0.5 for n, value in enumerate(values)}
+
+
+def _order(value: TunableValue) -> tuple[int, float, str]:
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
+
+
+def _mark(x: float, y: float, text: str) -> dict[str, object]:
+    return {"x": x, "y": y, "text": text, "showarrow": False, "xanchor": "left", "xshift": 4, "font": {"size": 11}}

@@ -1,0 +1,176 @@
+"""Finding things by their words: runs, kernels, hypotheses, findings. PostgreSQL's full text, over GIN indexes.
+
+A source of hits is one entry of `SOURCES`. The last word of a question is taken as a beginning, so that results
+come while somebody types; quotes, `or` and `-` mean what they mean in web search engines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.postgres.search import CombinedSearchQuery, SearchQuery, SearchVector
+from django.db import connection, transaction
+from django.db.models import Model, Q, QuerySet
+from django.urls import reverse
+
+from optimizer.models import Finding, Hypothesis, Kernel, Run, User
+from optimizer.models.search_text import CONFIG, FINDING_WORDS, HYPOTHESIS_WORDS, KERNEL_WORDS, RUN_WORDS
+
+MAX_TEXT = 200
+NEWEST = 500
+"""Of more hits than that the newest are looked at."""
+EXCERPT = 160
+_BITMAPS_ONLY = "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', 'off', true)"
+_LAST_WORD = re.compile(r"^(?P<rest>.*?)(?P<last>[A-Za-z0-9]+)$", re.DOTALL)
+
+Query = SearchQuery | CombinedSearchQuery
+
+
+@dataclass(frozen=True)
+class Hit:
+    """Something found: what it is called, where it stands, its address and a line of its text."""
+
+    kind: str
+    title: str
+    where: str
+    url: str
+    excerpt: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind of thing that can be found. `rows` are those a person may see; `words` is the indexed expression;
+    `light` are the columns that a hit is made from, `text` the one its excerpt is from."""
+
+    kind: str
+    label: str
+    rows: Callable[[User], QuerySet[Any]]
+    words: SearchVector
+    show: Callable[[Any], tuple[str, str, str]]
+    text: Callable[[Any], str]
+    title: str = "title"
+
+
+def search(user: User, text: str, kinds: tuple[str, ...] = (), limit: int = 20) -> dict[str, list[Hit]]:
+    """Hits by kind, at most `limit` of each: those with the words in their title first, then the newest."""
+    query = query_of(text)
+    wanted = [source for source in SOURCES if not kinds or source.kind in kinds]
+    if query is None:
+        return {source.kind: [] for source in wanted}
+    return {source.kind: _hits(source, user, query, text, limit) for source in wanted}
+
+
+def query_of(text: str) -> Query | None:
+    """The question as PostgreSQL takes it; None where there is nothing to look for."""
+    text = text.replace("\x00", " ").strip()[:MAX_TEXT]
+    found = _LAST_WORD.match(text)
+    if not text or (found is None and not re.search(r"\w", text)):
+        return None
+    if found is None or '"' in text:
+        return SearchQuery(text, config=CONFIG, search_type="websearch")
+    last: Query = SearchQuery(f"{found['last']}:*", config=CONFIG, search_type="raw")
+    rest = found["rest"].strip()
+    if rest.endswith("-") or not re.search(r"\w", rest):  # "-word" leaves out, and may not be a beginning
+        return SearchQuery(text, config=CONFIG, search_type="websearch") if rest else last
+    return SearchQuery(rest, config=CONFIG, search_type="websearch") & last
+
+
+def _hits(source: Source, user: User, query: Query, text: str, limit: int) -> list[Hit]:
+    rows = source.rows(user)
+    ids = _newest(rows.annotate(words=source.words).filter(words=query))
+    titled = SearchVector(source.title, config=CONFIG)
+    in_title = rows.filter(pk__in=ids).annotate(titled=titled).filter(titled=query)
+    first = list(in_title.order_by("-pk").values_list("pk", flat=True)[:limit])
+    chosen = [*first, *(pk for pk in ids if pk not in set(first))][:limit]
+    found = rows.in_bulk(chosen)
+    return [_hit(source, found[pk], text) for pk in chosen if pk in found]
+
+
+def _newest(rows: QuerySet[Model]) -> list[int]:
+    """Ids of the newest of them. Only bitmap scans are allowed here: walking the table backwards looks cheap to the
+    planner, but reads every source's words anew, which takes a minute where few rows match."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_BITMAPS_ONLY)
+        return list(rows.order_by("-pk").values_list("pk", flat=True)[:NEWEST])
+
+
+def _hit(source: Source, row: Any, text: str) -> Hit:
+    title, where, url = source.show(row)
+    return Hit(source.kind, title or "–", where, url, excerpt_of(source.text(row), text))
+
+
+def excerpt_of(body: str, text: str) -> str:
+    """The first line that holds a word of the question, else the beginning."""
+    words = [word.lower() for word in re.findall(r"\w+", text)]
+    lines = [line.strip() for line in body.splitlines() if line.strip()]
+    line = next((line for line in lines if any(word in line.lower() for word in words)), lines[0] if lines else "")
+    start = max(0, min((line.lower().find(word) for word in words if word in line.lower()), default=0) - 60)
+    return ("…" if start else "") + line[start : start + EXCERPT]
+
+
+def _visible(user: User) -> Q | None:
+    """Runs a person may see, as ids; None for somebody who may see them all."""
+    if user.is_superuser:
+        return None
+    return Q(run__in=Run.objects.visible_to(user).order_by().values("pk"))
+
+
+def _runs(user: User) -> QuerySet[Run]:
+    seen = Run.objects.filter(pk__in=Run.objects.visible_to(user).order_by().values("pk"))
+    light = ("title", "guidance", "state", "problem_version__problem__title")
+    return seen.select_related("problem_version__problem").only(*light)
+
+
+def _of_runs(rows: QuerySet[Any], user: User, *columns: str) -> QuerySet[Any]:
+    seen = _visible(user)
+    rows = rows.filter(seen) if seen is not None else rows
+    return rows.select_related("run").only("title", "run__title", *columns)
+
+
+def findings_seen_by(user: User) -> QuerySet[Finding]:
+    """Knowledge a person may read: what ships with the product, their teams', and that of runs they see."""
+    if user.is_superuser:
+        return Finding.objects.all()
+    runs = Run.objects.visible_to(user).order_by().values("pk")
+    mine = Q(team__isnull=True) | Q(team__memberships__user=user)
+    return Finding.objects.filter(
+        pk__in=Finding.objects.filter(Q(run__isnull=True) & mine | Q(run__in=runs)).order_by().values("pk")
+    )
+
+
+def _show_run(run: Run) -> tuple[str, str, str]:
+    return str(run), run.problem_version.problem.title, reverse("run_page", args=[run.pk])
+
+
+def _show_kernel(kernel: Kernel) -> tuple[str, str, str]:
+    return str(kernel), str(kernel.run), reverse("kernel_page", args=[kernel.run_id, kernel.number])
+
+
+def _show_hypothesis(row: Hypothesis) -> tuple[str, str, str]:
+    return row.title, str(row.run), f"{reverse('hypotheses', args=[row.run_id])}#round-{row.round}"
+
+
+def _show_finding(row: Finding) -> tuple[str, str, str]:
+    return str(row), row.get_scope(), reverse("finding_page", args=[row.pk])
+
+
+SOURCES = (
+    Source("run", "Runs", _runs, RUN_WORDS, _show_run, lambda run: str(run.guidance)),
+    Source(
+        "kernel", "Kernels", lambda user: _of_runs(Kernel.objects.all(), user, "number", "report", "source"),
+        KERNEL_WORDS, _show_kernel, lambda kernel: f"{kernel.report}\n{kernel.source}",
+    ),
+    Source(
+        "hypothesis", "Hypotheses",
+        lambda user: _of_runs(Hypothesis.objects.all(), user, "description", "rubric", "round"),
+        HYPOTHESIS_WORDS, _show_hypothesis, lambda row: f"{row.description}\n{row.rubric}",
+    ),
+    Source(
+        "finding", "Findings",
+        lambda user: findings_seen_by(user).select_related("target", "problem", "run"),
+        FINDING_WORDS, _show_finding, lambda row: str(row.text),
+    ),
+)  # fmt: skip

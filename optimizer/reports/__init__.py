@@ -1,0 +1,1 @@
+"""A run as a document, and its best kernel as something to hand in."""

@@ -1,0 +1,75 @@
+"""What a report says, read once and in bounded amounts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.utils import timezone
+
+from optimizer.charts.curve import Point, points_of
+from optimizer.models import EvaluationStatus, Hypothesis, Kernel, Run
+from optimizer.views.run_summary import RunSummary, summarise
+from runners.job import JobResult
+from runners.wire import WireError
+
+FASTEST = 20
+HYPOTHESES = 60
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything in a report. `line` is the best kernel with its ancestors, oldest first; `result` is what the harness
+    said of the best kernel."""
+
+    run: Run
+    made_at: str
+    summary: RunSummary
+    points: Sequence[Point]
+    best: Kernel | None
+    result: JobResult | None
+    line: Sequence[Kernel]
+    fastest: Sequence[Kernel]
+    hypotheses: Sequence[Hypothesis]
+
+
+def facts_of(run: Run) -> Facts:
+    """Read a run."""
+    best = run.best_kernel
+    chosen = Hypothesis.objects.filter(run=run, measured_gain__isnull=False).order_by("-measured_gain")
+    return Facts(
+        run=run,
+        made_at=f"{timezone.now():%Y-%m-%d %H:%M} UTC",
+        summary=summarise(run),
+        points=points_of(run),
+        best=best,
+        result=_result(best),
+        line=ancestry(best) if best else [],
+        fastest=_fastest(run),
+        hypotheses=list(chosen[:HYPOTHESES]),
+    )
+
+
+def ancestry(kernel: Kernel) -> list[Kernel]:
+    """The kernel and its bases back to the seed, oldest first."""
+    line, seen = [kernel], {kernel.pk}
+    while (parent := Kernel.objects.filter(child_links__kernel=line[0], child_links__rank=0).first()) is not None:
+        if parent.pk in seen:
+            break
+        seen.add(parent.pk)
+        line.insert(0, parent)
+    return line
+
+
+def _result(best: Kernel | None) -> JobResult | None:
+    evaluation = getattr(best, "evaluation", None)
+    try:
+        return evaluation.as_result() if evaluation else None
+    except WireError:  # stored by a version with another contract
+        return None
+
+
+def _fastest(run: Run) -> list[Kernel]:
+    timed = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
+    light = timed.select_related("evaluation", "hypothesis").defer("source", "report", "meta", "evaluation__result")
+    return list(light.order_by("evaluation__time_us", "number")[:FASTEST])

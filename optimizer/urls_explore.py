@@ -1,0 +1,31 @@
+"""Addresses of what is looked up, taken away and connected: search, lineage, leaderboards, knowledge, API."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from optimizer.views import api_page, exports, knowledge, leaderboards, lineage, search, tokens, tuned
+
+urlpatterns = [
+    path("search/", search.search_page, name="search"),
+    path("runs/<int:run_id>/lineage/", lineage.lineage, name="lineage"),
+    path("runs/<int:run_id>/lineage/data/", lineage.lineage_data, name="lineage_data"),
+    path("runs/<int:run_id>/parameters/", tuned.tuned, name="tuned"),
+    path("runs/<int:run_id>/parameters/<slug:name>/", tuned.tuned_chart, name="tuned_chart"),
+    path("runs/<int:run_id>/export/", exports.run_export, name="run_export"),
+    path("runs/<int:run_id>/report.<slug:form>", exports.run_report, name="run_report"),
+    path("runs/<int:run_id>/kernels/<int:number>/submission/<slug:kind>/", exports.kernel_submission,
+         name="kernel_submission"),
+    path("runs/<int:run_id>/kernels/<int:number>/patch/", exports.kernel_patch, name="kernel_patch"),
+    path("leaderboards/", leaderboards.leaderboards, name="leaderboards"),
+    path("leaderboards/<slug:slug>/<slug:key>/", leaderboards.leaderboard, name="leaderboard"),
+    path("knowledge/", knowledge.knowledge, name="knowledge"),
+    path("knowledge/new/", knowledge.finding_new, name="finding_new"),
+    path("knowledge/<int:finding_id>/", knowledge.finding_page, name="finding_page"),
+    path("knowledge/<int:finding_id>/edit/", knowledge.finding_edit, name="finding_edit"),
+    path("account/tokens/", tokens.tokens, name="tokens"),
+    path("account/tokens/<int:token_id>/revoke/", tokens.token_revoke, name="token_revoke"),
+    path("account/webhooks/", tokens.webhooks, name="webhooks"),
+    path("account/webhooks/<int:webhook_id>/delete/", tokens.webhook_delete, name="webhook_delete"),
+    path("api/", api_page.api_page, name="api_page"),
+]  # fmt: skip

@@ -1,0 +1,129 @@
+"""What is known: findings with their scopes, sources and history; writing and editing them."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from optimizer.actions.finding import FindingSupersededError, do_edit_finding, do_write_finding, may_edit
+from optimizer.forms.finding import FindingFilterForm, FindingForm, teams_to_write_in
+from optimizer.fulltext import findings_seen_by
+from optimizer.models import Finding
+from optimizer.views.safe_html import markdown
+from optimizer.views.signed_in import user_of
+
+PER_PAGE = 30
+VERSIONS = 50
+
+
+@dataclass(frozen=True)
+class Change:
+    """A line of the difference between two versions: `same`, `ins` or `del`."""
+
+    kind: str
+    text: str
+
+
+@login_required
+@require_safe
+def knowledge(request: HttpRequest) -> HttpResponse:
+    """The findings a person may read, newest first."""
+    form = FindingFilterForm(request.GET)
+    rows = form.narrow(_seen(request)).order_by("-pk")
+    context = {
+        "form": form,
+        "page": Paginator(rows, PER_PAGE).get_page(request.GET.get("page")),
+        "is_filtered": any(value for key, value in request.GET.items() if key != "page"),
+        "may_write": teams_to_write_in(user_of(request)).exists(),
+    }
+    return render(request, "knowledge/list.html", context)
+
+
+@login_required
+@require_safe
+def finding_page(request: HttpRequest, finding_id: int) -> HttpResponse:
+    """One finding and all its versions, each with what it changed."""
+    finding = _found(request, finding_id)
+    versions = history_of(finding)
+    context = {
+        "finding": finding,
+        "text": markdown(finding.text),
+        "versions": [
+            (row, changes_of(older, row)) for older, row in zip([None, *versions], versions, strict=False)
+        ][::-1],
+        "newest": versions[-1],
+        "may_edit": finding.is_current and may_edit(user_of(request), finding),
+    }
+    return render(request, "knowledge/page.html", context)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def finding_new(request: HttpRequest) -> HttpResponse:
+    """Write one down."""
+    form = FindingForm(
+        user_of(request), request.POST if request.method == "POST" else None, initial=request.GET.dict()
+    )
+    if request.method == "POST" and form.is_valid():
+        values = dict(form.cleaned_data)
+        row = do_write_finding(user_of(request), values.pop("team"), **values)
+        return redirect("finding_page", finding_id=row.pk)
+    return render(request, "knowledge/form.html", {"form": form})
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def finding_edit(request: HttpRequest, finding_id: int) -> HttpResponse:
+    """A newer version of it."""
+    user, finding = user_of(request), _found(request, finding_id)
+    if not may_edit(user, finding):
+        raise Http404("There is no such finding.")
+    form = FindingForm(user, request.POST if request.method == "POST" else None, finding=finding)
+    if request.method == "POST" and form.is_valid():
+        try:
+            return redirect("finding_page", finding_id=do_edit_finding(user, finding, **form.cleaned_data).pk)
+        except (FindingSupersededError, ValidationError) as refusal:
+            messages.warning(request, str(refusal))
+            return redirect("finding_page", finding_id=finding.pk)
+    return render(request, "knowledge/form.html", {"form": form, "finding": finding})
+
+
+def history_of(finding: Finding) -> list[Finding]:
+    """All versions, oldest first."""
+    oldest = finding
+    for _ in range(VERSIONS):
+        older = Finding.objects.filter(superseded_by=oldest).select_related("author", "run").first()
+        if older is None:
+            break
+        oldest = older
+    versions = [oldest]
+    while (newer := versions[-1].superseded_by) is not None and len(versions) < 2 * VERSIONS:
+        versions.append(newer)
+    return versions
+
+
+def changes_of(older: Finding | None, newer: Finding) -> list[Change]:
+    """The lines that a version took out and put in; nothing for the first one."""
+    if older is None:
+        return []
+    kinds = {"+ ": "ins", "- ": "del"}
+    lines = difflib.ndiff(older.text.splitlines(), newer.text.splitlines())
+    return [Change(kinds[line[:2]], line[2:]) for line in lines if line[:2] in kinds]
+
+
+def _seen(request: HttpRequest) -> QuerySet[Finding]:
+    return findings_seen_by(user_of(request)).select_related("team", "target", "problem", "run", "author")
+
+
+def _found(request: HttpRequest, finding_id: int) -> Any:
+    return get_object_or_404(_seen(request), pk=finding_id)

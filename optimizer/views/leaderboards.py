@@ -1,0 +1,40 @@
+"""Leaderboards: our own measurements, and beside them what others published."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from optimizer.leaderboard import boards_for, bounds_for, leaders_of, published_for, published_suites
+from optimizer.models import Problem, Target
+from optimizer.views.signed_in import user_of
+
+
+@login_required
+@require_safe
+def leaderboards(request: HttpRequest) -> HttpResponse:
+    """Every problem on every target that has been timed, and published comparisons of methods."""
+    context = {"boards": boards_for(user_of(request)), "suites": published_suites()}
+    return render(request, "leaderboards/list.html", context)
+
+
+@login_required
+@require_safe
+def leaderboard(request: HttpRequest, slug: str, key: str) -> HttpResponse:
+    """One problem on one target; of one version, for others have other cases."""
+    problem, target = get_object_or_404(Problem, slug=slug), get_object_or_404(Target, key=key)
+    numbers = list(problem.versions.order_by("-number").values_list("number", flat=True))
+    wanted = request.GET.get("version", "")
+    version = int(wanted) if wanted.isascii() and wanted.isdigit() and int(wanted[:9]) in numbers else numbers[0]
+    context = {
+        "problem": problem,
+        "target": target,
+        "versions": numbers,
+        "version": version,
+        "leaders": leaders_of(user_of(request), problem, target, version),
+        "published": published_for(problem.slug, target.key),
+        "bounds": bounds_for(problem.slug, target.key),
+    }
+    return render(request, "leaderboards/page.html", context)

@@ -1,0 +1,135 @@
+"""A person's API tokens, and the webhooks of the teams they own. Secrets are shown once, on the answer to the POST
+that makes them, and are in no session, message or address."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from optimizer.actions.token import do_make_token, do_revoke_token
+from optimizer.actions.webhook import do_delete_webhook, do_make_webhook, owned_webhook
+from optimizer.models import ApiToken, Team, TeamRole, TokenScope, User, Webhook, WebhookDelivery, WebhookEvent
+from optimizer.views.signed_in import user_of
+
+LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "A year"), ("", "Until it is revoked"))
+DELIVERIES = 30
+
+
+class TokenForm(forms.Form):
+    """A token's name, what it may do, how long."""
+
+    name = forms.CharField(max_length=100, help_text="What will use it.")
+    scopes = forms.MultipleChoiceField(
+        choices=TokenScope.choices, widget=forms.CheckboxSelectMultiple, initial=[TokenScope.READ]
+    )
+    days = forms.ChoiceField(choices=LASTS, required=False, label="Lasts", initial="90")
+
+
+class WebhookForm(forms.Form):
+    """Who is told of what."""
+
+    team = forms.ModelChoiceField(Team.objects.none(), to_field_name="slug", empty_label=None)
+    url = forms.CharField(
+        label="Address", max_length=400, widget=forms.URLInput(attrs={"placeholder": "https://example.com/hook"})
+    )
+    events = forms.MultipleChoiceField(
+        choices=WebhookEvent.choices, widget=forms.CheckboxSelectMultiple, initial=list(WebhookEvent.values)
+    )
+    allow_private = forms.BooleanField(required=False, label="May be on a private network")
+
+    def __init__(self, user: User, data: Any = None) -> None:
+        super().__init__(data)
+        self.fields["team"].queryset = owned_teams(user)  # type: ignore[attr-defined]
+        if not user.is_superuser:
+            del self.fields["allow_private"]
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def tokens(request: HttpRequest) -> HttpResponse:
+    """The person's tokens; on POST a new one, whose secret this answer alone shows."""
+    form = TokenForm(request.POST if request.method == "POST" else None)
+    secret = _make_token(request, form) if request.method == "POST" and form.is_valid() else None
+    rows = ApiToken.objects.filter(user=user_of(request), revoked_at=None)
+    context = {"form": TokenForm() if secret else form, "secret": secret, "tokens": rows, "now": timezone.now()}
+    return render(request, "account/tokens.html", context)
+
+
+@login_required
+@require_POST
+def token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
+    """End one of one's own."""
+    row = get_object_or_404(ApiToken, pk=token_id, user=user_of(request))
+    do_revoke_token(user_of(request), row)
+    messages.success(request, f"{row} is revoked.")
+    return redirect("tokens")
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def webhooks(request: HttpRequest) -> HttpResponse:
+    """Webhooks of the teams the person owns, and what became of the latest deliveries."""
+    user = user_of(request)
+    form = WebhookForm(user, request.POST if request.method == "POST" else None)
+    secret = _make_webhook(user, form) if request.method == "POST" and form.is_valid() else None
+    rows = Webhook.objects.filter(team__in=owned_teams(user)).select_related("team")
+    latest = WebhookDelivery.objects.filter(webhook__in=rows).select_related("webhook", "run")
+    context = {
+        "form": WebhookForm(user) if secret else form,
+        "secret": secret,
+        "webhooks": rows,
+        "deliveries": latest.defer("body")[:DELIVERIES],
+        "owns_teams": owned_teams(user).exists(),
+    }
+    return render(request, "account/webhooks.html", context)
+
+
+@login_required
+@require_POST
+def webhook_delete(request: HttpRequest, webhook_id: int) -> HttpResponse:
+    """Tell nobody there any more."""
+    row = owned_webhook(user_of(request), webhook_id)
+    do_delete_webhook(user_of(request), row)
+    messages.success(request, f"{row} is told nothing any more.")
+    return redirect("webhooks")
+
+
+def owned_teams(user: User) -> QuerySet[Team]:
+    """Teams whose owner the person is."""
+    if user.is_superuser:
+        return Team.objects.order_by("name")
+    return Team.objects.filter(memberships__user=user, memberships__role=TeamRole.OWNER).order_by("name")
+
+
+def _make_token(request: HttpRequest, form: TokenForm) -> str | None:
+    values = form.cleaned_data
+    ends = timezone.now() + dt.timedelta(days=int(values["days"])) if values["days"] else None
+    try:
+        return do_make_token(user_of(request), values["name"], values["scopes"], ends)[1]
+    except ValidationError as refusal:
+        form.add_error(None, refusal.messages)
+        return None
+
+
+def _make_webhook(user: User, form: WebhookForm) -> str | None:
+    values = dict(form.cleaned_data)
+    try:
+        return do_make_webhook(user, values["team"], values["url"], values["events"],
+                               allow_private=values.get("allow_private", False))[1]  # fmt: skip
+    except ValidationError as refusal:
+        for name, texts in refusal.message_dict.items():
+            form.add_error(name if name in form.fields else None, texts)
+        return None

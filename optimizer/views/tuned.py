@@ -1,0 +1,54 @@
+"""What the tuned parameters of a run did."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from optimizer.access import access_run
+from optimizer.charts import tuned as charts
+from optimizer.models import Run
+from optimizer.tuned import Space, importances, spaces_of
+from optimizer.views.signed_in import user_of
+
+ROWS = 200
+
+
+@login_required
+@require_safe
+def tuned(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Parallel coordinates and importances, each with its table."""
+    run = access_run(user_of(request), run_id, "view")
+    spaces = spaces_of(run)
+    space = _chosen(request, spaces)
+    trials = sorted(space.trials, key=lambda trial: trial.time_us)[:ROWS] if space else []
+    context = {
+        "run": run,
+        "spaces": spaces,
+        "space": space,
+        "trials": [(trial, [trial.values[name] for name in space.names]) for trial in trials] if space else [],
+        "importances": importances(space) if space else [],
+    }
+    return render(request, "runs/tuned.html", context)
+
+
+@login_required
+@require_safe
+def tuned_chart(request: HttpRequest, run_id: int, name: str) -> HttpResponse:
+    """`parallel` or `importance` as plotly JSON."""
+    space = _chosen(request, spaces_of(_run(request, run_id)))
+    if space is None:
+        raise Http404
+    figure = charts.parallel(space) if name == "parallel" else charts.importance(importances(space))
+    return HttpResponse(figure.to_json(), content_type="application/json")
+
+
+def _run(request: HttpRequest, run_id: int) -> Run:
+    return access_run(user_of(request), run_id, "view")
+
+
+def _chosen(request: HttpRequest, spaces: list[Space]) -> Space | None:
+    wanted = request.GET.get("of")
+    return next((space for space in spaces if space.key == wanted), spaces[0] if spaces else None)
