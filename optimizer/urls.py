@@ -88,5 +88,6 @@ urlpatterns = [
     path("providers/<int:provider_id>/check/", providers.provider_check, name="provider_check"),
     path("", include("optimizer.urls_people")),
     path("", include("optimizer.urls_explore")),
+    path("", include("optimizer.urls_review")),
     path("api/v1/", api.urls),
 ]  # fmt: skip
