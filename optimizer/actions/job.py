@@ -18,7 +18,7 @@ from optimizer.loop.artefacts import is_sound, twin_named
 from optimizer.loop.dispatch import queue_job
 from optimizer.loop.kernels import settle_twins
 from optimizer.loop.locking import lock_run
-from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run
 from runners.dispatch.base import Receipt
 from runners.job import Effort, JobResult, Status
 
@@ -139,8 +139,8 @@ def _follow_build(run: Run, build: Evaluation) -> None:
 
 def _spend(run: Run, evaluation: Evaluation) -> None:
     """Seeds, confirmations and what infrastructure failed do not count as evaluations; device time always does."""
-    seed = evaluation.kernel.author_kind == AuthorKind.SEED
-    counts = evaluation.first_of_id and not seed and evaluation.status != EvaluationStatus.INFRA_ERROR
+    searched = evaluation.kernel.author_kind not in budget.UNCOUNTED
+    counts = evaluation.first_of_id and searched and evaluation.status != EvaluationStatus.INFRA_ERROR
     run.spent_evaluations += 1 if counts else 0
     run.spent_device_s += evaluation.device_s
     run.save(update_fields=["spent_evaluations", "spent_device_s"])

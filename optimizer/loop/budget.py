@@ -1,6 +1,7 @@
 """Budgets: hard limits of a run. Evaluations are counted while they are open, so their number is never exceeded;
 what is measured only afterwards (device minutes, tokens, dollars) may run over by what was already under way.
-Seeds, confirmations and duplicates of measured kernels are not counted as evaluations; their device time is."""
+Seeds, people's edits, confirmations and duplicates of measured kernels are not counted as evaluations; their device
+time is."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from optimizer.live.publish import record
 from optimizer.models import AuthorKind, Evaluation, EvaluationState, Run
 
 WARN_AT_PERCENT = (50, 80, 100)
+UNCOUNTED = (AuthorKind.SEED, AuthorKind.PERSON)
+"""What nobody searched: every run on the problem has the seeds, and a person's edit is not the strategy's doing."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def counted_open(run: Run) -> int:
     """Evaluations under way that will count."""
     return (
         Evaluation.objects.filter(first_of__run=run, state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING])
-        .exclude(kernel__author_kind=AuthorKind.SEED)
+        .exclude(kernel__author_kind__in=UNCOUNTED)
         .exclude(kernel__meta__has_key="twin_of")
         .count()
     )
