@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from django.db.models import QuerySet
@@ -22,7 +23,7 @@ from optimizer.models import (
 )
 from optimizer.search import STRATEGIES
 from optimizer.search.base import CallView, History, HypothesisView, KernelView, Strategy, StrategySettings
-from runners.job import Status
+from runners.job import JobResult, Status
 from runners.problems import open_bundle
 from runners.problems.base import Problem
 
@@ -97,7 +98,7 @@ def _finished_view(kernel_id: int, anchor: Anchor | None) -> KernelView:
 def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
     kernel = Kernel.objects.select_related("evaluation", "hypothesis").get(pk=kernel_id)
     evaluation: Evaluation | None = getattr(kernel, "evaluation", None)
-    result = evaluation.as_result() if evaluation else None
+    result = _without_assembly(evaluation.as_result()) if evaluation else None
     parents = kernel.parent_links.order_by("rank").values_list("parent__key", flat=True)
     return KernelView(
         key=kernel.key,
@@ -120,6 +121,13 @@ def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
 def _is_doubted(evaluation: Evaluation | None) -> bool:
     """A claim that the referee's clock did not confirm: nothing is built on its times."""
     return evaluation is not None and evaluation.unconfirmed
+
+
+def _without_assembly(result: JobResult | None) -> JobResult | None:
+    """Nobody decides by it, and thousands of views are kept."""
+    if result is None or result.build is None or not result.build.assembly:
+        return result
+    return replace(result, build=replace(result.build, assembly={}))
 
 
 def _time_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | None:

@@ -12,12 +12,16 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from runners.backends.base import Artefact, Backend, BuildRequest, chosen_tunables
 from runners.backends.cache import BuildCache
 from runners.backends.compiling import compile_source, digest, macro_text, moved_library
+from runners.backends.disassembly import disassembled
+from runners.backends.resources import vector_widths
 from runners.harness.errors import InfraFailure
 from runners.job import BuildReport, KernelResources, Language, Source
 from runners.tunables import Space, parse
@@ -105,11 +109,16 @@ def _compile(request: BuildRequest, command: list[str], library: Path) -> BuildR
     if compiled.product is not None:
         log = moved_library(compiled.product, library, request.symbol) or log
     ok = library.exists()
-    hexdigest = digest(library) if ok else None
-    return BuildReport(ok, compiled.seconds, False, log, hexdigest, _resources(library, request.symbol))
+    if not ok:
+        return BuildReport(False, compiled.seconds, False, log)
+    assembly = disassembled(request, library)
+    return BuildReport(
+        True, compiled.seconds, False, log, digest(library), _resources(library, request.symbol, assembly), assembly
+    )
 
 
-def _resources(library: Path, symbol: str) -> list[KernelResources]:
-    if not library.exists():
-        return []
-    return [KernelResources(symbol, extra={"library_bytes": library.stat().st_size})]
+def _resources(library: Path, symbol: str, assembly: Mapping[str, str]) -> list[KernelResources]:
+    extra: dict[str, Any] = {"library_bytes": library.stat().st_size}
+    if "x86" in assembly:
+        extra["vector_instructions"] = vector_widths(assembly["x86"])
+    return [KernelResources(symbol, extra=extra)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from pathlib import Path
 
 import pytest
 
 from runners.backends import Artefact, BuildRequest, backend_for
+from runners.backends.disassembly import disassembler
 from runners.job import Language, Limits, Source
 
 ADD = 'extern "C" void add(float* x) { x[0] += STEP; }\n// @tune STEP 1 2 5 default=2\n'
@@ -120,3 +122,22 @@ def test_every_other_flag_is_refused_in_the_choice_and_in_the_text(flag: str) ->
     backend = backend_for(Language.CPP)
     assert backend.complaints(Source(Language.CPP, "", flags=(flag,)))
     assert backend.complaints(Source(Language.CPP, f"// @flags -O3 {flag}\n"))
+
+
+@pytest.mark.skipif(disassembler() is None, reason="needs objdump")
+def test_the_report_holds_the_machine_code_without_addresses(folder: Path) -> None:
+    report = build(folder, ADD).report
+    (listing,) = report.assembly.values()
+    assert "<add>:" in listing and "ret" in listing
+    assert not re.search(r"^\s*[0-9a-f]+:", listing, re.MULTILINE)
+
+
+@pytest.mark.skipif(disassembler() is None, reason="needs objdump")
+def test_a_function_put_before_another_leaves_its_listing_as_it_was(tmp_path: Path) -> None:
+    before = 'extern "C" int other(int x) { return x * 77 + 5; }\n'
+    listings = []
+    for name, text in (("plain", ADD), ("shifted", before + ADD)):
+        inner = tmp_path / name
+        inner.mkdir()
+        listings += build(inner, text).report.assembly.values()
+    assert listings[0] in listings[1] and "<other>:" in listings[1]
