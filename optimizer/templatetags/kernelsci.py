@@ -110,6 +110,12 @@ def gain(value: float | None) -> str:
 
 
 @register.filter
+def signed(value: float | None) -> str:
+    """A change: +12, −3."""
+    return NOTHING if value is None else f"{value:+g}".replace("-", "−")
+
+
+@register.filter
 def file_size(value: int | None) -> str:
     """Bytes in binary units; 0 is a fact, None is not."""
     if not isinstance(value, int | float):

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from optimizer.models import Evaluation, Kernel
-from optimizer.views.kernel_page import RESOURCES, result_of
+from optimizer.views.kernel_page import result_of
+from optimizer.views.kernel_resources import FIGURES as RESOURCES
 from runners.job import CaseResult, JobResult, KernelResources
 
 NARROWEST_BAND = 1.01

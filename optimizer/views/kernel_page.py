@@ -15,11 +15,17 @@ from django.views.decorators.http import require_safe
 
 from optimizer.access import access_run
 from optimizer.charts import cases as charts
-from optimizer.models import Evaluation, Kernel, Measurement, Run
+from optimizer.charts.roofline import Position, positions, roofline
+from optimizer.loop.history import problem_of
+from optimizer.models import Evaluation, Kernel, LlmCall, Measurement, Run
 from optimizer.views.hostile_text import Complaint, complaints_in, unseen_in
+from optimizer.views.kernel_flags import determinism, observations, warns
+from optimizer.views.kernel_resources import resource_rows
 from optimizer.views.safe_html import SourceLine, source_lines
 from optimizer.views.signed_in import user_of
-from runners.job import BuildReport, JobResult, KernelResources, Language
+from runners.job import BuildReport, JobResult, Language
+from runners.problems.base import ProblemError
+from runners.targets import TARGETS
 from runners.wire import WireError
 
 SUFFIXES = {
@@ -37,29 +43,6 @@ class ShownLine:
 
     source: SourceLine
     complaints: Sequence[Complaint]
-
-
-@dataclass(frozen=True)
-class ResourceRow:
-    """One figure of the resource report, by device kernel."""
-
-    label: str
-    values: Sequence[Any]
-
-
-RESOURCES = {
-    "vgpr": "Vector registers (VGPR)",
-    "agpr": "Accumulation registers (AGPR)",
-    "sgpr": "Scalar registers (SGPR)",
-    "registers": "Registers",
-    "lds_bytes": "LDS or shared memory, bytes",
-    "scratch_bytes": "Scratch, bytes",
-    "vgpr_spills": "Vector register spills",
-    "sgpr_spills": "Scalar register spills",
-    "occupancy": "Occupancy, waves per SIMD",
-    "matrix_instructions": "Matrix instructions",
-    "code_bytes": "Code, bytes",
-}
 
 
 @login_required
@@ -80,8 +63,13 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         "cases_timed": result is not None and any(case.speedup for case in result.cases),
         "lines": _lines(kernel, result),
         "unseen": unseen_in(kernel.source),
-        "resources": _resources(result.build) if result and result.build else [],
+        "resources": resource_rows(result.build, _parent_build(kernel)) if result and result.build else [],
         "resource_names": [one.name for one in result.build.kernels] if result and result.build else [],
+        "positions": _positions(kernel, result),
+        "observed": observations(result),
+        "warnings": warns(observations(result)),
+        "determinism": determinism(result),
+        "questions": _questions(kernel),
         "samples": [row for row in measurements if row.samples_us],
         **_kin(kernel),
     }
@@ -121,9 +109,23 @@ def kernel_samples_chart(request: HttpRequest, run_id: int, number: int) -> Http
     return HttpResponse(charts.samples(rows).to_json(), content_type="application/json")
 
 
+@login_required
+@require_safe
+def kernel_roofline_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
+    """The timed cases under the target's roofs as plotly JSON."""
+    kernel = _kernel(request, run_id, number)
+    placed = _positions(kernel, result_of(_evaluation(request, run_id, number)))
+    if not placed:
+        raise Http404
+    figure = roofline(TARGETS[kernel.run.target.key], placed)
+    return HttpResponse(figure.to_json(), content_type="application/json")
+
+
 def _kernel(request: HttpRequest, run_id: int, number: int) -> Kernel:
     run = access_run(user_of(request), run_id, "view")
-    kernels = Kernel.objects.select_related("hypothesis", "call", "author", "run__problem_version__problem")
+    kernels = Kernel.objects.select_related(
+        "hypothesis__call", "call", "author", "run__problem_version__problem", "run__target"
+    )
     return get_object_or_404(kernels, run=run, number=number)
 
 
@@ -162,15 +164,29 @@ def _lines(kernel: Kernel, result: JobResult | None) -> list[ShownLine]:
     return [ShownLine(line, by_line[line.number]) for line in source_lines(kernel.source, kernel.language)]
 
 
-def _resources(build: BuildReport) -> list[ResourceRow]:
-    rows = [ResourceRow(text, [getattr(one, name) for one in build.kernels]) for name, text in RESOURCES.items()]
-    rows += _extra_rows(build.kernels)
-    return [row for row in rows if any(value is not None for value in row.values)]
+def _parent_build(kernel: Kernel) -> BuildReport | None:
+    """What the compiler said of the base this kernel was made from."""
+    bases = Evaluation.objects.filter(first_of__child_links__kernel=kernel, first_of__child_links__rank=0)
+    result = result_of(bases.first())
+    return result.build if result else None
 
 
-def _extra_rows(kernels: Sequence[KernelResources]) -> list[ResourceRow]:
-    names = dict.fromkeys(name for one in kernels for name in one.extra)
-    return [ResourceRow(name.replace("_", " "), [one.extra.get(name) for one in kernels]) for name in names]
+def _questions(kernel: Kernel) -> list[LlmCall]:
+    """The calls behind it, in the order they were made: the one that had the idea, the one that wrote it."""
+    idea = kernel.hypothesis.call if kernel.hypothesis else None
+    found = [call for call in (idea, kernel.call) if call is not None]
+    return list(dict.fromkeys(found))
+
+
+def _positions(kernel: Kernel, result: JobResult | None) -> list[Position]:
+    """Its timed cases under the target's roofs; none where the problem cannot be read any more or declares no work."""
+    target = TARGETS.get(kernel.run.target.key)
+    if result is None or target is None:
+        return []
+    try:
+        return positions(problem_of(kernel.run), target, result.cases)
+    except (ProblemError, WireError):
+        return []
 
 
 def _kin(kernel: Kernel) -> dict[str, Any]:

@@ -38,6 +38,7 @@ KERNEL_SORTS = {
     "parent": "evaluation__parent_speedup",
     "time": "evaluation__time_us",
 }
+RANKING_SORTS = {"speedup", "parent", "time"}
 KERNEL_FILTERS: dict[str, dict[str, str]] = {
     "": {},
     "faster": {"evaluation__verdict": "faster", "evaluation__status": EvaluationStatus.CORRECT},
@@ -186,9 +187,12 @@ def _shown(kernels: QuerySet[Kernel], show: str) -> QuerySet[Kernel]:
 
 
 def _sorted(kernels: QuerySet[Kernel], sort: str) -> QuerySet[Kernel]:
-    field = F(KERNEL_SORTS.get(sort.removeprefix("-"), "number"))
+    """Claims that were not confirmed come after all that can be ranked."""
+    key = sort.removeprefix("-")
+    field = F(KERNEL_SORTS.get(key, "number"))
     first = field.desc(nulls_last=True) if sort.startswith("-") else field.asc(nulls_last=True)
-    return kernels.order_by(first, "number")
+    doubts = [F("evaluation__unconfirmed").asc(nulls_first=True)] if key in RANKING_SORTS else []
+    return kernels.order_by(*doubts, first, "number")
 
 
 def _after(request: HttpRequest) -> int:

@@ -1,0 +1,140 @@
+"""Where a kernel stands under its target's roofs (Williams, Waterman, Patterson, "Roofline", CACM 2009): work done per
+byte moved against work done per second. FLOPs and bytes are what the problem declares, not what the kernel spends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from optimizer.charts import style
+from runners.job import CaseResult
+from runners.problems.base import Problem, Purpose, Work
+from runners.targets import FACTOR_DTYPES, Target, ceilings
+
+ROOM = 4.0
+"""How far the roofs are drawn beyond the points, as a factor on either side."""
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+@dataclass(frozen=True)
+class Position:
+    """One timed case: what it does (`flops`, `moved_bytes`), what the dtype of most of its arithmetic is, and how long
+    it took. `roof_us` is the least time under the target's roofs, None where they are unknown."""
+
+    case: str
+    flops: float
+    moved_bytes: float
+    dtype: str
+    time_us: float
+    roof_us: float | None
+
+    @property
+    def intensity(self) -> float:
+        """FLOP for each byte moved."""
+        return self.flops / self.moved_bytes if self.moved_bytes else 0.0
+
+    @property
+    def flops_per_s(self) -> float:
+        """Reached rate of arithmetic."""
+        return self.flops / self.time_us * 1e6
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Reached bandwidth."""
+        return self.moved_bytes / self.time_us * 1e6
+
+    @property
+    def share(self) -> float | None:
+        """How near it comes to the roof, per cent."""
+        return None if self.roof_us is None else 100 * self.roof_us / self.time_us
+
+
+def positions(problem: Problem, target: Target, results: Iterable[CaseResult]) -> list[Position]:
+    """One position a timed case whose work the problem declares."""
+    works = {case.name: problem.work(case) for case in problem.cases(target.key, Purpose.BENCHMARK)}
+    timed = [(result, works.get(result.name)) for result in results if result.candidate_us]
+    return [_position(target, result, work) for result, work in timed if work is not None]
+
+
+def roofline(target: Target, placed: Sequence[Position]) -> go.Figure:
+    """Points under the roofs of the data sheet, and under those that a probe reached where there are some."""
+    shown = [one for one in placed if one.intensity > 0]
+    if not shown:
+        return style.figure([])
+    reach = (min(one.intensity for one in shown) / ROOM, max(one.intensity for one in shown) * ROOM)
+    dtypes = list(dict.fromkeys(one.dtype for one in shown))
+    found = ceilings(target.key)
+    traces = [
+        _roof(
+            target.bandwidth,
+            target.peak_flops.get(dtype),
+            reach,
+            f"{dtype}, data sheet",
+            style.MUTED,
+            DASHES[n % 4],
+        )
+        for n, dtype in enumerate(dtypes)
+    ]
+    traces += [
+        _roof(
+            found.copy_bandwidth,
+            found.matmul_flops.get(dtype),
+            reach,
+            f"{dtype}, reached by a probe",
+            style.WARN,
+            "dot",
+        )
+        for dtype in dtypes
+        if found.copy_bandwidth or dtype in found.matmul_flops
+    ]
+    return style.figure(
+        [*traces, _points(shown)],
+        xaxis={"title": {"text": "FLOP per byte"}, "type": "log"},
+        yaxis={"title": {"text": "FLOP per second"}, "type": "log", "exponentformat": "SI"},
+    )
+
+
+def _position(target: Target, result: CaseResult, work: Work) -> Position:
+    named = {FACTOR_DTYPES.get(dtype, dtype): count for dtype, count in work.flops.items()}
+    dtype = max(named, key=lambda name: named[name], default="")
+    return Position(
+        case=result.name,
+        flops=sum(named.values()),
+        moved_bytes=work.bytes,
+        dtype=dtype,
+        time_us=result.candidate_us or 0.0,
+        roof_us=result.roofline_us or target.roofline_us(work),
+    )
+
+
+def _roof(
+    bandwidth: float | None, peak: float | None, reach: tuple[float, float], name: str, colour: str, dash: str
+) -> go.Scatter:
+    """The slope of the bandwidth up to the peak; what is unknown is left out."""
+    low, high = reach
+    ridge = peak / bandwidth if peak and bandwidth else None
+    corners = [low, *([ridge] if ridge and low < ridge < high else []), high]
+    rates = [min(bandwidth * x if bandwidth else float("inf"), peak or float("inf")) for x in corners]
+    known = [(x, rate) for x, rate in zip(corners, rates, strict=True) if rate != float("inf")]
+    return go.Scatter(
+        x=[x for x, _ in known],
+        y=[rate for _, rate in known],
+        name=style.label(name),
+        mode="lines",
+        line={"color": colour, "dash": dash, "width": 2},
+        hovertemplate="%{y:.3s}FLOP/s<extra></extra>",
+    )
+
+
+def _points(shown: Sequence[Position]) -> go.Scatter:
+    return go.Scatter(
+        x=[one.intensity for one in shown],
+        y=[one.flops_per_s for one in shown],
+        text=[style.label(one.case) for one in shown],
+        name="Cases",
+        mode="markers",
+        marker={"size": 10, "color": style.ACCENT},
+        hovertemplate="%{text}: %{y:.3s}FLOP/s at %{x:.2f} FLOP/byte<extra></extra>",
+    )

@@ -1,0 +1,65 @@
+"""The harness's observations of a kernel in words. A flag that is not known here is shown as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from runners.job import JobResult
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A flag with what it means."""
+
+    flag: str
+    text: str
+    tone: str
+
+
+WORDS: dict[str, tuple[str, str]] = {
+    "unconfirmed": (
+        "Not confirmed: the candidate's clock claims a win that the referee's clock did not confirm. The figures "
+        "are shown, and rank nowhere.",
+        "warn",
+    ),
+    "needs_review": (
+        "A speedup this large is more often a mistake than a discovery: somebody should read it.",
+        "warn",
+    ),
+    "nondeterministic": ("Not deterministic: the same input gave other bits the second time.", "warn"),
+    "no_custom_kernel": ("The work is done by a library: the text holds no kernel of its own.", "warn"),
+    "baseline_disagrees": ("The baseline's own results were outside the tolerance on these inputs.", "warn"),
+    "parent_not_built": ("The parent could not be built beside it, so there is no comparison with it.", "muted"),
+    "not_timed": ("It was checked and not timed.", "muted"),
+    "no_benchmark_case": ("The problem has no case to time on this target.", "muted"),
+    "not_executed": ("It was built and not run.", "muted"),
+    "abandoned_slow": ("A short timing found it far behind the best, so the full one was left out.", "muted"),
+    "measured_elsewhere": ("It was measured by an evaluator outside this installation.", "muted"),
+}
+
+
+def observations(result: JobResult | None) -> list[Observation]:
+    """All flags of a result, those that warn first."""
+    found = [_observation(flag) for flag in (result.flags if result else [])]
+    return sorted(found, key=lambda one: one.tone != "warn")
+
+
+def determinism(result: JobResult | None) -> str:
+    """What the checks say about repeated calls; empty where none was made."""
+    if result is None or not any(case.ok for case in result.cases):
+        return ""
+    return "not deterministic" if "nondeterministic" in result.flags else "bit for bit the same on repeated inputs"
+
+
+def warns(found: Iterable[Observation]) -> list[Observation]:
+    """Those that a reader must not miss."""
+    return [one for one in found if one.tone == "warn"]
+
+
+def _observation(flag: str) -> Observation:
+    if flag in WORDS:
+        return Observation(flag, *WORDS[flag])
+    reader, parted, rule = flag.partition(":")
+    text = f"{reader} suspects the text of {rule.lower().replace('_', ' ')}." if parted else flag.replace("_", " ")
+    return Observation(flag, text, "warn" if parted else "muted")

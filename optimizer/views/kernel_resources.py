@@ -1,0 +1,72 @@
+"""What the compiler says a kernel takes, and how that differs from its parent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runners.job import BuildReport, KernelResources
+
+FIGURES = {
+    "vgpr": "Vector registers (VGPR)",
+    "agpr": "Accumulation registers (AGPR)",
+    "sgpr": "Scalar registers (SGPR)",
+    "registers": "Registers",
+    "lds_bytes": "LDS or shared memory, bytes",
+    "scratch_bytes": "Scratch, bytes",
+    "vgpr_spills": "Vector register spills",
+    "sgpr_spills": "Scalar register spills",
+    "occupancy": "Occupancy, waves per SIMD",
+    "matrix_instructions": "Matrix instructions",
+    "code_bytes": "Code, bytes",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One value with its change against the parent; `change` None where there is no such parent, or no change in a
+    value that is a number."""
+
+    value: Any
+    change: int | float | None = None
+
+
+@dataclass(frozen=True)
+class ResourceRow:
+    """One figure of the report, by device kernel."""
+
+    label: str
+    values: Sequence[Figure]
+
+
+def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list[ResourceRow]:
+    """Rows with at least one value. Device kernels are matched with the parent's by name, or by being the only one."""
+    kernels = build.kernels if build else []
+    pairs = [(one, _match(one, parent)) for one in kernels]
+    rows = [_row(text, [(getattr(one, name), old and getattr(old, name)) for one, old in pairs])
+            for name, text in FIGURES.items()]  # fmt: skip
+    extra = dict.fromkeys(name for one in kernels for name in one.extra)
+    rows += [
+        _row(
+            name.replace("_", " "),
+            [(one.extra.get(name), old and old.extra.get(name)) for one, old in pairs],
+        )
+        for name in extra
+    ]
+    return [row for row in rows if any(figure.value is not None for figure in row.values)]
+
+
+def _match(one: KernelResources, parent: BuildReport | None) -> KernelResources | None:
+    others = parent.kernels if parent else []
+    named = next((other for other in others if other.name == one.name), None)
+    return named or (others[0] if len(others) == 1 else None)
+
+
+def _row(label: str, values: Sequence[tuple[Any, Any]]) -> ResourceRow:
+    return ResourceRow(label, [Figure(new, _change(new, old)) for new, old in values])
+
+
+def _change(new: Any, old: Any) -> int | float | None:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (new, old))
+    return (new - old) or None if numbers else None
