@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 from psycopg import ProgrammingError
@@ -59,3 +60,21 @@ def celery_broker(url: str) -> str:
     if url.startswith("unix://"):
         return "redis+socket://" + url.removeprefix("unix://").replace("?db=", "?virtual_host=")
     return url
+
+
+def openid_connect(server: str, name: str) -> dict[str, Any]:
+    """allauth's entry for the one OpenID Connect server, with PKCE. Raises `ImproperlyConfigured` without https (but
+    on this machine) or without a client."""
+    parts = urlsplit(server)
+    if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1"):
+        raise ImproperlyConfigured("OIDC_SERVER must start with https://")
+    if not (client := text("OIDC_CLIENT_ID")):
+        raise ImproperlyConfigured("OIDC_SERVER needs OIDC_CLIENT_ID, and OIDC_SECRET where the server gave one")
+    app = {"provider_id": "company", "name": name, "client_id": client, "secret": text("OIDC_SECRET")}
+    return {"openid_connect": {"APPS": [{**app, "settings": {"server_url": server, "oauth_pkce_enabled": True}}]}}
+
+
+def origin(url: str) -> str:
+    """Scheme and host of an address, as a content security policy names them; "" for none."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""

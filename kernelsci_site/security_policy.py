@@ -8,8 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from asgiref.sync import iscoroutinefunction
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import sync_and_async_middleware
+
+from kernelsci_site.environment import origin
 
 
 def digest(text: str) -> str:
@@ -39,7 +42,8 @@ POLICY = "; ".join(
         "img-src 'self' data: blob:",  # plotly's icons and its picture download
         "font-src 'self'",
         "connect-src 'self'",
-        "form-action 'self'",
+        # a form that leads to the company's sign-in is redirected there, which this directive governs as well
+        " ".join(["form-action 'self'", *filter(None, [origin(settings.OIDC_SERVER)])]),
         "base-uri 'none'",
         "frame-ancestors 'none'",
     ]

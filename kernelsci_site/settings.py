@@ -35,6 +35,9 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "django_htmx",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
     "kernelsci_site.apps.SiteConfig",
     "optimizer.apps.OptimizerConfig",
 ]
@@ -50,6 +53,8 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "optimizer.views.seen.note_that_they_were_seen",
 ]
 
 ROOT_URLCONF = "kernelsci_site.urls"
@@ -65,6 +70,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "optimizer.views.frame.frame",
             ]
         },
     }
@@ -81,6 +87,26 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+]
+
+# django-allauth (kernelsci_site/accounts.py): the second factor, and a company's OpenID Connect server if there is one.
+ACCOUNT_ADAPTER = "kernelsci_site.accounts.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+MFA_ADAPTER = "kernelsci_site.accounts.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_TOTP_ISSUER = "Kernel Scientist"
+OIDC_SERVER = env.text("OIDC_SERVER")
+OIDC_NAME = env.text("OIDC_NAME", "the company's sign-in")
+if OIDC_SERVER:
+    INSTALLED_APPS += ["allauth.socialaccount", "allauth.socialaccount.providers.openid_connect"]
+    SOCIALACCOUNT_ADAPTER = "kernelsci_site.company_accounts.SocialAdapter"
+    SOCIALACCOUNT_PROVIDERS = env.openid_connect(OIDC_SERVER, OIDC_NAME)
+    SOCIALACCOUNT_EMAIL_AUTHENTICATION = False  # an address in a token proves no claim to an account of ours
 
 # PostgreSQL. Only Daphne pools (kernelsci_site/asgi.py asks for it): a pool must not survive a worker's fork.
 DATABASE_URL = env.text("DATABASE_URL")
@@ -98,6 +124,25 @@ CHANNEL_LAYERS = {
         "CONFIG": {"hosts": [REDIS_SERVER_URL], "prefix": "kernelsci"},
     }
 }
+# What processes share and may lose: failed sign-ins, who looks at what.
+CACHES = {
+    "default": {
+        "BACKEND": "kernelsci_site.cache.ForgivingRedisCache",
+        "LOCATION": REDIS_SERVER_URL,
+        "KEY_PREFIX": "kernelsci",
+    }
+}
+
+# Mail: only where an SMTP server is named. Links in mails need to know where people find the site.
+EMAIL_HOST = env.text("SMTP_HOST")
+EMAIL_PORT = int(env.text("SMTP_PORT", "587"))
+EMAIL_HOST_USER = env.text("SMTP_USER")
+EMAIL_HOST_PASSWORD = env.text("SMTP_PASSWORD")
+EMAIL_USE_TLS = env.flag("SMTP_TLS", default=True)
+EMAIL_TIMEOUT = 20
+DEFAULT_FROM_EMAIL = env.text("MAIL_FROM", "kernel-scientist@localhost")
+SITE_ADDRESS = env.text("SITE_ADDRESS", "http://localhost:8000").rstrip("/")
+DIGEST_EVERY_S = 900
 
 # Celery. A message says "look at the queue"; the Job row is the truth. So: acknowledge early, hoard nothing,
 # store no result, and let an unread tick expire when the next one is due.
@@ -118,7 +163,12 @@ CELERY_BEAT_SCHEDULE = {
         "task": "optimizer.sweep",
         "schedule": SWEEP_EVERY_S,
         "options": {"queue": "timer", "expires": SWEEP_EVERY_S},
-    }
+    },
+    "digest": {
+        "task": "optimizer.mail_digests",
+        "schedule": DIGEST_EVERY_S,
+        "options": {"queue": "timer", "expires": DIGEST_EVERY_S},
+    },
 }
 
 # What joins the two halves: the runners reach the queue through a class named here, and evaluate with a function.

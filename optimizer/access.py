@@ -6,7 +6,7 @@ from typing import Literal
 
 from django.http import Http404
 
-from optimizer.models import Kernel, Run, TeamRole, User
+from optimizer.models import Kernel, Run, Team, TeamRole, User
 
 Verb = Literal["view", "comment", "operate", "own"]
 
@@ -41,3 +41,12 @@ def may(user: User, run: Run, verb: Verb) -> bool:
     """Whether the person's role in the run's team is enough for the verb."""
     role = user.role_in(run.team)
     return role is not None and role.rank >= ROLE_NEEDED[verb].rank
+
+
+def access_team(user: User, slug: str, role: TeamRole = TeamRole.VIEWER) -> Team:
+    """The team, if the person has at least that role in it. Raises Http404 otherwise."""
+    team = Team.objects.filter(slug=slug).first()
+    held = user.role_in(team) if team is not None else None
+    if team is None or held is None or held.rank < role.rank:
+        raise Http404("There is no such team.")
+    return team

@@ -40,3 +40,9 @@ def deliver_webhook(delivery_id: int) -> str:
 def sweep_up() -> dict[str, int]:
     """Revive what was lost."""
     return sweep()
+
+
+@shared_task(name="optimizer.mail_digests", queue=TIMER_QUEUE, ignore_result=True)
+def mail_digests() -> int:
+    """Mail what people have not read."""
+    return int(import_module("optimizer.digest").mail_digests())

@@ -12,3 +12,4 @@ os.environ["KERNELSCI_VAR"] = TEST_VAR
 from kernelsci_site.settings import *  # noqa: E402, F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}  # a run leaves nothing behind

@@ -8,14 +8,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.http import Http404
 from pydantic import ValidationError as PriceError
 
+from optimizer.actions.audit import note
 from optimizer.llm import keys
 from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
 from optimizer.llm.choice import BUILT_IN
 from optimizer.llm.prices import Price
-from optimizer.models import Provider, ProviderApi, ProviderKind, Team, TeamRole, User
+from optimizer.models import AuditAction, Provider, ProviderApi, ProviderKind, Team, TeamRole, User
 
 MAX_CONCURRENCY = 256
 MAX_TIMEOUT_S = 4 * 3600.0
@@ -88,7 +90,10 @@ def do_save_provider(user: User, team: Team, new: ProviderFields, old: Provider 
     if new.key or new.forget_key or moved:
         row.set_key("" if new.forget_key else new.key)
         row.without = {}
-    row.save()
+    with transaction.atomic():
+        row.save()
+        key = "forgotten" if new.forget_key else "entered" if new.key else "kept" if row.has_key else "none"
+        note(AuditAction.PROVIDER_SAVED, user, team, row.name, address=row.base_url, key=key)
     return row
 
 
@@ -96,7 +101,9 @@ def do_delete_provider(user: User, row: Provider) -> None:
     """Remove a provider and its key. Calls keep its name. Raises ValidationError for whoever is not an owner."""
     if user.role_in(row.team) != TeamRole.OWNER:
         raise ValidationError("Only a team's owners change its providers.")
-    row.delete()
+    with transaction.atomic():
+        note(AuditAction.PROVIDER_DELETED, user, row.team, row.name)
+        row.delete()
 
 
 def do_rotate_keys() -> tuple[int, list[str]]:

@@ -11,16 +11,18 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from pydantic import ValidationError as SettingsError
 
+from optimizer.actions.audit import note
 from optimizer.actions.bells import ring_run
 from optimizer.actions.job import do_cancel_jobs
 from optimizer.actions.llm_call import do_cancel_calls
+from optimizer.actions.notification import do_follow
 from optimizer.languages import languages_for
 from optimizer.live.payloads import BudgetRaised
 from optimizer.live.publish import record
 from optimizer.llm.choice import ChoiceError, check_choices
 from optimizer.loop.advance import enter
 from optimizer.loop.locking import lock_run
-from optimizer.models import ProblemVersion, Run, RunState, Target, Team, TeamRole, User
+from optimizer.models import AuditAction, ProblemVersion, Run, RunState, Target, Team, TeamRole, User
 from optimizer.models.run import RunTransitionError
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
@@ -103,13 +105,21 @@ def do_start_run(user: User | None, new: NewRun) -> Run:
             created_by=user,
             **{f"budget_{kind}": limit for kind, limit in asdict(new.budget).items()},
         )
+        note(AuditAction.RUN_STARTED, user, run)
+        if user is not None:
+            do_follow(user, run)
         ring_run(run.pk)
     return run
 
 
 def do_pause_run(user: User | None, run: Run) -> Run:
     """Let open work end and begin nothing new. Raises RunTransitionError."""
-    return _steer(run, lambda locked: enter(locked, RunState.PAUSED, f"Paused by {_name(user)}."))
+
+    def pause(locked: Run) -> None:
+        enter(locked, RunState.PAUSED, f"Paused by {_name(user)}.")
+        note(AuditAction.RUN_PAUSED, user, locked)
+
+    return _steer(run, pause)
 
 
 def do_resume_run(user: User | None, run: Run) -> Run:
@@ -119,6 +129,7 @@ def do_resume_run(user: User | None, run: Run) -> Run:
         if locked.state != RunState.PAUSED:
             raise RunTransitionError("only a paused run can go on")
         enter(locked, RunState.RUNNING)
+        note(AuditAction.RUN_RESUMED, user, locked)
 
     return _steer(run, resume)
 
@@ -130,6 +141,7 @@ def do_stop_run(user: User | None, run: Run) -> Run:
         enter(locked, RunState.STOPPING, f"Stopped by {_name(user)}.")
         do_cancel_calls(locked)
         do_cancel_jobs(locked)
+        note(AuditAction.RUN_STOPPED, user, locked)
 
     return _steer(run, stop)
 
@@ -147,7 +159,9 @@ def do_raise_budget(user: User | None, run: Run, budget: Budget) -> Run:
             setattr(locked, f"budget_{kind}", limit)
         locked.warned = {}
         locked.save(update_fields=["warned", *(f"budget_{kind}" for kind in limits)])
-        record(locked, BudgetRaised(limits={k: None if v is None else float(v) for k, v in limits.items()}))
+        figures = {kind: None if limit is None else float(limit) for kind, limit in limits.items()}
+        record(locked, BudgetRaised(limits=figures))
+        note(AuditAction.RUN_BUDGET, user, locked, limits=figures)
 
     return _steer(run, change)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.utils import timezone
 
-from optimizer.models import ApiToken, TokenScope, User
+from optimizer.actions.audit import note
+from optimizer.models import ApiToken, AuditAction, TeamRole, TokenScope, User
 
 MAX_TOKENS = 50
 
@@ -29,14 +31,36 @@ def check_make_token(user: User, name: str, scopes: list[str], expires_at: dt.da
 
 
 def do_make_token(
-    user: User, name: str, scopes: list[str], expires_at: dt.datetime | None = None
+    user: User, name: str, scopes: list[str], expires_at: dt.datetime | None = None, *, by: User | None = None
 ) -> tuple[ApiToken, str]:
-    """A new token of the person's own, and its secret, which cannot be read again. Raises ValidationError."""
-    return ApiToken.make(user, name.strip(), check_make_token(user, name, scopes, expires_at), expires_at)
+    """A new token of the person's own (or, `by` an owner of its team, a service account's), and its secret, which
+    cannot be read again. Raises ValidationError."""
+    checked = check_make_token(user, name, scopes, expires_at)
+    _check_may_change(by or user, user)
+    with transaction.atomic():
+        made = ApiToken.make(user, name.strip(), checked, expires_at)
+        _tell(AuditAction.TOKEN_MADE, by or user, made[0])
+    return made
 
 
 def do_revoke_token(user: User, token: ApiToken) -> None:
-    """End a token: one's own, or as an administrator anybody's. Raises ValidationError."""
-    if token.user_id != user.pk and not user.is_superuser:
+    """End a token: one's own, a service account's as an owner of its team, or as an administrator anybody's. Raises
+    ValidationError."""
+    _check_may_change(user, token.user)
+    with transaction.atomic():
+        token.revoke()
+        _tell(AuditAction.TOKEN_REVOKED, user, token)
+
+
+def _check_may_change(user: User, holder: User) -> None:
+    if user.pk == holder.pk or user.is_superuser:
+        return
+    owned = holder.memberships.filter(team__memberships__user=user, team__memberships__role=TeamRole.OWNER)
+    if not (holder.is_service_account and owned.exists()):
         raise ValidationError("That is not your token.")
-    token.revoke()
+
+
+def _tell(action: AuditAction, user: User, token: ApiToken) -> None:
+    """In the log of every team that the token reaches."""
+    for team in [*token.user.teams.all()] or [None]:
+        note(action, user, team, f"{token} of {token.user.get_username()}", scopes=token.scopes)

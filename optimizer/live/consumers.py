@@ -16,17 +16,16 @@ import time
 from typing import Any
 from urllib.parse import parse_qs
 
-from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
+from optimizer.live.people import group_of_person
 from optimizer.live.publish import group_of
+from optimizer.live.rights import MALFORMED, refusal
 from optimizer.live.tail import PAGE, events_after
-from optimizer.models import Run, User
 
 HEARTBEAT_S = 15.0
 RECHECK_S = 30.0
 REJOIN_S = 3600.0
-NOT_SIGNED_IN, NO_SUCH_RUN, MALFORMED = 4401, 4404, 4400
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +39,14 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
         self.run_id = int(self.scope["url_route"]["kwargs"]["run_id"])
         self._sending = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
+        self._groups: list[str] = []
         after = _after(self.scope["query_string"])
-        refusal = MALFORMED if after is None else await self._refusal()
-        if after is None or refusal is not None:
-            await self.close(refusal)
+        refused = MALFORMED if after is None else await refusal(self.scope, self.run_id)
+        if after is None or refused is not None:
+            await self.close(refused)
             return
         self.seq = after
-        await self.channel_layer.group_add(group_of(self.run_id), self.channel_name)
+        await self._join()
         await self._catch_up()
         self._keeper = asyncio.create_task(self._keep())
 
@@ -55,7 +55,8 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
         if (keeper := getattr(self, "_keeper", None)) is not None:
             keeper.cancel()
         with contextlib.suppress(Exception):
-            await self.channel_layer.group_discard(group_of(self.run_id), self.channel_name)
+            for group in self._groups:
+                await self.channel_layer.group_discard(group, self.channel_name)
 
     async def receive_json(self, content: Any, **_kwargs: Any) -> None:
         """Browsers have nothing to say here: whatever they do goes through the pages."""
@@ -71,6 +72,20 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
     async def run_passing(self, message: dict[str, Any]) -> None:
         """News of the moment, not stored."""
         await self.send_json({"kind": "passing", "what": message["kind"], **message["content"]})
+
+    async def person_recheck(self, message: dict[str, Any]) -> None:
+        """What the person may see has changed: a membership, or this very session."""
+        if (refused := await refusal(self.scope, self.run_id)) is not None:
+            await self.close(refused)
+
+    async def person_news(self, message: dict[str, Any]) -> None:
+        """Unread notifications: another socket's business."""
+
+    async def _join(self) -> None:
+        """Hear of the run, and of changes of the person's own rights."""
+        self._groups = [group_of(self.run_id), group_of_person(self.scope["user"].pk)]
+        for group in self._groups:
+            await self.channel_layer.group_add(group, self.channel_name)
 
     async def _catch_up(self, up_to: int | None = None) -> None:
         """Send everything that follows the last number sent. One at a time, so that numbers stay in order."""
@@ -90,29 +105,16 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
                 now = time.monotonic()
                 if now - checked >= RECHECK_S:
                     checked = now
-                    if (refusal := await self._refusal()) is not None:
-                        await self.close(refusal)
+                    if (refused := await refusal(self.scope, self.run_id)) is not None:
+                        await self.close(refused)
                         return
                 if now - joined >= REJOIN_S:
                     joined = now
-                    await self.channel_layer.group_add(group_of(self.run_id), self.channel_name)
+                    await self._join()
                 await self._catch_up()
                 await self.send_json({"kind": "heartbeat", "seq": self.seq})
             except Exception:
                 logger.warning("a socket of run %s missed a beat", self.run_id, exc_info=True)
-
-    async def _refusal(self) -> int | None:
-        """The close code for a person who may not look, or None. Read afresh: rights change while people look."""
-        user = self.scope.get("user")
-        if user is None or not user.is_authenticated:
-            return NOT_SIGNED_IN
-        return None if await _may_view(user.pk, self.run_id) else NO_SUCH_RUN
-
-
-@database_sync_to_async
-def _may_view(user_id: int, run_id: int) -> bool:
-    user = User.objects.filter(pk=user_id, is_active=True).first()
-    return user is not None and Run.objects.visible_to(user).filter(pk=run_id).exists()
 
 
 def _after(query: bytes) -> int | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from allauth.account.utils import perform_login
+from django.conf import settings
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
@@ -11,13 +14,25 @@ from django.views.decorators.http import require_http_methods, require_POST
 from optimizer.forms.sign_in import SignInForm
 
 
+class _SignIn(LoginView):
+    """Name and password, then the second factor where the person has one."""
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        """The password is right: the session begins here, or behind the page that asks for a code."""
+        answer: HttpResponse = perform_login(self.request, form.get_user(), redirect_url=self.get_success_url())
+        return answer
+
+
 @sensitive_post_parameters("password")
 @never_cache
 @require_http_methods(["GET", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponseBase:
     """Name and password; after too many failures the form asks to wait."""
-    view = LoginView.as_view(
-        template_name="account/sign_in.html", authentication_form=SignInForm, redirect_authenticated_user=True
+    view = _SignIn.as_view(
+        template_name="account/sign_in.html",
+        authentication_form=SignInForm,
+        redirect_authenticated_user=True,
+        extra_context={"company": settings.OIDC_NAME if settings.OIDC_SERVER else ""},
     )
     return view(request)
 

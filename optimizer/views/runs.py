@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from optimizer.forms.run_filter import COLUMNS, DEFAULT_SORT, RunFilterForm, ordered
 from optimizer.models import Run
+from optimizer.views.frame import in_current_team
 from optimizer.views.signed_in import user_of
 from optimizer.views.strategies import strategy_titles
 
@@ -33,7 +34,7 @@ def runs(request: HttpRequest) -> HttpResponse:
     user = user_of(request)
     sort = request.GET.get("sort", DEFAULT_SORT)
     # ids first: the visible set is joined with memberships, and only one page of it is worth its wide columns
-    mine = Run.objects.filter(pk__in=Run.objects.visible_to(user).order_by().values("pk"))
+    mine = Run.objects.filter(pk__in=in_current_team(request, Run.objects.visible_to(user)).order_by().values("pk"))
     page = Paginator(ordered(form.narrow(mine, user.pk), sort).values_list("pk", flat=True), PER_PAGE).get_page(
         request.GET.get("page")
     )

@@ -1,0 +1,141 @@
+"""From what happens in a run to what people hear of it, and to what it means for releases. Called for every stored
+event, inside its transaction; trouble here is logged and never the run's."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+
+from django.db import transaction
+from django.urls import reverse
+
+from optimizer.actions.audit import note
+from optimizer.actions.notification import News, do_tell, followers_of
+from optimizer.models import (
+    AuditAction,
+    Comment,
+    Kernel,
+    NotificationKind,
+    Release,
+    Review,
+    ReviewVerdict,
+    Run,
+    RunEvent,
+    RunState,
+    User,
+)
+
+MENTION = re.compile(r"(?<![\w@.+-])@([\w.@+-]{1,150})")
+WARN_AT_PERCENT = 80
+
+logger = logging.getLogger(__name__)
+
+
+def notice(event: RunEvent) -> None:
+    """Whatever follows from an event."""
+    act = _ACTS.get(event.type)
+    if act is None:
+        return
+    try:
+        with transaction.atomic():
+            act(event)
+    except Exception:
+        logger.exception("nobody was told of event %s of run %s", event.seq, event.run_id)
+
+
+def mentioned_in(text: str) -> set[str]:
+    """User names after an @, in small letters; a full stop at the end is the sentence's."""
+    return {name.rstrip(".-").casefold() for name in MENTION.findall(text)}
+
+
+def _best(event: RunEvent) -> None:
+    payload = event.payload
+    leader = Kernel.objects.select_related("run").filter(pk=payload["kernel"], run=event.run_id).first()
+    if leader is None:
+        return
+    Release.objects.supersede(leader)
+    if not payload["announce"]:
+        return
+    times = f" at {payload['speedup']:.2f}×" if payload.get("speedup") else ""
+    text = f"{event.run}: kernel #{leader.number} leads{times}"
+    _tell_followers(event, NotificationKind.BEST, text, f"best-{leader.pk}", _kernel_page(leader))
+
+
+def _state(event: RunEvent) -> None:
+    state = RunState(event.payload["state"])
+    if state.is_terminal:
+        reason = event.payload.get("reason") or ""
+        text = f"{event.run} has ended: {state.label.lower()}{'. ' + reason if reason else ''}"
+        _tell_followers(event, NotificationKind.ENDED, text, f"state-{event.seq}")
+
+
+def _noted(event: RunEvent) -> None:
+    if event.payload.get("tone") in {"warn", "bad"}:
+        _tell_followers(event, NotificationKind.STUCK, f"{event.run}: {event.payload['text']}", f"note-{event.seq}")
+
+
+def _budget(event: RunEvent) -> None:
+    if event.payload["percent"] >= WARN_AT_PERCENT:
+        kind = event.payload["kind"]
+        text = f"{event.run}: {event.payload['percent']} % of the budget for {kind.replace('_', ' ')} is spent"
+        _tell_followers(event, NotificationKind.BUDGET, text, f"budget-{event.seq}")
+
+
+def _reviewed(event: RunEvent) -> None:
+    found = Review.objects.select_related("author", "kernel__author", "kernel__run__team", "run__team")
+    review = found.get(pk=event.payload["review"])
+    threads = event.payload.get("threads", [])
+    comments = list(
+        Comment.objects.filter(review=review, thread__in=threads).select_related("thread").order_by("pk")
+    )
+    if review.verdict != ReviewVerdict.COMMENT:
+        note(AuditAction.KERNEL_REVIEWED, review.author, review.kernel, verdict=review.verdict)
+    told: set[int] = set()
+    for kind, people, text in _listeners(review, comments):
+        fresh = [person for person in people if person.pk not in told]
+        told |= {person.pk for person in fresh}
+        do_tell(fresh, News(kind, f"review-{review.pk}", text, _review_page(review), review.run, review.author))
+
+
+def _listeners(review: Review, comments: list[Comment]) -> list[tuple[NotificationKind, list[User], str]]:
+    """Who hears of a published review, and as what; whoever is named first is not told again."""
+    where = f"{review.run} #{review.kernel.number}" if review.kernel else str(review.run)
+    words = "\n".join([review.summary, *(comment.body for comment in comments)])
+    names = mentioned_in(words)
+    members = User.objects.filter(teams=review.run.team_id)
+    named = [person for person in members if person.username.casefold() in names]
+    others = User.objects.filter(comments__thread__in=[c.thread_id for c in comments],
+                                 comments__review__published_at__isnull=False).distinct()  # fmt: skip
+    author = [review.kernel.author] if review.kernel and review.kernel.author else []
+    verdict = review.verdict_choice.label.lower() if review.verdict != ReviewVerdict.COMMENT else "comments"
+    return [
+        (NotificationKind.MENTION, named, f"{review.author} mentions you on {where}"),
+        (NotificationKind.REPLY, list(others), f"{review.author} replies on {where}"),
+        (NotificationKind.REVIEW, author, f"{review.author} on your kernel {where}: {verdict}"),
+    ]
+
+
+def _tell_followers(event: RunEvent, kind: NotificationKind, text: str, key: str, link: str = "") -> None:
+    run: Run = event.run
+    do_tell(
+        followers_of(run),
+        News(kind, f"run-{run.pk}-{key}", text, link or reverse("run_page", args=[run.pk]), run),
+    )
+
+
+def _kernel_page(kernel: Kernel) -> str:
+    return reverse("kernel_page", args=[kernel.run_id, kernel.number])
+
+
+def _review_page(review: Review) -> str:
+    return _kernel_page(review.kernel) if review.kernel else reverse("run_page", args=[review.run_id])
+
+
+_ACTS: dict[str, Callable[[RunEvent], None]] = {
+    "best.changed": _best,
+    "run.state": _state,
+    "run.note": _noted,
+    "budget.warned": _budget,
+    "review.published": _reviewed,
+}

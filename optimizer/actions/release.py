@@ -1,0 +1,195 @@
+"""Releasing kernels: asked for, approved by different people, measured once more, released.
+
+Who counts as approving: people (no service accounts) who may review in the run's team today, whose newest published
+verdict on the kernel is “approve”, and who did not write it. Whoever started the run counts like everybody else.
+Approvals given before the kernel was last superseded do not count for a later attempt: what they compared it with
+has changed. One standing “request changes” holds a release back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.urls import reverse
+
+from optimizer.access import may
+from optimizer.actions.audit import note
+from optimizer.actions.notification import News, do_tell
+from optimizer.loop.dispatch import dispatch
+from optimizer.loop.locking import lock_run
+from optimizer.models import (
+    AuditAction,
+    AuthorKind,
+    Evaluation,
+    EvaluationState,
+    EvaluationStatus,
+    Kernel,
+    NotificationKind,
+    Release,
+    ReleaseState,
+    Review,
+    ReviewVerdict,
+    User,
+    VerdictChoice,
+)
+from runners.job import Effort
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing that a release takes: whether it is met, in words."""
+
+    text: str
+    is_met: bool
+
+
+def do_ask_release(user: User, kernel: Kernel, words: str = "") -> Release:
+    """Propose a kernel: has it measured once more and asks the reviewers of the team. Raises ValidationError."""
+    if not may(user, kernel.run, "comment"):
+        raise ValidationError("You may not propose kernels of this run.")
+    with transaction.atomic():
+        run = lock_run(kernel.run_id)
+        _check_proposable(kernel)
+        rerun = dispatch(run, kernel, Effort.CONFIRM, first=False)
+        release = Release.objects.create(kernel=kernel, note=words.strip()[:300], asked_by=user, rerun=rerun)
+        note(AuditAction.RELEASE_ASKED, user, kernel)
+        text = f"{user} asks for a review of {run} #{kernel.number}, for release"
+        do_tell(_reviewers_of(kernel), _news(release, f"release-{release.pk}", text, NotificationKind.REVIEW, user))
+    return release
+
+
+def do_release(user: User, release: Release) -> Release:
+    """Release what was asked for, once every condition is met. Raises ValidationError with those that are not."""
+    kernel = release.kernel
+    if not may(user, kernel.run, "operate"):
+        raise ValidationError("Operators release kernels.")
+    with transaction.atomic():
+        lock_run(kernel.run_id)
+        release = (
+            Release.objects.select_for_update(of=("self",)).select_related("kernel__run__team").get(pk=release.pk)
+        )
+        if release.state != ReleaseState.ASKED:
+            raise ValidationError(f"This release is {release.get_state_display().lower()}.")
+        missing = [one.text for one in conditions_of(release) if not one.is_met]
+        if missing:
+            raise ValidationError(missing)
+        _replace_earlier(user, kernel)
+        reviews = approvals_of(kernel)
+        release.mark_released(user, reviews)
+        approved_by = [str(review.author) for review in reviews]
+        note(AuditAction.RELEASE_MADE, user, kernel, approved_by=approved_by, rerun=release.rerun_id)
+        text = f"{kernel.run} #{kernel.number} is released"
+        members = list(kernel.run.team.members.all())
+        do_tell(members, _news(release, f"released-{release.pk}", text, NotificationKind.RELEASE, user))
+    return release
+
+
+def do_withdraw_release(user: User, release: Release) -> Release:
+    """Take back what was asked for or released: whoever asked for it, or an operator. Raises ValidationError."""
+    run = release.kernel.run
+    if release.asked_by_id != user.pk and not may(user, run, "operate"):
+        raise ValidationError("Operators withdraw releases, and who asked for one.")
+    with transaction.atomic():
+        release = Release.objects.select_for_update(of=("self",)).select_related("kernel__run").get(pk=release.pk)
+        if release.state_choice.is_terminal:
+            raise ValidationError(f"This release is {release.get_state_display().lower()}.")
+        release.end(ReleaseState.WITHDRAWN, user)
+        note(AuditAction.RELEASE_WITHDRAWN, user, release.kernel)
+    return release
+
+
+def conditions_of(release: Release) -> list[Condition]:
+    """What the team's rules ask of this release, each met or not."""
+    kernel, team = release.kernel, release.kernel.run.team
+    approvals, needed = len(approvals_of(kernel)), team.approvals_needed
+    people = "person has" if approvals == 1 else "people have"
+    found = [Condition(f"{approvals} different {people} approved; it takes {needed}.", approvals >= needed)]
+    against = [
+        str(review.author) for review in _verdicts(kernel) if review.verdict == ReviewVerdict.REQUEST_CHANGES
+    ]
+    if against:
+        found.append(Condition(f"{', '.join(against)} asked for changes.", False))
+    if team.rerun_needed:
+        found.append(_rerun_condition(release.rerun))
+    return found
+
+
+def approvals_of(kernel: Kernel) -> list[Review]:
+    """The approvals that count now, one a person."""
+    return [review for review in _verdicts(kernel) if review.verdict == ReviewVerdict.APPROVE]
+
+
+def may_approve(user: User, kernel: Kernel) -> bool:
+    """Whether an approval of theirs would count: a person who may review, and did not write it."""
+    wrote_it = kernel.author_kind == AuthorKind.PERSON and kernel.author_id == user.pk
+    return not wrote_it and not user.is_service_account and may(user, kernel.run, "comment")
+
+
+def differences_of(first: Evaluation | None, rerun: Evaluation | None) -> list[str]:
+    """What was another at the re-run, as stored: process, runner, day."""
+    if first is None or rerun is None or rerun.state != EvaluationState.DONE:
+        return []
+    found = ["another process"]
+    workers = [getattr(getattr(one, "job", None), "worker", "") for one in (first, rerun)]
+    if all(workers) and workers[0] != workers[1]:
+        found.append(f"another runner ({workers[1]})")
+    days = [one.finished_at.date() for one in (first, rerun) if one.finished_at is not None]
+    return [*found, *(["another day"] if len(set(days)) == 2 else [])]
+
+
+def _verdicts(kernel: Kernel) -> list[Review]:
+    """The newest verdict of everybody whose verdict counts."""
+    stale = Release.objects.filter(kernel=kernel, state=ReleaseState.STALE).order_by("-ended_at").first()
+    reviews = Review.objects.published().filter(kernel=kernel).exclude(verdict=ReviewVerdict.COMMENT)
+    if stale is not None and stale.ended_at is not None:
+        reviews = reviews.filter(published_at__gt=stale.ended_at)
+    newest = {
+        review.author_id: review for review in reviews.select_related("author").order_by("published_at", "pk")
+    }
+    return [one for one in newest.values() if one.author is not None and may_approve(one.author, kernel)]
+
+
+def _rerun_condition(rerun: Evaluation | None) -> Condition:
+    if rerun is None or rerun.state == EvaluationState.CANCELLED:
+        return Condition("The second measurement was cancelled: withdraw this and ask again.", False)
+    if rerun.state != EvaluationState.DONE:
+        return Condition("The second measurement is not there yet.", False)
+    agrees = (
+        rerun.status == EvaluationStatus.CORRECT and rerun.verdict == VerdictChoice.FASTER and not rerun.unconfirmed
+    )
+    words = "agrees: correct and faster" if agrees else "does not agree"
+    return Condition(f"The second measurement {words}.", agrees)
+
+
+def _check_proposable(kernel: Kernel) -> None:
+    evaluation = Evaluation.objects.filter(first_of=kernel).first()
+    if evaluation is None or evaluation.status != EvaluationStatus.CORRECT:
+        raise ValidationError("Only a kernel that was measured and found correct can be released.")
+    if evaluation.verdict != VerdictChoice.FASTER or evaluation.unconfirmed:
+        raise ValidationError("Only a kernel that is faster than the baseline, beyond doubt, can be released.")
+    open_states = [ReleaseState.ASKED, ReleaseState.RELEASED]
+    if Release.objects.filter(kernel=kernel, state__in=open_states).exists():
+        raise ValidationError("This kernel is released, or somebody has asked for it already.")
+
+
+def _replace_earlier(user: User, kernel: Kernel) -> None:
+    """One released kernel for a team, problem and target at a time."""
+    run = kernel.run
+    earlier = Release.objects.filter(
+        state=ReleaseState.RELEASED, kernel__run__team=run.team_id, kernel__run__target=run.target_id,
+        kernel__run__problem_version__problem=run.problem_version.problem_id,
+    )  # fmt: skip
+    for release in earlier.select_for_update(of=("self",)):
+        release.end(ReleaseState.REPLACED, user)
+
+
+def _reviewers_of(kernel: Kernel) -> list[User]:
+    people = User.objects.filter(teams=kernel.run.team_id, is_active=True)
+    return [person for person in people if may_approve(person, kernel)]
+
+
+def _news(release: Release, key: str, text: str, kind: NotificationKind, actor: User) -> News:
+    kernel = release.kernel
+    return News(kind, key, text, reverse("release_page", args=[kernel.run_id, kernel.number]), kernel.run, actor)

@@ -1,0 +1,205 @@
+"""Teams and who is in them. A change of rights reaches the person's open sockets at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+from django.utils.text import slugify
+
+from optimizer.actions.audit import note
+from optimizer.live.people import recheck
+from optimizer.models import (
+    ApiToken,
+    AuditAction,
+    Follow,
+    Invitation,
+    Membership,
+    Notification,
+    Run,
+    Team,
+    TeamRole,
+    User,
+)
+
+MAX_OPEN_INVITATIONS = 50
+MAX_SERVICE_ACCOUNTS = 20
+INVITATION_DAYS = (1, 7, 30)
+
+
+def do_make_team(user: User, name: str) -> Team:
+    """A new team with the person as its owner. Raises ValidationError."""
+    slug = slugify(name)[:50]
+    if not slug:
+        raise ValidationError({"name": "A name needs letters or digits."})
+    if user.is_service_account:
+        raise ValidationError("Service accounts make no teams.")
+    try:
+        with transaction.atomic():
+            team = Team.objects.create(name=name.strip()[:100], slug=slug)
+            Membership.objects.create(team=team, user=user, role=TeamRole.OWNER)
+            note(AuditAction.TEAM_MADE, user, team, team.name)
+    except IntegrityError as error:
+        raise ValidationError({"name": "There is a team of that name."}) from error
+    return team
+
+
+def do_change_team(user: User, team: Team, name: str, approvals_needed: int, rerun_needed: bool) -> Team:
+    """Another name or other rules for releases. Raises ValidationError."""
+    _check_owner(user, team)
+    if not name.strip() or not 1 <= approvals_needed <= 9:
+        raise ValidationError("A team has a name, and a release takes between 1 and 9 people.")
+    rules = {"approvals_needed": approvals_needed, "rerun_needed": rerun_needed}
+    with transaction.atomic():
+        before = {key: getattr(team, key) for key in rules}
+        Team.objects.filter(pk=team.pk).update(name=name.strip()[:100], **rules)
+        note(AuditAction.TEAM_CHANGED, user, team, name.strip()[:100], before=before, after=rules)
+    team.refresh_from_db()
+    return team
+
+
+def do_set_role(user: User, team: Team, member: User, role: TeamRole) -> None:
+    """Give a member another role. Raises ValidationError, also where nobody would own the team."""
+    _check_owner(user, team)
+    with transaction.atomic():
+        membership = _locked_membership(team, member)
+        if role != TeamRole.OWNER:
+            _check_not_last_owner(membership)
+        if member.is_service_account and role == TeamRole.OWNER:
+            raise ValidationError("A service account cannot own a team.")
+        before, membership.role = membership.role, role
+        membership.save(update_fields=["role"])
+        note(AuditAction.MEMBER_ROLE, user, team, member.username, before=before, after=role.value)
+        recheck(member.pk)
+
+
+def do_remove_member(user: User, team: Team, member: User) -> None:
+    """Take a member out of the team, or leave it. Raises ValidationError: the last owner stays."""
+    leaves = user.pk == member.pk
+    if not leaves:
+        _check_owner(user, team)
+    with transaction.atomic():
+        membership = _locked_membership(team, member)
+        _check_not_last_owner(membership)
+        membership.delete()
+        Notification.objects.filter(user=member, run__team=team).delete()
+        Follow.objects.filter(user=member, run__team=team).delete()
+        note(AuditAction.MEMBER_LEFT if leaves else AuditAction.MEMBER_REMOVED, user, team, member.username)
+        recheck(member.pk)
+
+
+def do_invite(user: User, team: Team, role: TeamRole, note_text: str, days: int) -> tuple[Invitation, str]:
+    """A link for one person, and its token, which cannot be read again. Raises ValidationError."""
+    _check_owner(user, team)
+    if days not in INVITATION_DAYS:
+        raise ValidationError({"days": "An invitation lasts a day, a week or thirty days."})
+    if team.invitations.open().count() >= MAX_OPEN_INVITATIONS:
+        raise ValidationError(f"There are {MAX_OPEN_INVITATIONS} open invitations: revoke some first.")
+    with transaction.atomic():
+        made = Invitation.make(team, role, user, note_text.strip()[:200], timezone.now() + dt.timedelta(days=days))
+        note(AuditAction.INVITATION_MADE, user, team, str(made[0]), role=role.value, days=days)
+    return made
+
+
+def do_revoke_invitation(user: User, invitation: Invitation) -> None:
+    """End an unused link. Raises ValidationError for whoever does not own the team."""
+    _check_owner(user, invitation.team)
+    with transaction.atomic():
+        if invitation.revoke():
+            note(AuditAction.INVITATION_REVOKED, user, invitation.team, str(invitation))
+
+
+def do_accept_invitation(user: User, invitation: Invitation) -> Membership:
+    """Join the team. A role that the person has already is never lowered. Raises ValidationError."""
+    if user.is_service_account:
+        raise ValidationError("Service accounts accept no invitations.")
+    with transaction.atomic():
+        if not invitation.claim(user):
+            raise ValidationError("This invitation has been used, revoked or has expired.")
+        membership, added = Membership.objects.select_for_update().get_or_create(
+            team=invitation.team, user=user, defaults={"role": invitation.role}
+        )
+        if not added and TeamRole(invitation.role).rank > TeamRole(membership.role).rank:
+            membership.role = invitation.role
+            membership.save(update_fields=["role"])
+        note(AuditAction.MEMBER_ADDED, user, invitation.team, user.username, role=membership.role)
+        recheck(user.pk)
+    return membership
+
+
+def do_register(invitation: Invitation, username: str, password: str) -> User:
+    """A new account for whoever holds the invitation, in its team. The caller has validated both words. Raises
+    ValidationError."""
+    try:
+        with transaction.atomic():
+            user = User.objects.create_user(username, password=password)
+            do_accept_invitation(user, invitation)
+    except IntegrityError as error:
+        raise ValidationError({"username": "That name is taken."}) from error
+    return user
+
+
+def do_make_service_account(user: User, team: Team, name: str, role: TeamRole) -> User:
+    """An account for a program: it cannot sign in, and works through tokens that the team's owners make. Raises
+    ValidationError."""
+    _check_owner(user, team)
+    if role == TeamRole.OWNER:
+        raise ValidationError({"role": "A service account cannot own a team."})
+    if team.members.filter(is_service_account=True).count() >= MAX_SERVICE_ACCOUNTS:
+        raise ValidationError(f"A team has at most {MAX_SERVICE_ACCOUNTS} service accounts.")
+    username = f"{team.slug}.{slugify(name)}"[:150]
+    if not slugify(name) or User.objects.filter(username=username).exists():
+        raise ValidationError({"name": "Choose another name."})
+    with transaction.atomic():
+        account = User.objects.create_user(username, is_service_account=True)
+        Membership.objects.create(team=team, user=account, role=role)
+        note(AuditAction.SERVICE_ADDED, user, team, username, role=role.value)
+    return account
+
+
+def do_end_service_account(user: User, team: Team, account: User) -> None:
+    """Switch a service account off and end its tokens. What it did keeps its name. Raises ValidationError."""
+    _check_owner(user, team)
+    if not account.is_service_account or account.role_in(team) is None:
+        raise ValidationError("That is no service account of this team.")
+    with transaction.atomic():
+        User.objects.filter(pk=account.pk).update(is_active=False)
+        Membership.objects.filter(user=account).delete()
+        ApiToken.objects.filter(user=account, revoked_at=None).update(revoked_at=timezone.now())
+        note(AuditAction.SERVICE_ENDED, user, team, account.username)
+        recheck(account.pk)
+
+
+def do_set_privacy(user: User, run: Run, is_private: bool) -> None:
+    """Hide a run from the team, or show it: its starter decides, or an owner. Raises ValidationError."""
+    if run.created_by_id != user.pk and user.role_in(run.team) != TeamRole.OWNER:
+        raise ValidationError("Who started a run decides who sees it, and the team's owners.")
+    with transaction.atomic():
+        Run.objects.filter(pk=run.pk).update(is_private=is_private)
+        note(AuditAction.RUN_PRIVACY, user, run, private=is_private)
+        for member in run.team.members.all():
+            recheck(member.pk)
+
+
+def _check_owner(user: User, team: Team) -> None:
+    if user.role_in(team) != TeamRole.OWNER:
+        raise ValidationError("Only a team's owners do that.")
+
+
+def _locked_membership(team: Team, member: User) -> Membership:
+    """The membership, with the team locked so that two owners cannot demote each other at once."""
+    Team.objects.select_for_update().get(pk=team.pk)
+    membership = Membership.objects.filter(team=team, user=member).first()
+    if membership is None:
+        raise ValidationError("That person is not in the team.")
+    return membership
+
+
+def _check_not_last_owner(membership: Membership) -> None:
+    if membership.role != TeamRole.OWNER:
+        return
+    owners = Membership.objects.filter(team=membership.team, role=TeamRole.OWNER, user__is_active=True)
+    if not owners.exclude(pk=membership.pk).exists():
+        raise ValidationError("A team has an owner: make somebody else one first.")

@@ -1,0 +1,72 @@
+"""Forms of teams and their members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.forms import BaseUserCreationForm
+
+from optimizer.actions.team import INVITATION_DAYS
+from optimizer.models import Team, TeamRole, User
+
+ROLE_HELP = (
+    "A viewer reads; a reviewer comments and approves; an operator starts and steers runs; "
+    "an owner does all of it and looks after the team."
+)
+
+
+class NewTeamForm(forms.Form):
+    """A team needs a name."""
+
+    name = forms.CharField(max_length=50)
+
+
+class TeamRulesForm(forms.ModelForm):  # type: ignore[type-arg]  # Django does not subscript it
+    """The team's name and its rules for releases."""
+
+    approvals_needed = forms.IntegerField(
+        min_value=1, max_value=9, help_text="Different people who have to approve a kernel before it is released."
+    )
+
+    class Meta:
+        model = Team
+        fields = ["name", "approvals_needed", "rerun_needed"]
+        labels = {"rerun_needed": "A second measurement has to agree"}
+
+
+class RoleForm(forms.Form):
+    """One role."""
+
+    role = forms.ChoiceField(choices=TeamRole.choices)
+
+
+class InviteForm(RoleForm):
+    """A link for one person."""
+
+    role = forms.ChoiceField(choices=TeamRole.choices, initial=TeamRole.REVIEWER, help_text=ROLE_HELP)
+    note = forms.CharField(max_length=200, required=False, label="For whom", help_text="For your own list.")
+    days = forms.TypedChoiceField(
+        coerce=int, choices=[(days, f"{days} day{'s' if days > 1 else ''}") for days in INVITATION_DAYS], initial=7,
+        label="Valid for",
+    )  # fmt: skip
+
+
+class ServiceAccountForm(forms.Form):
+    """An account for a program."""
+
+    name = forms.CharField(max_length=60, help_text="What it is for: ci, nightly, dashboard.")
+    role = forms.ChoiceField(choices=[pair for pair in TeamRole.choices if pair[0] != TeamRole.OWNER])
+
+
+class JoinForm(BaseUserCreationForm):
+    """A new account: a name and a password, twice."""
+
+    class Meta:
+        model = User
+        fields = ("username",)
+
+    @property
+    def entered(self) -> dict[str, Any]:
+        """What `do_register` takes."""
+        return {"username": self.cleaned_data["username"], "password": self.cleaned_data["password1"]}

@@ -1,0 +1,140 @@
+"""The socket of every page: what is unread, who else looks at this page, and that the run has a new kernel.
+
+`?run=` and `?kernel=` say which page it is. Messages to the browser, as JSON:
+`{"kind": "unread", "count": n}`; `{"kind": "here", "people": [names]}`, the reader included;
+`{"kind": "generation", "number": n, "title": …}` when a kernel was added to the run. Close codes as for a run's socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+from urllib.parse import parse_qs
+
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
+
+from optimizer.actions.notification import unread_of
+from optimizer.live.payloads import KernelAdded
+from optimizer.live.people import group_of_person
+from optimizer.live.presence import Place, Presence
+from optimizer.live.publish import group_of
+from optimizer.live.rights import MALFORMED, refusal
+from optimizer.live.tail import events_after
+from optimizer.models import Run
+
+BEAT_S = 20.0
+logger = logging.getLogger(__name__)
+
+
+class PersonConsumer(AsyncJsonWebsocketConsumer):
+    """One open page of one person."""
+
+    async def connect(self) -> None:
+        """Let in whoever is signed in and may see the page's run."""
+        self._presence: Presence | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._groups: list[str] = []
+        self._shown: list[str] = []
+        await self.accept()
+        place = _place(self.scope["query_string"])
+        self.run_id = place.run_id if place else None
+        refused = MALFORMED if place is None else await refusal(self.scope, self.run_id or None)
+        if place is None or refused is not None:
+            await self.close(refused)
+            return
+        user = self.scope["user"]
+        await self._join(group_of_person(user.pk))
+        await self.person_news({})
+        if place.run_id:
+            await self._arrive(place, user.get_username())
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def disconnect(self, code: int) -> None:
+        """Leave, and let the others know."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+        with contextlib.suppress(Exception):
+            if self._presence is not None:
+                await self._presence.leave()
+                await self.channel_layer.group_send(self._presence.place.name, {"type": "here.changed"})
+            for group in self._groups:
+                await self.channel_layer.group_discard(group, self.channel_name)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_kwargs: Any) -> None:
+        """Browsers have nothing to say here."""
+
+    async def person_news(self, message: dict[str, Any]) -> None:
+        """The number of unread notifications has changed."""
+        await self.send_json({"kind": "unread", "count": await _unread(self.scope["user"].pk)})
+
+    async def person_recheck(self, message: dict[str, Any]) -> None:
+        """What the person may see has changed."""
+        if (refused := await refusal(self.scope, self.run_id or None)) is not None:
+            await self.close(refused)
+
+    async def here_changed(self, message: dict[str, Any]) -> None:
+        """Somebody came or left."""
+        people = await self._presence.people() if self._presence else []
+        if people != self._shown:
+            self._shown = people
+            await self.send_json({"kind": "here", "people": people})
+
+    async def run_event(self, message: dict[str, Any]) -> None:
+        """Something happened in the run: say so if it is a new kernel."""
+        if message["seq"] <= self.seq:
+            return
+        events = await events_after(message["run"], self.seq, message["seq"])
+        self.seq = max(self.seq, events[-1]["seq"] if events else 0)
+        for event in events:
+            if event["type"] == KernelAdded.type:
+                payload = event["payload"]
+                await self.send_json({"kind": "generation", "number": payload["number"], "title": payload["title"]})
+
+    async def run_passing(self, message: dict[str, Any]) -> None:
+        """News of the moment: not for this socket."""
+
+    async def _join(self, group: str) -> None:
+        await self.channel_layer.group_add(group, self.channel_name)
+        self._groups.append(group)
+
+    async def _arrive(self, place: Place, username: str) -> None:
+        self.seq = await _last_seq(place.run_id)
+        self._presence = Presence(place, username, self.channel_name)
+        await self._join(group_of(place.run_id))
+        await self._join(place.name)
+        await self._presence.touch()
+        await self.channel_layer.group_send(place.name, {"type": "here.changed"})
+
+    async def _keep(self) -> None:
+        """Say that the page is still open, and look who else is; ask again whether the person may."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            try:
+                await self.person_recheck({})
+                if self._presence is not None:
+                    await self._presence.touch()
+                    await self.here_changed({})
+            except Exception:
+                logger.warning("a socket of a person missed a beat", exc_info=True)
+
+
+def _place(query: bytes) -> Place | None:
+    """Where the page is (run 0: nowhere); None for a malformed address."""
+    found = parse_qs(query.decode("latin-1"))
+    texts = [found.get(name, [""])[0] for name in ("run", "kernel")]
+    if not all(text == "" or (text.isascii() and text.isdigit() and len(text) < 19) for text in texts):
+        return None
+    return Place(int(texts[0] or 0), int(texts[1]) if texts[1] else None)
+
+
+@database_sync_to_async
+def _unread(user_id: int) -> int:
+    return unread_of(user_id)
+
+
+@database_sync_to_async
+def _last_seq(run_id: int) -> int:
+    return Run.objects.values_list("last_seq", flat=True).get(pk=run_id)

@@ -1,0 +1,69 @@
+"""Who looks at what right now: a sorted set in Redis a place, a member an open page, its score when it is forgotten.
+A process that dies takes nobody with it for longer than `KEPT_S`. Without Redis nobody is seen, and nothing fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from django.conf import settings
+from redis import asyncio as redis
+from redis.exceptions import RedisError
+
+KEPT_S = 45.0
+SHOWN = 20
+_SEPARATOR = "\x1f"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run's page, or with `kernel` (its number) a kernel's."""
+
+    run_id: int
+    kernel: int | None = None
+
+    @property
+    def name(self) -> str:
+        """How Redis and the channel group call it."""
+        return f"here.{self.run_id}" if self.kernel is None else f"here.{self.run_id}.{self.kernel}"
+
+
+class Presence:
+    """One open page of one person. Not shared between event loops."""
+
+    def __init__(self, place: Place, username: str, page: str) -> None:
+        self.place = place
+        self._member = f"{username}{_SEPARATOR}{page}"
+        self._redis = redis.Redis.from_url(settings.REDIS_SERVER_URL, socket_timeout=2, socket_connect_timeout=2)
+        self._key = f"kernelsci:{place.name}"
+
+    async def touch(self) -> None:
+        """Still here."""
+        now = time.time()
+        try:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.zadd(self._key, {self._member: now + KEPT_S})
+                pipe.zremrangebyscore(self._key, 0, now)
+                pipe.expire(self._key, int(2 * KEPT_S))
+                await pipe.execute()
+        except RedisError:
+            logger.debug("presence is not kept", exc_info=True)
+
+    async def leave(self) -> None:
+        """Gone, and the connection with it."""
+        try:
+            await self._redis.zrem(self._key, self._member)
+        except RedisError:
+            logger.debug("presence is not kept", exc_info=True)
+        await self._redis.aclose()
+
+    async def people(self) -> list[str]:
+        """User names of whoever is there, each once, in alphabetical order."""
+        try:
+            members = await self._redis.zrangebyscore(self._key, time.time(), "+inf")
+        except RedisError:
+            return []
+        return sorted({member.decode().partition(_SEPARATOR)[0] for member in members})[:SHOWN]

@@ -1,0 +1,33 @@
+"""Whether a socket may stay open. Read afresh each time: rights change, and sessions end, while people look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from channels.db import database_sync_to_async
+from django.contrib.sessions.models import Session
+from django.utils import timezone
+
+from optimizer.models import Run, User
+
+NOT_SIGNED_IN, NO_SUCH_RUN, MALFORMED = 4401, 4404, 4400
+
+
+async def refusal(scope: Any, run_id: int | None) -> int | None:
+    """The close code for whoever is not signed in (any more) or may not see the run; None for who may stay."""
+    user = scope.get("user")
+    if user is None or not user.is_authenticated:
+        return NOT_SIGNED_IN
+    key = getattr(scope.get("session"), "session_key", None)
+    return await _refusal(user.pk, key, run_id)
+
+
+@database_sync_to_async
+def _refusal(user_id: int, session_key: str | None, run_id: int | None) -> int | None:
+    user = User.objects.filter(pk=user_id, is_active=True).first()
+    alive = Session.objects.filter(session_key=session_key, expire_date__gt=timezone.now())
+    if user is None or (session_key is not None and not alive.exists()):
+        return NOT_SIGNED_IN
+    if run_id is None or Run.objects.visible_to(user).filter(pk=run_id).exists():
+        return None
+    return NO_SUCH_RUN

@@ -1,0 +1,53 @@
+"""What the frame of every page shows of the person: teams to switch between, and how much is unread. One query, and
+only where a page asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce, JSONObject
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from optimizer.models import Notification, Run, Team, User
+
+CURRENT_TEAM = "team"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """`teams` as {"slug", "name"}, `current` one of their slugs or "" for all, `unread` notifications."""
+
+    teams: tuple[dict[str, str], ...] = ()
+    current: str = ""
+    unread: int = 0
+
+
+def frame(request: HttpRequest) -> dict[str, Any]:
+    """Context processor."""
+    return {"frame": SimpleLazyObject(lambda: frame_of(request))}
+
+
+def frame_of(request: HttpRequest) -> Frame:
+    """Read it."""
+    user = getattr(request, "user", None)
+    if not isinstance(user, User):
+        return Frame()
+    teams = Team.objects.filter(memberships__user=OuterRef("pk")).order_by("name")
+    unread = Notification.objects.filter(user=OuterRef("pk"), read_at=None).order_by().values("user")
+    found = User.objects.filter(pk=user.pk).values_list(
+        ArraySubquery(teams.values(as_json=JSONObject(slug="slug", name="name"))),
+        Coalesce(Subquery(unread.annotate(n=Count("pk")).values("n")), 0),
+    )
+    mine, count = found.get()
+    current = request.session.get(CURRENT_TEAM, "")
+    return Frame(tuple(mine), current if any(team["slug"] == current for team in mine) else "", count)
+
+
+def in_current_team(request: HttpRequest, runs: QuerySet[Run]) -> QuerySet[Run]:
+    """The runs of the team that the person has switched to; all of them where they have not."""
+    current = request.session.get(CURRENT_TEAM, "")
+    return runs.filter(team__slug=current, team__memberships__user=request.user.pk) if current else runs

@@ -1,0 +1,55 @@
+"""Accepting an invitation: with the account one has, or with a new one."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth import login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+
+from optimizer.actions import team as actions
+from optimizer.forms.team import JoinForm
+from optimizer.models import Invitation, User
+from optimizer.views import throttle
+from optimizer.views.refusals import attempt, filled_in
+
+GUESSES = "invitations"
+
+
+@sensitive_post_parameters("password1", "password2")
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def join(request: HttpRequest, token: str) -> HttpResponse:
+    """Says who invites into which team; a button or a form accepts. A link that does not work says so, and nothing
+    of what it once was."""
+    invitation = None if throttle.must_wait(request, GUESSES) else Invitation.find(token)
+    if invitation is None:
+        throttle.note_failure(request, GUESSES)
+        return render(request, "teams/join_closed.html", status=404)
+    if isinstance(request.user, User):
+        return _join_as(request, request.user, invitation)
+    return _join_anew(request, invitation)
+
+
+def _join_as(request: HttpRequest, user: User, invitation: Invitation) -> HttpResponse:
+    if request.method != "POST":
+        return render(request, "teams/join.html", {"invitation": invitation})
+    said = f"Welcome to {invitation.team}."
+    if not attempt(request, lambda: actions.do_accept_invitation(user, invitation), said):
+        return redirect("runs")
+    return redirect("team_page", slug=invitation.team.slug)
+
+
+def _join_anew(request: HttpRequest, invitation: Invitation) -> HttpResponse:
+    form = JoinForm(request.POST if request.method == "POST" else None)
+    user = None
+    if request.method == "POST":
+        user = filled_in(form, lambda: actions.do_register(invitation, **form.entered))
+    if user is None:
+        return render(request, "teams/join.html", {"invitation": invitation, "form": form})
+    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    messages.success(request, f"Welcome to {invitation.team}.")
+    return redirect("team_page", slug=invitation.team.slug)

@@ -1,0 +1,87 @@
+"""What a person should hear of: the list, what they want to hear, and which runs they follow."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from optimizer.access import access_run
+from optimizer.actions import notification as actions
+from optimizer.actions.team import do_set_privacy
+from optimizer.models import Notification, NotificationKind
+from optimizer.views.refusals import attempt
+from optimizer.views.signed_in import user_of
+
+PER_PAGE = 50
+
+
+@login_required
+@never_cache
+@require_safe
+def notifications(request: HttpRequest) -> HttpResponse:
+    """Newest first."""
+    rows = Notification.objects.readable_by(user_of(request)).select_related("run", "actor")
+    only_unread = request.GET.get("show") == "unread"
+    page = Paginator(rows.unread() if only_unread else rows, PER_PAGE).get_page(request.GET.get("page"))
+    context = {"page": page, "only_unread": only_unread}
+    return render(request, "notifications/list.html", context)
+
+
+@login_required
+@require_POST
+def notifications_read(request: HttpRequest) -> HttpResponse:
+    """Mark everything as read."""
+    actions.do_read(user_of(request))
+    return redirect("notifications")
+
+
+@login_required
+@require_POST
+def notification_open(request: HttpRequest, notification_id: int) -> HttpResponse:
+    """Mark one as read and go where it leads."""
+    user = user_of(request)
+    row = get_object_or_404(Notification.objects.readable_by(user), pk=notification_id)
+    actions.do_read(user, [row.pk])
+    return redirect(row.link)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def notification_settings(request: HttpRequest) -> HttpResponse:
+    """What the person wants to hear of, here and by mail."""
+    user = user_of(request)
+    if request.method == "POST":
+        chosen = {
+            kind: actions.Wanted(f"app-{kind.value}" in request.POST, f"mail-{kind.value}" in request.POST)
+            for kind in NotificationKind
+        }
+        actions.do_choose(user, chosen)
+        messages.success(request, "Stored.")
+        return redirect("notification_settings")
+    return render(request, "notifications/settings.html", {"choices": actions.choices_of(user).items()})
+
+
+@login_required
+@require_POST
+def run_follow(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Hear of a run, or no more."""
+    run = access_run(user_of(request), run_id, "view")
+    actions.do_follow(user_of(request), run, request.POST.get("follow") != "off")
+    return redirect("run_page", run_id=run.pk)
+
+
+@login_required
+@require_POST
+def run_privacy(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Hide a run from the team, or show it."""
+    user = user_of(request)
+    run = access_run(user, run_id, "operate")
+    private = request.POST.get("private") == "on"
+    said = "Only its starter and the team's owners see this run now." if private else "The team sees this run now."
+    attempt(request, lambda: do_set_privacy(user, run, private), said)
+    return redirect("run_page", run_id=run.pk)

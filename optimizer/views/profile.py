@@ -1,0 +1,144 @@
+"""A person's own account: profile, password, where they are signed in, tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import PasswordChangeForm
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from optimizer.access import access_team
+from optimizer.actions import account as actions
+from optimizer.actions.token import do_make_token, do_revoke_token
+from optimizer.forms.account import ProfileForm, TokenForm
+from optimizer.models import ApiToken, SignIn, TeamRole, User
+from optimizer.views import throttle
+from optimizer.views.refusals import attempt, filled_in
+from optimizer.views.signed_in import user_of
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def profile(request: HttpRequest) -> HttpResponse:
+    """Name and address."""
+    user = user_of(request)
+    form = ProfileForm(request.POST if request.method == "POST" else None, instance=User.objects.get(pk=user.pk))
+    if request.method == "POST":
+        saved = filled_in(form, lambda: actions.do_change_profile(user, **form.cleaned_data))
+        if saved is not None:
+            messages.success(request, "Stored.")
+            return redirect("profile")
+    return render(request, "account/profile.html", {"form": form})
+
+
+@sensitive_post_parameters("old_password", "new_password1", "new_password2")
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def password(request: HttpRequest) -> HttpResponse:
+    """Another password, which signs every other browser out. Guessing the old one is slowed down like signing in."""
+    user = user_of(request)
+    form = PasswordChangeForm(user, request.POST if request.method == "POST" else None)
+    if request.method == "POST":
+        if throttle.must_wait(request, user.username):
+            messages.error(request, "Too many failed attempts. Try again in a quarter of an hour.")
+            return redirect("password")
+        if form.is_valid():
+            return _change_password(request, form)
+        if "old_password" in form.errors:
+            throttle.note_failure(request, user.username)
+    return render(request, "account/password.html", {"form": form})
+
+
+@login_required
+@never_cache
+@require_safe
+def sessions(request: HttpRequest) -> HttpResponse:
+    """Where the person is signed in."""
+    rows = SignIn.living_of(user_of(request))
+    own = request.session.session_key
+    return render(request, "account/sessions.html", {"rows": [(row, row.key == own) for row in rows]})
+
+
+@login_required
+@require_POST
+def session_end(request: HttpRequest, sign_in_id: int) -> HttpResponse:
+    """Sign one browser out."""
+    row = get_object_or_404(SignIn, pk=sign_in_id, user=user_of(request))
+    attempt(request, lambda: actions.do_end_sign_in(user_of(request), row), "That browser is signed out.")
+    return redirect("sessions")
+
+
+@login_required
+@require_POST
+def sessions_end_others(request: HttpRequest) -> HttpResponse:
+    """Sign every other browser out."""
+    count = actions.do_end_other_sign_ins(user_of(request), request.session.session_key)
+    messages.success(request, f"{count} other browsers are signed out.")
+    return redirect("sessions")
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def tokens(request: HttpRequest) -> HttpResponse:
+    """The person's API tokens; on POST a new one, shown once."""
+    return _tokens(request, user_of(request), {"back": "tokens"})
+
+
+@login_required
+@require_POST
+def token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
+    """End one."""
+    row = get_object_or_404(ApiToken, pk=token_id, user=user_of(request))
+    attempt(request, lambda: do_revoke_token(user_of(request), row), f"{row.name} no longer works.")
+    return redirect("tokens")
+
+
+@login_required
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def service_tokens(request: HttpRequest, slug: str, user_id: int) -> HttpResponse:
+    """The tokens of a service account; the team's owners make and revoke them."""
+    team = access_team(user_of(request), slug, TeamRole.OWNER)
+    account = get_object_or_404(User, pk=user_id, memberships__team=team, is_service_account=True, is_active=True)
+    if request.method == "POST" and request.POST.get("revoke", "").isdigit():
+        row = get_object_or_404(ApiToken, pk=int(request.POST["revoke"]), user=account)
+        attempt(request, lambda: do_revoke_token(user_of(request), row), f"{row.name} no longer works.")
+        return redirect("service_tokens", slug=slug, user_id=user_id)
+    return _tokens(request, account, {"team": team})
+
+
+def _tokens(request: HttpRequest, owner: User, context: dict[str, Any]) -> HttpResponse:
+    form = TokenForm(request.POST if request.method == "POST" else None)
+    made = None
+    if request.method == "POST":
+        by = user_of(request)
+        made = filled_in(
+            form,
+            lambda: do_make_token(
+                owner, form.cleaned_data["name"], form.cleaned_data["scopes"], form.expires_at, by=by
+            ),
+        )
+        form = TokenForm() if made else form
+    context |= {
+        "owner": owner,
+        "rows": ApiToken.objects.usable().filter(user=owner),
+        "form": form,
+        "secret": made[1] if made else "",
+    }
+    return render(request, "account/tokens.html", context)
+
+
+def _change_password(request: HttpRequest, form: PasswordChangeForm[User]) -> HttpResponse:
+    form.save()
+    update_session_auth_hash(request, form.user)
+    actions.do_end_other_sign_ins(user_of(request), request.session.session_key)
+    messages.success(request, "The password is changed. Every other browser is signed out.")
+    return redirect("profile")

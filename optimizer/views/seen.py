@@ -1,0 +1,28 @@
+"""Middleware: when each signed-in browser was last seen, to the minute or so. The cache keeps it from costing a write
+a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.core.cache import cache
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from optimizer.models import SignIn
+
+EVERY_S = 120
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+
+def note_that_they_were_seen(get_response: GetResponse) -> GetResponse:
+    """Touch the row of the browser, now and then."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        key = request.session.session_key if hasattr(request, "session") else None
+        if key and request.user.is_authenticated and cache.add(f"seen/{key}", 1, EVERY_S):
+            SignIn.objects.filter(key=key).update(seen_at=timezone.now())
+        return response
+
+    return middleware
