@@ -22,7 +22,8 @@ _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
 class Price(BaseModel):
-    """USD per million tokens. Without `cached`, cached tokens cost what others do."""
+    """USD per million tokens. Without `cached`, cached tokens cost what others do. `second_hand`: somebody quoted the
+    vendor's page, which was not read itself."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,6 +32,7 @@ class Price(BaseModel):
     cached: Decimal | None = Field(default=None, ge=0, le=100_000)
     source: str = "entered by the team"
     date: dt.date | None = None
+    second_hand: bool = False
 
     @field_validator("input", "output", "cached", mode="before")
     @classmethod

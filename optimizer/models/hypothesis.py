@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
+from django.db.models import Avg, Count, F, Q
 
 from optimizer.models.choices import HypothesisKind
 from optimizer.models.run import Run
 from optimizer.models.search_text import HYPOTHESIS_WORDS
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How well one model knows, in one role, what its ideas are worth: how many were measured, how many of them fell
+    within the predicted range, and `bias`, the middle of the range minus the measured gain in points of per cent on
+    average. Above zero it promises too much."""
+
+    role: str
+    model: str
+    measured: int
+    within: int
+    bias: float
+
+
+class HypothesisQuerySet(models.QuerySet["Hypothesis"]):
+    """Verbs of the hypotheses table."""
+
+    def calibrations(self) -> list[Calibration]:
+        """One line a role and model, over the hypotheses that were both predicted and measured."""
+        known = self.filter(
+            measured_gain__isnull=False, predicted_min__isnull=False, predicted_max__isnull=False
+        ).order_by("call__role", "call__model")
+        within = Q(measured_gain__gte=F("predicted_min"), measured_gain__lte=F("predicted_max"))
+        rows = known.values_list("call__role", "call__model").annotate(
+            measured=Count("pk"),
+            within=Count("pk", filter=within),
+            bias=Avg((F("predicted_min") + F("predicted_max")) / 2 - F("measured_gain")),
+        )
+        return [Calibration(role or "", model or "", *figures) for role, model, *figures in rows]
 
 
 class Hypothesis(models.Model):
@@ -33,6 +66,8 @@ class Hypothesis(models.Model):
     measured_gain = models.FloatField(null=True, blank=True)
     rubric_followed = models.CharField(max_length=400, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = HypothesisQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "key"], name="one_hypothesis_per_key")]

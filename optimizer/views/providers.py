@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from optimizer.actions.provider import do_delete_provider, do_save_provider, owned_provider, usable_provider
 from optimizer.forms.provider import ProviderForm, owned_teams
 from optimizer.llm.check import check_provider
+from optimizer.llm.prices import listed as listed_prices
 from optimizer.llm.prices import price_of
 from optimizer.models import Provider, TeamRole
 from optimizer.views.signed_in import user_of
@@ -27,7 +28,9 @@ def providers(request: HttpRequest) -> HttpResponse:
         (row, price_of(row.default_model, row.base_url, row.prices), user.role_in(row.team) == TeamRole.OWNER)
         for row in listed
     ]
-    return render(request, "providers/list.html", {"rows": rows, "may_add": owned_teams(user).exists()})
+    prices = [(host, model, price) for (host, model), price in listed_prices().items()]
+    context = {"rows": rows, "may_add": owned_teams(user).exists(), "listed": prices}
+    return render(request, "providers/list.html", context)
 
 
 @sensitive_post_parameters("key")

@@ -81,6 +81,19 @@ def test_an_unusable_answer_comes_back_with_its_fault_and_its_text(prompt: LlmCa
     assert prompt.state == CallState.WAITING and prompt.transport["refused"][0]["fault"] == "no_code"
 
 
+def test_the_page_says_what_the_token_budget_kept_out(prompt: LlmCall) -> None:
+    LlmCall.objects.filter(pk=prompt.pk).update(
+        context_report={
+            "budget_tokens": 900,
+            "taken": [{"ref": "f1", "scope": "run", "title": "Tiles of 64 win", "tokens": 12}],
+            "left_out": [{"ref": "f2", "scope": "target", "title": "<b>Long</b> notes", "tokens": 4000}],
+        }
+    )
+    shown = signed_in(operator(prompt)).get(f"/inbox/{prompt.pk}/").content.decode()
+    assert "1 taken, 1 left out by the budget of 900 tokens" in shown
+    assert shown.index("Tiles of 64 win") < shown.index("&lt;b&gt;Long&lt;/b&gt; notes") < shown.index("left out</b>")
+
+
 def test_the_api_lists_reads_claims_and_takes_answers(prompt: LlmCall) -> None:
     client = api(operator(prompt))
     (line,) = client.get("/api/v1/inbox").json()

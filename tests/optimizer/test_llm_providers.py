@@ -16,6 +16,7 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
+from django.utils.html import escape
 
 from optimizer.actions.provider import ProviderFields, do_save_provider
 from optimizer.actions.token import do_revoke_token
@@ -308,6 +309,21 @@ def test_prices_are_dated_sourced_and_bound_to_their_host() -> None:
     own = price_of("gpt-4.1", "https://api.openai.com/v1", {"gpt-4.1": {"input": 0.15, "output": 1}})
     assert own is not None and own.input == Decimal("0.15")
     assert price.cost_usd(Usage(prompt=10)) is None
+
+
+def test_a_price_that_somebody_quoted_is_marked_second_hand() -> None:
+    quoted = {price.second_hand for price in listed().values() if " by " in price.source}
+    read = {price.second_hand for price in listed().values() if " by " not in price.source}
+    assert (quoted, read) == ({True}, {False})
+
+
+@pytest.mark.django_db
+def test_the_page_lists_every_price_with_its_day_and_its_source() -> None:
+    client = Client()
+    client.force_login(make_user(make_team()))
+    shown = client.get("/providers/").content.decode()
+    assert all(escape(price.source) in shown for price in listed().values())
+    assert shown.count("Second-hand</span>") == sum(price.second_hand for price in listed().values())
 
 
 def test_cached_tokens_cost_their_own_price_where_it_is_known() -> None:

@@ -14,7 +14,8 @@ from django.utils import timezone
 
 from optimizer.actions.run import Budget
 from optimizer.loop import advance
-from optimizer.models import Evaluation, Kernel, Run, Runner, RunState, Target, Team, TeamRole, User
+from optimizer.models import Evaluation, Hypothesis, Kernel, Run, Runner, RunState, Target, Team, TeamRole, User
+from optimizer.models.hypothesis import Calibration
 from optimizer.views.feed import REPLAYED
 from runners.job import Status
 from tests.factories import drive, failed_result, make_run, make_team, make_user
@@ -496,6 +497,19 @@ def test_the_board_sets_predictions_against_measurements(pages: Client, finished
     assert (calibration.measured, calibration.within, calibration.bias) == (2, 1, 12.0)
     figure = json.loads(pages.get(reverse("hypotheses_chart", args=[finished.pk])).content)
     assert figure["data"][1]["x"] == [20, -4]
+
+
+def test_calibration_is_told_by_role_and_model(finished: Run) -> None:
+    calls = {role: finished.calls.create(key=role, role=role, model="m") for role in ("design", "plan")}
+    for key, role, low, high, gained in (("a", "plan", 0, 10, 5), ("b", "plan", 20, 40, 10), ("c", "design", 5, 5, 6)):
+        finished.hypotheses.create(
+            key=key, kind="experiment", title=key, call=calls[role],
+            predicted_min=low, predicted_max=high, measured_gain=gained,
+        )  # fmt: skip
+    assert Hypothesis.objects.filter(run=finished).calibrations() == [
+        Calibration("design", "m", measured=1, within=0, bias=-1.0),
+        Calibration("plan", "m", measured=2, within=1, bias=10.0),
+    ]
 
 
 def test_a_run_without_hypotheses_says_how_to_get_some(pages: Client, finished: Run) -> None:
