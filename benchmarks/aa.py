@@ -83,7 +83,7 @@ def _report(bench: Bench, artefact: Artefact, here: Target, pairs: int) -> int:
     print(f"A/A band of this machine: {band:.4f} (a ratio; load average {os.getloadavg()[0]:.1f})")
     started, found = time.monotonic(), []
     for number in range(1, pairs + 1):
-        found.append(compare_with_itself(bench, lambda name, size: bench.candidate(name, artefact, size)))
+        found.append(compare_with_itself(bench, lambda name, size: bench.start_candidate(name, artefact, size)))
         if number % 20 == 0:
             print(f"  {number} pairs, {_different(found, band)} called different", flush=True)
     return _summary(found, band, time.monotonic() - started)

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 from runners.harness import HARNESS_VERSION, environment
 from runners.harness.participant import Participant
-from runners.harness.sessions import BASELINE, Bench, Timings
+from runners.harness.sessions import BASELINE, Bench, Timings, started_together
 from runners.harness.state import read_json, state_dir, write_json
 from runners.harness.statistics import Interval, aa_band
 from runners.harness.timing import CANDIDATE, FULL, Plan
@@ -42,24 +42,23 @@ def band_of(bench: Bench, target: Target, *, measure: bool) -> float:
     return band
 
 
-def compare_with_itself(bench: Bench, start: Callable[[str, int], Participant]) -> Interval:
-    """One whole comparison on the smallest benchmark case. `start(name, arena_bytes)` makes both sides alike."""
+def compare_with_itself(bench: Bench, start: Callable[[str, int], Callable[[], Participant]]) -> Interval:
+    """One whole comparison on the smallest benchmark case. `start(name, arena_bytes)` says how to make either side."""
     case = bench.cases[0]
     timings = Timings({case.name: []})
     only = dataclasses.replace(bench, cases=[case])
     size = only.arena_bytes(PLAN)
     for _ in range(PLAN.sessions):
+        sides = started_together([start(name, size) for name in (CANDIDATE, BASELINE)])
         with ExitStack() as ending:
-            sides = []
-            for name in (CANDIDATE, BASELINE):
-                sides.append(start(name, size))
-                ending.callback(sides[-1].close)
+            for side in sides:
+                ending.callback(side.close)
             only.session(PLAN, sides, timings)
     return timings.speedup(BASELINE, bench.rng)
 
 
-def _eager(bench: Bench) -> Callable[[str, int], Participant]:
-    return lambda name, size: bench.baseline(name, Baseline.EAGER, size)
+def _eager(bench: Bench) -> Callable[[str, int], Callable[[], Participant]]:
+    return lambda name, size: bench.start_baseline(name, Baseline.EAGER, size)
 
 
 def _key(target: Target) -> str:

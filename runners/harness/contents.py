@@ -6,6 +6,7 @@ Seeds come from the operating system's entropy and are told to the oracle alone.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,13 +88,15 @@ class Judgement:
 
 
 class OracleClient:
-    """One oracle for one problem; may live through many evaluations (`reset` in between)."""
+    """One oracle for one problem; may live through many evaluations (`reset` in between). Questions may come from
+    several threads; contents are made and forgotten by one."""
 
     on_gpu = False
 
     def __init__(self, zygote: Zygote, bundle: ProblemBundle, vault_bytes: int = VAULT_BYTES) -> None:
         self.vault = SharedMemory("vault", vault_bytes)
         self._peer = Peer()
+        self._lock = threading.RLock()
         zygote.fork(b"o", self._peer.far_socket.fileno(), self.vault.descriptor)
         self._peer.started()
         self._bump = Bump(vault_bytes)
@@ -161,7 +164,8 @@ class OracleClient:
         if opening is not None:
             self.ask(opening)
         try:
-            return self._peer.ask(question, ANSWER_S)
+            with self._lock:
+                return self._peer.ask(question, ANSWER_S)
         except Refused as refused:
             if refused.kind == "StructureError":
                 raise CandidateFailure(Status.REJECTED, f"not evaluated here: input {refused.message}") from refused
@@ -181,9 +185,11 @@ class GpuOracleClient(OracleClient):
 
     def arena(self, name: str, size_bytes: int) -> Arena:
         """Device memory for a participant."""
-        answer = self.ask({"op": "arena", "size_bytes": size_bytes})
+        with self._lock:
+            answer = self.ask({"op": "arena", "size_bytes": size_bytes})
+            descriptor = self._peer.take_descriptor()
         device = {"kind": self._kind, "size_bytes": int(answer["size_bytes"]), "flush_bytes": self._flush_bytes}
-        return DeviceArena(self, int(answer["arena"]), self._peer.take_descriptor(), device)
+        return DeviceArena(self, int(answer["arena"]), descriptor, device)
 
     def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
         """Snapshot a call's outputs; by what number the oracle knows them."""

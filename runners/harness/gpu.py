@@ -31,13 +31,19 @@ CACHED_BYTES = 8 << 30
 
 def role(kind: bytes, driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """What a trusted child on a GPU answers with."""
+    os.close(memory_fd)
     torch.set_default_device("cuda")
-    driver, flush_bytes = Driver(driver_kind), int(os.environ[FLUSH_VARIABLE])
-    torch.cuda.init()  # type: ignore[no-untyped-call]
+    flush_bytes = int(os.environ[FLUSH_VARIABLE])
     if kind == b"o":
-        os.close(memory_fd)
-        return GpuOracle(driver, flush_bytes).answer
-    return GpuBaselineCallee(driver, flush_bytes, memory_fd).answer
+        return GpuOracle(opened(driver_kind), flush_bytes).answer
+    return GpuBaselineCallee(driver_kind, flush_bytes).answer
+
+
+def opened(driver_kind: str) -> Driver:
+    """The device, ready for torch too."""
+    driver = Driver(driver_kind)
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    return driver
 
 
 class GpuOracle(Oracle):
@@ -155,16 +161,28 @@ class GpuOracle(Oracle):
 
 
 class GpuBaselineCallee(BaselineCallee):
-    """The reference on the GPU, timed by the device's clock like a candidate."""
+    """The reference on the GPU, timed by the device's clock like a candidate. Before `open` it may be asked to `warm`
+    up; the descriptor of its memory comes with `open`."""
 
-    def __init__(self, driver: Driver, flush_bytes: int, memory_fd: int) -> None:
-        self._driver, self._flush_bytes, self._memory_fd = driver, flush_bytes, memory_fd
+    def __init__(self, driver_kind: str, flush_bytes: int) -> None:
+        self._kind, self._flush_bytes = driver_kind, flush_bytes
         super().__init__(DeviceBytes(0))
 
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch one question by its `op`."""
+        return self._warm() if question["op"] == "warm" else super().answer(question)
+
+    def _warm(self) -> dict[str, Any]:
+        opened(self._kind)
+        torch.zeros(1).add_(1)
+        torch.cuda.synchronize()
+        return {}
+
     def _open(self, question: dict[str, Any]) -> dict[str, Any]:
-        size_bytes = question["device"]["size_bytes"]
-        self._arena = DeviceBytes(self._driver.open_shared(self._memory_fd, size_bytes))
-        self._clock = DeviceClock(self._driver, self._flush_bytes)
+        driver = opened(self._kind)
+        self._arena = DeviceBytes(driver.open_shared(question["descriptor"], question["device"]["size_bytes"]))
+        os.close(question["descriptor"])
+        self._clock = DeviceClock(driver, self._flush_bytes)
         answer = super()._open(question)
         if self._mode:  # importing the compiler takes seconds
             torch._dynamo.config.recompile_limit = 64

@@ -111,7 +111,7 @@ class Participant(ABC):
         return [t / 1e3 for t in times]
 
     @abstractmethod
-    def _ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _ask(self, question: dict[str, Any], timeout_s: float, descriptor: int | None = None) -> dict[str, Any]:
         """Ask, turning failures of the far end into CandidateFailure or InfraFailure."""
 
     @abstractmethod
@@ -278,20 +278,22 @@ class BaselineProcess(Participant):
         baseline: Baseline,
         arena: Arena,
         cancel: Callable[[], bool] | None,
+        ahead: Peer | None = None,
     ) -> None:
-        super().__init__(name, arena, Peer(), cancel)
-        zygote.fork(b"b", self._peer.far_socket.fileno(), arena.descriptor)
-        self._peer.started()
-        question = {"op": "open", "bundle": to_plain(bundle), "baseline": baseline.value}
-        self._ask({**question, "device": arena.device}, START_S)
+        super().__init__(name, arena, ahead or baseline_child(zygote, arena.descriptor), cancel)
+        question = {"op": "open", "bundle": to_plain(bundle), "baseline": baseline.value, "device": arena.device}
+        if arena.device is None:
+            self._ask(question, START_S)
+        else:
+            self._ask({**question, "descriptor": True}, START_S, arena.descriptor)
 
     def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
         """As every participant, but with time to compile: how long the reference takes is the problem's affair."""
         return super().run(calls, max(timeout_s, COMPILE_S))
 
-    def _ask(self, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def _ask(self, question: dict[str, Any], timeout_s: float, descriptor: int | None = None) -> dict[str, Any]:
         try:
-            return self._peer.ask(question, timeout_s)
+            return self._peer.ask(question, timeout_s, descriptor)
         except Refused as refused:
             raise InfraFailure(f"the baseline failed: {refused.kind}: {refused.message}") from refused
         except ChannelError as error:
@@ -312,6 +314,14 @@ class BaselineProcess(Participant):
         """Hang up; the child ends by itself."""
         self._peer.close()
         self.arena.close()
+
+
+def baseline_child(zygote: Zygote, memory_fd: int) -> Peer:
+    """A trusted child that waits to be told which reference it is to run. On a GPU its memory comes later."""
+    peer = Peer()
+    zygote.fork(b"b", peer.far_socket.fileno(), memory_fd)
+    peer.started()
+    return peer
 
 
 def thread_environment(threads: int) -> dict[str, str]:

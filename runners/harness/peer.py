@@ -35,6 +35,11 @@ class Peer:
         """The far end has its descriptor: close our copy, so that its death shows as the end of the stream."""
         self.far_socket.close()
 
+    @property
+    def alive(self) -> bool:
+        """Has the far end neither hung up nor spoken unasked?"""
+        return not select.select([self._socket], [], [], 0)[0]
+
     def ask(self, question: dict[str, Any], timeout_s: float, descriptor: int | None = None) -> dict[str, Any]:
         """Send, with a descriptor behind it where one is given, and wait. Raises Refused, ChannelTimeout,
         ChannelClosed, ChannelError, Cancelled."""

@@ -5,10 +5,14 @@ Only rules of form reject; patterns in the text are advice, since the dynamic de
 
 from __future__ import annotations
 
+import re
+
 from runners.backends import REGISTRY, backend_for
 from runners.harness import authorship, second_opinion
-from runners.job import JobSpec
+from runners.job import JobSpec, Source
 from runners.problems.base import Problem, TorchPolicy
+
+_MEASURING = re.compile(r"autotune|do_bench|\.benchmark\b|elapsed_time|perf_counter|monotonic", re.IGNORECASE)
 
 
 def complaints(spec: JobSpec, problem: Problem) -> list[str]:
@@ -34,3 +38,9 @@ def advice(spec: JobSpec, problem: Problem) -> list[str]:
     wanted = problem.torch_policy is TorchPolicy.FLAG
     flags = [authorship.FLAG] if wanted and authorship.lacks_own_kernel(spec.candidate) else []
     return flags + second_opinion.opinions(spec.candidate)
+
+
+def measures_itself(source: Source) -> bool:
+    """Does the text look as if the kernel chose its own configuration by timing? Nobody else should then use the device
+    while it does. A text that hides it harms itself alone."""
+    return _MEASURING.search(source.text) is not None

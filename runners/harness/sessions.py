@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 from runners.backends.base import Artefact
 from runners.harness import staging
+from runners.harness.ahead import Ahead
 from runners.harness.contents import Content, OracleClient, Setups
+from runners.harness.errors import CandidateFailure
 from runners.harness.participant import BaselineProcess, CandidateProcess, Participant, thread_count
+from runners.harness.peer import Peer
 from runners.harness.spares import Spares
 from runners.harness.statistics import Interval, clocks_agree, median_interval, speedup, spread_us
 from runners.harness.timing import CANDIDATE, CaseSession, CaseTimer, Plan
 from runners.harness.zygote import Zygote
-from runners.job import Baseline, Limits, ProblemBundle
+from runners.job import Baseline, Limits, ProblemBundle, Status
 from runners.problems.base import Case, Problem
 
 BASELINE = "baseline"
 PARENT = "parent"
+AT_ONCE_BYTES = 2 << 30
+"""A call with larger buffers is not made by several candidates at the same time."""
 
 
 @dataclass
@@ -87,7 +93,8 @@ class Timings:
 
 @dataclass
 class Bench:
-    """Everything needed to start the sides of a session."""
+    """Everything needed to start the sides of a session. `spares` and `baselines`: processes started ahead. `at_once`:
+    candidates may make their first calls, in which they compile, at the same time."""
 
     problem: Problem
     bundle: ProblemBundle
@@ -99,6 +106,8 @@ class Bench:
     rng: random.Random
     cancel: Callable[[], bool] | None
     spares: Spares | None = None
+    baselines: Ahead[Peer] | None = None
+    at_once: bool = False
 
     def measure(
         self,
@@ -118,6 +127,8 @@ class Bench:
                 if not waiting:
                     ahead = plan.sessions - number if self.oracle.on_gpu else 1
                     waiting = self._started(ahead, candidate, baseline, parent, size)
+                    if self.oracle.on_gpu and self.at_once and candidate.kind == "module":
+                        self._make_first_calls([side for sides in waiting for side in sides])
                 self.session(plan, waiting[0], timings)
                 _close(waiting.pop(0))
         finally:
@@ -132,13 +143,31 @@ class Bench:
         those of all sessions, which sit idle on cores that timing does not use."""
         starts: list[Callable[[], Participant]] = []
         for _ in range(sessions):
-            starts.append(self._start_candidate(CANDIDATE, candidate, size))
-            starts.append(self._start_baseline(BASELINE, baseline, size))
+            starts.append(self.start_candidate(CANDIDATE, candidate, size))
+            starts.append(self.start_baseline(BASELINE, baseline, size))
             if parent is not None:
-                starts.append(self._start_candidate(PARENT, parent, size))
-        sides = _all_of(starts)
+                starts.append(self.start_candidate(PARENT, parent, size))
+        sides = started_together(starts)
         each = len(sides) // sessions
         return [sides[n : n + each] for n in range(0, len(sides), each)]
+
+    def _make_first_calls(self, sides: list[Participant]) -> None:
+        """One call of every case by every candidate, all at the same time: in their first calls modules compile."""
+        candidates = [side for side in sides if isinstance(side, CandidateProcess)]
+        for case in self.cases:
+            content = self.oracle.make(case, case.distributions[0])[0]
+            if sum(content.buffer_sizes) > AT_ONCE_BYTES:
+                continue
+            layout = staging.case_layout(self.problem, content)
+            calls = [staging.stage(side.arena, [content], self.rng)[0].message for side in candidates]
+            with ThreadPoolExecutor(len(candidates)) as threads:
+                made = [
+                    threads.submit(_first_call, side, layout, case, call, self.limits.call_s * len(candidates))
+                    for side, call in zip(candidates, calls, strict=True)
+                ]
+            for call_made in made:
+                call_made.result()
+        self.oracle.reset()
 
     def session(self, plan: Plan, sides: list[Participant], timings: Timings) -> None:
         """One session: every case once, in random order, the sides at raised priority."""
@@ -151,17 +180,13 @@ class Bench:
 
     def candidate(self, name: str, artefact: Artefact, arena_size: int) -> CandidateProcess:
         """A fresh sandboxed process."""
-        return self._start_candidate(name, artefact, arena_size)()
+        return self.start_candidate(name, artefact, arena_size)()
 
-    def baseline(self, name: str, baseline: Baseline, arena_size: int) -> BaselineProcess:
-        """A fresh trusted child."""
-        return self._start_baseline(name, baseline, arena_size)()
-
-    def _start_candidate(self, name: str, artefact: Artefact, arena_size: int) -> Callable[[], CandidateProcess]:
+    def start_candidate(self, name: str, artefact: Artefact, arena_size: int) -> Callable[[], CandidateProcess]:
         """The arena is made now, the process when the result is called, in whatever thread."""
         arena = self.oracle.arena(name, arena_size)
         ahead = (
-            self.spares.take(self.limits)
+            self.spares.take_for(self.limits)
             if self.spares and artefact.kind == "module" and not artefact.env
             else None
         )
@@ -169,9 +194,11 @@ class Bench:
             name, artefact, self.setups, arena, self.limits, thread_count(), self.cancel, ahead
         )
 
-    def _start_baseline(self, name: str, baseline: Baseline, arena_size: int) -> Callable[[], BaselineProcess]:
+    def start_baseline(self, name: str, baseline: Baseline, arena_size: int) -> Callable[[], BaselineProcess]:
+        """The same for a trusted child."""
         arena = self.oracle.arena(name, arena_size)
-        return lambda: BaselineProcess(name, self.zygote, self.bundle, baseline, arena, self.cancel)
+        ahead = self.baselines.take() if self.baselines else None
+        return lambda: BaselineProcess(name, self.zygote, self.bundle, baseline, arena, self.cancel, ahead)
 
     def arena_bytes(self, plan: Plan) -> int:
         """Size of an arena that serves every case under a plan."""
@@ -184,8 +211,23 @@ class Bench:
         return staging.arena_bytes(content, 2 * max(1, min(plan.most_calls, affordable)))
 
 
-def _all_of(starts: list[Callable[[], Participant]]) -> list[Participant]:
-    """Every participant, or the first failure after closing those that did start."""
+def _first_call(
+    side: Participant, layout: dict[str, Any], case: Case, call: dict[str, Any], timeout_s: float
+) -> None:
+    """Have a side get ready for a case and make one call of it. Raises CandidateFailure with the case's name; memory
+    that lacks for several at once proves nothing."""
+    try:
+        side.set_case(layout, case)
+        side.run([call], timeout_s)
+    except CandidateFailure as failure:
+        if failure.status is Status.OUT_OF_MEMORY:
+            return
+        failure.case = failure.case or case.name
+        raise
+
+
+def started_together(starts: Sequence[Callable[[], Participant]]) -> list[Participant]:
+    """Every participant, each started in a thread of its own, or the first failure after closing those that did."""
     with ThreadPoolExecutor(len(starts)) as threads:
         futures = [threads.submit(start) for start in starts]
     failure = next((error for future in futures if (error := future.exception())), None)

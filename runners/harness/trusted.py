@@ -86,10 +86,12 @@ def _role(role: bytes, memory_fd: int) -> Answer:
 
 def serve(channel: Channel, answer: Answer) -> None:
     """Answer questions until the channel closes; an exception becomes an answer with `ok` false. A `descriptor` in an
-    answer follows it over the channel, and is closed here."""
+    answer follows it over the channel, and is closed here; one behind a question takes the place of its mark there."""
     while True:
         try:
             question = channel.receive()
+            if question.get("descriptor") is True:
+                question["descriptor"] = channel.take_descriptor()
             reply = _guarded(answer, question)
             channel.send(reply)
             if "descriptor" in reply:

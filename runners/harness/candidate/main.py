@@ -1,8 +1,9 @@
 """The candidate's process: `main.py CHANNEL_FD KIND PRELOAD`.
 
-PRELOAD names modules to import before anything else. Then comes the referee's hello: the artefact's path and symbol,
-the device (null for the CPU, else the driver's kind, the arena's size and how much to overwrite between calls), the
-folder of what Python candidates are given once ("" where there is none), and behind it the arena's descriptor.
+PRELOAD names modules to import before anything else. Then comes the referee's hello (see `greeting`): the artefact's
+path and symbol, the device (null for the CPU, else the driver's kind, the arena's size and how much to overwrite
+between calls), the folder of what Python candidates are given once ("" where there is none), and behind it the
+arena's descriptor.
 
 Answers until the channel closes. Each answer repeats the question's nonce. What it reports (its own clock, its own word
 that a call finished) is a claim: the referee checks outputs and keeps its own time.
@@ -32,7 +33,7 @@ def main(channel_fd: str, kind: str, preload: str = "") -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     try:
-        hello = channel.receive()
+        hello = greeting(channel)
     except ChannelClosed:
         return
     try:
@@ -42,6 +43,26 @@ def main(channel_fd: str, kind: str, preload: str = "") -> None:
         return
     channel.send({"nonce": hello["nonce"], "ok": True})
     serve(channel, caller)
+
+
+def greeting(channel: Channel) -> dict[str, Any]:
+    """The referee's hello. Before it, a process that was started ahead may be asked whether it is awake (`ready`) and
+    to prepare itself for a device (`warm`)."""
+    while (question := channel.receive())["op"] != "hello":
+        channel.send(prepared(question))
+    return question
+
+
+def prepared(question: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a question before the hello."""
+    try:
+        if question["op"] == "warm":
+            from .warm import warm
+
+            warm(question["device"])
+    except BaseException as error:
+        return failure(question, error)
+    return {"nonce": question["nonce"], "ok": True}
 
 
 def open_callee(kind: str, hello: dict[str, Any], arena_fd: int) -> Callee:

@@ -1,0 +1,81 @@
+"""Processes started before anybody asks for them: on a GPU box, starting takes longer than everything else together."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from runners.harness.candidate.channel import ChannelError
+from runners.harness.devices import Device
+from runners.harness.errors import Cancelled, InfraFailure
+from runners.harness.peer import Peer, Refused
+from runners.sandbox import SandboxError
+
+MOST = 8
+START_S = 60.0
+FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
+
+Started = TypeVar("Started")
+
+
+class Ahead(Generic[Started]):
+    """Starts in the background with `start`, which is given a mark that is set once somebody waits for what it makes;
+    `alive` says whether it is still of use, `close` ends it. Safe to share between threads."""
+
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[threading.Event], Started],
+        alive: Callable[[Started], bool],
+        close: Callable[[Started], None],
+    ) -> None:
+        self._start, self._alive, self._close = start, alive, close
+        self._lock = threading.Lock()
+        self._ready: deque[tuple[Future[Started], threading.Event]] = deque()
+        self._evaluations = 0
+        self._threads = ThreadPoolExecutor(MOST, thread_name_prefix=name)
+
+    def take(self) -> Started | None:
+        """The one started first; None where there is none alive."""
+        while True:
+            with self._lock:
+                if not self._ready:
+                    return None
+                future, wanted = self._ready.popleft()
+            wanted.set()
+            with suppress(*FAILURES):
+                started = future.result()
+                if self._alive(started):
+                    return started
+                self._close(started)
+
+    def expect(self, needed: int) -> None:
+        """An evaluation that needs so many begins: start what is missing. From the second on there is a series, and
+        as many again are started for the evaluation after it."""
+        with self._lock:
+            count = min(needed if self._evaluations == 0 else 2 * needed, MOST)
+            self._evaluations += 1
+            for _ in range(count - len(self._ready)):
+                wanted = threading.Event()
+                self._ready.append((self._threads.submit(self._start, wanted), wanted))
+
+    def close(self) -> None:
+        """End them all."""
+        with self._lock:
+            ended, self._ready = list(self._ready), deque()
+        for future, wanted in ended:
+            wanted.set()
+            with suppress(*FAILURES):
+                self._close(future.result())
+
+
+def warm_up(peer: Peer, device: Device, wanted: threading.Event) -> None:
+    """Have a process do what takes time and needs no kernel. What it does on the device waits until nobody is timing
+    there, and is left out as soon as somebody waits for the process: it then happens at its first use."""
+    peer.ask({"op": "ready"}, START_S)
+    with suppress(Cancelled), device.shared(wanted.is_set):
+        peer.ask({"op": "warm", "device": device.kind}, START_S)
