@@ -1,8 +1,8 @@
-"""A person's own account: profile, password, where they are signed in, tokens."""
+"""A person's own account: profile, password, where they are signed in; and the tokens of service accounts."""
 
 from __future__ import annotations
 
-from typing import Any
+import datetime as dt
 
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
@@ -10,6 +10,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -17,11 +18,12 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from optimizer.access import access_team
 from optimizer.actions import account as actions
 from optimizer.actions.token import do_make_token, do_revoke_token
-from optimizer.forms.account import ProfileForm, TokenForm
+from optimizer.forms.account import ProfileForm
 from optimizer.models import ApiToken, SignIn, TeamRole, User
 from optimizer.views import throttle
 from optimizer.views.refusals import attempt, filled_in
 from optimizer.views.signed_in import user_of
+from optimizer.views.tokens import TokenForm
 
 
 @login_required
@@ -87,23 +89,6 @@ def sessions_end_others(request: HttpRequest) -> HttpResponse:
 @login_required
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def tokens(request: HttpRequest) -> HttpResponse:
-    """The person's API tokens; on POST a new one, shown once."""
-    return _tokens(request, user_of(request), {"back": "tokens"})
-
-
-@login_required
-@require_POST
-def token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
-    """End one."""
-    row = get_object_or_404(ApiToken, pk=token_id, user=user_of(request))
-    attempt(request, lambda: do_revoke_token(user_of(request), row), f"{row.name} no longer works.")
-    return redirect("tokens")
-
-
-@login_required
-@never_cache
-@require_http_methods(["GET", "HEAD", "POST"])
 def service_tokens(request: HttpRequest, slug: str, user_id: int) -> HttpResponse:
     """The tokens of a service account; the team's owners make and revoke them."""
     team = access_team(user_of(request), slug, TeamRole.OWNER)
@@ -112,28 +97,28 @@ def service_tokens(request: HttpRequest, slug: str, user_id: int) -> HttpRespons
         row = get_object_or_404(ApiToken, pk=int(request.POST["revoke"]), user=account)
         attempt(request, lambda: do_revoke_token(user_of(request), row), f"{row.name} no longer works.")
         return redirect("service_tokens", slug=slug, user_id=user_id)
-    return _tokens(request, account, {"team": team})
-
-
-def _tokens(request: HttpRequest, owner: User, context: dict[str, Any]) -> HttpResponse:
     form = TokenForm(request.POST if request.method == "POST" else None)
-    made = None
-    if request.method == "POST":
-        by = user_of(request)
-        made = filled_in(
-            form,
-            lambda: do_make_token(
-                owner, form.cleaned_data["name"], form.cleaned_data["scopes"], form.expires_at, by=by
-            ),
-        )
-        form = TokenForm() if made else form
-    context |= {
-        "owner": owner,
-        "rows": ApiToken.objects.usable().filter(user=owner),
-        "form": form,
-        "secret": made[1] if made else "",
+    secret = _make_token(account, form, user_of(request)) if request.method == "POST" else ""
+    context = {
+        "team": team,
+        "owner": account,
+        "rows": ApiToken.objects.usable().filter(user=account),
+        "form": TokenForm() if secret else form,
+        "secret": secret,
     }
-    return render(request, "account/tokens.html", context)
+    return render(request, "teams/service_tokens.html", context)
+
+
+def _make_token(account: User, form: TokenForm, by: User) -> str:
+    """The new token's secret; "" where the form has errors."""
+
+    def make() -> str:
+        entered = form.cleaned_data
+        days = entered["days"]
+        ends = timezone.now() + dt.timedelta(days=int(days)) if days else None
+        return do_make_token(account, entered["name"], entered["scopes"], ends, by=by)[1]
+
+    return filled_in(form, make) or ""
 
 
 def _change_password(request: HttpRequest, form: PasswordChangeForm[User]) -> HttpResponse:
