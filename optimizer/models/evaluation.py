@@ -51,6 +51,12 @@ class Evaluation(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(time_us__isnull=True) | Q(time_us__gt=0), name="evaluation_time_us"),
         ]
+        indexes = [
+            # what is at work in a run: a few open evaluations among many ended ones
+            models.Index(fields=["kernel"], condition=Q(state__in=["queued", "running"]), name="evaluation_open"),
+            # how the kernels of a run came out, counted from the index alone: rows are wide
+            models.Index(fields=["first_of", "state", "status"], name="evaluation_outcomes"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kernel}: {self.status or self.state}"

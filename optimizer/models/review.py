@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
@@ -15,6 +16,7 @@ from django.utils import timezone
 from optimizer.models.hypothesis import Hypothesis
 from optimizer.models.kernel import Kernel
 from optimizer.models.run import Run
+from optimizer.models.search_text import COMMENT_WORDS
 from optimizer.models.team import User
 
 
@@ -224,6 +226,7 @@ class Comment(models.Model):
     objects = CommentQuerySet.as_manager()
 
     class Meta:
+        indexes = [GinIndex(COMMENT_WORDS, name="comment_words")]
         ordering = ["pk"]
 
     def __str__(self) -> str:
