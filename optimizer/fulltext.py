@@ -1,4 +1,4 @@
-"""Finding things by their words: runs, kernels, hypotheses, findings. PostgreSQL's full text, over GIN indexes.
+"""Finding runs, kernels, hypotheses, findings and comments by their words: PostgreSQL's full text over GIN indexes.
 
 A source of hits is one entry of `SOURCES`. The last word of a question is taken as a beginning, so that results
 come while somebody types; quotes, `or` and `-` mean what they mean in web search engines.
@@ -13,17 +13,27 @@ from typing import Any
 
 from django.contrib.postgres.search import CombinedSearchQuery, SearchQuery, SearchVector
 from django.db import connection, transaction
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.urls import reverse
 
-from optimizer.models import Finding, Hypothesis, Kernel, Run, User
-from optimizer.models.search_text import CONFIG, FINDING_WORDS, HYPOTHESIS_WORDS, KERNEL_WORDS, RUN_WORDS
+from optimizer.models import Comment, Finding, Hypothesis, Kernel, Membership, Run, User
+from optimizer.models.search_text import (
+    COMMENT_WORDS,
+    CONFIG,
+    FINDING_WORDS,
+    HYPOTHESIS_WORDS,
+    KERNEL_WORDS,
+    RUN_WORDS,
+)
 
 MAX_TEXT = 200
-NEWEST = 500
+NEWEST = 1000
 """Of more hits than that the newest are looked at."""
+RANKED = 200
+"""Among so many of them those with the words in their title come first."""
 EXCERPT = 160
 _BITMAPS_ONLY = "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', 'off', true)"
+_ANY_SCAN = "SELECT set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'on', true)"
 _LAST_WORD = re.compile(r"^(?P<rest>.*?)(?P<last>[A-Za-z0-9]+)$", re.DOTALL)
 
 Query = SearchQuery | CombinedSearchQuery
@@ -80,21 +90,35 @@ def query_of(text: str) -> Query | None:
 
 def _hits(source: Source, user: User, query: Query, text: str, limit: int) -> list[Hit]:
     rows = source.rows(user)
-    ids = _newest(rows.annotate(words=source.words).filter(words=query))
+    ids = _newest(source, rows, query, limit)
     titled = SearchVector(source.title, config=CONFIG)
-    in_title = rows.filter(pk__in=ids).annotate(titled=titled).filter(titled=query)
+    in_title = rows.filter(pk__in=ids[:RANKED]).annotate(titled=titled).filter(titled=query)
     first = list(in_title.order_by("-pk").values_list("pk", flat=True)[:limit])
     chosen = [*first, *(pk for pk in ids if pk not in set(first))][:limit]
     found = rows.in_bulk(chosen)
     return [_hit(source, found[pk], text) for pk in chosen if pk in found]
 
 
-def _newest(rows: QuerySet[Model]) -> list[int]:
+def _newest(source: Source, rows: QuerySet[Any], query: Query, limit: int) -> list[int]:
+    """Ids of the newest hits that a person may see. Looked up in two steps: by the words alone, which the index
+    answers at once, then by who may see them. Only where that leaves too few of very many hits both are asked at
+    once, which takes longer."""
+    words = rows.model._default_manager.annotate(words=source.words).filter(words=query)
+    ids = _by_index(words)
+    seen = list(rows.filter(pk__in=ids).order_by("-pk").values_list("pk", flat=True))
+    if len(ids) < NEWEST or len(seen) >= limit:
+        return seen
+    return _by_index(rows.annotate(words=source.words).filter(words=query))
+
+
+def _by_index(rows: QuerySet[Any]) -> list[int]:
     """Ids of the newest of them. Only bitmap scans are allowed here: walking the table backwards looks cheap to the
     planner, but reads every source's words anew, which takes a minute where few rows match."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_BITMAPS_ONLY)
-        return list(rows.order_by("-pk").values_list("pk", flat=True)[:NEWEST])
+        found = list(rows.order_by("-pk").values_list("pk", flat=True)[:NEWEST])
+        cursor.execute(_ANY_SCAN)
+    return found
 
 
 def _hit(source: Source, row: Any, text: str) -> Hit:
@@ -111,17 +135,16 @@ def excerpt_of(body: str, text: str) -> str:
     return ("…" if start else "") + line[start : start + EXCERPT]
 
 
-def _visible(user: User) -> Q | None:
+def _visible(user: User, run: str = "run") -> Q | None:
     """Runs a person may see, as ids; None for somebody who may see them all."""
     if user.is_superuser:
         return None
-    return Q(run__in=Run.objects.visible_to(user).order_by().values("pk"))
+    return Q(**{f"{run}__in": Run.objects.visible_to(user).order_by().values("pk")})
 
 
 def _runs(user: User) -> QuerySet[Run]:
-    seen = Run.objects.filter(pk__in=Run.objects.visible_to(user).order_by().values("pk"))
     light = ("title", "guidance", "state", "problem_version__problem__title")
-    return seen.select_related("problem_version__problem").only(*light)
+    return Run.objects.visible_to(user).select_related("problem_version__problem").only(*light)
 
 
 def _of_runs(rows: QuerySet[Any], user: User, *columns: str) -> QuerySet[Any]:
@@ -135,9 +158,17 @@ def findings_seen_by(user: User) -> QuerySet[Finding]:
     if user.is_superuser:
         return Finding.objects.all()
     runs = Run.objects.visible_to(user).order_by().values("pk")
-    mine = Q(team__isnull=True) | Q(team__memberships__user=user)
-    return Finding.objects.filter(
-        pk__in=Finding.objects.filter(Q(run__isnull=True) & mine | Q(run__in=runs)).order_by().values("pk")
+    mine = Q(team__isnull=True) | Q(team__in=Membership.objects.filter(user=user).values("team"))
+    return Finding.objects.filter(Q(run__isnull=True) & mine | Q(run__in=runs))
+
+
+def _comments(user: User) -> QuerySet[Comment]:
+    """What was published on runs that a person sees, and their own drafts."""
+    seen = _visible(user, "thread__run")
+    rows = Comment.objects.visible_to(user)
+    rows = rows.filter(seen) if seen is not None else rows
+    return rows.select_related("thread__run", "thread__kernel", "author").only(
+        "body", "author__username", "thread__run__title", "thread__kernel__number", "thread__first_line"
     )
 
 
@@ -157,6 +188,16 @@ def _show_finding(row: Finding) -> tuple[str, str, str]:
     return str(row), row.get_scope(), reverse("finding_page", args=[row.pk])
 
 
+def _show_comment(comment: Comment) -> tuple[str, str, str]:
+    thread = comment.thread
+    who = comment.author.get_username() if comment.author else "somebody"
+    if thread.kernel is None:
+        return f"{who} on the run", str(thread.run), reverse("run_page", args=[thread.run_id])
+    address = reverse("kernel_page", args=[thread.run_id, thread.kernel.number])
+    line = f"#L{thread.first_line}" if thread.first_line else ""
+    return f"{who} on kernel #{thread.kernel.number}", str(thread.run), address + line
+
+
 SOURCES = (
     Source("run", "Runs", _runs, RUN_WORDS, _show_run, lambda run: str(run.guidance)),
     Source(
@@ -173,4 +214,5 @@ SOURCES = (
         lambda user: findings_seen_by(user).select_related("target", "problem", "run"),
         FINDING_WORDS, _show_finding, lambda row: str(row.text),
     ),
+    Source("comment", "Comments", _comments, COMMENT_WORDS, _show_comment, lambda row: str(row.body), "body"),
 )  # fmt: skip

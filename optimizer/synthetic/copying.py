@@ -28,11 +28,12 @@ def copy_rows(model: type[M], rows: Iterable[M]) -> int:
 
 
 def renumber(wanted: Sequence[type[models.Model]]) -> None:
-    """Let the sequences of primary keys go on after the highest one."""
+    """Let the sequences of primary keys go on after the highest one, and have PostgreSQL look at what it holds, as it
+    does by itself after a while."""
     with connection.cursor() as cursor:
         for statement in connection.ops.sequence_reset_sql(no_style(), list(wanted)):
             cursor.execute(statement)
-        cursor.execute("ANALYZE")
+        cursor.execute("ANALYZE" if connection.in_atomic_block else "VACUUM ANALYZE")
 
 
 def next_key(model: type[models.Model]) -> int:
