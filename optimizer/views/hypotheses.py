@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from optimizer.access import access_run
-from optimizer.charts.hypotheses import predictions
+from optimizer.charts.hypotheses import calibration, predictions
 from optimizer.models import Hypothesis, Run
 from optimizer.views.signed_in import user_of
+
+CHARTS = {"ranges": predictions, "calibration": calibration}
+BAR_WIDTH, BAR_MARGIN = 160, 6
+
+
+@dataclass(frozen=True)
+class RangeBar:
+    """A predicted range as a bar from `left`, `span` wide (0: none), and the measured gain as a point at `measured`, in
+    units of a drawing that is `width` wide."""
+
+    width: int
+    zero: float
+    left: float
+    span: float
+    measured: float | None
+
+
+@dataclass(frozen=True)
+class BoardRow:
+    """A hypothesis with its bar."""
+
+    hypothesis: Hypothesis
+    bar: RangeBar | None
 
 
 @login_required
@@ -21,9 +46,10 @@ def hypotheses(request: HttpRequest, run_id: int) -> HttpResponse:
     """All hypotheses of a run by round."""
     run = access_run(user_of(request), run_id, "view")
     rows = _of(run)
-    rounds: dict[int, list[Hypothesis]] = defaultdict(list)
+    scale = scale_of(rows)
+    rounds: dict[int, list[BoardRow]] = defaultdict(list)
     for row in rows:
-        rounds[row.round].append(row)
+        rounds[row.round].append(BoardRow(row, range_bar(row, scale)))
     context = {
         "run": run,
         "rounds": sorted(rounds.items(), reverse=True),
@@ -36,9 +62,35 @@ def hypotheses(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def hypotheses_chart(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Predicted against measured as plotly JSON."""
+    """Predicted against measured as plotly JSON: `?axis=ranges` by hypothesis, `calibration` by role and model."""
     run = access_run(user_of(request), run_id, "view")
-    return HttpResponse(predictions(_of(run)).to_json(), content_type="application/json")
+    draw = CHARTS.get(request.GET.get("axis", "ranges"))
+    if draw is None:
+        raise Http404
+    return HttpResponse(draw(_of(run)).to_json(), content_type="application/json")
+
+
+def scale_of(rows: Sequence[Hypothesis]) -> tuple[float, float]:
+    """The least and the greatest gain that any of them predicts or had, zero among them; per cent."""
+    known = [gain for row in rows for gain in (row.predicted_min, row.predicted_max, row.measured_gain)]
+    gains = [gain for gain in known if gain is not None]
+    return min([0.0, *gains]), max([0.0, *gains])
+
+
+def range_bar(row: Hypothesis, scale: tuple[float, float]) -> RangeBar | None:
+    """The row's bar on that scale; None where it predicts nothing and nothing was measured."""
+    low, high = scale
+    predicted = row.predicted_min is not None and row.predicted_max is not None
+    if high <= low or not (predicted or row.measured_gain is not None):
+        return None
+
+    def place(gain: float) -> float:
+        return round(BAR_MARGIN + (gain - low) / (high - low) * (BAR_WIDTH - 2 * BAR_MARGIN), 1)
+
+    left = place(row.predicted_min or 0.0) if predicted else 0.0
+    right = place(row.predicted_max or 0.0) if predicted else 0.0
+    measured = None if row.measured_gain is None else place(row.measured_gain)
+    return RangeBar(BAR_WIDTH, place(0.0), left, max(1.0, right - left) if predicted else 0.0, measured)
 
 
 def _of(run: Run) -> list[Hypothesis]:
