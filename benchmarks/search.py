@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     samplers, seeds = _chosen(asked), 10 if asked.quick else asked.seeds
     found: list[Search] = []
-    for one in all_searches(paths, samplers, seeds, _WORKERS):
+    for one in all_searches(paths, samplers, seeds, asked.workers):
         found.append(one)
         mine = [other for other in found if (other.landscape, other.sampler) == (one.landscape, one.sampler)]
         if one.sampler == samplers[0] and len(mine) == 1:
@@ -273,6 +273,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, required=True, help="folder of Kernel Tuner cache files")
     parser.add_argument("--seeds", type=int, default=30, help="searches a sampler and file (30)")
     parser.add_argument("--samplers", help="comma-separated; `kt:NAME` is Kernel Tuner's strategy NAME")
+    parser.add_argument("--workers", type=int, default=_WORKERS, help=f"searches at the same time ({_WORKERS})")
     parser.add_argument("--quick", action="store_true", help="10 seeds; gp, random and tpe")
     return parser
 

@@ -120,6 +120,36 @@ def test_a_number_has_three_features_a_word_one_and_a_list_of_powers_of_two_two(
     assert [owners.count(number) for number in range(4)] == [3, 2, 1, 1]
 
 
+def test_two_sizes_are_compared_by_their_product_too() -> None:
+    space = Space.of(
+        {"x": [16, 32, 64, 128], "y": [1, 2, 4], "on": [0, 1, 2], "word": ["a", "b", "c"], "few": [3, 4, 5]}
+    )
+    features = Features.of(space)
+    assert [product.parameters for product in features.products] == [(0, 1)]
+    rows = np.array(
+        [space.row({"x": x, "y": y, "on": 0, "word": "a", "few": 3}) for x, y in ((64, 1), (16, 4), (128, 4))]
+    )
+    apart = features.between(rows)[-1]
+    assert apart[0, 1] == pytest.approx(0.0)
+    assert apart[0, 2] == pytest.approx((3 / 5) ** 2)
+    weights = np.arange(1.0, features.count + 1)
+    assert features.apart(weights, rows, rows) == pytest.approx(features.count * apart, abs=1e-5)
+
+
+def test_a_space_of_very_many_sizes_has_no_products() -> None:
+    lists = {f"p{number}": [1, 2, 4, 8] for number in range(12)}
+    assert Features.of(Space.of(lists, most_rows=100)).products == ()
+
+
+def test_the_starts_see_values_that_chance_would_miss() -> None:
+    """Nine in ten configurations have the switch off; half of eight starts must not."""
+    space = Space.of({"tile": list(range(1, 91)), "switch": [0, 1]}, ["switch == 0 or tile <= 10"])
+    starts = [SAMPLERS["gp"](space).ask([], STARTS, np.random.default_rng(seed)) for seed in range(10)]
+    switched_on = [sum(config["switch"] == 1 for config in configs) for configs in starts]
+    assert min(switched_on) >= 2 and np.mean(switched_on) > 3
+    assert all(len({space.key(config) for config in configs}) == STARTS for configs in starts)
+
+
 def test_parameters_with_zero_negative_fractional_or_infinite_values_can_be_compared() -> None:
     lists = {"depth": [0, 1, 2, 4], "shift": [-1, 0, 1], "part": [0.25, 0.5, float("inf")], "one": [3]}
     space = Space.of(lists)
@@ -147,13 +177,15 @@ def test_in_a_space_too_large_to_list_it_can_still_suggest_neighbours_of_the_bes
     def time_there(config: Config) -> float:
         return float(np.exp(sum(abs(float(value) - 6) for value in config.values()) / 9))
 
-    history: list[Trial] = []
-    sampler = SAMPLERS["gp"](space)
-    for count in range(45):
-        (config,) = sampler.ask(history, 1, np.random.default_rng([0, count]))
-        history.append(Trial(config, time_there(config)))
+    def best(seed: int) -> float:
+        history: list[Trial] = []
+        for count in range(45):
+            (config,) = SAMPLERS["gp"](space).ask(history, 1, np.random.default_rng([seed, count]))
+            history.append(Trial(config, time_there(config)))
+        return min(trial.time_us or np.inf for trial in history)
+
     listed = min(time_there(config) for config in space.enumerate_valid())
-    assert min(trial.time_us or np.inf for trial in history) < listed
+    assert np.median([best(seed) for seed in range(3)]) < listed
 
 
 @pytest.mark.timing

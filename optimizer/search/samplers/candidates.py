@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from optimizer.search.samplers.base import Trial
 from optimizer.search.space import Rows, Space
 
+_POOL = 50  # rows that compete to be a balanced start
+
 
 def rows_of(space: Space, trials: Sequence[Trial]) -> Rows:
     """The trials' positions, shape (trials, parameters). Every configuration must be one of the space."""
@@ -25,6 +27,26 @@ def untried(space: Space, tried: Rows) -> Rows:
 def drawn(rows: Rows, n: int, rng: np.random.Generator) -> Rows:
     """At most `n` of the rows, each equally likely."""
     return rows[rng.choice(len(rows), min(n, len(rows)), replace=False)]
+
+
+def balanced(rows: Rows, seen: Rows, n: int, rng: np.random.Generator) -> Rows:
+    """At most `n` of the rows, one after the other: of some at random the one whose values were seen least. Plain
+    chance follows the constraints: it draws most from the values that most combinations allow, and may never see a
+    value that few do."""
+    chosen = seen[:0]
+    for _ in range(min(n, len(rows))):
+        some = drawn(rows[~held(rows, chosen)], _POOL, rng)
+        chosen = np.vstack([chosen, some[_familiarity(some, np.vstack([seen, chosen])).argmin()][None]])
+    return chosen
+
+
+def _familiarity(rows: Rows, seen: Rows) -> NDArray[np.int64]:
+    """How often the values of each row were seen, each in proportion to what is due to it."""
+    times_seen = np.zeros(len(rows), dtype=np.int64)
+    for column, values in enumerate(rows.T):
+        length = int(max(values.max(initial=0), seen[:, column].max(initial=0))) + 1
+        times_seen += length * np.bincount(seen[:, column], minlength=length)[values]
+    return times_seen
 
 
 def worth_scoring(space: Space, tried: Rows, around: Rows, most: int, rng: np.random.Generator) -> Rows:

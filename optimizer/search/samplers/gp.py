@@ -21,12 +21,12 @@ from scipy.stats import rankdata
 from threadpoolctl import ThreadpoolController
 
 from optimizer.search.samplers.base import Sampler, Trial
-from optimizer.search.samplers.candidates import drawn, held, rows_of, worth_scoring
+from optimizer.search.samplers.candidates import balanced, held, rows_of, worth_scoring
 from optimizer.search.samplers.features import Features, Floats
 from optimizer.search.samplers.process import Process
 from optimizer.search.space import Config, Rows, Space
 
-STARTS = 8  # random configurations before the first model
+STARTS = 8  # configurations before the first model, so chosen that every value is seen
 _FEWEST = 3  # measured configurations that a model needs
 _CLIMB_EVERY = 3
 _NEAR = 3  # best configurations whose neighbours are candidates in spaces too large to list
@@ -49,9 +49,10 @@ class GaussianProcessSampler(Sampler):
     def _promising(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
         measured = [trial for trial in history if trial.measured]
         near = rows_of(self.space, sorted(measured, key=_time)[:_NEAR])
-        rows = worth_scoring(self.space, rows_of(self.space, history), near, _MOST_SCORED, rng)
+        tried = rows_of(self.space, history)
+        rows = worth_scoring(self.space, tried, near, _MOST_SCORED, rng)
         starts = n if len(measured) < _FEWEST else min(n, max(0, STARTS - len(history)))
-        chosen = drawn(rows, starts, rng)
+        chosen = balanced(rows, tried, starts, rng)
         if n > starts:
             pending = np.vstack([rows_of(self.space, [trial for trial in history if trial.pending]), chosen])
             search = _Search.over(self._features, self.space, history)

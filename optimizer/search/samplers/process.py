@@ -1,9 +1,9 @@
 """A Gaussian process over the configurations of a tuning space.
 
 Kernel: (1 − share) · M(r²) + share · mean over parameters of M(r²_p), where M is the Matérn-5/2 function, r² sums
-`weight · squared distance` over all features (automatic relevance determination) and r²_p over those of one
-parameter. The first part learns interactions; the second carries what is learnt about one parameter to every value
-of the others (Duvenaud et al. 2011, "Additive Gaussian Processes"), which is what few observations need.
+`weight · squared distance` over all features (automatic relevance determination), products included, and r²_p over
+those of one parameter. The first part learns interactions; the second carries what is learnt about one parameter to
+every value of the others (Duvenaud et al. 2011, "Additive Gaussian Processes"), which is what few observations need.
 
 Weights, noise and share are the maximum of marginal likelihood times wide log-normal priors (Rasmussen & Williams
 2006, §5.4.1), found by L-BFGS-B from the priors' centre. Targets are expected with mean 0 and variance 1.
@@ -26,6 +26,7 @@ from optimizer.search.space import Rows
 Real = TypeVar("Real", np.float32, np.float64)
 
 _WEIGHT, _WEIGHT_SPREAD = 0.3, 1.5  # centre (of a parameter's weights together) and log-deviation of the priors
+_PRODUCTS_WEIGHT = 0.5  # centre, of all products together: one tells less than its factors, until the data say more
 _NOISE, _NOISE_SPREAD, _LEAST_NOISE = 1e-2, 1.0, 1e-4  # variance, as a part of the targets'
 _SHARE_SPREAD = 1.5  # of the share's log-odds, centred at even
 _MOST_STEPS = 60
@@ -35,7 +36,7 @@ _CHUNK = 20_000  # rows predicted at a time; bounds memory
 @dataclass(frozen=True)
 class Process:
     """A fitted process: `rows` were observed with `targets` (shape (rows,)). `theta` holds the logarithms of the
-    weights (one a feature) and of the noise, and the share's log-odds."""
+    weights (one a feature, then one a product) and of the noise, and the share's log-odds."""
 
     features: Features
     rows: Rows
@@ -85,7 +86,9 @@ class Process:
         """Between rows and what was observed; single precision, as there may be hundreds of thousands of rows."""
         share, tables = _logistic(self.theta[-1]), self.features.tables(np.exp(self.theta[:-2]))
         single = [share / len(tables) * correlation(table) for table in tables]
-        joint: NDArray[np.float32] = correlation(self.features.total(tables, rows, self.rows))
+        apart = self.features.total(tables, rows, self.rows)
+        apart += self.features.apart(np.exp(self.theta[:-2]), rows, self.rows)
+        joint: NDArray[np.float32] = correlation(apart)
         joint *= np.float32(1.0 - share)
         joint += self.features.total(single, rows, self.rows)
         return joint
@@ -124,15 +127,16 @@ class _Posterior:
         """Where the priors have their middle: a parameter's features share its weight evenly."""
         owners = self.features.owners
         weights = _WEIGHT / np.bincount(owners)[owners]
-        return np.append(np.log(weights), [np.log(_NOISE), 0.0])
+        products = [_PRODUCTS_WEIGHT / len(self.features.products)] * len(self.features.products)
+        return np.concatenate([np.log(weights), np.log(products), [np.log(_NOISE), 0.0]])
 
     @cached_property
     def spread(self) -> Floats:
-        return np.append(np.full(len(self.features.each), _WEIGHT_SPREAD), [_NOISE_SPREAD, _SHARE_SPREAD])
+        return np.append(np.full(self.features.count, _WEIGHT_SPREAD), [_NOISE_SPREAD, _SHARE_SPREAD])
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
-        return [(-12.0, 6.0)] * len(self.features.each) + [(float(np.log(_LEAST_NOISE)), 1.0), (-4.0, 4.0)]
+        return [(-12.0, 6.0)] * self.features.count + [(float(np.log(_LEAST_NOISE)), 1.0), (-4.0, 4.0)]
 
     def loss(self, theta: Floats) -> tuple[float, Floats]:
         """Value and gradient at `theta`; infinite (1e10) where the matrix is not positive definite."""
@@ -151,7 +155,7 @@ class _Posterior:
 
 @dataclass(frozen=True)
 class _Observed:
-    """What a fit needs of its rows, at any theta. `between`: squared distances, shape (features, rows, rows)."""
+    """What a fit needs of its rows, at any theta. `between`: squared distances, shape (weights, rows, rows)."""
 
     features: Features
     between: Floats
@@ -187,7 +191,8 @@ class _Covariance:
         return np.append(by_weight, [by_noise, by_share])
 
     def _additive_slope(self, outer: Floats) -> Floats:
-        """For each feature, the sum of `outer` times the additive part's derivative by its weight."""
+        """For each weight, the sum of `outer` times the additive part's derivative by it; products have no part in
+        that."""
         features, indicators = self.observed.features, self.observed.indicators
         between_values = indicators.T @ outer @ indicators
         blocks = [between_values[block, block] for block in features.blocks]
@@ -195,7 +200,7 @@ class _Covariance:
         sums = [
             (slopes[owner] * one.squared).sum() for owner, one in zip(features.owners, features.each, strict=True)
         ]
-        return np.array(sums) / len(slopes)
+        return np.append(np.array(sums) / len(slopes), np.zeros(len(features.products)))
 
     @cached_property
     def _share(self) -> float:
