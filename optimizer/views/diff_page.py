@@ -29,7 +29,7 @@ from optimizer.views.signed_in import user_of
 
 LAYOUTS = {"split": "Side by side", "unified": "Unified"}
 SOURCE = "source"
-MOST_ROWS = 1_000
+MOST_ROWS = 600
 """Rows that a page shows unasked. What is left follows on demand, so that a huge diff does not cost its reader."""
 MOST_RANGES = 200
 _RANGE = re.compile(r"(\d{1,7})-(\d{1,7})")
