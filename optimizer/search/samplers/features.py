@@ -121,8 +121,9 @@ class Features:
             return np.zeros((len(rows), len(others)), dtype=np.float32)
         scale = np.sqrt(weights[len(self.each) :])
         left, right = (self._places(which, scale) for which in (rows, others))
-        squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2.0 * left @ right.T
-        return np.maximum(squares, np.float32(0.0))
+        squares: NDArray[np.float32] = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)
+        squares -= np.float32(2.0) * left @ right.T
+        return squares.clip(min=0.0)
 
     def _places(self, rows: Rows, scale: Floats) -> NDArray[np.float32]:
         places = np.column_stack([product.of(rows) for product in self.products])
