@@ -1,0 +1,381 @@
+"""Search, lineage, leaderboards, knowledge, tuned parameters, reports and submissions."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
+
+from optimizer.actions.finding import FindingSupersededError, do_edit_finding, do_write_finding
+from optimizer.fulltext import excerpt_of, query_of, search
+from optimizer.leaderboard import leaders_of, published_for, published_suites
+from optimizer.lineage import best_path, layout, tree_of
+from optimizer.llm.prepare import knowledge_of
+from optimizer.models import Finding, Hypothesis, Kernel, Problem, Run, Target, Team, TeamRole, User
+from optimizer.reports.facts import facts_of
+from optimizer.reports.html import html_report
+from optimizer.reports.markdown import markdown_report
+from optimizer.reports.submission import NoSubmissionError, patch_against_seed, submission
+from optimizer.tuned import Space, Trial, importances, spaces_of
+from tests.factories import drive, make_run, make_team, make_user
+
+pytestmark = pytest.mark.django_db
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def team() -> Team:
+    return make_team()
+
+
+@pytest.fixture
+def member(team: Team) -> User:
+    return make_user(team)
+
+
+@pytest.fixture
+def pages(client: Client, member: User) -> Client:
+    client.force_login(member)
+    return client
+
+
+@pytest.fixture
+def run(team: Team, member: User) -> Run:
+    return drive(make_run(team, member))
+
+
+def addresses(run: Run) -> list[str]:
+    number = run.best_kernel.number if run.best_kernel else 0
+    return [
+        reverse("lineage", args=[run.pk]),
+        reverse("lineage_data", args=[run.pk]),
+        reverse("tuned", args=[run.pk]),
+        reverse("tuned_chart", args=[run.pk, "parallel"]),
+        reverse("run_export", args=[run.pk]),
+        reverse("run_report", args=[run.pk, "html"]),
+        reverse("run_report", args=[run.pk, "md"]),
+        reverse("kernel_submission", args=[run.pk, number, "native"]),
+        reverse("kernel_patch", args=[run.pk, number]),
+    ]
+
+
+# who sees what
+
+
+def test_a_member_sees_every_page_about_a_run(pages: Client, run: Run) -> None:
+    for address in addresses(run):
+        assert pages.get(address).status_code == 200, address
+
+
+def test_an_outsider_sees_none_of_them(client: Client, run: Run) -> None:
+    client.force_login(make_user(make_team()))
+    for address in addresses(run):
+        assert client.get(address).status_code == 404, address
+
+
+def test_a_stranger_is_sent_to_the_sign_in(client: Client, run: Run) -> None:
+    names = ("search", "leaderboards", "knowledge", "finding_new", "tokens", "webhooks", "api_page")
+    for address in [*addresses(run), *(reverse(name) for name in names)]:
+        assert client.get(address).headers["Location"].startswith("/sign-in/"), address
+
+
+# search
+
+
+def found(user: User, text: str) -> set[str]:
+    return {hit.title for hits in search(user, text).values() for hit in hits}
+
+
+def named(run: Run, title: str, source: str = "int main;") -> Kernel:
+    number = run.kernels.count()
+    return Kernel.objects.create(
+        run=run, number=number, key=f"t{number}", title=title, author_kind="agent", language="cpp", source=source,
+        content_hash=str(number),
+    )  # fmt: skip
+
+
+def test_a_kernel_is_found_by_a_word_of_its_source_and_by_the_beginning_of_one(run: Run, member: User) -> None:
+    kernel = named(run, "Tiles", "// swizzled against bank conflicts\n")
+    for text in ("swizzled", "swizz", "bank conflicts", '"bank conflicts"', "conflicts -prefetch"):
+        assert str(kernel) in found(member, text), text
+    assert found(member, "conflicts -bank") == set()
+
+
+def test_words_in_a_title_come_before_newer_hits_elsewhere(run: Run, member: User) -> None:
+    titled = named(run, "Swizzle")
+    named(run, "Other", "// swizzle\n")
+    assert search(member, "swizzle")["kernel"][0].title == str(titled)
+
+
+def test_an_outsider_finds_nothing_of_ours(run: Run, team: Team, member: User) -> None:
+    named(run, "Zirconium tiles")
+    Hypothesis.objects.create(run=run, key="h", kind="experiment", title="Zirconium helps")
+    do_write_finding(member, team, "Zirconium", "Zirconium is fast.")
+    assert len(found(member, "zirconium")) == 3
+    assert found(make_user(make_team()), "zirconium") == set()
+
+
+def test_a_private_run_is_found_by_its_starter_and_the_owners_only(team: Team, member: User) -> None:
+    hidden = make_run(team, member, title="Zirconium", is_private=True)
+    assert str(hidden) in found(member, "zirconium")
+    assert str(hidden) in found(make_user(team, TeamRole.OWNER), "zirconium")
+    assert found(make_user(team), "zirconium") == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  ", "-", "!!", "&|:*", "a\x00b", "'; DROP TABLE", "the", "x" * 5000, '"', "-x"]
+)
+def test_no_question_breaks_the_search(member: User, text: str) -> None:
+    assert isinstance(search(member, text), dict)
+
+
+def test_a_question_of_marks_alone_looks_for_nothing() -> None:
+    assert query_of("!? -") is None
+
+
+def test_an_excerpt_is_the_line_that_holds_the_word() -> None:
+    assert excerpt_of("first line\nthe second holds Tiles\n", "tiles") == "the second holds Tiles"
+
+
+def test_what_is_found_is_escaped(pages: Client, run: Run) -> None:
+    named(run, SCRIPT, f"// zirconium {SCRIPT}\n")
+    text = pages.get(reverse("search"), {"q": "zirconium"}).content.decode()
+    assert SCRIPT not in text
+    assert "&lt;script&gt;" in text
+
+
+# lineage
+
+
+def test_a_parent_stands_in_the_middle_of_its_children_and_no_two_leaves_share_a_row() -> None:
+    places = layout(range(6), {1: 0, 2: 0, 3: 1, 4: 1, 5: 2})
+    assert [places[n][0] for n in range(6)] == [0, 1, 1, 2, 2, 2]
+    assert places[1][1] == (places[3][1] + places[4][1]) / 2
+    assert places[0][1] == (places[1][1] + places[2][1]) / 2
+    assert sorted(places[n][1] for n in (3, 4, 5)) == [0, 1, 2]
+
+
+def test_a_chain_of_thousands_is_laid_out() -> None:
+    places = layout(range(5000), {n: n - 1 for n in range(1, 5000)})
+    assert places[4999] == (4999, 0)
+
+
+def test_the_best_path_leads_back_to_the_seed() -> None:
+    assert best_path(4, {4: [2, 3], 2: [0]}) == {4, 2, 0}
+    assert best_path(None, {}) == set()
+
+
+def test_the_tree_marks_the_best_path_and_who_wins_each_case(run: Run) -> None:
+    tree = tree_of(run)
+    assert tree.best == run.best_kernel.number
+    assert {node.number for node in tree.nodes if node.on_best_path} >= {tree.best}
+    fastest = min(
+        run.kernels.filter(evaluation__time_us__isnull=False), key=lambda kernel: kernel.evaluation.time_us
+    )
+    assert [node.number for node in tree.nodes if node.wins] == [fastest.number]
+
+
+def test_the_tree_takes_as_many_queries_for_forty_kernels_as_for_four(
+    run: Run, django_assert_max_num_queries: object
+) -> None:
+    for _ in range(40):
+        named(run, "more")
+    with django_assert_max_num_queries(4):  # type: ignore[operator]
+        assert len(tree_of(run).nodes) > 40
+
+
+def test_a_run_without_kernels_says_what_to_do(pages: Client, team: Team, member: User) -> None:
+    empty = make_run(team, member)
+    for name in ("lineage", "tuned", "run_export"):
+        assert pages.get(reverse(name, args=[empty.pk])).status_code == 200, name
+    assert "runner" in pages.get(reverse("lineage", args=[empty.pk])).content.decode()
+
+
+# leaderboards
+
+
+def test_the_leaderboard_ranks_by_time_and_shows_only_what_one_may_see(run: Run, member: User) -> None:
+    problem, target = run.problem_version.problem, run.target
+    assert [leader.run for leader in leaders_of(member, problem, target)] == [run.pk]
+    assert leaders_of(make_user(make_team()), problem, target) == []
+
+
+def test_published_figures_name_hardware_and_source_and_stand_fastest_first() -> None:
+    rows = published_for("fp8_block_gemm", "gfx942")
+    assert [row.time_us for row in rows] == sorted(row.time_us for row in rows) != []
+    assert all(row.hardware and row.source for row in rows)
+    assert published_for("fp8_block_gemm", "cpu") == published_for("softmax_rows", "gfx942") == []
+    assert all(suite.hardware and suite.source for suite in published_suites())
+
+
+def test_a_leaderboard_says_that_published_figures_were_not_measured_here(pages: Client, run: Run) -> None:
+    text = pages.get(reverse("leaderboard", args=["fp8_block_gemm", "gfx942"])).content.decode()
+    assert "not measured here" in text and "arXiv 2506.20807" in text
+
+
+# knowledge
+
+
+def test_an_edit_supersedes_and_prompts_read_the_newer_text_alone(run: Run, team: Team, member: User) -> None:
+    older = do_write_finding(member, team, "Caches", "L2 holds 1 MiB.", target=run.target)
+    newer = do_edit_finding(member, older, "Caches", "L2 holds 2 MiB.")
+    texts = [item.text for item in knowledge_of(run)]
+    assert newer.text in texts and older.text not in texts
+    assert newer.target == older.target
+    with pytest.raises(FindingSupersededError):
+        do_edit_finding(member, older, "Caches", "L2 holds 3 MiB.")
+
+
+def test_the_history_shows_every_version_and_what_it_changed(pages: Client, team: Team, member: User) -> None:
+    older = do_write_finding(member, team, "Caches", "L2 holds 1 MiB.")
+    newer = do_edit_finding(member, older, "Caches", "L2 holds 2 MiB.")
+    for row in (older, newer):
+        text = pages.get(reverse("finding_page", args=[row.pk])).content.decode()
+        assert "− L2 holds 1 MiB." in text and "+ L2 holds 2 MiB." in text
+
+
+def test_a_viewer_cannot_edit_a_finding_and_an_outsider_cannot_read_it(
+    client: Client, team: Team, member: User
+) -> None:
+    row = do_write_finding(member, team, "Caches", "L2 holds 1 MiB.")
+    edit = reverse("finding_edit", args=[row.pk])
+    client.force_login(make_user(team, TeamRole.VIEWER))
+    assert client.post(edit, {"title": "x", "text": "y"}).status_code == 404
+    client.force_login(make_user(make_team()))
+    assert client.get(reverse("finding_page", args=[row.pk])).status_code == 404
+    assert Finding.objects.filter(superseded_by=None, team=team).get() == row
+
+
+def test_a_member_edits_what_ships_with_the_product_not_at_all(pages: Client) -> None:
+    shipped = Finding.objects.create(text="MI300 has 304 units.", origin="shipped")
+    assert pages.get(reverse("finding_page", args=[shipped.pk])).status_code == 200
+    assert pages.post(reverse("finding_edit", args=[shipped.pk]), {"title": "x", "text": "y"}).status_code == 404
+
+
+def test_a_finding_is_written_through_the_page(pages: Client, team: Team) -> None:
+    answer = pages.post(reverse("finding_new"), {"team": team.slug, "title": "Caches", "text": f"**L2** {SCRIPT}"})
+    text = pages.get(answer.headers["Location"]).content.decode()
+    assert "<strong>L2</strong>" in text and SCRIPT not in text
+
+
+# tuned parameters
+
+
+def trials(*times: tuple[int, int, float]) -> Space:
+    return Space(("A", "B"), [Trial(n, {"A": a, "B": b}, time, None) for n, (a, b, time) in enumerate(times)])
+
+
+def test_a_parameter_that_decides_everything_is_the_important_one() -> None:
+    rows = importances(trials(*((a, b, 10.0 * a + 0.01 * b) for a in (1, 2, 4) for b in (1, 2, 3))))
+    assert rows[0].name == "A" and rows[0].share > 0.99 and rows[0].best == 1
+    assert rows[1].name == "B" and rows[1].share < 0.01
+
+
+def test_four_trials_say_nothing_and_equal_times_blame_nobody() -> None:
+    assert importances(trials(*((1, n, 5.0) for n in range(4)))) == []
+    assert {row.share for row in importances(trials(*((n % 2, n, 5.0) for n in range(8))))} == {0.0}
+
+
+def test_the_page_lists_the_trials_of_a_tuned_run(pages: Client, run: Run) -> None:
+    space = spaces_of(run)[0]
+    text = pages.get(reverse("tuned", args=[run.pk])).content.decode()
+    assert all(name in text for name in space.names)
+
+
+# reports and submissions
+
+
+def test_the_report_is_one_file_without_scripts_or_addresses_of_others(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(title=SCRIPT)
+    run.refresh_from_db()
+    text = html_report(facts_of(run))
+    assert "<script" not in text and "&lt;script&gt;" in text
+    assert not re.search(r"""(src|href)=["']?https?:""", text)
+    assert "<svg" in text
+
+
+def test_the_markdown_report_lets_nothing_of_others_become_markup(run: Run) -> None:
+    Kernel.objects.filter(pk=run.best_kernel_id).update(title="a | b *c* ![x](http://evil)", source="```\n# x\n")
+    run = Run.objects.get(pk=run.pk)
+    text = markdown_report(facts_of(run))
+    assert "![x](http" not in text and "a \\| b" in text
+    assert "````cpp\n```\n# x\n````" in text
+
+
+def test_a_report_of_a_run_without_kernels_says_so(team: Team) -> None:
+    empty = make_run(team)
+    assert "No correct kernel was timed" in html_report(facts_of(empty))
+    assert "No correct kernel was timed" in markdown_report(facts_of(empty))
+
+
+def test_a_native_submission_defines_what_the_tuner_found(run: Run) -> None:
+    kernel = run.kernels.exclude(tunables={}).filter(language="cpp").first()
+    text = submission(kernel, "native").text
+    for name, value in kernel.tunables.items():
+        assert f"#ifndef {name}\n#define {name} {int(value) if isinstance(value, bool) else value}\n" in text
+    assert text.endswith(kernel.source)
+
+
+def test_a_python_kernel_of_our_own_problem_becomes_a_gpu_mode_submission(run: Run) -> None:
+    source = "def custom_kernel(x, y, rows, cols):\n    return x\n"
+    kernel = named(run, "python", source)
+    Kernel.objects.filter(pk=kernel.pk).update(language="python")
+    kernel.refresh_from_db()
+    made = submission(kernel, "gpumode")
+    assert made.name == "submission.py" and source in made.text and "def custom_kernel(data)" in made.text
+
+
+def test_a_cpp_kernel_is_no_kernelbench_submission(pages: Client, run: Run) -> None:
+    with pytest.raises(NoSubmissionError):
+        submission(run.best_kernel, "kernelbench")
+    address = reverse("kernel_submission", args=[run.pk, run.best_kernel.number, "kernelbench"])
+    assert pages.get(address).status_code == 404
+
+
+def test_the_patch_turns_the_seed_into_the_kernel(run: Run, tmp_path: object) -> None:
+    import shutil
+    import subprocess
+
+    if shutil.which("patch") is None:
+        pytest.skip("needs patch")
+    seed, kernel = named(run, "old", "one\ntwo\nthree"), named(run, "new", "one\n2\nthree\n")
+    (tmp_path / "kernel.cpp").write_text(seed.source)  # type: ignore[operator]
+    patch = patch_against_seed(kernel, seed)
+    subprocess.run(["patch", "-p1"], input=patch, text=True, cwd=str(tmp_path), check=True, capture_output=True)
+    assert (tmp_path / "kernel.cpp").read_text() == kernel.source  # type: ignore[operator]
+
+
+# synthetic load
+
+
+def test_synthetic_runs_are_marked_and_their_pages_work(client: Client) -> None:
+    User.objects.create_superuser("admin")
+    call_command("load_scale", runs=5, kernels=40, samples=400)
+    runs = list(Run.objects.all())
+    assert len(runs) == 5 and all(
+        run.title.startswith("Synthetic") and run.team.slug == "synthetic" for run in runs
+    )
+    assert Kernel.objects.count() == 40
+    client.force_login(User.objects.get())
+    run = max(runs, key=lambda one: one.spent_evaluations)
+    for address in [*addresses(run), reverse("run_page", args=[run.pk]), reverse("kernel_page", args=[run.pk, 1])]:
+        assert client.get(address).status_code == 200, address
+    call_command("load_scale", runs=2, kernels=4, samples=40)
+    assert Run.objects.count() == 7
+
+
+def test_synthetic_runs_are_not_loaded_beside_real_ones_unasked(run: Run) -> None:
+    User.objects.create_superuser("admin")
+    with pytest.raises(CommandError, match="real runs"):
+        call_command("load_scale", runs=1, kernels=1, samples=10)
+    call_command("load_scale", "--beside-real-runs", runs=1, kernels=1, samples=10)
+    assert Run.objects.count() == 2
+
+
+def test_every_problem_has_a_leaderboard_page(pages: Client, run: Run) -> None:
+    for problem in Problem.objects.all():
+        for target in Target.objects.all()[:2]:
+            assert pages.get(reverse("leaderboard", args=[problem.slug, target.key])).status_code == 200
