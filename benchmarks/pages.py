@@ -1,0 +1,147 @@
+"""Server time of the pages on a database as large as years of use make it.
+
+    DATABASE_URL=postgresql://…/scale python -m benchmarks.pages            # after manage.py load_scale there
+
+Every page is asked for through Django with all its middleware, by a member of the team who is no administrator
+(whose queries are the dearest: what they may see is looked up each time). Addresses differ from request to request.
+Reports the median and the 95th percentile of the server's time and the number of queries; fails above the goal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kernelsci_site.settings")
+
+import django
+
+django.setup()  # what follows needs the apps
+
+from django.conf import settings  # noqa: E402
+from django.db import connection  # noqa: E402
+from django.test import Client  # noqa: E402
+from django.test.utils import CaptureQueriesContext  # noqa: E402
+
+from optimizer.management.commands.load_scale import TEAM  # noqa: E402
+from optimizer.models import Kernel, Measurement, Membership, Run, Team, TeamRole, User  # noqa: E402
+
+GOAL_MS = 150.0
+WORDS = (
+    "prefetch",
+    "bank conflicts",
+    "vector load",
+    "swizzle",
+    "synthetic kernel 77",
+    "lane_23",
+    "unroll tree",
+    "scale_42",
+)
+STATES = ("finished", "failed", "stopped", "paused", "active")
+PROBLEMS = ("softmax_rows", "layernorm_residual", "matmul_bias_gelu", "fp8_block_gemm")
+
+
+def main() -> int:
+    """Measure all pages; 1 where one is slower than the goal."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=60, help="of each page, after five to warm up")
+    parser.add_argument("--only", action="append", help="names of pages")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    settings.ALLOWED_HOSTS = ["testserver"]
+    client = _member()
+    rows = [measure(client, name, address, options.requests) for name, address in _pages().items()
+            if not options.only or name in options.only]  # fmt: skip
+    print(json.dumps(rows) if options.json else _table(rows))
+    return int(any(row["p95_ms"] > GOAL_MS for row in rows))
+
+
+def measure(client: Client, name: str, address: Callable[[], str], requests: int) -> dict[str, Any]:
+    """One page: times in ms, queries of the last request, bytes of its body."""
+    times = []
+    for n in range(requests + 5):
+        where = address()
+        began = time.perf_counter()
+        answer = client.get(where)
+        body = answer.getvalue()
+        times.append((time.perf_counter() - began) * 1000)
+        if answer.status_code != 200:
+            raise SystemExit(f"{where} answered {answer.status_code}")
+        times = times if n >= 5 else []
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        client.get(where)
+    return {"page": name, "p50_ms": round(statistics.median(times), 1), "p95_ms": round(_p95(times), 1),
+            "queries": len(queries), "kib": round(len(body) / 1024, 1)}  # fmt: skip
+
+
+def _pages() -> dict[str, Callable[[], str]]:
+    rng = random.Random(1)
+    runs = list(
+        Run.objects.filter(team__slug=TEAM, best_kernel__isnull=False).order_by("pk").values_list("pk", flat=True)
+    )
+    if not runs:
+        raise SystemExit("no synthetic runs here: manage.py load_scale first")
+    largest = list(
+        Run.objects.filter(team__slug=TEAM).order_by("-spent_evaluations").values_list("pk", flat=True)[:2]
+    )
+    empty = Run.objects.filter(team__slug=TEAM, spent_evaluations=0).values_list("pk", flat=True)[0]
+
+    def kernel() -> str:
+        run = rng.choice(runs)
+        return f"/runs/{run}/kernels/{rng.randrange(Kernel.objects.filter(run=run).count())}/"
+
+    return {
+        "runs, newest": lambda: f"/runs/?page={rng.randint(1, 20)}",
+        "runs, filtered": lambda: f"/runs/?problem={rng.choice(PROBLEMS)}&state={rng.choice(STATES)}&sort=-best",
+        "runs, by words": lambda: f"/runs/?q=run+{rng.randint(1, 999)}",
+        "run": lambda: f"/runs/{rng.choice(runs)}/",
+        "run of 5,000 kernels": lambda: f"/runs/{largest[0]}/?sort=-speedup&page={rng.randint(1, 50)}",
+        "run of none": lambda: f"/runs/{empty}/",
+        "kernel": kernel,
+        "compare 8": lambda: "/runs/compare/?" + "&".join(f"run={run}" for run in rng.sample(runs, 8)),
+        "search": lambda: f"/search/?q={rng.choice(WORDS)}",
+        "lineage data of 2,000": lambda: f"/runs/{largest[1]}/lineage/data/",
+        "leaderboard": lambda: f"/leaderboards/{rng.choice(PROBLEMS)}/cpu/",
+        "leaderboards": lambda: "/leaderboards/",
+        "API, runs": lambda: f"/api/v1/runs?limit=100&problem={rng.choice(PROBLEMS)}",
+        "API, events": lambda: f"/api/v1/runs/{largest[0]}/events?after={rng.randint(0, 4000)}&limit=500",
+    }
+
+
+def _member() -> Client:
+    user, _ = User.objects.get_or_create(username="benchmark-member")
+    team = Team.objects.get(slug=TEAM)
+    Membership.objects.get_or_create(team=team, user=user, defaults={"role": TeamRole.OPERATOR})
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def _p95(times: list[float]) -> float:
+    return statistics.quantiles(times, n=20)[-1]
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    runs, kernels, samples = Run.objects.count(), Kernel.objects.count(), Measurement.objects.count()
+    head = f"{runs:,} runs, {kernels:,} kernels, {samples:,} measurements; {platform.machine()}, {os.cpu_count()} cores"
+    lines = [
+        f"{row['page']:<24} {row['p50_ms']:>8.1f} {row['p95_ms']:>8.1f} {row['queries']:>8} {row['kib']:>8.1f}"
+        for row in rows
+    ]
+    slow = [row["page"] for row in rows if row["p95_ms"] > GOAL_MS]
+    verdict = f"slower than {GOAL_MS:.0f} ms: {', '.join(slow)}" if slow else f"all within {GOAL_MS:.0f} ms"
+    return "\n".join([head, f"{'page':<24} {'p50 ms':>8} {'p95 ms':>8} {'queries':>8} {'KiB':>8}", *lines, verdict])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
