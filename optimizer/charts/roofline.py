@@ -91,8 +91,8 @@ def roofline(target: Target, placed: Sequence[Position]) -> go.Figure:
     ]
     return style.figure(
         [*traces, _points(shown)],
-        xaxis={"title": {"text": "FLOP per byte"}, "type": "log"},
-        yaxis={"title": {"text": "FLOP per second"}, "type": "log", "exponentformat": "SI"},
+        xaxis={"title": {"text": "FLOP per byte"}, "type": "log", "dtick": "D2"},
+        yaxis={"title": {"text": "FLOP per second"}, "type": "log", "dtick": 1, "exponentformat": "SI"},
     )
 
 
