@@ -13,6 +13,7 @@ from django.utils import timezone
 from optimizer.actions.run import Budget, do_pause_run, do_raise_budget, do_resume_run, do_stop_run
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
+from optimizer.loop.dispatch import dispatch
 from optimizer.models import (
     AuthorKind,
     Evaluation,
@@ -176,6 +177,18 @@ def test_a_kernel_the_run_has_measured_is_not_measured_again(scripted: type[Scri
     assert twin.evaluation.time_us == run.kernels.get(key="k1").evaluation.time_us
     assert not Job.objects.filter(evaluation=twin.evaluation).exists()
     assert run.spent_evaluations == 2
+
+
+def test_a_kernel_is_paired_with_its_base_and_not_with_its_reference(scripted: type[Scripted]) -> None:
+    scripted.steps = [
+        draft("old", "int x1;"),
+        draft("young", "int x2;"),
+        draft("child of old", "int x3;", parent_keys=("old",)),
+        draft("both", "int x4;", parent_keys=("young", "old")),
+    ]
+    run = drive(make_run(strategy="scripted"))
+    again = dispatch(run, run.kernels.get(key="both"), Effort.FULL, first=False)
+    assert Job.objects.get(evaluation=again).spec["parent"]["text"] == "int x2;"
 
 
 def test_the_evaluations_budget_is_never_exceeded_however_many_drafts_there_are(scripted: type[Scripted]) -> None:
