@@ -12,6 +12,7 @@ from optimizer.llm.fence import Fencer, clean, neutralise
 from optimizer.search.base import History, HypothesisView, KernelView
 from runners.job import JobResult, KernelResources, Language
 from runners.problems.base import Argument, Case, Problem, Purpose, Role
+from runners.profiling.summary import in_words
 
 SOURCE_CAP = 120_000
 LOG_CAP = 6_000
@@ -102,7 +103,7 @@ def resources(result: JobResult | None) -> str:
 
 def profile(result: JobResult | None) -> str:
     """The profiler's normalised summary; empty where nothing was profiled."""
-    facts = [f"- {name}: {value}" for name, value in (result.profile if result else {}).items()]
+    facts = [f"- {_plain(line)}" for line in in_words(result.profile if result else {})]
     return "Profile:\n" + "\n".join(facts[:20]) if facts else ""
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
 
 from runners.harness.candidate.channel import ChannelError
-from runners.harness.devices import Device
+from runners.harness.devices import LOCK_POLL_S, Device
 from runners.harness.errors import Cancelled, InfraFailure
 from runners.harness.peer import Peer, Refused
 from runners.sandbox import SandboxError
@@ -20,6 +20,7 @@ START_S = 60.0
 FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
 
 Started = TypeVar("Started")
+_opening = threading.Lock()
 
 
 class Ahead(Generic[Started]):
@@ -75,7 +76,19 @@ class Ahead(Generic[Started]):
 
 def warm_up(peer: Peer, device: Device, wanted: threading.Event) -> None:
     """Have a process do what takes time and needs no kernel. What it does on the device waits until nobody is timing
-    there, and is left out as soon as somebody waits for the process: it then happens at its first use."""
-    peer.ask({"op": "ready"}, START_S)
-    with suppress(Cancelled), device.shared(wanted.is_set):
+    there, and its turn, since a driver opens its device for one process after the other; it is left out as soon as
+    somebody waits for the process, and happens at its first use then."""
+    peer.ask({"op": "prepare", "device": device.kind}, START_S)
+    with suppress(Cancelled), _turn(wanted), device.shared(wanted.is_set):
         peer.ask({"op": "warm", "device": device.kind}, START_S)
+
+
+@contextmanager
+def _turn(wanted: threading.Event) -> Iterator[None]:
+    while not _opening.acquire(timeout=LOCK_POLL_S):
+        if wanted.is_set():
+            raise Cancelled
+    try:
+        yield
+    finally:
+        _opening.release()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from runners.job import Language, Source
+from runners.problems.base import Problem, TorchPolicy
 
 FLAG = "no_custom_kernel"
 ENTRIES = ("custom_kernel", "ModelNew")
@@ -55,6 +56,12 @@ def written_by_vendor(kernel_names: Iterable[str]) -> bool:
     """Do the kernels that a profiler saw all come from torch or a vendor's library? False where none was seen."""
     names = list(kernel_names)
     return bool(names) and all(_VENDOR_NAMES.search(name) for name in names)
+
+
+def seen(problem: Problem, kernel_names: Iterable[str], known: list[str]) -> list[str]:
+    """The flag, where the problem wants to know and a profiler saw nobody else's kernels; empty where it is known."""
+    wanted = problem.torch_policy is TorchPolicy.FLAG and FLAG not in known
+    return [FLAG] if wanted and written_by_vendor(kernel_names) else []
 
 
 def _python_reaches_kernel(module: ast.Module) -> bool:

@@ -36,7 +36,8 @@ def band_of(bench: Bench, target: Target, *, measure: bool) -> float:
         return float(kept["band"])
     if not measure:
         return UNMEASURED
-    ratios = [compare_with_itself(bench, _eager(bench)).median for _ in range(COMPARISONS)]
+    fresh = dataclasses.replace(bench, baselines=None)
+    ratios = [compare_with_itself(fresh, _eager(fresh)).median for _ in range(COMPARISONS)]
     band = aa_band(ratios)
     write_json(path, {"band": band, "ratios": ratios, "measured_at": time.time(), **environment.fixed(target)})
     return band

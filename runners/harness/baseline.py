@@ -35,6 +35,7 @@ class BaselineCallee:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._case: dict[str, Any] = {}
+        self._bundle: dict[str, Any] | None = None
         self._caller = Caller(self)
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +43,8 @@ class BaselineCallee:
         return self._open(question) if question["op"] == "open" else self._caller.answer(question)
 
     def _open(self, question: dict[str, Any]) -> dict[str, Any]:
-        self._problem = open_problem(question["bundle"])
+        if question["bundle"] != self._bundle:
+            self._bundle, self._problem = question["bundle"], open_problem(question["bundle"])
         self._mode = COMPILE_MODES.get(Baseline(question["baseline"]))
         return {}
 

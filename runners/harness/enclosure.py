@@ -63,7 +63,7 @@ def enclose(
     peer = Peer()
     isolation = ["-I", "-S"] if kind == "native" else ["-I"]
     channel_fd = peer.far_socket.fileno()
-    argv = [sys.executable, *isolation, "-c", BOOTSTRAP, str(PROGRAM), str(channel_fd), kind, ",".join(preload)]
+    argv = [sys.executable, *isolation, "-c", BOOTSTRAP, str(PROGRAM), str(channel_fd), ",".join(preload)]
     try:
         process = spawn(argv, policy, (channel_fd,))
     except BaseException:

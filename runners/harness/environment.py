@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from runners.harness.priority import may_raise
 from runners.targets import TARGETS, Target, vector_extensions
 
 
-def describe(target: Target) -> dict[str, Any]:
-    """Versions, processor, threads, clock governor and the load at the time of asking."""
+def describe(target: Target, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Versions, processor, threads, clock governor and the load at the time of asking. `gpu`: what was seen of the GPU
+    at a better time."""
     return {
         **fixed(target),
         "load_average": [round(load, 2) for load in os.getloadavg()],
-        **gpu_now(target),
+        **(gpu_now(target) if gpu is None else gpu),
     }
 
 
@@ -62,6 +64,6 @@ def _version(package: str) -> str:
         return "absent"
 
 
-def describe_safely(key: str) -> dict[str, Any]:
+def describe_safely(key: str, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """`describe`, or what is known where the target is not."""
-    return describe(TARGETS[key]) if key in TARGETS else {"target": key, "machine": platform.machine()}
+    return describe(TARGETS[key], gpu) if key in TARGETS else {"target": key, "machine": platform.machine()}

@@ -12,17 +12,21 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from runners.backends import Artefact, BuildRequest, backend_for
-from runners.harness import HARNESS_VERSION, environment, screen
+from runners.harness import HARNESS_VERSION, authorship, environment, insight, screen
 from runners.harness.band import band_of
 from runners.harness.checks import CaseOutcome, Checks
 from runners.harness.contents import OracleClient, Setups
 from runners.harness.devices import Device, device_for, why_absent
 from runners.harness.errors import Cancelled, CandidateFailure, InfraFailure
+from runners.harness.gpu_state import watched
+from runners.harness.participant import Participant
 from runners.harness.pool import TrustedPool, pool
 from runners.harness.report import case_results, speedup_of
 from runners.harness.samples import samples_of
@@ -76,6 +80,8 @@ class Evaluation:
         self._speedups: dict[str, Speedup] = {}
         self._duplicate_of: str | None = None
         self._sandbox = "none"
+        self._profile: dict[str, Any] = {}
+        self._seen: dict[str, Future[dict[str, Any]]] = {}
         self._started = time.monotonic()
 
     def result(self) -> JobResult:
@@ -121,19 +127,20 @@ class Evaluation:
             return
         sessions = PLANS[self.spec.effort].sessions
         modules = sum(source.language in (Language.PYTHON, Language.TRITON) for source in self._sources)
-        warm.baselines.expect(sessions)
-        if modules:
-            warm.spares.expect(1 + modules * sessions)
+        warm.baselines.expect(self.spec.problem, self.spec.baseline, sessions)
+        if modules or self.spec.profile:
+            warm.spares.expect((1 + modules * sessions if modules else 0) + self.spec.profile)
 
     @property
     def _sources(self) -> list[Source]:
         return [source for source in (self.spec.candidate, self.spec.parent) if source is not None]
 
     def _execute(self, problem: Problem, device: Device, folder: Path) -> None:
+        self._seen["gpu_before"] = watched(self._target)
         warm = pool(device)
         self._expect(warm)
         oracle = warm.borrow(self.spec.problem)
-        healthy = False
+        healthy, ending = False, ExitStack()
         try:
             oracle.listen(self._cancel)
             with device.shared(self._cancel) as waited_s:
@@ -156,8 +163,9 @@ class Evaluation:
                     self._cancel,
                     warm.spares,
                     warm.baselines,
-                    at_once=not any(screen.measures_itself(source) for source in self._sources),
+                    at_once=oracle.on_gpu and not any(map(screen.measures_itself, self._sources)),
                 )
+                ending.callback(bench.close)
                 self._check(bench, artefact)
             self._time(bench, device, artefact, parent)
             healthy = True
@@ -165,6 +173,7 @@ class Evaluation:
             healthy = True
             raise
         finally:
+            ending.close()
             if healthy:
                 warm.give_back(self.spec.problem, oracle)
             else:
@@ -218,13 +227,13 @@ class Evaluation:
             try:
                 checks.smallest(process)
             except BaseException:
-                process.close()
+                bench.dismiss([process])
                 raise
         with self._stage("tests"):
             try:
                 checks.all(process, lambda text: self._progress("tests", text))
             finally:
-                process.close()
+                bench.dismiss([process])
         bench.oracle.reset()
         if not all(outcome.deterministic for outcome in checks.outcomes):
             self._flags.append("nondeterministic")
@@ -244,6 +253,7 @@ class Evaluation:
             with self._stage(name):
                 self._timings = self._measured(bench, plan, artefact, parent, name)
             self._conclude(bench, self._timings, band)
+            self._look_closer(bench, artefact, self._timings)
 
     def _abandoned(self, bench: Bench, artefact: Artefact) -> bool:
         with self._stage("quick timing"):
@@ -262,7 +272,24 @@ class Evaluation:
     def _measured(
         self, bench: Bench, plan: Plan, artefact: Artefact, parent: Artefact | None, name: str
     ) -> Timings:
-        return bench.measure(plan, artefact, self.spec.baseline, parent, lambda text: self._progress(name, text))
+        def look(sides: list[Participant]) -> None:
+            self._seen["gpu_at_end"] = watched(self._target)
+            if bench.oracle.on_gpu and plan is not QUICK:
+                self._profile["launch"] = insight.launches(bench, sides)
+
+        progress = partial(self._progress, name)
+        return bench.measure(plan, artefact, self.spec.baseline, parent, progress, look)
+
+    def _look_closer(self, bench: Bench, artefact: Artefact, timings: Timings) -> None:
+        """Which kernels take the time of the slowest case, where the job asks for it and a profiler is there."""
+        if not (self.spec.profile and bench.oracle.on_gpu):
+            return
+        with self._stage("profile"):
+            slowest = max(bench.cases, key=lambda case: overall_us(timings)[case.name])
+            found = insight.kernels(bench, artefact, slowest, bench.arena_bytes(QUICK))
+            if found:
+                self._profile["kernels"] = {"case": slowest.name, "top": found}
+                self._flags += authorship.seen(bench.problem, [kernel["name"] for kernel in found], self._flags)
 
     def _conclude(self, bench: Bench, timings: Timings, band: float) -> None:
         for opponent, label in ((BASELINE, self.spec.baseline.value), (PARENT, "parent")):
@@ -322,19 +349,25 @@ class Evaluation:
             cases=cases,
             stages=self._stages,
             build=self._build,
-            profile=self._profile(),
+            profile=self._summarised(),
             duplicate_of=self._duplicate_of,
             sandbox=self._sandbox,
-            environment=environment.describe_safely(self.spec.target),
+            environment=environment.describe_safely(self.spec.target, self._gpu()),
             harness_version=HARNESS_VERSION,
         )
 
-    def _profile(self) -> dict[str, Any]:
-        """What binds the kernel, where the job asks for it and there are times."""
-        if not self.spec.profile or self._timings is None:
+    def _summarised(self) -> dict[str, Any]:
+        """What binds the kernel, where there are times, and what was seen beside them."""
+        if self._timings is None:
             return {}
         work = {many[0].case.name: self._problem.work(many[0].case) for many in self._timings.sessions.values()}
-        return summary(self._target, work, overall_us(self._timings))
+        return {**summary(self._target, work, overall_us(self._timings)), **self._profile}
+
+    def _gpu(self) -> dict[str, Any] | None:
+        """The GPU before this evaluation used it, and as its timing ended; None where it did not come to that."""
+        if "gpu_at_end" not in self._seen or self._target.family == "cpu":
+            return None
+        return {**self._seen["gpu_at_end"].result(), "before": self._seen["gpu_before"].result()}
 
     def _progress(self, stage: str, text: str) -> None:
         if self._cancel is not None and self._cancel():

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from runners.harness.baseline import BaselineCallee, Prepared
+from runners.harness.candidate import insight
 from runners.harness.candidate.device_bytes import DeviceBytes
 from runners.harness.candidate.device_clock import DeviceClock
 from runners.harness.candidate.driver import Driver
@@ -166,11 +167,15 @@ class GpuBaselineCallee(BaselineCallee):
 
     def __init__(self, driver_kind: str, flush_bytes: int) -> None:
         self._kind, self._flush_bytes = driver_kind, flush_bytes
+        self._mapped: tuple[int, int] | None = None
+        self._clock: DeviceClock
+        self._opened = False
         super().__init__(DeviceBytes(0))
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """Dispatch one question by its `op`."""
-        return self._warm() if question["op"] == "warm" else super().answer(question)
+        own = {"prepare": dict, "warm": self._warm, "release": self._release}.get(question["op"])
+        return own() if own else super().answer(question)
 
     def _warm(self) -> dict[str, Any]:
         opened(self._kind)
@@ -178,11 +183,24 @@ class GpuBaselineCallee(BaselineCallee):
         torch.cuda.synchronize()
         return {}
 
+    def _release(self) -> dict[str, Any]:
+        """Give all memory back but what a compiler keeps for its graphs."""
+        self._caller.forget()
+        torch.cuda.synchronize()
+        if self._mapped:
+            self._driver.unmap(*self._mapped)
+            self._mapped = None
+        torch.cuda.empty_cache()
+        return {}
+
     def _open(self, question: dict[str, Any]) -> dict[str, Any]:
-        driver = opened(self._kind)
-        self._arena = DeviceBytes(driver.open_shared(question["descriptor"], question["device"]["size_bytes"]))
+        size_bytes = question["device"]["size_bytes"]
+        if not self._opened:
+            self._driver, self._opened = opened(self._kind), True
+            self._clock = DeviceClock(self._driver, self._flush_bytes)
+        self._mapped = (self._driver.open_shared(question["descriptor"], size_bytes), size_bytes)
+        self._arena = DeviceBytes(self._mapped[0])
         os.close(question["descriptor"])
-        self._clock = DeviceClock(driver, self._flush_bytes)
         answer = super()._open(question)
         if self._mode:  # importing the compiler takes seconds
             torch._dynamo.config.recompile_limit = 64
@@ -198,6 +216,14 @@ class GpuBaselineCallee(BaselineCallee):
         """Copy the results into the arena and wait for that."""
         super().finish(prepared, call)
         self._clock.settle()
+
+    def floor_ns(self) -> list[int]:
+        """The least that a launch takes."""
+        return self._clock.floor_ns()
+
+    def replays_ns(self, prepared: Prepared) -> list[int]:
+        """Device time of replays from a graph."""
+        return insight.replays_ns(insight.torch_graph(prepared.call), self._clock)
 
     def report(self) -> dict[str, Any]:
         """What the device's clock saw beside the times."""

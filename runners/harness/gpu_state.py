@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
 from runners.harness.devices import device_for
+from runners.sandbox.meter import process_tree
 from runners.targets import Target
 
 ASK_WITHIN_S = 10.0
+_watcher = ThreadPoolExecutor(2, thread_name_prefix="gpu-state")
 NVIDIA_FIXED = {
     "name": "gpu",
     "driver_version": "driver",
@@ -36,14 +40,23 @@ def gpu_fixed(target: Target) -> dict[str, Any]:
     return _amd(device.index, "static") if device.kind == "hip" else {}
 
 
+def watched(target: Target) -> Future[dict[str, Any]]:
+    """`gpu_now` of this moment, asked beside whatever goes on."""
+    return _watcher.submit(gpu_now, target)
+
+
 def gpu_now(target: Target) -> dict[str, Any]:
-    """Clocks, power, temperature and load at the time of asking; the number of processes that compute on it."""
+    """Clocks, power, temperature and load at the time of asking; how many processes compute on it that are not ours."""
     device = device_for(target.vendor, target.flush_bytes)
     if device.kind == "cuda":
         others = _ask(["nvidia-smi", "-i", device.index, "--query-compute-apps=pid", "--format=csv,noheader"])
         now = _nvidia.__wrapped__(device.index, tuple(NVIDIA_NOW.items()))
-        return {**now, "processes": len(others.split())} if now else {}
+        return {**now, "other_processes": len(set(others.split()) - _ours())} if now else {}
     return _amd(device.index, "metric") if device.kind == "hip" else {}
+
+
+def _ours() -> set[str]:
+    return {str(pid) for pid in process_tree(os.getpid())}
 
 
 @cache

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runners.backends.base import Artefact
 from runners.harness.arena import Arena
@@ -26,6 +26,9 @@ from runners.job import Baseline, Limits, ProblemBundle, Status
 from runners.problems.base import Case
 from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, python_paths
 from runners.wire import to_plain
+
+if TYPE_CHECKING:
+    from runners.harness.baselines import Lent
 
 START_S = 60.0
 COMPILE_S = 600.0
@@ -85,6 +88,14 @@ class Participant(ABC):
         """Bring the outputs of all but the last call into the arena."""
         with self._awake():
             self._ask({"op": "store"}, timeout_s)
+
+    def replies(self, op: str, details: dict[str, Any], timeout_s: float) -> list[float]:
+        """Times in µs that a closer look gives (`floor`, `replay`), as the process claims them; empty if it fails."""
+        with contextlib.suppress(CandidateFailure, InfraFailure), self._awake():
+            times = self._ask({"op": op, **details}, timeout_s).get(f"{op}_ns")
+            if isinstance(times, list) and all(type(t) is int and t > 0 for t in times):
+                return [t / 1e3 for t in times]
+        return []
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:
@@ -150,7 +161,7 @@ class CandidateProcess(Participant):
         self.level = self._process.level.value
         try:
             with self._awake():
-                hello = {"op": "hello", "symbol": artefact.symbol, "device": arena.device}
+                hello = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol, "device": arena.device}
                 self._ask({**hello, **spare.placed(artefact, setups)}, START_S, arena.descriptor)
         except BaseException:
             self.close()
@@ -173,6 +184,12 @@ class CandidateProcess(Participant):
         """Native kernels write in place: nothing to bring."""
         if not self._native:
             super().store(timeout_s)
+
+    def kernels(self, call: dict[str, Any], timeout_s: float) -> list[Any]:
+        """What the process says that a call launches: claims, of whatever form. Raises CandidateFailure."""
+        with self._awake():
+            found = self._ask({"op": "kernels", "call": call}, timeout_s).get("kernels")
+        return found if isinstance(found, list) else []
 
     def prioritise(self) -> None:
         """Raise everything in the sandbox."""
@@ -278,9 +295,11 @@ class BaselineProcess(Participant):
         baseline: Baseline,
         arena: Arena,
         cancel: Callable[[], bool] | None,
-        ahead: Peer | None = None,
+        lent: Lent | None = None,
     ) -> None:
-        super().__init__(name, arena, ahead or baseline_child(zygote, arena.descriptor), cancel)
+        peer = lent.peer if lent else baseline_child(zygote, arena.descriptor)
+        super().__init__(name, arena, peer, cancel)
+        self._lent = lent
         question = {"op": "open", "bundle": to_plain(bundle), "baseline": baseline.value, "device": arena.device}
         if arena.device is None:
             self._ask(question, START_S)
@@ -311,8 +330,11 @@ class BaselineProcess(Participant):
         self._ask({"op": "prioritise"}, START_S)
 
     def close(self) -> None:
-        """Hang up; the child ends by itself."""
-        self._peer.close()
+        """Give the child back if it is on loan; else hang up, and it ends by itself."""
+        if self._lent is None:
+            self._peer.close()
+        else:
+            self._lent.give_back()
         self.arena.close()
 
 

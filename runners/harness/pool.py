@@ -10,11 +10,10 @@ import os
 import threading
 from collections import OrderedDict
 
-from runners.harness.ahead import Ahead, warm_up
+from runners.harness.baselines import Baselines
 from runners.harness.contents import GpuOracleClient, OracleClient
 from runners.harness.devices import Device
-from runners.harness.participant import baseline_child, thread_count, thread_environment
-from runners.harness.peer import Peer
+from runners.harness.participant import thread_count, thread_environment
 from runners.harness.spares import Spares
 from runners.harness.state import state_dir
 from runners.harness.trusted import DEVICE_VARIABLE, FLUSH_VARIABLE
@@ -30,7 +29,7 @@ class TrustedPool:
     def __init__(self, device: Device) -> None:
         self._device = device
         self.spares = Spares(device)
-        self.baselines = Ahead[Peer]("baselines", self._baseline_ahead, lambda peer: peer.alive, Peer.close)
+        self.baselines = Baselines(device, self.zygote)
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
         self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
@@ -79,19 +78,6 @@ class TrustedPool:
             if self._zygote is not None:
                 self._zygote.close()
                 self._zygote = None
-
-    def _baseline_ahead(self, wanted: threading.Event) -> Peer:
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        try:
-            peer = baseline_child(self.zygote(), nothing)
-        finally:
-            os.close(nothing)
-        try:
-            warm_up(peer, self._device, wanted)
-        except BaseException:
-            peer.close()
-            raise
-        return peer
 
     def _drop_oracles(self) -> None:
         for oracle in self._oracles.values():

@@ -11,11 +11,10 @@ from typing import Any
 
 from runners.backends.base import Artefact
 from runners.harness import staging
-from runners.harness.ahead import Ahead
+from runners.harness.baselines import Baselines
 from runners.harness.contents import Content, OracleClient, Setups
 from runners.harness.errors import CandidateFailure
 from runners.harness.participant import BaselineProcess, CandidateProcess, Participant, thread_count
-from runners.harness.peer import Peer
 from runners.harness.spares import Spares
 from runners.harness.statistics import Interval, clocks_agree, median_interval, speedup, spread_us
 from runners.harness.timing import CANDIDATE, CaseSession, CaseTimer, Plan
@@ -26,7 +25,7 @@ from runners.problems.base import Case, Problem
 BASELINE = "baseline"
 PARENT = "parent"
 AT_ONCE_BYTES = 2 << 30
-"""A call with larger buffers is not made by several candidates at the same time."""
+"""Processes with more memory in their arenas neither make first calls at the same time nor outlast their session."""
 
 
 @dataclass
@@ -106,8 +105,9 @@ class Bench:
     rng: random.Random
     cancel: Callable[[], bool] | None
     spares: Spares | None = None
-    baselines: Ahead[Peer] | None = None
+    baselines: Baselines | None = None
     at_once: bool = False
+    _dismissed: list[Participant] = field(default_factory=list)
 
     def measure(
         self,
@@ -116,8 +116,10 @@ class Bench:
         baseline: Baseline,
         parent: Artefact | None,
         progress: Callable[[str], None],
+        at_end: Callable[[list[Participant]], None] = lambda sides: None,
     ) -> Timings:
-        """All sessions of a plan. Raises CandidateFailure, InfraFailure, Cancelled."""
+        """All sessions of a plan; `at_end` is called with the sides of the last one. Raises CandidateFailure,
+        InfraFailure, Cancelled."""
         timings = Timings({case.name: [] for case in self.cases})
         size = self.arena_bytes(plan)
         waiting: list[list[Participant]] = []
@@ -127,14 +129,32 @@ class Bench:
                 if not waiting:
                     ahead = plan.sessions - number if self.oracle.on_gpu else 1
                     waiting = self._started(ahead, candidate, baseline, parent, size)
-                    if self.oracle.on_gpu and self.at_once and candidate.kind == "module":
+                    if self.at_once and candidate.kind == "module" and size <= AT_ONCE_BYTES:
                         self._make_first_calls([side for sides in waiting for side in sides])
                 self.session(plan, waiting[0], timings)
-                _close(waiting.pop(0))
+                if number == plan.sessions - 1:
+                    at_end(waiting[0])
+                self.dismiss(waiting.pop(0))
         finally:
             for sides in waiting:
-                _close(sides)
+                self.dismiss(sides)
         return timings
+
+    def dismiss(self, sides: Sequence[Participant]) -> None:
+        """Sides that are not needed any more. On a GPU, where closing its context takes a process a tenth of a second,
+        small ones stand still until `close`."""
+        for side in sides:
+            if self.oracle.on_gpu and side.arena.size_bytes <= AT_ONCE_BYTES:
+                self._dismissed.append(side)
+            else:
+                side.close()
+
+    def close(self) -> None:
+        """End whatever was dismissed."""
+        dismissed, self._dismissed = self._dismissed, []
+        if dismissed:
+            with ThreadPoolExecutor(len(dismissed)) as threads:
+                list(threads.map(lambda side: side.close(), dismissed))
 
     def _started(
         self, sessions: int, candidate: Artefact, baseline: Baseline, parent: Artefact | None, size: int
@@ -156,8 +176,6 @@ class Bench:
         candidates = [side for side in sides if isinstance(side, CandidateProcess)]
         for case in self.cases:
             content = self.oracle.make(case, case.distributions[0])[0]
-            if sum(content.buffer_sizes) > AT_ONCE_BYTES:
-                continue
             layout = staging.case_layout(self.problem, content)
             calls = [staging.stage(side.arena, [content], self.rng)[0].message for side in candidates]
             with ThreadPoolExecutor(len(candidates)) as threads:
@@ -182,12 +200,15 @@ class Bench:
         """A fresh sandboxed process."""
         return self.start_candidate(name, artefact, arena_size)()
 
-    def start_candidate(self, name: str, artefact: Artefact, arena_size: int) -> Callable[[], CandidateProcess]:
-        """The arena is made now, the process when the result is called, in whatever thread."""
+    def start_candidate(
+        self, name: str, artefact: Artefact, arena_size: int, *, with_torch: bool = False
+    ) -> Callable[[], CandidateProcess]:
+        """The arena is made now, the process when the result is called, in whatever thread. `with_torch`: a spare, if
+        there is one, for a kernel that does without otherwise."""
         arena = self.oracle.arena(name, arena_size)
         ahead = (
             self.spares.take_for(self.limits)
-            if self.spares and artefact.kind == "module" and not artefact.env
+            if self.spares and (with_torch or artefact.kind == "module") and not artefact.env
             else None
         )
         return lambda: CandidateProcess(
@@ -195,10 +216,10 @@ class Bench:
         )
 
     def start_baseline(self, name: str, baseline: Baseline, arena_size: int) -> Callable[[], BaselineProcess]:
-        """The same for a trusted child."""
+        """The same for a trusted child; from `baselines` where there are any."""
         arena = self.oracle.arena(name, arena_size)
-        ahead = self.baselines.take() if self.baselines else None
-        return lambda: BaselineProcess(name, self.zygote, self.bundle, baseline, arena, self.cancel, ahead)
+        lent = self.baselines.take(self.bundle, baseline) if self.baselines else None
+        return lambda: BaselineProcess(name, self.zygote, self.bundle, baseline, arena, self.cancel, lent)
 
     def arena_bytes(self, plan: Plan) -> int:
         """Size of an arena that serves every case under a plan."""
@@ -233,13 +254,10 @@ def started_together(starts: Sequence[Callable[[], Participant]]) -> list[Partic
     failure = next((error for future in futures if (error := future.exception())), None)
     if failure is None:
         return [future.result() for future in futures]
-    _close([future.result() for future in futures if future.exception() is None])
+    for future in futures:
+        if future.exception() is None:
+            future.result().close()
     raise failure
-
-
-def _close(sides: list[Participant]) -> None:
-    for side in sides:
-        side.close()
 
 
 def overall_us(timings: Timings) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from functools import cached_property, partial
 from types import ModuleType
@@ -133,6 +134,7 @@ class NativeProblem(Problem):
     def _module(self) -> ModuleType:
         module = ModuleType(f"problem_{self.name}")
         code = compile(self.reference_source, self.declaration.reference_file, "exec")
+        sys.modules[module.__name__] = module  # torch.compile looks it up by its name
         exec(code, module.__dict__)  # noqa: S102 - a problem's own reference, run in the oracle only
         return module
 

@@ -1,1 +1,3 @@
-"""What keeps a kernel from its ceiling. `summary` needs nothing but times; `kernels` asks a profiler that is there."""
+"""What keeps a kernel from its ceiling. `summary` needs nothing but times; what a profiler saw, where one is there,
+comes from `runners.harness.insight`.
+"""

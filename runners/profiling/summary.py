@@ -62,3 +62,36 @@ def _compute_share(target: Target, work: Work, time_us: float) -> float:
 def _memory_share(target: Target, work: Work, time_us: float) -> float:
     bandwidth = ceilings(target.key).copy_bandwidth or target.bandwidth
     return work.bytes / bandwidth * 1e6 / time_us if bandwidth else 0.0
+
+
+def in_words(profile: Mapping[str, Any]) -> list[str]:
+    """A result's profile as lines for a prompt or a page: what binds each case, what launching costs, and the kernels
+    by name, which are a hostile process's words. Anything of another form than the harness writes is left out."""
+    cases, launch, kernels = (_mapping(profile, name) for name in ("cases", "launch", "kernels"))
+    lines = [_case_words(name, case) for name, case in cases.items() if isinstance(case, Mapping)]
+    lines += [_graph_words(name, times) for name, times in _mapping(launch, "graph_us").items()]
+    if isinstance(floor := launch.get("floor_us"), float | int):
+        lines.append(f"the least between two events around one launch on this device: {floor:g} µs")
+    lines += [
+        f"{kernel['time_us']:.4g} µs a call in {kernel['launches']} launches of {kernel['name']}"
+        for kernel in kernels.get("top") or []
+        if isinstance(kernel, Mapping) and {"time_us", "launches", "name"} <= kernel.keys()
+    ]
+    return [line for line in lines if line]
+
+
+def _case_words(name: str, case: Mapping[str, Any]) -> str:
+    if not {"bound", "compute_share", "memory_share"} <= case.keys():
+        return ""
+    shares = f"{case['compute_share']:.0%} of the arithmetic ceiling, {case['memory_share']:.0%} of the bandwidth"
+    return f"{name}: bound by {case['bound']}; {shares}"
+
+
+def _graph_words(name: str, times: object) -> str:
+    ours = times.get("candidate") if isinstance(times, Mapping) else None
+    return f"{name}: {ours:g} µs when replayed from a CUDA graph" if isinstance(ours, float | int) else ""
+
+
+def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, Mapping) else {}

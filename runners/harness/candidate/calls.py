@@ -42,18 +42,34 @@ class Caller:
             return {}
         if question["op"] == "store":
             return self._store()
+        if question["op"] in ("floor", "replay", "kernels"):
+            return self._closer(question)
         return self._run(question["calls"])
 
+    def forget(self) -> None:
+        """Let go of what was returned."""
+        self._pending.clear()
+
     def _run(self, calls: list[dict[str, Any]]) -> dict[str, Any]:
-        self._pending.clear()  # frees what was returned, so that every side allocates from warm memory
+        self.forget()  # frees what was returned, so that every side allocates from warm memory
         prepared = [self._callee.prepare(call) for call in calls]
         times = [self._callee.run(arguments) for arguments in prepared]
         self._pending = list(zip(prepared, calls, strict=True))
         self._callee.finish(*self._pending.pop())
         return {"inside_ns": times, **self._callee.report()}
 
+    def _closer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """What only callees on a GPU can tell (see `insight`)."""
+        callee: Any = self._callee
+        if question["op"] == "floor":
+            return {"floor_ns": callee.floor_ns()}
+        prepared = callee.prepare(question["call"])
+        if question["op"] == "kernels":
+            return {"kernels": callee.kernels(prepared)}
+        return {"replay_ns": callee.replays_ns(prepared)}
+
     def _store(self) -> dict[str, Any]:
         for prepared, call in self._pending:
             self._callee.finish(prepared, call)
-        self._pending.clear()
+        self.forget()
         return {}

@@ -21,7 +21,7 @@ class DeviceClock:
     and what the host's clock saw of the call beside the time between the events."""
 
     def __init__(self, driver: Any, flush_bytes: int) -> None:
-        self._driver = driver
+        self.driver = driver
         self._size = max(flush_bytes, LEAST_FLUSH_BYTES)
         self._scratch = driver.allocate(self._size)
         self._begin, self._end = driver.event(), driver.event()
@@ -30,7 +30,7 @@ class DeviceClock:
 
     def time(self, function: Callable[..., Any], arguments: Any) -> tuple[int, Any]:
         """One call: its device time in nanoseconds, and what it returned."""
-        driver, begin, end = self._driver, self._begin, self._end
+        driver, begin, end = self.driver, self._begin, self._end
         driver.synchronize()
         start = clock()
         driver.fill(self._scratch, 0, self._size)
@@ -46,9 +46,15 @@ class DeviceClock:
         self._around.append(idle - start - device_ns)
         return device_ns, result
 
+    def floor_ns(self, calls: int = 9) -> list[int]:
+        """Device time between two events around the smallest launch there is, a fill of four bytes."""
+        times = [self.time(self.driver.fill, (self._scratch, 0, 4))[0] for _ in range(calls)]
+        self.take()
+        return times
+
     def settle(self) -> None:
         """Wait for the whole device."""
-        self._driver.synchronize()
+        self.driver.synchronize()
 
     def take(self) -> dict[str, list[int]]:
         """`busy_ns` and `around_ns` of the calls since it was last asked."""

@@ -9,11 +9,16 @@ and untested on AMD hardware.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 LIBRARIES = {"cuda": ("cu", "libcuda.so.1"), "hip": ("hip", "libamdhip64.so")}
 RENAMED = {
-    "cuda": {"MemAlloc": "cuMemAlloc_v2", "Synchronize": "cuCtxSynchronize", "StreamDestroy": "cuStreamDestroy_v2"},
+    "cuda": {
+        "MemAlloc": "cuMemAlloc_v2",
+        "Synchronize": "cuCtxSynchronize",
+        "StreamBeginCapture": "cuStreamBeginCapture_v2",
+    },
     "hip": {
         "MemAlloc": "hipMalloc",
         "Synchronize": "hipDeviceSynchronize",
@@ -22,6 +27,7 @@ RENAMED = {
 }
 PINNED, ON_DEVICE, FILE_DESCRIPTOR, READ_WRITE = 1, 1, 1, 3
 OUT_OF_MEMORY = 2
+NON_BLOCKING, RELAXED = 1, 2
 
 
 class DriverError(RuntimeError):
@@ -148,6 +154,19 @@ class Driver:
         where, size = ctypes.c_ulonglong(address), ctypes.c_size_t(size_bytes)
         self.call("MemUnmap", where, size)
         self.call("MemAddressFree", where, size)
+
+    def captured(self, launch: Callable[[ctypes.c_void_p], object]) -> Callable[[], None]:
+        """What `launch` puts on the stream that it is given, as a graph; the result replays it on the default stream.
+        CUDA alone. Raises DriverError."""
+        if self._kind != "cuda":
+            raise DriverError("graphs are captured on CUDA alone")
+        stream, graph, ready = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("StreamCreate", ctypes.byref(stream), NON_BLOCKING)
+        self.call("StreamBeginCapture", stream, RELAXED)
+        launch(stream)
+        self.call("StreamEndCapture", stream, ctypes.byref(graph))
+        self.call("GraphInstantiateWithFlags", ctypes.byref(ready), graph, ctypes.c_ulonglong(0))
+        return lambda: self.call("GraphLaunch", ready, None)
 
     def event(self) -> Event:
         """A new mark for the default stream."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from . import insight
 from .device_clock import DeviceClock
 from .driver import Driver
 from .native import NativeCallee
@@ -24,6 +25,15 @@ class GpuNativeCallee(NativeCallee):
     def run(self, arguments: list[object]) -> int:
         """One call; nanoseconds of device time."""
         return self._clock.time(self._function, arguments)[0]
+
+    def replays_ns(self, arguments: list[object]) -> list[int]:
+        """Device time of replays from a graph. Raises DriverError where the call can't be captured."""
+        replay = self._clock.driver.captured(lambda stream: self._function(*arguments[:-1], stream))
+        return insight.replays_ns(replay, self._clock)
+
+    def kernels(self, arguments: list[object]) -> list[tuple[str, int, float]]:
+        """What a call launches. Needs torch in this process."""
+        return insight.kernels(lambda: self._function(*arguments))
 
     def report(self) -> dict[str, Any]:
         """What the device's clock saw beside the times."""

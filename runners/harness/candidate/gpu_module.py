@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from . import insight
 from .device_bytes import DeviceBytes
 from .device_clock import DeviceClock
 from .module import ModuleCallee, WrongOutput
@@ -32,6 +33,14 @@ class GpuModuleCallee(ModuleCallee):
                 raise WrongOutput(f"expected a tensor on the GPU, got one on {tensor.device}")
         super().finish(prepared, call)
         self._clock.settle()
+
+    def replays_ns(self, prepared: dict[str, Any]) -> list[int]:
+        """Device time of replays from a graph. Raises what torch raises where the call can't be captured."""
+        return insight.replays_ns(insight.torch_graph(lambda: self._function(*prepared["values"])), self._clock)
+
+    def kernels(self, prepared: dict[str, Any]) -> list[tuple[str, int, float]]:
+        """What a call launches."""
+        return insight.kernels(lambda: self._function(*prepared["values"]))
 
     def report(self) -> dict[str, Any]:
         """What the device's clock saw beside the times."""

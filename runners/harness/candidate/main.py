@@ -1,7 +1,7 @@
-"""The candidate's process: `main.py CHANNEL_FD KIND PRELOAD`.
+"""The candidate's process: `main.py CHANNEL_FD PRELOAD`.
 
 PRELOAD names modules to import before anything else. Then comes the referee's hello (see `greeting`): the artefact's
-path and symbol, the device (null for the CPU, else the driver's kind, the arena's size and how much to overwrite
+kind, path and symbol, the device (null for the CPU, else the driver's kind, the arena's size and how much to overwrite
 between calls), the folder of what Python candidates are given once ("" where there is none), and behind it the
 arena's descriptor.
 
@@ -26,7 +26,7 @@ ERROR_CHARS = 4000
 MESSAGE_CHARS = 1000
 
 
-def main(channel_fd: str, kind: str, preload: str = "") -> None:
+def main(channel_fd: str, preload: str = "") -> None:
     """Serve until the referee hangs up."""
     channel = Channel(int(channel_fd))
     for name in filter(None, preload.split(",")):
@@ -37,7 +37,7 @@ def main(channel_fd: str, kind: str, preload: str = "") -> None:
     except ChannelClosed:
         return
     try:
-        caller = Caller(open_callee(kind, hello, channel.take_descriptor()))
+        caller = Caller(open_callee(hello, channel.take_descriptor()))
     except BaseException as error:
         channel.send(failure(hello, error))
         return
@@ -46,8 +46,8 @@ def main(channel_fd: str, kind: str, preload: str = "") -> None:
 
 
 def greeting(channel: Channel) -> dict[str, Any]:
-    """The referee's hello. Before it, a process that was started ahead may be asked whether it is awake (`ready`) and
-    to prepare itself for a device (`warm`)."""
+    """The referee's hello. Before it, a process that was started ahead may be asked to prepare itself for a kind of
+    device (`prepare`) and to open it (`warm`)."""
     while (question := channel.receive())["op"] != "hello":
         channel.send(prepared(question))
     return question
@@ -56,18 +56,17 @@ def greeting(channel: Channel) -> dict[str, Any]:
 def prepared(question: dict[str, Any]) -> dict[str, Any]:
     """The answer to a question before the hello."""
     try:
-        if question["op"] == "warm":
-            from .warm import warm
+        from . import warm
 
-            warm(question["device"])
+        warm.STEPS[question["op"]](question["device"])
     except BaseException as error:
         return failure(question, error)
     return {"nonce": question["nonce"], "ok": True}
 
 
-def open_callee(kind: str, hello: dict[str, Any], arena_fd: int) -> Callee:
+def open_callee(hello: dict[str, Any], arena_fd: int) -> Callee:
     """Load the artefact: kind `native` or `module`."""
-    path, symbol, setups, device = (hello[name] for name in ("path", "symbol", "setups", "device"))
+    kind, path, symbol, setups, device = (hello[name] for name in ("kind", "path", "symbol", "setups", "device"))
     if device is not None:
         from . import gpu
 
@@ -110,4 +109,4 @@ def failure(question: dict[str, Any], error: BaseException) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:3])

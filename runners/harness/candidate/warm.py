@@ -1,6 +1,4 @@
-"""What a process that computes on a GPU does once, whatever the kernel: opening the device, loading torch's kernels and
-whatever Triton prepares at its first launch. Done ahead in processes that wait for a candidate.
-"""
+"""What a process that computes on a GPU does once, whatever the kernel; done ahead where it waits for a candidate."""
 
 from __future__ import annotations
 
@@ -11,13 +9,21 @@ import torch
 from .driver import Driver
 
 
-def warm(kind: str) -> None:
-    """Open the first visible device of that kind, and launch one small kernel of torch's and one of Triton's."""
-    Driver(kind)
-    value = torch.zeros(1, device="cuda")
-    value += 1
-    with contextlib.suppress(Exception):  # no Triton, or no compiler for its launcher: the candidate will tell
-        from .warm_triton import launch
+def prepare(kind: str) -> None:
+    """What needs no device: Triton hashes its installation, builds its driver's helper and wakes its compiler. Where it
+    cannot, the candidate will tell."""
+    if kind == "cuda":
+        with contextlib.suppress(Exception):
+            from .warm_triton import compile_once
 
-        launch(value)
+            compile_once()
+
+
+def warm(kind: str) -> None:
+    """Open the first visible device of that kind, and launch one of torch's kernels."""
+    Driver(kind)
+    torch.zeros(1, device="cuda").add_(1)
     torch.cuda.synchronize()
+
+
+STEPS = {"prepare": prepare, "warm": warm}

@@ -1,12 +1,13 @@
-"""The smallest Triton kernel. Its launch hashes Triton's installation, builds the driver's helper and wakes the
-compiler, which takes a second and is the same for every kernel after it.
-"""
+"""Triton's first compilation takes a second, most of which is the same for every kernel after it."""
 
 from __future__ import annotations
 
-import torch
+import contextlib
+
 import triton
 import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
 
 @triton.jit
@@ -14,6 +15,10 @@ def _increment(value):  # type: ignore[no-untyped-def]
     tl.store(value, tl.load(value) + 1)
 
 
-def launch(value: torch.Tensor) -> None:
-    """Add one to the first element."""
-    _increment[(1,)](value)
+def compile_once() -> None:
+    """The smallest kernel, for any NVIDIA device, and what Triton loads such kernels with."""
+    triton.compile(ASTSource(_increment, {"value": "*fp32"}, {}), target=GPUTarget("cuda", 80, 32))
+    with contextlib.suppress(Exception):
+        from triton.backends.nvidia.driver import CudaUtils
+
+        CudaUtils()

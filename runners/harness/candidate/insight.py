@@ -1,0 +1,48 @@
+"""Looking closer at one call on a GPU, when timing is over: replayed from a graph, or under torch's profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .device_clock import DeviceClock
+
+REPLAYS = 9
+PROFILED_CALLS = 3
+
+
+def replays_ns(replay: Callable[[], Any], device_clock: DeviceClock) -> list[int]:
+    """Device time of some replays, after one that warms up."""
+    replay()
+    times = [device_clock.time(replay, ())[0] for _ in range(REPLAYS)]
+    device_clock.take()
+    return times
+
+
+def torch_graph(call: Callable[[], Any]) -> Callable[[], Any]:
+    """The call captured by torch; raises whatever forbids it."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    replay: Callable[[], Any] = graph.replay
+    return replay
+
+
+def kernels(call: Callable[[], Any]) -> list[tuple[str, int, float]]:
+    """Name, launches a call and µs a call of every kernel, the longest first."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(PROFILED_CALLS):
+            call()
+        torch.cuda.synchronize()
+    found = [
+        (str(item.key), -(-item.count // PROFILED_CALLS), float(item.self_device_time_total) / PROFILED_CALLS)
+        for item in seen.key_averages()
+        if item.self_device_time_total > 0
+    ]
+    return sorted(found, key=lambda kernel: -kernel[2])[:32]
