@@ -1,0 +1,139 @@
+"""The dashboard in a real browser: a run is started with help, watched at work, understood and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from optimizer.live.publish import pass_by
+from optimizer.llm.stream import TokenStream
+from optimizer.loop import advance
+from optimizer.models import Evaluation, Guidance, Job, JobLog, Provider, Run, Team
+from tests.factories import drive, make_run
+from tests.llm_server import LlmServer, Reply, llm_server
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+Visit = Callable[[str], Page]
+ASKING: dict[str, Any] = {"strategy": "scientist", "providers": {"default": {"provider": "inbox"}}}
+
+
+def provider(team: Team, server: LlmServer) -> None:
+    row = Provider(team=team, name="local", base_url=server.url, default_model="m", allow_private=True)
+    row.set_key(server.key)
+    row.save()
+
+
+def test_the_form_tests_a_provider_tells_what_a_run_takes_and_is_kept(visit: Visit, team: Team) -> None:
+    drive(make_run(team))
+    with llm_server() as server:
+        server.script(Reply(text='{"sum": 42}'))
+        provider(team, server)
+        page = visit("/runs/new/")
+        expect(page.locator("#outlook")).to_contain_text("from 1 earlier run")
+        page.get_by_label("Strategy").select_option("scientist")
+        expect(page.locator("#outlook")).to_contain_text("No such run yet")
+        page.get_by_label("Answered by").first.select_option("local")
+        page.get_by_role("button", name="Test who answers for all roles").click()
+        expect(page.locator(".check-said").first).to_contain_text("structured output works")
+    page.get_by_label("Guidance").fill("Use LDS.")
+    page.get_by_role("button", name="Link to this form").click()
+    assert "strategy=scientist" in page.url and "guidance=Use" in page.url and "csrf" not in page.url
+    expect(page.get_by_label("Guidance")).to_have_value("Use LDS.")
+    page.get_by_text("Keep this form as a template").click()
+    page.get_by_label("Name of the template").fill("Nightly")
+    page.get_by_role("button", name="Keep it").click()
+    page.goto(page.url.split("?")[0])
+    page.get_by_text("Templates", exact=True).click()
+    page.get_by_role("link", name="Nightly").click()
+    expect(page.get_by_label("Guidance")).to_have_value("Use LDS.")
+
+
+def test_a_worker_and_its_log_come_and_go_without_a_reload(visit: Visit, team: Team) -> None:
+    run = make_run(team)
+    page = visit(f"/runs/{run.pk}/")
+    expect(page.locator("#run-workers")).to_contain_text("No runner for cpu")
+    advance(run.pk)
+    job = Job.objects.filter(evaluation__kernel__run=run).order_by("pk")[0]
+    Job.objects.filter(pk=job.pk).update(state="running", worker="gpu-7", fence=1, started_at=timezone.now())
+    Evaluation.objects.filter(job=job).update(state="running", stage="timing")
+    JobLog.objects.create(job=job, fence=1, seq=1, text="case 3 of 9")
+    expect(page.locator("[data-connection]")).to_have_text("Live")
+    pass_by(run.pk, "log", job=job.pk, fence=1, seq=1)
+    expect(page.locator(".worker")).to_contain_text("case 3 of 9", timeout=10_000)
+
+
+def test_what_an_agent_writes_appears_as_it_comes(visit: Visit, team: Team) -> None:
+    run = make_run(team, **ASKING)
+    page = visit(f"/runs/{run.pk}/")
+    expect(page.locator("[data-connection]")).to_have_text("Live")
+    stream = TokenStream(run.pk, 7, "writer")
+    for piece in ("Stage the ", "<b>tile</b> ", "in LDS."):
+        stream.add(piece)
+        stream.flush()
+    expect(page.locator("#tokens pre")).to_have_text("Stage the <b>tile</b> in LDS.")
+    expect(page.locator("#tokens header")).to_contain_text("writer")
+    before = page.locator("#run-stages").bounding_box()
+    page.locator("#agents summary").click()
+    page.reload()
+    expect(page.locator("#tokens")).to_be_hidden()
+    assert page.locator("#run-stages").bounding_box() == before
+
+
+def test_a_person_instructs_the_agents_and_takes_it_back(visit: Visit, team: Team) -> None:
+    run = make_run(team, **ASKING)
+    page = visit(f"/runs/{run.pk}/")
+    page.get_by_label("Tell the agents").fill("Try matrix instructions.")
+    page.get_by_role("button", name="Instruct").click()
+    expect(page.locator(".guidance")).to_contain_text("Try matrix instructions.")
+    assert Guidance.objects.standing().get().text == "Try matrix instructions."
+    expect(page.locator("#feed")).to_contain_text("Guidance by", timeout=15_000)
+    page.get_by_role("button", name="Withdraw").click()
+    expect(page.locator(".guidance.withdrawn")).to_have_count(1)
+    assert not Guidance.objects.standing().exists()
+
+
+def test_the_feed_is_narrowed_and_the_address_keeps_it(visit: Visit, team: Team) -> None:
+    run = drive(make_run(team))
+    page = visit(f"/runs/{run.pk}/")
+    page.locator("[data-feed-tabs]").get_by_text("Run", exact=True).click()
+    expect(page.locator("#feed li[data-group='run']").first).to_be_visible()
+    expect(page.locator("#feed li[data-group='kernel']:visible")).to_have_count(0)
+    page.reload()
+    expect(page.locator("#feed li[data-group='kernel']:visible")).to_have_count(0)
+
+
+def test_ticked_runs_are_tagged_found_by_their_tag_and_compared(visit: Visit, team: Team) -> None:
+    runs = [drive(make_run(team, title=title)) for title in ("one", "two")]
+    page = visit("/runs/")
+    for run in runs:
+        page.get_by_label(f"Tick run {run.pk}").check()
+    page.locator("#id_bulk_tags").fill("paper")
+    page.get_by_role("button", name="Add tags").click()
+    expect(page.locator("td.tags .tag")).to_have_count(2)
+    page.locator("td.tags .tag").first.click()
+    assert "tag=paper" in page.url
+    for run in runs:
+        page.get_by_label(f"Tick run {run.pk}").check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Compare 2 runs")
+    expect(page.locator(".chart-plot .scatterlayer .trace")).to_have_count(2, timeout=15_000)
+    with page.expect_download() as loading:
+        page.goto("/".join(page.url.split("/")[:3]) + "/runs/")
+        page.get_by_role("link", name="CSV").click()
+    assert loading.value.path().read_text().count("\n") == 3
+
+
+def test_the_board_switches_to_calibration(visit: Visit, team: Team) -> None:
+    run: Run = drive(make_run(team))
+    call = run.calls.create(key="d", role="designer", model="m", state="answered")
+    run.hypotheses.create(
+        key="a", kind="experiment", title="Tile", predicted_min=5, predicted_max=20, measured_gain=9, call=call
+    )
+    page = visit(f"/runs/{run.pk}/hypotheses/")
+    expect(page.locator("svg.range circle")).to_have_count(1)
+    page.get_by_role("button", name="Calibration").click()
+    expect(page.locator(".chart-plot")).to_contain_text("designer m", timeout=15_000)
