@@ -5,9 +5,9 @@
 
 A real Daphne, PostgreSQL and Redis, as `manage.py up` runs them. A worker's process records events through the same
 `record` as every run does; the sockets are opened as a browser opens them, with the cookie of somebody who is signed
-in. Half-way, half of the sockets are cut without a goodbye and reconnect after up to a second with the last number
-they hold. Delay is from the call of `record` to the message in the client, on the clock of one machine; what a
-reconnected socket catches up on is counted for loss and doubles but, being late on purpose, not for the delay.
+in. Half-way, half of the sockets are cut without a goodbye and reconnect with the pauses of static/js/live.js and the
+last number they hold. Delay is from the call of `record` to the message in the client, on the clock of one machine;
+what a reconnected socket catches up on is counted for loss and doubles but, being late on purpose, not for the delay.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ print("PREPARED", run.pk, f"{name}={client.cookies[name].value}", run.last_seq)
 
 @dataclass
 class Watcher:
-    """One socket over its whole life: the numbers it got, in order, and the delays of those that came live."""
+    """One socket over its whole life: the numbers it got and when they came (-1: caught up on, late on purpose)."""
 
     last: int
     got: list[int] = field(default_factory=list)
-    delays_ms: list[float] = field(default_factory=list)
-    reconnects: int = 0
-    caught_up_to: int = 0
+    came_at: list[float] = field(default_factory=list)
+    was_cut: bool = False
+    catches_up: bool = False
 
 
 def main() -> int:
@@ -93,7 +93,7 @@ async def measure(
         for one, cut in zip(watchers, cuts, strict=True)
     ]
     for _ in watchers:
-        await asyncio.wait_for(ready.acquire(), 120)
+        await asyncio.wait_for(ready.acquire(), 300)
     with tempfile.NamedTemporaryFile() as log:
         command = [
             sys.executable,
@@ -124,33 +124,34 @@ async def watch(
 ) -> None:
     """Hold a socket until event `until` has come; when cut, come back with the last number that was held."""
     from websockets.asyncio.client import connect
-    from websockets.exceptions import ConnectionClosed
+    from websockets.exceptions import WebSocketException
 
     headers = {"Cookie": cookie}
     origin = where.replace("ws://", "http://").split("/ws/")[0]
+    failures = 0
     while one.last < until:
         try:
             async with connect(
                 f"{where}?after={one.last}", additional_headers=headers, origin=origin, open_timeout=60
             ) as socket:
+                failures = 0
                 ready.release()
                 await listen(socket, one, cut, until)
-                if cut.is_set() and one.reconnects == 0:
+                if cut.is_set() and not one.was_cut:
+                    one.was_cut = True
                     socket.transport.abort()
-        except (ConnectionClosed, OSError):
-            pass
+        except (WebSocketException, OSError):
+            failures += 1
         if one.last < until:
-            one.reconnects += 1
-            one.caught_up_to = -1
-            await asyncio.sleep(random.random())
+            one.catches_up = True
+            await asyncio.sleep(min(15.0, 0.5 * 2**failures) * random.uniform(0.5, 1))
 
 
 async def listen(socket: object, one: Watcher, cut: asyncio.Event, until: int) -> None:
     """Take messages until the last event, or until the socket is cut."""
     import contextlib
 
-    was_cut = cut.is_set()
-    while one.last < until and (was_cut or not cut.is_set()):
+    while one.last < until and (one.was_cut or not cut.is_set()):
         text = None
         with contextlib.suppress(TimeoutError):
             text = await asyncio.wait_for(socket.recv(), 0.5)  # type: ignore[attr-defined]
@@ -158,12 +159,10 @@ async def listen(socket: object, one: Watcher, cut: asyncio.Event, until: int) -
         message = json.loads(text) if text else {}
         if message.get("kind") != "events":
             continue
-        late = one.caught_up_to == -1  # the first message after a reconnection brings what was missed
-        for event in message["events"]:
+        for event in message["events"]:  # the first message after a reconnection brings what was missed
             one.got.append(event["seq"])
-            one.delays_ms.append(-1.0 if late else now)
-        one.last = max(one.last, message["events"][-1]["seq"])
-        one.caught_up_to = one.last
+            one.came_at.append(-1.0 if one.catches_up else now)
+        one.last, one.catches_up = message["events"][-1]["seq"], False
 
 
 def tell(options: argparse.Namespace, watchers: list[Watcher], sent: dict[int, float]) -> int:
@@ -172,7 +171,7 @@ def tell(options: argparse.Namespace, watchers: list[Watcher], sent: dict[int, f
     lost = sum(len(set(wanted) - set(one.got)) for one in watchers)
     doubled = sum(len(one.got) - len(set(one.got)) for one in watchers)
     disordered = sum(one.got != sorted(one.got) for one in watchers)
-    delays = [(at - sent[seq]) * 1000 for one in watchers for seq, at in zip(one.got, one.delays_ms, strict=True)
+    delays = [(at - sent[seq]) * 1000 for one in watchers for seq, at in zip(one.got, one.came_at, strict=True)
               if at > 0 and seq in sent]  # fmt: skip
     span = max(sent.values()) - min(sent.values()) if sent else 0.0
     cuts = statistics.quantiles(delays, n=100) if len(delays) > 1 else [float("inf")] * 99
@@ -180,7 +179,7 @@ def tell(options: argparse.Namespace, watchers: list[Watcher], sent: dict[int, f
         "sockets": len(watchers),
         "events": f"{len(sent)} in {span:.1f} s ({len(sent) / span if span else 0:.1f} a second)",
         "messages measured": len(delays),
-        "reconnected": sum(one.reconnects > 0 for one in watchers),
+        "cut and back": sum(one.was_cut for one in watchers),
         "delay p50, ms": round(cuts[49], 1),
         "delay p95, ms": round(cuts[94], 1),
         "delay p99, ms": round(cuts[98], 1),

@@ -175,15 +175,27 @@ CELERY_BEAT_SCHEDULE = {
 KERNELSCI_JOB_SOURCE = "optimizer.job_source.DatabaseJobSource"
 KERNELSCI_EVALUATE = env.text("KERNELSCI_EVALUATE", "runners.harness.evaluate")
 
-# Static files come from packages and static/ as they lie; nothing is collected first.
+# Static files come from packages and static/. `manage.py up` serves copies under names with content hashes
+# (kernelsci_site/collected.py); everything else serves them as they lie.
 STATIC_URL = "/static/"
+STATIC_ROOT = VAR.root / "static"
+STATIC_COLLECTED = env.flag("KERNELSCI_STATIC_COLLECTED")
+STATIC_STORAGE = (
+    "whitenoise.storage.CompressedManifestStaticFilesStorage"
+    if STATIC_COLLECTED
+    else "django.contrib.staticfiles.storage.StaticFilesStorage"
+)
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": STATIC_STORAGE},
+}
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "kernelsci_site.static_finders.PlotlyFinder",
 ]
-WHITENOISE_USE_FINDERS = True
+WHITENOISE_USE_FINDERS = not STATIC_COLLECTED
 WHITENOISE_AUTOREFRESH = DEBUG
 
 # The web's dangers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from argparse import ArgumentParser
 from typing import Any
@@ -10,6 +11,7 @@ from django.conf import settings
 from django.core.management import BaseCommand, CommandError, call_command
 from django.db import connections
 
+from kernelsci_site.collected import collect
 from kernelsci_site.services.binaries import NoServerError
 from kernelsci_site.services.console import Console
 from kernelsci_site.services.embedded import server_parts
@@ -79,6 +81,7 @@ class Site:
         self._name_what_is_missing()
         with listen(self.options["host"], self.options["port"]) as listener:
             address = self._choose_address(listener)
+            self._collect_static_files()
             self._start_servers()
             self._migrate()
             self._prepare_first_run()
@@ -107,6 +110,11 @@ class Site:
     def _start_servers(self) -> None:
         parts = server_parts(settings.VAR, postgres=not settings.DATABASE_URL, redis=not settings.REDIS_URL)
         self.supervisor.wait_until_ready([self.supervisor.start(part) for part in parts])
+
+    def _collect_static_files(self) -> None:
+        """What this version brings, under names of its own; the web server is told to serve those."""
+        collect(settings.STATIC_ROOT, settings.STATIC_URL)
+        os.environ["KERNELSCI_STATIC_COLLECTED"] = "1"
 
     def _migrate(self) -> None:
         call_command("migrate", interactive=False, verbosity=0)

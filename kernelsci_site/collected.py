@@ -1,0 +1,54 @@
+"""Static files as a running site serves them: copied aside once, each under a name with the hash of its content.
+
+An upgrade writes new names, so a browser never mixes old and new, a page never gets the length of a file that has
+changed since the server looked at it, and every file may be kept by browsers for ever.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.contrib.staticfiles.finders import get_finders
+from django.core.files.storage import Storage
+from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+
+def collect(folder: Path, base_url: str) -> int:
+    """Bring the folder up to date; how many files there are. Files of older versions stay: pages that are open still
+    name them. Raises whatever is wrong with a file, such as a style sheet that names another that is not there."""
+    target = CompressedManifestStaticFilesStorage(location=folder, base_url=base_url)
+    found = _found()
+    changed = {path: (target, path) for path, source in found.items() if _copy(path, source, target)}
+    if changed or not target.manifest_storage.exists(target.manifest_name):
+        _hash({path: (target, path) for path in found}, target)
+    return len(found)
+
+
+def _found() -> dict[str, tuple[Storage, str]]:
+    """Every static file by its address; of two with one address the first finder's counts, as when served."""
+    found: dict[str, tuple[Storage, str]] = {}
+    for finder in get_finders():
+        for path, storage in finder.list([]):
+            prefix = getattr(storage, "prefix", None)
+            found.setdefault(f"{prefix}/{path}" if prefix else path, (storage, path))
+    return found
+
+
+def _copy(path: str, source: tuple[Storage, str], target: Any) -> bool:
+    """Whether the copy had to be renewed. Length and content decide: an installer may set any times it likes."""
+    storage, name = source
+    with storage.open(name) as file:
+        content = file.read()
+    old = Path(target.path(path))
+    if old.exists() and old.read_bytes() == content:
+        return False
+    old.parent.mkdir(parents=True, exist_ok=True)
+    old.write_bytes(content)
+    return True
+
+
+def _hash(found: dict[str, Any], target: Any) -> None:
+    for _name, _hashed, outcome in target.post_process(found, dry_run=False):
+        if isinstance(outcome, Exception):
+            raise outcome
