@@ -74,7 +74,8 @@ def change_between(old: Kernel, new: Kernel) -> Change:
         return Change([], None, resources, why_not="Their problems or targets differ: times say nothing together.")
     shapes = _shapes(before, after)
     paired = _paired(old, new, now)
-    return Change(shapes, paired or _overall(was, now, _band(after)), resources, paired is not None)
+    overall = paired or _overall(was, now, _band(before, after))
+    return Change(shapes, overall, resources, paired is not None)
 
 
 def _evaluation(kernel: Kernel) -> Evaluation | None:
@@ -90,7 +91,7 @@ def _shapes(before: JobResult, after: JobResult) -> list[ShapeChange]:
     """Shapes that either was timed on, in the order of the new one."""
     then, now = _timed(before), _timed(after)
     names = dict.fromkeys([*now, *then])
-    return [_shape(name, then.get(name), now.get(name), _band(after)) for name in names]
+    return [_shape(name, then.get(name), now.get(name), _band(before, after)) for name in names]
 
 
 def _timed(result: JobResult) -> Mapping[str, CaseResult]:
@@ -143,8 +144,10 @@ def _verdict(low: float, high: float, band: float) -> str:
     return "slower" if high < 1 / band else "same"
 
 
-def _band(result: JobResult) -> float:
-    return max(NARROWEST_BAND, result.speedup.band if result.speedup else 0.0)
+def _band(before: JobResult, after: JobResult) -> float:
+    """What a difference has to clear: the bands of both comparisons, since each may be off by its own."""
+    bands = [max(NARROWEST_BAND, result.speedup.band if result.speedup else 0.0) for result in (before, after)]
+    return math.prod(bands)
 
 
 def _paired(old: Kernel, new: Kernel, now: Evaluation) -> ShapeChange | None:

@@ -139,7 +139,7 @@ def diff_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         "columns": "old" if address.view == "split" else "",
         "diff": sides.diff,
         "change": change_between(sides.old, new) if sides.old else None,
-        "warnings": list(_warnings(sides)),
+        "warnings": list(_warnings(address, sides)),
         "previous": _neighbour(address, new, -1),
         "following": _neighbour(address, new, 1),
         "threads": threads,
@@ -222,7 +222,7 @@ def _sides(address: Address, new: Kernel, old: Kernel | None) -> Sides:
     if address.text == SOURCE:
         language, before, after = new.language, old.source if old else None, new.source
     else:
-        language, before, after = "assembly", was.get(address.text, "") if old else None, now.get(address.text, "")
+        language, before, after = "assembly", was.get(address.text), now.get(address.text, "")
     diff = alone(after) if before is None else compare(before, after, bool(address.space))
     return Sides(old, new, diff, language, tabs)
 
@@ -294,7 +294,7 @@ def _function_row(diff: TextDiff, gap: Gap) -> int | None:
     return row if row is not None and gap.start <= row < gap.end else None
 
 
-def _warnings(sides: Sides) -> Iterable[str]:
+def _warnings(address: Address, sides: Sides) -> Iterable[str]:
     """What a reader cannot see in the text itself."""
     pairs = [(f"Kernel #{sides.new.number}", sides.diff.new)]
     pairs += [(f"Kernel #{sides.old.number}", sides.diff.old)] if sides.old else []
@@ -304,6 +304,9 @@ def _warnings(sides: Sides) -> Iterable[str]:
             yield f"{name} holds characters that hide or reorder text: {', '.join(unseen)}. They are shown by name."
         if alike := lookalikes_in(whole):
             yield f"{name} holds characters that look like others: {', '.join(alike)}."
+    if address.text != SOURCE:
+        lacking = [one for one in (sides.new, sides.old) if one and address.text not in _assemblies(one)]
+        yield from (f"Kernel #{one.number} has no such listing." for one in lacking)
     if sides.old and has_crlf(sides.diff.old) != has_crlf(sides.diff.new):
         yield "The line ends differ: one has CR LF throughout, the other LF."
     if sides.old and sides.diff.old.ends != sides.diff.new.ends:

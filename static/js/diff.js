@@ -7,7 +7,8 @@
   const table = root?.querySelector("table.diff");
   if (!table) return;
   const form = root.querySelector("form.say");
-  const keys = document.getElementById("keys");
+  const keyboard = document.getElementById("keyboard");
+  const SEQUENCE_MS = 1000;
   let cursor = null;
 
   const range = (hash) => /^#([on])(\d+)(?:-[on](\d+))?$/.exec(hash);
@@ -132,18 +133,22 @@
   const actions = {
     j: () => step(1), k: () => step(-1), n: () => change(1), p: () => change(-1), t: thread, c: comment, r: reply,
     "[": () => root.querySelector("a[rel=prev]")?.click(), "]": () => root.querySelector("a[rel=next]")?.click(),
-    "?": () => keys.showModal(),
   };
+  // The site's own keys come first: g and a letter go elsewhere, and keys without Ctrl can be switched off.
+  let prefix = 0;
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+    const inSequence = Date.now() - prefix < SEQUENCE_MS;
+    prefix = event.key === "g" ? Date.now() : 0;
     const action = actions[event.key];
-    if (!action) return;
+    if (!action || inSequence || !keyboard.querySelector("[data-single-keys]").checked) return;
     event.preventDefault();
     action();
   });
+  keyboard.querySelector("table").prepend(document.getElementById("page-keys").content);
   const button = document.getElementById("keys-button");
   button.hidden = false;
-  button.addEventListener("click", () => keys.showModal());
+  button.addEventListener("click", () => keyboard.showModal());
 
   window.addEventListener("hashchange", () => { mark(); reveal(); });
   mark();

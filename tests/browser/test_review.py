@@ -1,0 +1,189 @@
+"""Two people in two browsers: what one drafts, publishes, resolves and suggests, and what the other sees of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from playwright.sync_api import Browser, Page, expect
+
+from optimizer.llm.prepare import prepare
+from optimizer.models import AuthorKind, CallState, Guidance, Kernel, LlmCall, Run, Team, TeamRole, User
+from tests.factories import drive, make_run, make_user
+from tests.optimizer.test_review_pages import BASE, generation
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+Visit = Callable[[str], Page]
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    """A run with its seeds measured."""
+    return drive(make_run(team), rounds=1)
+
+
+@pytest.fixture
+def kernel(run: Run) -> Kernel:
+    """The second of two generations; line 50 differs."""
+    old = generation(run, BASE)
+    return generation(run, BASE.replace("float line_50 = 50.0f;", "float line_50 = 51.0f;"), old)
+
+
+@pytest.fixture
+def others(browser: Browser, site: str, team: Team) -> Iterator[Page]:
+    """A second person's browser."""
+    user = make_user(team, TeamRole.REVIEWER, "grace")
+    client = Client()
+    client.force_login(user)
+    context = browser.new_context()
+    value = client.cookies[settings.SESSION_COOKIE_NAME].value
+    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": value, "url": site}])
+    yield context.new_page()
+    context.close()
+
+
+def diff_of(kernel: Kernel) -> str:
+    return f"/runs/{kernel.run_id}/kernels/{kernel.number}/diff/"
+
+
+def comment_on_line(page: Page, line: int, words: str, button: str) -> None:
+    """As a person does it: the line's number, the key, the words."""
+    page.locator(f"#n{line} a").click()
+    page.keyboard.press("c")
+    page.locator("form.say textarea").fill(words)
+    page.locator("form.say").get_by_role("button", name=button).click()
+
+
+def test_a_draft_is_invisible_to_the_other_and_its_publishing_is_seen_live(
+    visit: Visit, site: str, others: Page, kernel: Kernel
+) -> None:
+    mine = visit(diff_of(kernel))
+    comment_on_line(mine, 50, "Why 51?", "Keep as draft")
+    expect(mine.locator(".comment.draft")).to_contain_text("Why 51?")
+    others.goto(site + diff_of(kernel))
+    expect(others.locator("#diff[data-live]")).to_have_count(1)
+    expect(others.locator(".thread")).to_have_count(0)
+
+    before = others.evaluate("document.body.scrollHeight")
+    mine.get_by_label("Request changes").check()
+    mine.get_by_role("button", name="Publish 1 draft").click()
+    expect(others.locator("#news")).to_contain_text("ada: requests changes, 1 comment", timeout=15_000)
+    assert others.evaluate("document.body.scrollHeight") == before, "nothing moves under the reader"
+    others.locator("#news").get_by_role("link", name="Show").click()
+    expect(others.locator(".thread")).to_contain_text("Why 51?")
+    expect(others.locator(".title-line")).to_contain_text("ada: request changes")
+
+
+def test_a_thread_follows_into_the_third_generation_and_is_resolved_there_for_everybody(
+    visit: Visit, site: str, others: Page, kernel: Kernel
+) -> None:
+    third = generation(kernel.run, "int first;\nint second;\n" + kernel.source, kernel)
+    mine = visit(diff_of(kernel))
+    comment_on_line(mine, 50, "Why 51?", "Publish now")
+    expect(mine.locator("[data-state]")).to_have_text("Open")
+    others.goto(site + diff_of(third))
+    carried = others.locator("tr.said .thread")
+    expect(carried).to_contain_text("the same lines")
+    row = others.locator("tr.said").locator("xpath=preceding-sibling::tr[1]")
+    expect(row.locator("td.n").last).to_have_text("52")
+    carried.get_by_role("button", name="Resolve").click()
+    expect(others.locator("tr.said.new")).to_have_count(0)
+    expect(others.locator("tr.said.old [data-state]")).to_have_text("Resolved")
+    expect(mine.locator("[data-state]")).to_have_text("Resolved", timeout=15_000)
+
+
+def test_a_suggested_edit_is_previewed_submitted_measured_and_stands_in_the_lineage(visit: Visit, run: Run) -> None:
+    base = run.kernels.get(key="seed.vectorised")
+    page = visit(f"/runs/{run.pk}/kernels/{base.number}/suggest/")
+    source = page.get_by_label("Source")
+    source.fill(source.input_value() + "// tried by hand\n")
+    page.get_by_label("Title").fill("By hand")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.locator("table.diff ins")).to_contain_text("// tried by hand")
+    page.get_by_role("button", name="Submit as a candidate").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("By hand")
+    drive(run)
+    edit = run.kernels.get(author_kind=AuthorKind.PERSON)
+    assert edit.evaluation.time_us and edit.parents.get() == base
+    page.reload()
+    expect(page.locator(".title-line")).to_contain_text("Correct")
+    page.get_by_role("link", name="Changes and review").click()
+    expect(page.locator(".change")).to_contain_text("All shapes")
+
+
+def test_guidance_written_in_a_comment_is_found_in_the_next_stored_prompt(
+    visit: Visit, run: Run, member: User
+) -> None:
+    seed = run.kernels.get(key="seed.vectorised")
+    page = visit(f"{diff_of(seed)}?against=none")
+    page.locator("#n12 a").click()
+    page.keyboard.press("c")
+    page.locator("form.say textarea").fill("Keep the row in registers.")
+    page.locator("form.say").get_by_label("For the agents").select_option("run")
+    page.locator("form.say").get_by_role("button", name="Publish now").click()
+    expect(page.locator(".tag.guidance")).to_contain_text("whole run")
+    call = LlmCall.objects.create(
+        run=run, key="ask", role="solo", provider="x", state=CallState.ASKING,
+        context={"node": seed.key, "window": [seed.key]}, answer_schema="KernelAnswer",
+    )  # fmt: skip
+    prepare(call)
+    call.refresh_from_db()
+    assert "> Keep the row in registers." in call.messages[1]["content"]
+    Kernel.objects.filter(pk=generation(run, "int led_to;", seed).pk).update(call=call)
+    page.reload()
+    led_to = page.locator(".followed a")
+    expect(led_to).to_have_count(1)
+    led_to.click()
+    expect(page.get_by_role("heading", name="Guidance its author read")).to_be_visible()
+    assert Guidance.objects.get().author == member
+
+
+def test_keys_walk_through_the_changes_and_open_the_list_of_keys(visit: Visit, kernel: Kernel) -> None:
+    page = visit(diff_of(kernel))
+    page.keyboard.press("n")
+    expect(page.locator("tr.cursor")).to_have_class("changed cursor")
+    page.keyboard.press("k")
+    expect(page.locator("tr.cursor td.n").first).to_have_text("49")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Next, previous change")
+    page.keyboard.press("Escape")
+    page.keyboard.press("[")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(f"Kernel #{kernel.number - 1}")
+
+
+def test_folded_lines_open_in_place_and_an_address_leads_to_a_folded_line(visit: Visit, kernel: Kernel) -> None:
+    page = visit(diff_of(kernel))
+    expect(page.locator("#n5")).to_have_count(0)
+    page.locator("tr.gap").first.get_by_role("link", name="all").click()
+    expect(page.locator("#n5")).to_have_count(1)
+    expect(page.locator("#n90")).to_have_count(0)
+    page = visit(f"{diff_of(kernel)}#n90")
+    expect(page.locator("#n90.marked")).to_be_visible()
+
+
+def test_without_scripts_lines_open_and_a_comment_is_made(
+    browser: Browser, site: str, kernel: Kernel, sign_in: Callable[..., None]
+) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    sign_in(context)
+    page = context.new_page()
+    page.goto(site + diff_of(kernel))
+    page.locator("tr.gap").first.get_by_role("link", name="all").click()
+    expect(page.locator("#n5")).to_have_count(1)
+    page.get_by_label("Side").select_option("new")
+    page.get_by_label("From line").fill("50")
+    page.get_by_label("to line").fill("50")
+    page.locator("form.say textarea").fill("Without a script.")
+    page.get_by_role("button", name="Publish now").last.click()
+    expect(page.locator("tr.said .thread")).to_contain_text("Without a script.")
+    context.close()
+
+
+@pytest.mark.parametrize("query", ["", "?view=unified"])
+def test_the_diff_fits_a_telephone(visit: Visit, kernel: Kernel, query: str) -> None:
+    page = visit("/runs/")
+    page.set_viewport_size({"width": 360, "height": 780})
+    page = visit(diff_of(kernel) + query)
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
