@@ -72,6 +72,8 @@ def change_between(old: Kernel, new: Kernel) -> Change:
         return Change([], None, resources, why_not="One of the two has not been measured.")
     if not _same_ground(old, new):
         return Change([], None, resources, why_not="Their problems or targets differ: times say nothing together.")
+    if _same_binary(before, after):
+        return Change([], None, resources, why_not="Both build to the same binary: no time differs.")
     shapes = _shapes(before, after)
     paired = _paired(old, new, now)
     overall = paired or _overall(was, now, _band(before, after))
@@ -85,6 +87,11 @@ def _evaluation(kernel: Kernel) -> Evaluation | None:
 def _same_ground(old: Kernel, new: Kernel) -> bool:
     a, b = old.run, new.run
     return (a.problem_version_id, a.target_id, a.baseline) == (b.problem_version_id, b.target_id, b.baseline)
+
+
+def _same_binary(before: JobResult, after: JobResult) -> bool:
+    hashes = [result.build.artefact_hash if result.build else None for result in (before, after)]
+    return hashes[0] is not None and hashes[0] == hashes[1]
 
 
 def _shapes(before: JobResult, after: JobResult) -> list[ShapeChange]:

@@ -9,8 +9,10 @@ from django.conf import settings
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect
 
+from optimizer.actions.review import Place, Words, do_begin_thread, do_say
 from optimizer.llm.prepare import prepare
 from optimizer.models import AuthorKind, CallState, Guidance, Kernel, LlmCall, Run, Team, TeamRole, User
+from tests.browser.test_every_page import AXE, AXE_RUN
 from tests.factories import drive, make_run, make_user
 from tests.optimizer.test_review_pages import BASE, generation
 
@@ -187,3 +189,22 @@ def test_the_diff_fits_a_telephone(visit: Visit, kernel: Kernel, query: str) -> 
     page.set_viewport_size({"width": 360, "height": 780})
     page = visit(diff_of(kernel) + query)
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+
+
+@pytest.mark.axe
+def test_diffs_with_threads_the_discussion_and_the_editor_have_no_fault_that_axe_finds(
+    visit: Visit, kernel: Kernel, member: User
+) -> None:
+    do_say(member, Place(kernel.run, kernel, None, 50, 50, "new"), Words("Why **51**? `x`"))
+    do_begin_thread(member, Place(kernel.run, kernel, None, 12, 14, "new"), Words("Draft."))
+    run = f"/runs/{kernel.run_id}/"
+    found = []
+    for address in (diff_of(kernel), diff_of(kernel) + "?view=unified", f"{run}discussion/",
+                    f"{run}kernels/{kernel.number}/suggest/"):  # fmt: skip
+        for scheme in ("light", "dark"):
+            page = visit("/help/")
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page = visit(address)
+            page.evaluate(AXE.read_text())
+            found += [f"{address} in {scheme}: {fault}" for fault in page.evaluate(AXE_RUN)]
+    assert "\n".join(found) == ""
