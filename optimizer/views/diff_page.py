@@ -172,11 +172,12 @@ def _other(user: User, address: Address, new: Kernel, presets: Sequence[Preset])
     by_key = {preset.key: preset.kernel for preset in presets}
     if address.against and address.against not in by_key:
         raise Http404
-    return by_key[address.against or "parent"]
+    chosen = by_key[address.against or "parent"]
+    return access_kernel(user, chosen.run_id, chosen.number, "view") if chosen else None
 
 
 def _presets(kernel: Kernel) -> list[Preset]:
-    run, light = kernel.run, Kernel.objects.select_related("evaluation")
+    run, light = kernel.run, Kernel.objects.defer("source", "report", "meta")
     best = light.filter(pk=run.best_kernel_id).first() if run.best_kernel_id else None
     found = {
         "parent": ("Parent", light.filter(child_links__kernel=kernel, child_links__rank=0).first()),
@@ -187,8 +188,6 @@ def _presets(kernel: Kernel) -> list[Preset]:
     }
     presets = []
     for key, (label, other) in found.items():
-        if other is not None:
-            other.run = run
         presets.append(Preset(key, label, None if other is None or other.pk == kernel.pk else other))
     return presets
 
@@ -197,7 +196,7 @@ def _seed_of(kernel: Kernel) -> Kernel | None:
     """The seed at the root of its first parents."""
     ancestors = diff_threads.first_parents(kernel)
     root = ancestors[-1] if ancestors else None
-    seeds = Kernel.objects.select_related("evaluation").filter(author_kind=AuthorKind.SEED)
+    seeds = Kernel.objects.defer("source", "report", "meta").filter(author_kind=AuthorKind.SEED)
     return seeds.filter(pk=root).first() if root else None
 
 

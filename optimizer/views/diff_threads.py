@@ -103,8 +103,9 @@ def views_of(user: User, threads: Sequence[Thread], request: HttpRequest) -> lis
         return []
     comments = Comment.objects.visible_to(user).select_related("author", "review", "guidance__withdrawn_by")
     rows = Thread.objects.filter(pk__in=[thread.pk for thread in threads]).select_related(
-        "run__team", "kernel", "hypothesis", "other", "created_by", "state_by"
+        "run__team", "kernel", "hypothesis", "state_by"
     )
+    rows = rows.defer("kernel__source", "kernel__report", "kernel__meta")
     rows = rows.prefetch_related(Prefetch("comments", comments.prefetch_related("edits__editor")))
     approvals = list(_approvals(threads))
     teams: dict[int, tuple[frozenset[str], bool]] = {}
