@@ -2,7 +2,7 @@
 // Only what lies in the window is drawn, at most once a frame. Titles appear where there is room for them.
 "use strict";
 
-const COLUMN = 150, ROW = 26, RADIUS = 6, LABELS_FROM = 0.62, NEAR = 12, MARGIN = 40;
+const COLUMN = 270, ROW = 26, RADIUS = 6, LABELS_FROM = 0.62, NEAR = 12, MARGIN = 40;
 
 class Lineage {
   constructor(box, tree) {
@@ -31,33 +31,38 @@ class Lineage {
 
   repaint() { this.colours = null; this.paintSoon(); }
 
+  // Rows set the scale; generations spread over the width as long as that leaves them farther apart.
+  get scaleX() { return Math.max(this.scale, this.leastX); }
+
   fit() {
     const { x, y } = this.tree;
     const wide = x.reduce((a, b) => Math.max(a, b), 0) * COLUMN, high = y.reduce((a, b) => Math.max(a, b), 0) * ROW;
-    this.scale = Math.min(1.2, (this.width - 2 * MARGIN) / (wide || 1), (this.height - 2 * MARGIN) / (high || 1));
-    this.left = Math.max(MARGIN, (this.width - wide * this.scale) / 2);
+    this.leastX = Math.min(0.6, (this.width - 3 * MARGIN) / (wide || 1));
+    this.scale = Math.min(1.1, (this.width - 3 * MARGIN) / (wide || 1), (this.height - 2 * MARGIN) / (high || 1));
+    this.scale = Math.max(this.scale, (this.height - 2 * MARGIN) / (high || 1) * (high > this.height ? 1 : 0));
+    this.left = Math.max(MARGIN, (this.width - wide * this.scaleX) / 2 - MARGIN / 2);
     this.top = Math.max(MARGIN, (this.height - high * this.scale) / 2);
     this.paintSoon();
   }
 
   centre(n) {
     this.scale = Math.max(this.scale, 0.9);
-    this.left = this.width / 2 - this.tree.x[n] * COLUMN * this.scale;
+    this.left = this.width / 2 - this.tree.x[n] * COLUMN * this.scaleX;
     this.top = this.height / 2 - this.tree.y[n] * ROW * this.scale;
     this.choose(n);
   }
 
   zoom(factor, atX = this.width / 2, atY = this.height / 2) {
-    const scale = Math.min(4, Math.max(0.01, this.scale * factor));
-    this.left = atX - (atX - this.left) * scale / this.scale;
-    this.top = atY - (atY - this.top) * scale / this.scale;
-    this.scale = scale;
+    const before = this.scale, beforeX = this.scaleX;
+    this.scale = Math.min(4, Math.max(0.01, this.scale * factor));
+    this.left = atX - (atX - this.left) * this.scaleX / beforeX;
+    this.top = atY - (atY - this.top) * this.scale / before;
     this.paintSoon();
   }
 
   paintSoon() { this.frame ??= requestAnimationFrame(() => { this.frame = undefined; this.paint(); }); }
 
-  placeX(n) { return this.left + this.tree.x[n] * COLUMN * this.scale; }
+  placeX(n) { return this.left + this.tree.x[n] * COLUMN * this.scaleX; }
   placeY(n) { return this.top + this.tree.y[n] * ROW * this.scale; }
 
   paint() {
@@ -70,9 +75,10 @@ class Lineage {
     const radius = Math.max(1.5, RADIUS * Math.min(1, this.scale * 1.4));
     const labels = this.scale >= LABELS_FROM;
     pen.font = `12px ${this.colours.font}`;
+    pen.lineJoin = "round";
     for (let n = 0; n < tree.number.length; n++) {
       const x = this.placeX(n), y = this.placeY(n);
-      if (x < -COLUMN || x > this.width + 20 || y < -20 || y > this.height + 20) continue;
+      if (x < -COLUMN * this.scaleX || x > this.width + 20 || y < -20 || y > this.height + 20) continue;
       this.node(pen, n, x, y, radius);
       if (labels) this.label(pen, n, x, y, radius);
     }
@@ -119,19 +125,28 @@ class Lineage {
   // Beside the node its number; on the edge that leads to it, the hypothesis.
   label(pen, n, x, y, radius) {
     const { number, title, speedup } = this.tree;
-    pen.fillStyle = this.colours.text;
-    pen.fillText(`#${number[n]}${speedup[n] ? ` ${speedup[n].toFixed(2)}×` : ""}`, x + radius + 4, y + 4);
-    if (!this.tree.parents[n].length || this.scale < 0.9) return;
-    pen.fillStyle = this.colours.muted;
-    const room = Math.floor((COLUMN * this.scale - 24) / 6.2);
-    pen.fillText(title[n].length > room ? `${title[n].slice(0, room - 1)}…` : title[n], x - COLUMN * this.scale + 62, y - 6);
+    this.write(pen, `#${number[n]}${speedup[n] ? ` ${speedup[n].toFixed(2)}×` : ""}`, x + radius + 4, y + 4, "left", this.colours.text);
+    const room = Math.floor((COLUMN * this.scaleX - 110) / 6.5);
+    if (!this.tree.parents[n].length || room < 8) return;
+    const shown = title[n].length > room ? `${title[n].slice(0, room - 1)}…` : title[n];
+    this.write(pen, shown, x - radius - 6, y + 4, "right", this.colours.muted);
+  }
+
+  // Text over lines: they give way around it.
+  write(pen, text, x, y, align, colour) {
+    pen.textAlign = align;
+    pen.lineWidth = 4;
+    pen.strokeStyle = this.colours.ground;
+    pen.strokeText(text, x, y);
+    pen.fillStyle = colour;
+    pen.fillText(text, x, y);
   }
 
   readColours() {
     const style = getComputedStyle(this.box);
     const probe = this.box.appendChild(document.createElement("i"));
     const read = (name) => { probe.style.color = `var(--${name})`; return getComputedStyle(probe).color; };
-    const names = ["good", "bad", "warn", "muted", "text", "accent", "edge", "focus", "live"];
+    const names = ["good", "bad", "warn", "muted", "text", "accent", "edge", "focus", "live", "ground"];
     const found = Object.fromEntries(names.map((name) => [name, read(name)]));
     probe.remove();
     return { ...found, font: style.fontFamily };
