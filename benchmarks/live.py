@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 GOAL_MS = 250.0
+OPEN_WITHIN_S = 10.0
 ROOT = Path(__file__).resolve().parent.parent
 UP_WITHIN_S = 120.0
 
@@ -127,6 +128,7 @@ async def watch(
     from websockets.exceptions import WebSocketException
 
     headers = {"Cookie": cookie}
+    await asyncio.sleep(random.random() * OPEN_WITHIN_S)
     origin = where.replace("ws://", "http://").split("/ws/")[0]
     failures = 0
     while one.last < until:
