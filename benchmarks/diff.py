@@ -16,6 +16,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -64,11 +65,11 @@ def measure(lines: int, language: str = "cpp") -> Cost:
     diffs, rows, pages, kib = [], [], [], 0.0
     for repeat in range(REPEATS):
         old, new = edited(lines, language, random.Random(f"{lines}/{repeat}/{language}"))
-        diffs.append(timed(lambda old=old, new=new: diff(old.split("\n"), new.split("\n")))[0])
-        seconds, compared = timed(lambda old=old, new=new: compare(old, new))
+        diffs.append(timed(partial(diff, old.split("\n"), new.split("\n")))[0])
+        seconds, compared = timed(partial(compare, old, new))
         rows.append(seconds)
         sides = Sides(_Old(), _Old(), compared, language, ["source"])  # type: ignore[arg-type]
-        seconds, markup = timed(lambda sides=sides: _all_rows(Address(1, 1), sides, None))
+        seconds, markup = timed(partial(_all_rows, Address(1, 1), sides, None))
         pages.append(seconds)
         kib = len(markup.encode()) / 1024
     return Cost(lines, median(diffs), median(rows), median(pages), kib)
@@ -106,7 +107,7 @@ def pathological() -> tuple[float, bool]:
     for apart in (10_000, 2_000, 800, 400):
         rng = random.Random(apart)
         a, b = ([_word(n, apart, rng) for n in range(10_000)] for _ in range(2))
-        seconds, _ = timed(lambda a=a, b=b: compare("\n".join(a), "\n".join(b)))
+        seconds, _ = timed(partial(compare, "\n".join(a), "\n".join(b)))
         slowest, kept = max(slowest, seconds), kept and apply(diff(a, b), a, b) == b
     return slowest, kept
 

@@ -127,4 +127,4 @@ def _lexer(name: str) -> Lexer:
 def _css_class(kind: _TokenType) -> str:
     while kind not in STANDARD_TYPES and kind is not Token:
         kind = kind.parent
-    return STANDARD_TYPES.get(kind, "")
+    return str(STANDARD_TYPES.get(kind, ""))
