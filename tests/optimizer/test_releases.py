@@ -1,0 +1,244 @@
+"""From a fast kernel to a released one: two people, a second measurement, and nothing stale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+
+from optimizer.actions.release import approvals_of, conditions_of, do_ask_release, do_release, do_withdraw_release
+from optimizer.actions.review import do_publish_review
+from optimizer.models import (
+    AuditAction,
+    AuditEntry,
+    AuthorKind,
+    Kernel,
+    Membership,
+    Notification,
+    Release,
+    ReleaseState,
+    ReviewVerdict,
+    Run,
+    Team,
+    TeamRole,
+    User,
+)
+from runners.job import Effort, JobSpec, Verdict
+from tests.factories import correct_result, drive, fake_evaluate, make_run, make_team, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def team() -> Team:
+    return make_team()
+
+
+@pytest.fixture
+def starter(team: Team) -> User:
+    return make_user(team, TeamRole.OPERATOR)
+
+
+@pytest.fixture
+def run(team: Team, starter: User) -> Run:
+    return drive(make_run(team, starter))
+
+
+@pytest.fixture
+def best(run: Run) -> Kernel:
+    assert run.best_kernel is not None
+    return run.best_kernel
+
+
+@pytest.fixture
+def reviewers(team: Team) -> list[User]:
+    return [make_user(team, TeamRole.REVIEWER) for _ in range(2)]
+
+
+def approve(kernel: Kernel, *people: User, verdict: ReviewVerdict = ReviewVerdict.APPROVE) -> None:
+    for person in people:
+        do_publish_review(person, kernel.run, kernel, verdict)
+
+
+def test_two_people_and_a_second_measurement_release_a_kernel(
+    best: Kernel, run: Run, starter: User, reviewers: list[User]
+) -> None:
+    release = do_ask_release(starter, best, "ready")
+    assert release.rerun is not None
+    assert release.rerun.effort == Effort.CONFIRM.value
+    with pytest.raises(ValidationError, match="0 different people"):
+        do_release(starter, release)
+    approve(best, *reviewers)
+    with pytest.raises(ValidationError, match="not there yet"):
+        do_release(starter, release)
+    drive(run)
+    released = do_release(starter, release)
+    assert released.state == ReleaseState.RELEASED
+    assert {review.author for review in released.approvals.all()} == set(reviewers)
+    entry = AuditEntry.objects.get(action=AuditAction.RELEASE_MADE)
+    assert entry.details["approved_by"] == [str(person) for person in reviewers]
+
+
+def test_one_person_who_approves_twice_is_one_person(best: Kernel, reviewers: list[User]) -> None:
+    approve(best, reviewers[0])
+    approve(best, reviewers[0])
+    assert len(approvals_of(best)) == 1
+
+
+def test_who_wrote_a_kernel_does_not_approve_it(best: Kernel, starter: User, reviewers: list[User]) -> None:
+    Kernel.objects.filter(pk=best.pk).update(author_kind=AuthorKind.PERSON, author=reviewers[0])
+    best.refresh_from_db()
+    approve(best, *reviewers)
+    assert [review.author for review in approvals_of(best)] == [reviewers[1]]
+    release = do_ask_release(starter, best)
+    assert not conditions_of(release)[0].is_met
+
+
+def test_who_started_the_run_counts_like_everybody(best: Kernel, starter: User, reviewers: list[User]) -> None:
+    approve(best, starter, reviewers[0])
+    assert len(approvals_of(best)) == 2
+
+
+def test_a_standing_request_for_changes_holds_a_release_back(
+    best: Kernel, run: Run, starter: User, reviewers: list[User], team: Team
+) -> None:
+    third = make_user(team, TeamRole.REVIEWER)
+    release = do_ask_release(starter, best)
+    drive(run)
+    approve(best, *reviewers)
+    approve(best, third, verdict=ReviewVerdict.REQUEST_CHANGES)
+    with pytest.raises(ValidationError, match="asked for changes"):
+        do_release(starter, release)
+    approve(best, third)
+    assert do_release(starter, release).state == ReleaseState.RELEASED
+
+
+def test_who_has_left_the_team_no_longer_counts(best: Kernel, team: Team, reviewers: list[User]) -> None:
+    approve(best, *reviewers)
+    Membership.objects.filter(team=team, user=reviewers[0]).delete()
+    assert len(approvals_of(best)) == 1
+
+
+def test_a_second_measurement_that_disagrees_releases_nothing(
+    best: Kernel, run: Run, starter: User, reviewers: list[User]
+) -> None:
+    release = do_ask_release(starter, best)
+    approve(best, *reviewers)
+
+    def slower(spec: JobSpec, **more: Any) -> Any:
+        return correct_result(spec, 200.0) if spec.effort == Effort.CONFIRM else fake_evaluate(spec, **more)
+
+    drive(run, slower)
+    release.refresh_from_db()
+    assert release.rerun is not None
+    assert release.rerun.verdict == Verdict.SAME
+    with pytest.raises(ValidationError, match=r"stale|does not agree"):
+        do_release(starter, release)
+
+
+def test_what_was_asked_for_is_stale_when_another_kernel_leads(
+    best: Kernel, run: Run, starter: User, reviewers: list[User]
+) -> None:
+    release = do_ask_release(starter, best)
+    approve(best, *reviewers)
+    newer = run.kernels.exclude(pk=best.pk).latest("number")
+    assert Release.objects.supersede(newer) == 1
+    release.refresh_from_db()
+    assert (release.state, release.superseded_by) == (ReleaseState.STALE, newer)
+    with pytest.raises(ValidationError, match="stale"):
+        do_release(starter, release)
+    assert approvals_of(best) == []  # they compared it with what led then
+
+
+def test_a_new_leader_reaches_releases_through_the_runs_events(best: Kernel, run: Run, starter: User) -> None:
+    from django.db import transaction
+
+    from optimizer.live.payloads import BestChanged
+    from optimizer.live.publish import record
+    from optimizer.loop.locking import lock_run
+
+    release = do_ask_release(starter, best)
+    newer = run.kernels.exclude(pk=best.pk).latest("number")
+    with transaction.atomic():
+        record(lock_run(run.pk), BestChanged(
+            number=newer.number, kernel=newer.pk, time_us=1.0, speedup=2.0, speedup_low=1.9, speedup_high=2.1,
+            confirmed=False, announce=True,
+        ))  # fmt: skip
+    release.refresh_from_db()
+    assert release.state == ReleaseState.STALE
+    assert Notification.objects.filter(user=starter, kind="best", text__contains=f"#{newer.number} leads").exists()
+
+
+def test_only_what_is_correct_and_faster_is_proposed(run: Run, starter: User) -> None:
+    reference = run.kernels.get(number=0)
+    with pytest.raises(ValidationError, match="faster"):
+        do_ask_release(starter, reference)
+
+
+def test_a_kernel_is_asked_for_once(best: Kernel, starter: User) -> None:
+    do_ask_release(starter, best)
+    with pytest.raises(ValidationError, match="already"):
+        do_ask_release(starter, best)
+
+
+def test_a_release_replaces_the_earlier_one_of_problem_and_target(
+    best: Kernel, run: Run, team: Team, starter: User, reviewers: list[User]
+) -> None:
+    def release_best(of: Run) -> Release:
+        kernel = of.best_kernel
+        assert kernel is not None
+        asked = do_ask_release(starter, kernel)
+        drive(of)
+        approve(kernel, *reviewers)
+        return do_release(starter, asked)
+
+    first = release_best(run)
+    second = release_best(drive(make_run(team, starter, seed=3)))
+    first.refresh_from_db()
+    assert (first.state, second.state) == (ReleaseState.REPLACED, ReleaseState.RELEASED)
+
+
+def test_a_reviewer_asks_and_only_an_operator_releases(
+    client: Client, best: Kernel, run: Run, reviewers: list[User]
+) -> None:
+    client.force_login(reviewers[0])
+    client.post(reverse("release_page", args=[run.pk, best.number]), {"note": "look"})
+    release = Release.objects.get()
+    drive(run)
+    approve(best, *reviewers)
+    assert client.post(reverse("release_make", args=[release.pk])).status_code == 404
+    assert client.post(reverse("release_withdraw", args=[release.pk])).status_code == 302
+    release.refresh_from_db()
+    assert release.state == ReleaseState.WITHDRAWN
+
+
+def test_the_page_says_what_is_missing_and_the_list_who_approved(
+    client: Client, best: Kernel, run: Run, starter: User, reviewers: list[User]
+) -> None:
+    client.force_login(starter)
+    release = do_ask_release(starter, best)
+    page = client.get(reverse("release_page", args=[run.pk, best.number])).content.decode()
+    assert "0 different people have approved; it takes 2." in page
+    drive(run)
+    approve(best, *reviewers)
+    client.post(reverse("release_make", args=[release.pk]))
+    listed = client.get(reverse("releases")).content.decode()
+    assert all(person.username in listed for person in reviewers)
+
+
+def test_a_team_of_one_may_lower_what_it_takes(best: Kernel, run: Run, team: Team, starter: User) -> None:
+    Team.objects.filter(pk=team.pk).update(approvals_needed=1, rerun_needed=False)
+    run.refresh_from_db()
+    release = do_ask_release(starter, best)
+    approve(best, starter)
+    assert do_release(starter, release).state == ReleaseState.RELEASED
+
+
+def test_withdrawing_is_for_who_asked_and_for_operators(best: Kernel, reviewers: list[User]) -> None:
+    release = do_ask_release(reviewers[0], best)
+    with pytest.raises(ValidationError, match="Operators"):
+        do_withdraw_release(reviewers[1], release)
+    assert do_withdraw_release(reviewers[0], release).state == ReleaseState.WITHDRAWN
