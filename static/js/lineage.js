@@ -2,7 +2,7 @@
 // Only what lies in the window is drawn, at most once a frame. Titles appear where there is room for them.
 "use strict";
 
-const COLUMN = 270, ROW = 26, RADIUS = 6, LABELS_FROM = 0.62, NEAR = 12, MARGIN = 40;
+const COLUMN = 270, ROW = 26, RADIUS = 6, LABELS_FROM = 0.62, NEAR = 12, MARGIN = 40, TIP = 40;
 
 class Lineage {
   constructor(box, tree) {
@@ -36,12 +36,13 @@ class Lineage {
 
   fit() {
     const { x, y } = this.tree;
+    const room = this.height - 2 * MARGIN - TIP;
     const wide = x.reduce((a, b) => Math.max(a, b), 0) * COLUMN, high = y.reduce((a, b) => Math.max(a, b), 0) * ROW;
     this.leastX = Math.min(0.6, (this.width - 3 * MARGIN) / (wide || 1));
-    this.scale = Math.min(1.1, (this.width - 3 * MARGIN) / (wide || 1), (this.height - 2 * MARGIN) / (high || 1));
-    this.scale = Math.max(this.scale, (this.height - 2 * MARGIN) / (high || 1) * (high > this.height ? 1 : 0));
+    this.scale = Math.min(1.1, (this.width - 3 * MARGIN) / (wide || 1), room / (high || 1));
+    if (high > room) this.scale = room / high;
     this.left = Math.max(MARGIN, (this.width - wide * this.scaleX) / 2 - MARGIN / 2);
-    this.top = Math.max(MARGIN, (this.height - high * this.scale) / 2);
+    this.top = Math.max(MARGIN, (this.height - TIP - high * this.scale) / 2);
     this.paintSoon();
   }
 
@@ -75,7 +76,6 @@ class Lineage {
     const radius = Math.max(1.5, RADIUS * Math.min(1, this.scale * 1.4));
     const labels = this.scale >= LABELS_FROM;
     pen.font = `12px ${this.colours.font}`;
-    pen.lineJoin = "round";
     for (let n = 0; n < tree.number.length; n++) {
       const x = this.placeX(n), y = this.placeY(n);
       if (x < -COLUMN * this.scaleX || x > this.width + 20 || y < -20 || y > this.height + 20) continue;
@@ -134,10 +134,10 @@ class Lineage {
 
   // Text over lines: they give way around it.
   write(pen, text, x, y, align, colour) {
+    const wide = pen.measureText(text).width;
     pen.textAlign = align;
-    pen.lineWidth = 4;
-    pen.strokeStyle = this.colours.ground;
-    pen.strokeText(text, x, y);
+    pen.fillStyle = this.colours.ground;
+    pen.fillRect(align === "left" ? x - 2 : x - wide - 2, y - 11, wide + 4, 14);
     pen.fillStyle = colour;
     pen.fillText(text, x, y);
   }
