@@ -91,12 +91,12 @@ class Painter:
         for number, row in rows:
             if row.old is not None:
                 old, _ = lines.cells(row)
-                yield f'<tr class="removed" data-row="{number}">{_number(row.old, "o")}<td class="n"></td>{old}</tr>'
+                yield f'<tr class="removed" data-row="{number}">{_number(row.old, "o")}<td class="num"></td>{old}</tr>'
                 yield from self._threads(row, "old", row.old)
         for number, row in rows:
             if row.new is not None:
                 _, new = lines.cells(row)
-                yield f'<tr class="added" data-row="{number}"><td class="n"></td>{_number(row.new, "n")}{new}</tr>'
+                yield f'<tr class="added" data-row="{number}"><td class="num"></td>{_number(row.new, "n")}{new}</tr>'
                 yield from self._threads(row, "new", row.new)
 
     def _threads(self, row: Row, side: str, line: int | None) -> Iterator[str]:
@@ -137,7 +137,7 @@ class _Lines:
         marks = self.diff.marks(row)
         if self._same(row) and row.new is not None:
             tokens = self._new.get(row.new) or plain(self.diff.new.lines[row.new])
-            cell = f'<td class="c">{_line(tokens, (), self._crlf[1])}</td>'
+            cell = f'<td class="line">{_line(tokens, (), self._crlf[1])}</td>'
             return cell, cell
         changed = row.kind is not RowKind.EQUAL
         return (
@@ -156,15 +156,15 @@ class _Lines:
         arrow: str,
     ) -> str:
         if line is None:
-            return '<td class="c none"></td>'
+            return '<td class="line none"></td>'
         markup = _line(found.get(line) or plain(text.lines[line]), spans, crlf)
         if not element:
-            return f'<td class="c">{markup}</td>'
+            return f'<td class="line">{markup}</td>'
         moved = self.diff.moved_to if element == "del" else self.diff.moved_from
         code = f"<{element}>{markup}</{element}>"
         if line not in moved:
-            return f'<td class="c {element}">{code}</td>'
-        return f'<td class="c {element} moved">{_moved(line, moved, element, arrow)}{code}</td>'
+            return f'<td class="line {element}">{code}</td>'
+        return f'<td class="line {element} moved">{_moved(line, moved, element, arrow)}{code}</td>'
 
 
 def has_crlf(text: Text) -> bool:
@@ -184,8 +184,8 @@ def _moved(line: int, moved: Mapping[int, int], element: str, arrow: str) -> str
 
 def _number(line: int | None, side: str) -> str:
     if line is None:
-        return '<td class="n"></td>'
-    return f'<td class="n" id="{side}{line + 1}"><a href="#{side}{line + 1}">{line + 1}</a></td>'
+        return '<td class="num"></td>'
+    return f'<td class="num" id="{side}{line + 1}"><a href="#{side}{line + 1}">{line + 1}</a></td>'
 
 
 def _line(tokens: Tokens, spans: Sequence[Span], crlf: bool) -> str:

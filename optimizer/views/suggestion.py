@@ -10,11 +10,12 @@ from django.core.exceptions import ValidationError
 from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods
 
 from optimizer.access import access_kernel
 from optimizer.actions.suggestion import Moved, Suggestion, base_moved, check_suggest, do_suggest
-from optimizer.diffs.folding import visible_rows
+from optimizer.diffs.folding import Gap, visible_rows
 from optimizer.diffs.rows import compare
 from optimizer.forms.suggestion import SuggestionForm
 from optimizer.models import Kernel, User
@@ -52,13 +53,19 @@ def _suggestion(base: Kernel, form: SuggestionForm) -> Suggestion:
 
 def _submitted(request: HttpRequest, user: User, wanted: Suggestion) -> HttpResponse:
     kernel = do_suggest(user, wanted)
-    messages.success(request, f"Your edit is kernel #{kernel.number}. It is built, checked and timed like any other.")
+    messages.success(
+        request, f"Your edit is kernel #{kernel.number}. It is built, checked and timed like any other."
+    )
     return redirect("kernel_page", run_id=kernel.run_id, number=kernel.number)
+
+
+def _gap(gap: Gap) -> str:
+    return format_html('<div class="gap-line"><span>{} unchanged lines</span></div>', gap.size)
 
 
 def _preview(wanted: Suggestion, moved: Moved | None) -> dict[str, Any]:
     diff = compare(wanted.base.source, wanted.text)
     shown = visible_rows(len(diff.rows), diff.changed, ())
-    painter = Painter(diff, wanted.base.language, "unified", lambda gap: f"{gap.size} unchanged lines")
+    painter = Painter(diff, wanted.base.language, "unified", _gap)
     rows = painter.rows(0, len(diff.rows), shown)
     return {"rows": rows, "diff": diff, "moved": moved, "has_preview": True}

@@ -67,11 +67,12 @@
       place.firstChild.append(form);
     }
     document.querySelector(".mark-hint")?.remove();
-    form.elements.body.focus();
+    form.scrollIntoView({ block: "center" });
+    form.elements.body.focus({ preventScroll: true });
   }
 
   table.addEventListener("click", (event) => {
-    const link = event.target.closest(".n > a");
+    const link = event.target.closest(".num > a");
     const from = range(location.hash);
     if (!link || !event.shiftKey || !from || link.hash[1] !== from[1]) return;
     event.preventDefault();
@@ -89,7 +90,7 @@
     cursor = row;
     row.classList.add("cursor");
     row.scrollIntoView({ block: "center" });
-    row.querySelector(".n[id] a:last-child")?.focus({ preventScroll: true });
+    row.querySelector(".num[id] a")?.focus({ preventScroll: true });
   }
 
   function step(by) {

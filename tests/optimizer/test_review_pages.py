@@ -98,8 +98,8 @@ def test_to_the_function_opens_from_where_the_function_begins(run: Run, reviewer
 def test_white_space_alone_is_no_change_when_it_is_ignored(run: Run, reviewer: User) -> None:
     old = generation(run, "if (x) {\n  y = 1;\n}\n")
     new = generation(run, "if (x) {\n\ty  =  1;\n}\n", old)
-    assert 'class="c ins"' in page(reviewer, new)
-    assert 'class="c ins"' not in page(reviewer, new, "?space=ignore")
+    assert 'class="line ins"' in page(reviewer, new)
+    assert 'class="line ins"' not in page(reviewer, new, "?space=ignore")
 
 
 def test_a_moved_block_is_marked_and_leads_to_its_other_place(run: Run, reviewer: User) -> None:
