@@ -96,8 +96,8 @@ def sign_in(site: str, member: User) -> Callable[[BrowserContext], None]:
 def visit(site: str, page: Page, sign_in: Callable[[BrowserContext], None]) -> Iterator[Callable[[str], Page]]:
     """Opens a page as the member. Whatever goes wrong in it (a script, the policy) fails the test at its end."""
     complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+    page.on("console", lambda said: complaints.append(f"{page.url}: {said.text}") if said.type == "error" else None)
     sign_in(page.context)
 
     def go(address: str) -> Page:
