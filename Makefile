@@ -9,7 +9,7 @@ STAMP := $(call stamp,product,)
 DEV_STAMP := $(call stamp,development,requirements-dev.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help start install install-dev test lint typecheck format cheats cheats-gpu
+.PHONY: bench-pages bench-live help start install install-dev test lint typecheck format cheats cheats-gpu
 
 help:  ## this list
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | column -t -s "$$(printf '\t')"
@@ -38,6 +38,12 @@ format: install-dev  ## put the code in shape
 
 typecheck: install-dev  ## strict types
 	$(BIN)/mypy
+
+bench-pages: install  ## how fast the pages are in this database; manage.py load_scale fills it
+	$(BIN)/python -m benchmarks.pages $(BENCH)
+
+bench-live: install-dev  ## 300 sockets at one run: delay, losses, doubles
+	$(BIN)/python -m benchmarks.live $(BENCH)
 
 cheats: install  ## every cheat and its honest twin on this CPU: what became of them
 	$(BIN)/python -m tests.cheats.table $(CHEATS)

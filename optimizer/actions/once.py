@@ -33,10 +33,10 @@ def do_once(user: User, key: str, request: Mapping[str, Any], start: Callable[[]
             row.save(update_fields=["run"])
             return row.run, True
     except IntegrityError as error:
-        row = IdempotencyKey.objects.filter(user=user, key=key).first()
-        if row is None:  # it was another constraint, and is a bug
+        earlier = IdempotencyKey.objects.filter(user=user, key=key).first()
+        if earlier is None:  # it was another constraint, and is a bug
             raise
-        return _earlier(row, digest, error), False
+        return _earlier(earlier, digest, error), False
 
 
 def _earlier(row: IdempotencyKey, digest: str, error: IntegrityError) -> Run:

@@ -281,7 +281,8 @@ def _team(request: HttpRequest, slug: str) -> Team:
     user = caller(request)
     mine = Team.objects.all() if user.is_superuser else Team.objects.filter(memberships__user=user)
     if slug:
-        return _named(mine.filter(slug=slug).first(), "team", slug)
+        team: Team = _named(mine.filter(slug=slug).first(), "team", slug)
+        return team
     found = list(Team.objects.filter(memberships__user=user)[:2])
     if len(found) != 1:
         raise ValidationError({"team": "Name the team."})

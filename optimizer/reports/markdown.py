@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from optimizer.models import Kernel
 from optimizer.reports.facts import Facts
+from runners.job import CaseResult
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~&@:/])")
 BASICS = ("strategy", "baseline", "seed", "state")
@@ -75,9 +77,16 @@ def _cases(facts: Facts) -> str:
     timed = [case for case in (facts.result.cases if facts.result else []) if case.speedup]
     if not timed:
         return ""
-    rows = [(c.name, f"{c.candidate_us:.2f}" if c.candidate_us else "–", f"{c.baseline_us:.2f}" if c.baseline_us else "–",
-             f"{c.speedup:.2f}× ({c.speedup_low or 0:.2f}–{c.speedup_high or 0:.2f})") for c in timed]  # fmt: skip
+    rows = [(case.name, _us(case.candidate_us), _us(case.baseline_us), _interval(case)) for case in timed]
     return "## Best kernel by case\n\n" + _table(("Case", "Kernel, µs", "Baseline, µs", "Speedup"), rows)
+
+
+def _us(time_us: float | None) -> str:
+    return f"{time_us:.2f}" if time_us else "–"
+
+
+def _interval(case: CaseResult) -> str:
+    return f"{case.speedup or 0:.2f}× ({case.speedup_low or 0:.2f}–{case.speedup_high or 0:.2f})"
 
 
 def _line(facts: Facts) -> str:
@@ -104,7 +113,7 @@ def _settings(facts: Facts) -> str:
     return "## Settings\n\n" + _table(("Setting", "Value"), rows) if rows else ""
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, tuple("---" for _ in head)]
     text = [" | ".join(cells) for cells in lines] + [" | ".join(plain(cell) for cell in row) for row in rows]
     return "\n".join(f"| {line} |" for line in text)

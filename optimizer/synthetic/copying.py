@@ -15,7 +15,7 @@ def copy_rows(model: type[M], rows: Iterable[M]) -> int:
     """Store unsaved instances that bring their own primary keys; how many there were. Defaults of the model apply,
     signals do not. Call `renumber` once all rows of a model are in."""
     fields = [field for field in model._meta.concrete_fields if not field.generated]
-    columns = ", ".join(connection.ops.quote_name(field.column) for field in fields)
+    columns = ", ".join(connection.ops.quote_name(str(field.column)) for field in fields)
     count = 0
     with (
         connection.cursor() as cursor,
