@@ -31,9 +31,12 @@ def answer_fields(roles: Sequence[str], answerers: Choices, records: Choices) ->
 
 
 def answers_chosen(values: Mapping[str, Any], roles: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """`Run.providers` from a form's cleaned values. An entry without a provider is none."""
-    entries = {role: _entry(values, role) for role in (DEFAULT, *roles)}
-    return {role: entry for role, entry in entries.items() if entry.get("provider")}
+    """`Run.providers` from a form's cleaned values. What a role leaves open (only another model, say) is as for all
+    roles; an entry that nobody answers is none."""
+    general = _entry(values, DEFAULT)
+    own = {role: _entry(values, role) for role in roles}
+    filled = {role: entry if "provider" in entry else general | entry for role, entry in own.items() if entry}
+    return {role: entry for role, entry in {DEFAULT: general, **filled}.items() if entry.get("provider")}
 
 
 def answers_initial(providers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

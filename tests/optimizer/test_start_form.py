@@ -73,6 +73,14 @@ def test_roles_may_be_answered_by_different_models(pages: Client, run: Run, team
     assert form["effort"].value() == "low"
 
 
+def test_a_role_with_another_model_and_no_server_of_its_own_is_answered_by_the_general_one(
+    pages: Client, run: Run, team: Team
+) -> None:
+    Provider.objects.create(team=team, name="local", base_url="http://llm.example/v1", default_model="small")
+    pages.post(reverse("start_run"), filled(team, provider="local", effort="low") | {"role.writer.model": "big"})
+    assert Run.objects.latest("pk").providers["writer"] == {"provider": "local", "model": "big", "effort": "low"}
+
+
 def test_a_complaint_about_a_role_stands_beside_its_field(pages: Client, run: Run, team: Team) -> None:
     Provider.objects.create(team=team, name="local", base_url="http://llm.example/v1")
     form = pages.post(reverse("start_run"), filled(team) | {"role.writer.provider": "local"}).context["form"]
