@@ -92,8 +92,9 @@ def outcomes_of(runs: Sequence[Run]) -> list[Outcome]:
     rows: dict[int, list[Row]] = {run.pk: [] for run in runs}
     ended = Evaluation.objects.filter(first_of__run__in=runs, state=EvaluationState.DONE)
     tried = ended.exclude(kernel__author_kind=AuthorKind.SEED).order_by("pk")
-    for run_id, *row in tried.values_list("first_of__run", "status", "verdict", "unconfirmed", "speedup"):
-        rows[run_id].append(Row(*row))
+    columns = tried.values_list("first_of__run", "status", "verdict", "unconfirmed", "speedup")
+    for run_id, status, verdict, unconfirmed, speedup in columns:
+        rows[run_id or 0].append(Row(status, verdict, unconfirmed, speedup))
     return [_outcome(run, rows[run.pk]) for run in runs]
 
 
