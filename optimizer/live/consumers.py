@@ -18,8 +18,8 @@ from urllib.parse import parse_qs
 
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
+from optimizer.live import hub
 from optimizer.live.people import group_of_person
-from optimizer.live.publish import group_of
 from optimizer.live.rights import MALFORMED, refusal
 from optimizer.live.tail import PAGE, events_after
 
@@ -55,6 +55,7 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
         if (keeper := getattr(self, "_keeper", None)) is not None:
             keeper.cancel()
         with contextlib.suppress(Exception):
+            hub.leave(self.run_id, self)
             for group in self._groups:
                 await self.channel_layer.group_discard(group, self.channel_name)
 
@@ -82,8 +83,9 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
         """Unread notifications: another socket's business."""
 
     async def _join(self) -> None:
-        """Hear of the run, and of changes of the person's own rights."""
-        self._groups = [group_of(self.run_id), group_of_person(self.scope["user"].pk)]
+        """Hear of the run through this process's hub, and of changes of the person's own rights."""
+        await hub.join(self.run_id, self)
+        self._groups = [group_of_person(self.scope["user"].pk)]
         for group in self._groups:
             await self.channel_layer.group_add(group, self.channel_name)
 

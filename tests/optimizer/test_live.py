@@ -14,7 +14,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser
 from pydantic import ValidationError
 
-from optimizer.live import consumers, publish
+from optimizer.live import publish, rights
 from optimizer.live.payloads import PAYLOADS, RunNoted, parse
 from optimizer.live.publish import pass_by, record
 from optimizer.live.routing import websocket_urlpatterns
@@ -176,11 +176,11 @@ async def test_strangers_are_refused_and_are_not_told_whether_the_run_exists(set
     run, _ = await setup()
     outsider = await sync_to_async(lambda: make_user(make_team()))()
     async with looking(outsider, run.pk) as page:
-        assert await close_code(page) == consumers.NO_SUCH_RUN
+        assert await close_code(page) == rights.NO_SUCH_RUN
     async with looking(outsider, run.pk + 1000) as page:
-        assert await close_code(page) == consumers.NO_SUCH_RUN
+        assert await close_code(page) == rights.NO_SUCH_RUN
     async with looking(AnonymousUser(), run.pk) as page:
-        assert await close_code(page) == consumers.NOT_SIGNED_IN
+        assert await close_code(page) == rights.NOT_SIGNED_IN
 
 
 @pytest.mark.django_db(transaction=True)
@@ -188,7 +188,7 @@ async def test_strangers_are_refused_and_are_not_told_whether_the_run_exists(set
 async def test_a_malformed_number_is_refused(setup: Setup, servers: None, after: str) -> None:
     run, user = await setup()
     async with looking(user, run.pk, after) as page:
-        assert await close_code(page) == consumers.MALFORMED
+        assert await close_code(page) == rights.MALFORMED
 
 
 @pytest.mark.django_db(transaction=True)
@@ -203,4 +203,4 @@ async def test_a_member_who_is_removed_loses_the_open_socket(
         message = await page.receive_output(5)
         while message["type"] == "websocket.send":
             message = await page.receive_output(5)
-        assert message["code"] == consumers.NO_SUCH_RUN
+        assert message["code"] == rights.NO_SUCH_RUN

@@ -1,0 +1,124 @@
+"""One listener a run in each web process, however many sockets look at it.
+
+Hearing of an event costs a process a tenth of a millisecond and more; three hundred sockets that each hear of twenty
+a second would keep more than one core busy with that alone. So the process hears once, waits a moment for what
+follows close behind, and then rings its sockets, which send everything new in one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from channels.layers import get_channel_layer
+
+from optimizer.live.publish import group_of
+
+GATHER_S = 0.1
+LISTEN_AGAIN_S = 1.0
+REJOIN_S = 3600.0
+
+logger = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """A socket that is told."""
+
+    async def run_event(self, message: dict[str, Any]) -> None:
+        """The run has events up to `seq`."""
+
+    async def run_passing(self, message: dict[str, Any]) -> None:
+        """News of the moment."""
+
+
+class Hub:
+    """Hears of one run and tells its listeners. Lives while it has any."""
+
+    def __init__(self, run_id: int) -> None:
+        self.run_id = run_id
+        self.listeners: set[Listener] = set()
+        self._newest = 0
+        self._flush: asyncio.Task[None] | None = None
+        self._joined = asyncio.Event()
+        self._task = asyncio.create_task(self._listen())
+
+    async def add(self, listener: Listener) -> None:
+        """From its return on, the listener hears of everything."""
+        self.listeners.add(listener)
+        await self._joined.wait()
+
+    def remove(self, listener: Listener) -> bool:
+        """Forget a listener; True when it was the last one and the hub has ended."""
+        self.listeners.discard(listener)
+        if not self.listeners:
+            self._task.cancel()
+        return not self.listeners
+
+    async def _listen(self) -> None:
+        """Hear until cancelled; after trouble with the channel layer, begin again. What was missed meanwhile the
+        sockets find at their next heartbeat."""
+        while True:
+            try:
+                await self._listen_once()
+            except Exception:
+                logger.warning("nobody hears of run %s for a moment", self.run_id, exc_info=True)
+                self._joined.set()
+                await asyncio.sleep(LISTEN_AGAIN_S)
+
+    async def _listen_once(self) -> None:
+        layer: Any = get_channel_layer()
+        channel = await layer.new_channel()
+        group = group_of(self.run_id)
+        try:
+            while True:
+                await layer.group_add(group, channel)
+                self._joined.set()
+                with contextlib.suppress(TimeoutError):  # memberships may expire where nothing happens for long
+                    async with asyncio.timeout(REJOIN_S):
+                        while True:
+                            await self._hear(await layer.receive(channel))
+        finally:
+            with contextlib.suppress(Exception):
+                await layer.group_discard(group, channel)
+
+    async def _hear(self, message: dict[str, Any]) -> None:
+        if message["type"] == "run.passing":
+            await self._tell("run_passing", message)
+            return
+        self._newest = max(self._newest, message["seq"])
+        if self._flush is None or self._flush.done():
+            self._flush = asyncio.create_task(self._ring())
+
+    async def _ring(self) -> None:
+        """Rings for all that came in the meantime, too; whatever comes while it tells starts the next round."""
+        told = 0
+        while told < self._newest:
+            await asyncio.sleep(GATHER_S)
+            told = self._newest
+            await self._tell("run_event", {"type": "run.event", "run": self.run_id, "seq": told})
+
+    async def _tell(self, how: str, message: dict[str, Any]) -> None:
+        """All listeners at once, for one may be busy catching up; trouble of one is not that of the others."""
+        calls = [getattr(listener, how)(message) for listener in list(self.listeners)]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, Hub]] = WeakKeyDictionary()
+
+
+async def join(run_id: int, listener: Listener) -> None:
+    """Have the listener told of a run."""
+    hubs = _hubs.setdefault(asyncio.get_running_loop(), {})
+    if run_id not in hubs:
+        hubs[run_id] = Hub(run_id)
+    await hubs[run_id].add(listener)
+
+
+def leave(run_id: int, listener: Listener) -> None:
+    """Tell the listener no more."""
+    hubs = _hubs.get(asyncio.get_running_loop(), {})
+    if run_id in hubs and hubs[run_id].remove(listener):
+        del hubs[run_id]
