@@ -171,6 +171,11 @@ CELERY_BEAT_SCHEDULE = {
     },
 }
 
+# A claimed job is its worker's for LEASE_S after each beat; a lost worker's job waits that long. Beats come often,
+# because a cancellation is seen at a beat. Tests of faults shorten both.
+LEASE_S = float(env.text("KERNELSCI_LEASE_S", "60"))
+BEAT_S = min(5.0, LEASE_S / 4)
+
 # What joins the two halves: the runners reach the queue through a class named here, and evaluate with a function.
 KERNELSCI_JOB_SOURCE = "optimizer.job_source.DatabaseJobSource"
 KERNELSCI_EVALUATE = env.text("KERNELSCI_EVALUATE", "runners.harness.evaluate")

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from django.conf import settings
 from django.db import DatabaseError, connection
 from django.utils import timezone
 
@@ -18,13 +18,11 @@ from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
 from optimizer.actions.target import do_sync_targets
 from optimizer.live.publish import pass_by
 from optimizer.loop.dispatch import spec_from
-from optimizer.models import Evaluation, Job, Run, Runner, Target
+from optimizer.models import Evaluation, Job, Runner, Target
 from optimizer.plain import storable, storable_text
 from runners.dispatch.base import Beat, Claim, Receipt, RunnerCard
 from runners.job import JobResult
 
-BEAT_S = 5.0
-"""How often a worker is to beat: often, because a cancellation is seen at a beat."""
 PASSING_PER_S = 10
 
 logger = logging.getLogger(__name__)
@@ -39,17 +37,12 @@ class DatabaseJobSource:
     def claim(self, queue_name: str, worker: str) -> Claim | None:
         """The next job, unless the worker is draining."""
         _mend()
-        if Runner.objects.filter(name=worker, draining=True).exists():
+        claimed = queue.claim(queue_name, worker, durable=False)
+        if claimed is None or not do_start_job(claimed.job_id, claimed.fence):
             return None
-        claimed = queue.claim(queue_name, worker)
-        if claimed is None:
-            return None
-        stored = json.loads(claimed.spec) if isinstance(claimed.spec, str) else claimed.spec
-        do_start_job(claimed.job_id, claimed.fence)
-        _set_current(worker, claimed.job_id)
         return Claim(
-            claimed.job_id, claimed.fence, spec_from(stored), queue.LEASE.total_seconds(), BEAT_S,
-            settings=_dispatch_settings(claimed.job_id), notes=queue.notes(claimed.job_id),
+            claimed.job_id, claimed.fence, spec_from(claimed.spec), queue.LEASE.total_seconds(), settings.BEAT_S,
+            settings=claimed.settings, notes=claimed.notes,
         )  # fmt: skip
 
     def note(self, claim: Claim, notes: dict[str, Any], attempts: int) -> bool:
@@ -142,15 +135,6 @@ def _try_lock(function: str, name: str) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {function}(hashtextextended(%s, 0))", [name])
         return bool(cursor.fetchone()[0])
-
-
-def _dispatch_settings(job_id: int) -> dict[str, Any]:
-    found = Run.objects.filter(kernels__evaluations__job=job_id).values_list("dispatch_settings", flat=True).first()
-    return dict(found or {})
-
-
-def _set_current(worker: str, job_id: int) -> None:
-    Runner.objects.filter(name=worker).update(current_job=job_id, heartbeat_at=timezone.now())
 
 
 def _clear_current(job_id: int) -> None:

@@ -9,16 +9,18 @@ was thought dead. What a result means for kernel and run is in `optimizer.action
 from __future__ import annotations
 
 import datetime as dt
+import json
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.db import connection
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from optimizer.models import Job, JobLog, JobState
 
-LEASE = dt.timedelta(seconds=60)
+LEASE = dt.timedelta(seconds=settings.LEASE_S)
 MAX_ATTEMPTS = 3
 RETRY_PAUSE = dt.timedelta(seconds=5)
 LOG_CHUNK_CHARS = 16_384
@@ -26,39 +28,65 @@ LOG_CHUNKS = 256
 """Caps of one attempt's live log: 4 MiB at most."""
 
 _CLAIM = """
-UPDATE optimizer_job
-   SET state = 'running', fence = fence + 1, attempts = attempts + 1, worker = %(worker)s, error = '',
-       lease_until = clock_timestamp() + make_interval(secs => %(lease_s)s),
-       started_at = coalesce(started_at, clock_timestamp())
- WHERE id = coalesce(
-   (SELECT id FROM optimizer_job
-     WHERE queue = %(queue)s AND state = 'running' AND lease_until < statement_timestamp()
-       AND attempts < %(cap)s AND NOT cancel_requested
-     ORDER BY lease_until, id FOR UPDATE SKIP LOCKED LIMIT 1),
-   (SELECT id FROM optimizer_job
-     WHERE queue = %(queue)s AND state = 'queued' AND (lease_until IS NULL OR lease_until < statement_timestamp())
-       AND attempts < %(cap)s AND NOT cancel_requested
-     ORDER BY priority, id FOR UPDATE SKIP LOCKED LIMIT 1))
-RETURNING id, fence, spec
+WITH claimed AS (
+  UPDATE optimizer_job
+     SET state = 'running', fence = fence + 1, attempts = attempts + 1, worker = %(worker)s, error = '',
+         lease_until = clock_timestamp() + make_interval(secs => %(lease_s)s),
+         started_at = coalesce(started_at, clock_timestamp())
+   WHERE id = coalesce(
+     (SELECT id FROM optimizer_job
+       WHERE queue = %(queue)s AND state = 'running' AND lease_until < statement_timestamp()
+         AND attempts < %(cap)s AND NOT cancel_requested
+       ORDER BY lease_until, id FOR UPDATE SKIP LOCKED LIMIT 1),
+     (SELECT id FROM optimizer_job
+       WHERE queue = %(queue)s AND state = 'queued' AND (lease_until IS NULL OR lease_until < statement_timestamp())
+         AND attempts < %(cap)s AND NOT cancel_requested
+       ORDER BY priority, id FOR UPDATE SKIP LOCKED LIMIT 1))
+     AND NOT EXISTS (SELECT FROM optimizer_runner WHERE name = %(worker)s AND draining)
+  RETURNING id, fence, spec, external, evaluation_id
+), taken AS (
+  UPDATE optimizer_runner SET current_job_id = claimed.id, heartbeat_at = clock_timestamp()
+    FROM claimed WHERE name = %(worker)s
+), sync AS (
+  SELECT set_config('synchronous_commit', %(sync)s, true)
+)
+SELECT claimed.id, claimed.fence, claimed.spec, claimed.external, run.dispatch_settings
+  FROM sync, claimed
+  JOIN optimizer_evaluation evaluation ON evaluation.id = claimed.evaluation_id
+  JOIN optimizer_kernel kernel ON kernel.id = evaluation.kernel_id
+  JOIN optimizer_run run ON run.id = kernel.run_id
 """
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """A job under a fence. `spec` is the `JobSpec` as JSON text or decoded, as the driver gives it."""
+    """A job under a fence. `notes` are what an earlier holder left (see `note`), `settings` the run's for its
+    dispatcher."""
 
     job_id: int
     fence: int
-    spec: Any
+    spec: dict[str, Any]
+    notes: dict[str, Any]
+    settings: dict[str, Any]
 
 
-def claim(queue: str, worker: str, lease: dt.timedelta = LEASE) -> Claimed | None:
-    """Take what a lost worker left behind, else the oldest waiting job of the lowest priority number, else None."""
+def claim(queue: str, worker: str, lease: dt.timedelta = LEASE, *, durable: bool = True) -> Claimed | None:
+    """Take what a lost worker left behind, else the oldest waiting job of the lowest priority number, else None.
+    None too for a worker that is draining.
+
+    Not `durable`, the claim is on disk only with the connection's next commit, which the caller makes before anybody
+    begins: a waiting disk costs once then. Should the database die between the two, nobody has begun, and the job waits
+    as before."""
+    asked = {"worker": worker[:100], "lease_s": lease.total_seconds(), "queue": queue, "cap": MAX_ATTEMPTS}
     with connection.cursor() as cursor:
-        lease_s = lease.total_seconds()
-        cursor.execute(_CLAIM, {"worker": worker[:100], "lease_s": lease_s, "queue": queue, "cap": MAX_ATTEMPTS})
+        cursor.execute(_CLAIM, {**asked, "sync": "on" if durable else "off"})
         row = cursor.fetchone()
-    return Claimed(*row) if row else None
+    return Claimed(*row[:2], *map(_decoded, row[2:])) if row else None
+
+
+def _decoded(stored: Any) -> dict[str, Any]:
+    """JSON as the driver gives it: Django asks it for text."""
+    return dict(json.loads(stored) if isinstance(stored, str) else stored)
 
 
 def held(job_id: int, fence: int) -> QuerySet[Job]:
@@ -119,12 +147,6 @@ def lost_while_cancelled() -> list[tuple[int, int]]:
     """(id, fence) of jobs that were asked to stop and whose holder's lease ran out."""
     lost = Job.objects.filter(state=JobState.RUNNING, cancel_requested=True, lease_until__lt=Now())
     return list(lost.values_list("pk", "fence"))
-
-
-def notes(job_id: int) -> dict[str, Any]:
-    """What an earlier holder of the job left for the next (see `note`)."""
-    found = Job.objects.filter(pk=job_id).values_list("external", flat=True).first()
-    return dict(found or {})
 
 
 def note(job_id: int, fence: int, notes: dict[str, Any], attempts: int) -> bool:

@@ -17,22 +17,27 @@ from optimizer.loop import best, budget
 from optimizer.loop.artefacts import is_sound, twin_named
 from optimizer.loop.dispatch import queue_job
 from optimizer.loop.kernels import settle_twins
-from optimizer.loop.locking import lock_run
+from optimizer.loop.locking import lock_run_of
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run
 from runners.dispatch.base import Receipt
 from runners.job import Effort, JobResult, Status
 
+_TO_START = (
+    "worker", "attempts", "evaluation__effort", "evaluation__first_of_id", "evaluation__kernel__number",
+    "evaluation__kernel__run__team_id", "evaluation__kernel__run__is_private",
+)  # fmt: skip
+"""Every claim reads these; the spec and the source are wide, and the claim has brought the spec already."""
 NO_SUCH_TWIN = "The runner names an evaluation of the same binary that it was not told of."
 
 
 def do_start_job(job_id: int, fence: int) -> bool:
     """Record that a worker has begun. False when that claim is not current any more."""
     with transaction.atomic():
-        run, job = _locked(job_id)
-        if job.fence != fence or job.state != JobState.RUNNING:
+        locked = Job.objects.select_for_update(of=("evaluation__kernel__run",))
+        job = locked.select_related("evaluation__kernel__run").only(*_TO_START).get(pk=job_id)
+        if not job.evaluation.mark_started(fence):
             return False
-        job.evaluation.mark_started()
-        record(run, _started(job))
+        record(job.evaluation.kernel.run, _started(job))
     return True
 
 
@@ -92,8 +97,7 @@ def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
 
 def _locked(job_id: int) -> tuple[Run, Job]:
     """The job's run under its lock, then the job as it is now."""
-    run_id = Job.objects.values_list("evaluation__kernel__run_id", flat=True).get(pk=job_id)
-    run = lock_run(run_id)
+    run = lock_run_of(job_id)
     job = Job.objects.select_related("evaluation__kernel__hypothesis").get(pk=job_id)
     return run, job
 

@@ -10,6 +10,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
@@ -22,7 +23,7 @@ from optimizer.models import CallState, LlmCall, Run
 from optimizer.plain import storable
 from optimizer.search.base import Ask
 
-LEASE = dt.timedelta(seconds=60)
+LEASE = dt.timedelta(seconds=settings.LEASE_S)
 MAX_ATTEMPTS = 3
 OPEN_STATES = [CallState.QUEUED, CallState.ASKING, CallState.WAITING]
 

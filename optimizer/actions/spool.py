@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
@@ -95,9 +94,8 @@ def _export(spool: Spool, target: Target, at_once: int) -> int:
     exported = 0
     room = at_once - _out(target).count()
     while exported < room and (claimed := queue.claim(_queue(target), _worker(spool), LEASE)):
-        stored = json.loads(claimed.spec) if isinstance(claimed.spec, str) else claimed.spec
         try:
-            spool.offer(Slip(claimed.job_id, claimed.fence), spec_from(stored))
+            spool.offer(Slip(claimed.job_id, claimed.fence), spec_from(claimed.spec))
         except Exception as error:
             queue.unclaim(claimed.job_id, claimed.fence, str(error))
             raise

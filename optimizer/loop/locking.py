@@ -16,6 +16,11 @@ def lock_run(run_id: int) -> Run:
     return Run.objects.select_for_update(of=("self",)).get(pk=run_id)
 
 
+def lock_run_of(job_id: int) -> Run:
+    """The run of a job under its row lock, as `lock_run`."""
+    return Run.objects.select_for_update(of=("self",)).get(kernels__evaluations__job=job_id)
+
+
 def try_lock_run(run_id: int, patience_s: float = PATIENCE_S) -> Run | None:
     """The run under its row lock, or None when it is gone or somebody holds it longer than `patience_s`."""
     deadline = time.monotonic() + patience_s

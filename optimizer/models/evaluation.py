@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from optimizer.models.choices import EvaluationState, EvaluationStatus, VerdictChoice
@@ -65,11 +66,10 @@ class Evaluation(models.Model):
         """The stored result (without raw samples), or None before there is one."""
         return wire.from_plain(JobResult, self.result) if self.result else None
 
-    def mark_started(self) -> None:
-        """A worker has begun, perhaps not the first one."""
-        self.state = EvaluationState.RUNNING
-        self.started_at = self.started_at or timezone.now()
-        self.save(update_fields=["state", "started_at"])
+    def mark_started(self, fence: int) -> bool:
+        """A worker has begun, perhaps not the first one; False when its claim of the job is not current any more."""
+        current = Evaluation.objects.filter(pk=self.pk, job__fence=fence, job__state="running")
+        return current.update(state=EvaluationState.RUNNING, started_at=Coalesce("started_at", Now())) == 1
 
     def mark_finished(self, status: EvaluationStatus) -> None:
         """The outcome is known; whoever calls has set the figures. Saves everything."""
