@@ -15,7 +15,7 @@ from runners.harness.errors import Cancelled, InfraFailure
 from runners.harness.peer import Peer, Refused
 from runners.sandbox import SandboxError
 
-MOST = 8
+MOST = 12
 START_S = 60.0
 FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
 
@@ -56,9 +56,9 @@ class Ahead(Generic[Started]):
 
     def expect(self, needed: int) -> None:
         """An evaluation that needs so many begins: start what is missing. From the second on there is a series, and
-        as many again are started for the evaluation after it."""
+        as many are started for each of the two after it, since one may end before a process is ready."""
         with self._lock:
-            count = min(needed if self._evaluations == 0 else 2 * needed, MOST)
+            count = min(needed if self._evaluations == 0 else 3 * needed, MOST)
             self._evaluations += 1
             for _ in range(count - len(self._ready)):
                 wanted = threading.Event()

@@ -18,7 +18,9 @@ from runners.job import Baseline
 from runners.problems.base import CallInputs, Case
 from runners.wire import from_plain
 
-COMPILE_MODES = {Baseline.COMPILE: "default", Baseline.MAX_AUTOTUNE: "max-autotune"}
+COMPILE_MODES = {Baseline.COMPILE: "default", Baseline.MAX_AUTOTUNE: "max-autotune-no-cudagraphs"}
+"""A graph has its inputs at fixed addresses: with fresh ones in every call it would copy them each time, and be slower
+than what it is to be compared with."""
 
 
 @dataclass

@@ -17,7 +17,7 @@ from runners.harness.errors import Cancelled
 from runners.sandbox import Devices
 from runners.targets import Target
 
-LOCK_POLL_S = 0.05
+LOCK_POLL_S = 0.01
 GPU_HOST_BYTES = 12 << 30
 """Host memory that the libraries of a GPU take besides a candidate's own."""
 GPU_LIMITS = {"processes": 4096, "open_files": 4096, "file_bytes": 1 << 30, "scratch_bytes": 1 << 30}

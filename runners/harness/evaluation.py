@@ -165,7 +165,8 @@ class Evaluation:
                     warm.baselines,
                     at_once=oracle.on_gpu and not any(map(screen.measures_itself, self._sources)),
                 )
-                ending.callback(bench.close)
+                if oracle.on_gpu:
+                    ending.callback(warm.afterwards, bench.close)
                 self._check(bench, artefact)
             self._time(bench, device, artefact, parent)
             healthy = True
@@ -247,7 +248,7 @@ class Evaluation:
             self._started += waited_s
             if self.spec.effort is not Effort.QUICK and self.spec.best_us and self._abandoned(bench, artefact):
                 return
-            plan = PLANS[self.spec.effort]
+            plan = self._plan(self.spec.effort)
             name = {Effort.QUICK: "quick timing", Effort.CONFIRM: "confirmation"}.get(self.spec.effort, "timing")
             band = band_of(bench, self._target, measure=self.spec.effort is not Effort.QUICK)
             with self._stage(name):
@@ -257,7 +258,7 @@ class Evaluation:
 
     def _abandoned(self, bench: Bench, artefact: Artefact) -> bool:
         with self._stage("quick timing"):
-            timings = self._measured(bench, QUICK, artefact, None, "quick timing")
+            timings = self._measured(bench, self._plan(Effort.QUICK), artefact, None, "quick timing")
         slow = [overall_us(timings)[case] > ABANDON_FACTOR * best for case, best in self._known_best(timings)]
         if not slow or not all(slow):
             return False
@@ -265,6 +266,10 @@ class Evaluation:
         self._flags.append("abandoned_slow")
         self._conclude(bench, timings, band_of(bench, self._target, measure=False))
         return True
+
+    def _plan(self, effort: Effort) -> Plan:
+        plan = PLANS[effort]
+        return plan if self._target.family == "cpu" else plan.on_gpu()
 
     def _known_best(self, timings: Timings) -> list[tuple[str, float]]:
         return [(case, self.spec.best_us[case]) for case in timings.sessions if case in self.spec.best_us]
@@ -274,7 +279,7 @@ class Evaluation:
     ) -> Timings:
         def look(sides: list[Participant]) -> None:
             self._seen["gpu_at_end"] = watched(self._target)
-            if bench.oracle.on_gpu and plan is not QUICK:
+            if bench.oracle.on_gpu and plan.sessions > QUICK.sessions:
                 self._profile["launch"] = insight.launches(bench, sides)
 
         progress = partial(self._progress, name)

@@ -9,6 +9,8 @@ import atexit
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from runners.harness.baselines import Baselines
 from runners.harness.contents import GpuOracleClient, OracleClient
@@ -34,6 +36,8 @@ class TrustedPool:
         self._zygote: Zygote | None = None
         self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
         self._owner = os.getpid()
+        self._reaper = ThreadPoolExecutor(1, thread_name_prefix="reaper")
+        self._closing: list[Future[None]] = []
 
     def zygote(self) -> Zygote:
         """The process that holds torch, started on first use and again when it died."""
@@ -67,10 +71,20 @@ class TrustedPool:
         for client in dropped:
             client.close()
 
+    def afterwards(self, close: Callable[[], None]) -> None:
+        """Have an evaluation's processes ended in the background, while nobody is timing."""
+        self._closing = [future for future in self._closing if not future.done()]
+        self._closing.append(self._reaper.submit(self._close_undisturbing, close))
+
+    def _close_undisturbing(self, close: Callable[[], None]) -> None:
+        with self._device.shared():
+            close()
+
     def close(self) -> None:
         """End all processes; the pool may be used again."""
         if os.getpid() != self._owner:
             return
+        wait(self._closing)
         self.spares.close()
         self.baselines.close()
         with self._lock:

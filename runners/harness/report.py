@@ -13,8 +13,9 @@ from runners.job import CaseResult, JobSpec, Speedup, Verdict
 from runners.problems import open_bundle
 from runners.targets import target
 
-UNSEEN_FACTOR = 1.5
-"""How far the referee's clock may stay behind a claimed speedup before a win is no longer believed."""
+UNSEEN_FACTOR, SEEN_FACTOR = 1.5, 3.0
+"""How far the referee's clock may stay behind a claimed speedup before a win is no longer believed: where it saw none,
+and where it saw one."""
 
 
 def speedup_of(timings: Timings, opponent: str, label: str, band: float, rng: random.Random) -> Speedup:
@@ -30,7 +31,7 @@ def speedup_of(timings: Timings, opponent: str, label: str, band: float, rng: ra
 def _seen(timings: Timings, opponent: str, claimed: float, rng: random.Random) -> bool:
     seen = timings.referee_speedup(opponent, rng).median
     agreed = all(timings.clocks_agree(case, strictly=True) for case in timings.sessions)
-    return agreed and (seen > 1 or seen * UNSEEN_FACTOR >= claimed)
+    return agreed and seen * (SEEN_FACTOR if seen > 1 else UNSEEN_FACTOR) >= claimed
 
 
 def case_results(

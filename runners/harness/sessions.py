@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -13,7 +14,7 @@ from runners.backends.base import Artefact
 from runners.harness import staging
 from runners.harness.baselines import Baselines
 from runners.harness.contents import Content, OracleClient, Setups
-from runners.harness.errors import CandidateFailure
+from runners.harness.errors import CandidateFailure, InfraFailure
 from runners.harness.participant import BaselineProcess, CandidateProcess, Participant, thread_count
 from runners.harness.spares import Spares
 from runners.harness.statistics import Interval, clocks_agree, median_interval, speedup, spread_us
@@ -24,7 +25,7 @@ from runners.problems.base import Case, Problem
 
 BASELINE = "baseline"
 PARENT = "parent"
-AT_ONCE_BYTES = 2 << 30
+AT_ONCE_BYTES = 1 << 30
 """Processes with more memory in their arenas neither make first calls at the same time nor outlast their session."""
 
 
@@ -154,7 +155,7 @@ class Bench:
         dismissed, self._dismissed = self._dismissed, []
         if dismissed:
             with ThreadPoolExecutor(len(dismissed)) as threads:
-                list(threads.map(lambda side: side.close(), dismissed))
+                list(threads.map(_ended, dismissed))
 
     def _started(
         self, sessions: int, candidate: Artefact, baseline: Baseline, parent: Artefact | None, size: int
@@ -263,3 +264,9 @@ def started_together(starts: Sequence[Callable[[], Participant]]) -> list[Partic
 def overall_us(timings: Timings) -> dict[str, float]:
     """The candidate's median by case, µs."""
     return {case: median(timings.samples(case, CANDIDATE)) for case in timings.sessions}
+
+
+def _ended(side: Participant) -> None:
+    """Close a side whose oracle may be gone already."""
+    with suppress(InfraFailure):
+        side.close()

@@ -9,7 +9,7 @@ are checked is drawn after they were made; the last of a request is always among
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from runners.harness.contents import Content, Judgement, OracleClient
@@ -39,6 +39,11 @@ class Plan:
     content_bytes: int
     checks: int = 2
 
+    def on_gpu(self) -> Plan:
+        """With more calls a request, which share what it costs besides: calls are short there, the referee's clock must
+        resolve them still, and contents that the device makes itself cost next to nothing."""
+        return replace(self, most_calls=max(16, self.most_calls), content_bytes=4 << 30)
+
 
 QUICK = Plan(sessions=1, units=4, block_us=1_500, most_calls=8, content_bytes=64 << 20, checks=1)
 FULL = Plan(sessions=3, units=8, block_us=6_000, most_calls=16, content_bytes=768 << 20)
@@ -55,6 +60,15 @@ class SideTimes:
     requests: list[TimedRequest] = field(default_factory=list)
     busy_us: list[float] = field(default_factory=list)
     around_us: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Outputs of a timed call. `drawn`: at random from its request; else it was the request's last."""
+
+    content: Content
+    places: list[int]
+    drawn: bool
 
 
 @dataclass
@@ -103,7 +117,7 @@ class CaseTimer:
         self._case, self._plan, self._call_s, self._rng = case, plan, call_s, rng
         self._distribution = case.distributions[0]
         self._result = CaseSession(case, {side.name: SideTimes() for side in sides})
-        self._kept: dict[str, list[tuple[Content, list[int]]]] = {side.name: [] for side in sides}
+        self._kept: dict[str, list[Kept]] = {side.name: [] for side in sides}
         self._keeps, self._surely_kept = False, 0
 
     def measure(self) -> CaseSession:
@@ -181,9 +195,9 @@ class CaseTimer:
         calls = stage(side.arena, contents, self._rng)
         timeout_s = self._call_s * len(calls)
         run = side.run([call.message for call in calls], timeout_s)
-        self._keep(side, calls[-1])
+        self._keep(side, calls[-1], drawn=False)
         side.store(timeout_s)
-        self._keep(side, self._rng.choice(calls))
+        self._keep(side, self._rng.choice(calls), drawn=True)
         self._look(side, calls)
         return calls, run
 
@@ -204,22 +218,26 @@ class CaseTimer:
         outputs = sum(output.size_bytes for output in content.outputs)
         return SNAPSHOT_BYTES / max(1, 8 * self._plan.units * len(self._sides) * outputs)
 
-    def _keep(self, side: Participant, call: StagedCall) -> None:
+    def _keep(self, side: Participant, call: StagedCall, *, drawn: bool) -> None:
         """Remember a call's outputs for the checks at the end, if those of this unit are kept."""
         if not self._keeps:
             return
         kept = self._oracle.keep(side.arena, call.content, call.outputs)
-        self._kept[side.name].append((call.content, kept))
+        self._kept[side.name].append(Kept(call.content, kept, drawn))
 
     def _check(self) -> None:
-        """Judge a random few of all requests, drawn after the last one, and each opponent on one of the same."""
-        kept = self._kept[CANDIDATE]
-        for number, (content, places) in enumerate(self._rng.sample(kept, min(self._plan.checks, len(kept)))):
-            self._record(CANDIDATE, self._oracle.judge(content, places))
-            for name in self._kept if number == 0 else ():
-                theirs = [p for c, p in self._kept[name] if c is content]
-                if name != CANDIDATE and theirs:
-                    self._record(name, self._oracle.judge(content, theirs[0]))
+        """Judge the last call of one request and a random call of a few, the requests drawn after the last one; and
+        each opponent on the first of them, whose contents were everybody's."""
+        last, drawn = ([kept for kept in self._kept[CANDIDATE] if kept.drawn is wanted] for wanted in (False, True))
+        if not last or self._plan.checks == 0:
+            return
+        first = self._rng.choice(last)
+        for kept in (first, *self._rng.sample(drawn, min(self._plan.checks, len(drawn)))):
+            self._record(CANDIDATE, self._oracle.judge(kept.content, kept.places))
+        for name in self._kept:
+            theirs = [kept.places for kept in self._kept[name] if kept.content is first.content]
+            if name != CANDIDATE and theirs:
+                self._record(name, self._oracle.judge(first.content, theirs[0]))
 
     def _record(self, name: str, judgement: Judgement) -> None:
         if name != CANDIDATE:

@@ -204,14 +204,15 @@ class Problem(ABC):
         return partial(self._in_mode("reference", self.reference, mode), inputs)
 
     def _in_mode(self, key: str, function: Callable[..., Any], mode: str | None) -> Callable[..., Any]:
-        """The function, or what torch.compile makes of it: once a key, and anew where the key's function changed."""
+        """The function, or what torch.compile makes of it for each shape: once a key, and anew where the key's function
+        changed."""
         import torch
 
         if mode is None:
             return function
         known = self.__dict__.setdefault("_compiled", {})
         if known.get(key, (None,))[0] != function:
-            known[key] = (function, torch.compile(function, mode=mode))
+            known[key] = (function, torch.compile(function, mode=mode, dynamic=False))
         compiled: Callable[..., Any] = known[key][1]
         return compiled
 
