@@ -71,11 +71,19 @@ def _shoot(browser: Browser, look: str, options: argparse.Namespace) -> None:
 
 def _pages(page: Page, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     run = f"/runs/{options.run}/" if options.run else _first(page, "#runs-table tbody th a", "")
+    ticks = page.locator("#runs-table input[name=run]")
+    compared = _query(ticks.evaluate_all("all => all.map(one => one.value)"))
     yield "runs", "/runs/"
+    if compared:
+        yield "compare", f"/runs/compare/?{compared}"
     yield "start-run", "/runs/new/"
+    yield "start-run-agents", "/runs/new/?strategy=scientist"
     if run:
         yield "run", run
         yield "hypotheses", f"{run}hypotheses/"
+        yield "lineage", f"{run}lineage/"
+        yield "parameters", f"{run}parameters/"
+        yield "discussion", f"{run}discussion/"
         page.goto(options.site + run)
         if best := _first(page, ".tile .note a", ""):
             yield "kernel", best
@@ -86,8 +94,14 @@ def _pages(page: Page, options: argparse.Namespace) -> Iterator[tuple[str, str]]
     yield "runners", "/runners/"
     yield "inbox", "/inbox/"
     yield "providers", "/providers/"
-    yield "help", "/help/"
+    for name in ("leaderboards", "knowledge", "search", "teams", "notifications", "releases", "profile", "help"):
+        yield name, f"/{name}/"
     yield "not-here", "/runs/999999999/"
+
+
+def _query(runs: list[str]) -> str:
+    """The newest three runs to compare; empty where there are not two."""
+    return "&".join(f"run={run}" for run in runs[:3]) if len(runs) > 1 else ""
 
 
 def _first(page: Page, selector: str, otherwise: str) -> str:
