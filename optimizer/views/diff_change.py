@@ -1,8 +1,8 @@
 """What a change of the text did to the times of every shape, and to what the compiler reports.
 
 Times of two kernels are compared through the baseline that was timed beside each, so that an hour or a busier machine
-between them is no difference. Where the new kernel was timed in turn with the old one as its parent, the overall
-figure is that paired one.
+between them is no difference. Where the new kernel was timed in turn with the old one as its parent, all figures are
+from that one evaluation.
 """
 
 from __future__ import annotations
@@ -10,15 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Any
 
-from optimizer.models import Evaluation, Kernel
+import numpy as np
+
+from optimizer.models import Evaluation, Kernel, Measurement
 from optimizer.views.kernel_page import result_of
 from optimizer.views.kernel_resources import FIGURES as RESOURCES
 from runners.job import CaseResult, JobResult, KernelResources
 
 NARROWEST_BAND = 1.01
 """Where a result has no A/A band: less than one per cent is no difference on any machine we know."""
+
+
+RESAMPLES = 400
+LEAST_SAMPLES = 5
+MOST_SAMPLES = 2_000
 
 
 @dataclass(frozen=True)
@@ -74,10 +82,9 @@ def change_between(old: Kernel, new: Kernel) -> Change:
         return Change([], None, resources, why_not="Their problems or targets differ: times say nothing together.")
     if _same_binary(before, after):
         return Change([], None, resources, why_not="Both build to the same binary: no time differs.")
-    shapes = _shapes(before, after)
-    paired = _paired(old, new, now)
-    overall = paired or _overall(was, now, _band(before, after))
-    return Change(shapes, overall, resources, paired is not None)
+    if _was_timed_in_turn(old, new, now, after):
+        return Change(_shapes_in_turn(now, after), _overall_in_turn(now, after), resources, paired=True)
+    return Change(_shapes(before, after), _overall(was, now, _band(before, after)), resources)
 
 
 def _evaluation(kernel: Kernel) -> Evaluation | None:
@@ -157,20 +164,52 @@ def _band(before: JobResult, after: JobResult) -> float:
     return math.prod(bands)
 
 
-def _paired(old: Kernel, new: Kernel, now: Evaluation) -> ShapeChange | None:
-    """The comparison that the harness made itself, when it timed the new kernel in turn with the old one."""
-    if not now.parent_speedup or not new.parent_links.filter(parent=old, rank=0).exists():
-        return None
-    was = _evaluation(old)
+def _was_timed_in_turn(old: Kernel, new: Kernel, now: Evaluation, after: JobResult) -> bool:
+    """True where the harness timed the new kernel in turn with the old one."""
+    in_turn = bool(now.parent_speedup) and any(case.parent_us for case in after.cases)
+    return in_turn and new.parent_links.filter(parent=old, rank=0).exists()
+
+
+def _overall_in_turn(now: Evaluation, after: JobResult) -> ShapeChange:
+    """The harness's own comparison."""
+    befores = [case.parent_us for case in after.cases if case.parent_us]
     return ShapeChange(
         "All shapes",
-        was.time_us if was else None,
+        geometric_mean(befores),
         now.time_us,
         now.parent_speedup,
         now.parent_speedup_low,
         now.parent_speedup_high,
         now.parent_verdict,
     )
+
+
+def _shapes_in_turn(now: Evaluation, after: JobResult) -> list[ShapeChange]:
+    """Every shape by the calls of that one evaluation, old and new."""
+    rows = Measurement.objects.filter(evaluation=now, subject__in=("candidate", "parent"))
+    samples = {(case, subject): times for case, subject, times in rows.values_list("case", "subject", "samples_us")}
+    band = max(NARROWEST_BAND, after.versus_parent.band if after.versus_parent else 0.0)
+    return [
+        _in_turn(case, samples.get((case.name, "parent"), []), samples.get((case.name, "candidate"), []), band)
+        for case in _timed(after).values()
+    ]
+
+
+def _in_turn(case: CaseResult, old: Sequence[float], new: Sequence[float], band: float) -> ShapeChange:
+    """Quotient of medians with the percentile bootstrap's interval (Davison & Hinkley 1997, §5.3)."""
+    if not (case.parent_us and case.candidate_us):
+        return ShapeChange(case.name, case.parent_us, case.candidate_us)
+    ratio = case.parent_us / case.candidate_us
+    if len(old) < LEAST_SAMPLES or len(new) < LEAST_SAMPLES:
+        return ShapeChange(case.name, case.parent_us, case.candidate_us, ratio)
+    rng = np.random.default_rng(0)
+    drawn = [
+        np.median(rng.choice(np.asarray(times[:MOST_SAMPLES]), (RESAMPLES, min(len(times), MOST_SAMPLES))), axis=1)
+        for times in (old, new)
+    ]
+    low, high = (float(bound) for bound in np.quantile(drawn[0] / drawn[1], (0.025, 0.975)))
+    low, high = min(low, ratio), max(high, ratio)
+    return ShapeChange(case.name, case.parent_us, case.candidate_us, ratio, low, high, _verdict(low, high, band))
 
 
 def _resources(before: JobResult | None, after: JobResult | None) -> list[ResourceChange]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -38,7 +39,9 @@ from optimizer.models import (
     ThreadState,
     User,
 )
-from tests.factories import drive, fake_evaluate, make_run, make_user
+from optimizer.views.diff_change import change_between
+from runners.job import JobResult, JobSpec
+from tests.factories import correct_result, drive, fake_evaluate, make_run, make_user
 from tests.optimizer.test_review_pages import BASE, generation
 
 texts = st.lists(st.sampled_from(["a", "b", "", "}", "\tx\r", "🙂", "\u202egnp", "x = 1;"]), max_size=20).map(
@@ -311,3 +314,33 @@ def test_what_is_shown_and_what_is_folded_are_together_everything(
     shown = visible_rows(count, centres, [opened])
     hidden = [n for gap in gaps(0, count, shown) for n in range(gap.start, gap.end)]
     assert sorted([*hidden, *(n for n in shown if n < count)]) == list(range(count))
+
+
+def test_a_change_that_was_timed_in_turn_is_told_from_that_evaluation_alone(run: Run) -> None:
+    run = drive(run, rounds=2)
+    old = run.kernels.get(key="seed.vectorised")
+    edit = do_suggest(make_user(run.team), Suggestion(old, old.source + "// in turn\n"))
+    drive(run, timed_in_turn)
+    change = change_between(old, Kernel.objects.select_related("evaluation").get(pk=edit.pk))
+    assert change.paired and change.overall is not None and change.overall.ratio == 1.1
+    (shape,) = change.shapes
+    assert (shape.old_us, shape.new_us, shape.verdict) == (120.0, 100.0, "faster")
+    assert shape.low is not None and shape.high is not None and shape.low <= 1.2 <= shape.high
+
+
+def timed_in_turn(spec: JobSpec, **_more: object) -> JobResult:
+    """Every kernel takes 100 µs, its parent 120."""
+    result = correct_result(spec, 100.0)
+    samples = {"candidate": [100.0, 101, 99, 100, 100], "parent": [120.0, 119, 121, 120, 120]}
+    cases = [replace(case, parent_us=120.0, samples=samples) for case in result.cases]
+    return replace(result, cases=cases)
+
+
+def test_two_kernels_that_were_never_timed_together_are_compared_through_their_baselines(run: Run) -> None:
+    run = drive(run)
+    first, second = run.kernels.filter(author_kind=AuthorKind.TUNER).select_related("evaluation")[:2]
+    second.parent_links.all().delete()
+    change = change_between(first, second)
+    assert not change.paired and change.overall is not None
+    assert change.overall.ratio == pytest.approx(second.evaluation.speedup / first.evaluation.speedup)
+    assert change.overall.low < change.overall.ratio < change.overall.high  # type: ignore[operator]
