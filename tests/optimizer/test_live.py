@@ -14,7 +14,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser
 from pydantic import ValidationError
 
-from optimizer.live import publish, rights
+from optimizer.live import consumers, publish, rights
 from optimizer.live.payloads import PAYLOADS, RunNoted, parse
 from optimizer.live.publish import pass_by, record
 from optimizer.live.routing import websocket_urlpatterns
