@@ -15,12 +15,13 @@ from django.core.asgi import get_asgi_application
 
 http_application = get_asgi_application()  # loads the apps; what follows needs them
 
+from kernelsci_site.sockets import counted  # noqa: E402
 from optimizer.live.routing import websocket_urlpatterns  # noqa: E402
 
 sockets = URLRouter(websocket_urlpatterns)  # type: ignore[arg-type]  # the stubs know only their own patterns
 application = ProtocolTypeRouter(
     {
         "http": http_application,
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(sockets)),
+        "websocket": counted(AllowedHostsOriginValidator(AuthMiddlewareStack(sockets))),
     }
 )

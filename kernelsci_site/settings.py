@@ -213,7 +213,8 @@ SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
 BEHIND_PROXY = env.flag("KERNELSCI_BEHIND_PROXY")
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
-SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|live|ready|metrics)$"]
+METRICS_TOKEN = env.text("KERNELSCI_METRICS_TOKEN")
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -227,11 +228,23 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
 
+# One line a record: for people as it is, for machines as JSON (kernelsci_site/json_log.py), with the run and the job
+# that it is about.
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "filters": {"work": {"()": "runners.log_context.WorkFilter"}},
+    "formatters": {
+        "plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s%(work)s"},
+        "json": {"()": "kernelsci_site.json_log.JsonFormatter"},
+    },
+    "handlers": {
+        "console": {
+            "class": "logging.StreamHandler",
+            "filters": ["work"],
+            "formatter": "json" if env.flag("KERNELSCI_JSON_LOGS") else "plain",
+        }
+    },
     "root": {"handlers": ["console"], "level": env.text("KERNELSCI_LOG_LEVEL", "INFO")},
     "loggers": {name: {"level": "WARNING"} for name in ("httpx", "httpx2", "daphne", "django.server", "celery")},
 }

@@ -42,7 +42,7 @@ class DatabaseJobSource:
             return None
         return Claim(
             claimed.job_id, claimed.fence, spec_from(claimed.spec), queue.LEASE.total_seconds(), settings.BEAT_S,
-            settings=claimed.settings, notes=claimed.notes,
+            settings=claimed.settings, notes=claimed.notes, run_id=claimed.run_id,
         )  # fmt: skip
 
     def note(self, claim: Claim, notes: dict[str, Any], attempts: int) -> bool:

@@ -50,7 +50,7 @@ WITH claimed AS (
 ), sync AS (
   SELECT set_config('synchronous_commit', %(sync)s, true)
 )
-SELECT claimed.id, claimed.fence, claimed.spec, claimed.external, run.dispatch_settings
+SELECT claimed.id, claimed.fence, run.id, claimed.spec, claimed.external, run.dispatch_settings
   FROM sync, claimed
   JOIN optimizer_evaluation evaluation ON evaluation.id = claimed.evaluation_id
   JOIN optimizer_kernel kernel ON kernel.id = evaluation.kernel_id
@@ -65,6 +65,7 @@ class Claimed:
 
     job_id: int
     fence: int
+    run_id: int
     spec: dict[str, Any]
     notes: dict[str, Any]
     settings: dict[str, Any]
@@ -81,7 +82,7 @@ def claim(queue: str, worker: str, lease: dt.timedelta = LEASE, *, durable: bool
     with connection.cursor() as cursor:
         cursor.execute(_CLAIM, {**asked, "sync": "on" if durable else "off"})
         row = cursor.fetchone()
-    return Claimed(*row[:2], *map(_decoded, row[2:])) if row else None
+    return Claimed(*row[:3], *map(_decoded, row[3:])) if row else None
 
 
 def _decoded(stored: Any) -> dict[str, Any]:

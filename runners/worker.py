@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from runners.dispatch.base import Beat, Claim, JobSource, Receipt
 from runners.job import JobResult, JobSpec, Status
+from runners.log_context import about
 
 GRACE_S = 60.0
 """How long a harness may stay over its own limit, and how long it may take to stop."""
@@ -36,13 +37,18 @@ def work_once(source: JobSource, queue: str, worker: str, evaluate: Evaluate) ->
 
 def work_on(source: JobSource, claim: Claim, evaluate: Evaluate) -> Receipt | None:
     """Evaluate one claimed job. None when it was cancelled or its lease was lost meanwhile."""
-    with Heart(source, claim) as heart:
+    with about(**ids_of(claim)), Heart(source, claim) as heart:
         result = _evaluate(source, claim, evaluate, heart)
         if not heart.stopped:
             return hand_in(source, claim, result)
     with suppress(Exception):
         source.let_go(claim)
     return None
+
+
+def ids_of(claim: Claim) -> dict[str, int]:
+    """What log lines of the job are about."""
+    return ({"run": claim.run_id} if claim.run_id else {}) | {"job": claim.job_id, "fence": claim.fence}
 
 
 def hand_in(source: JobSource, claim: Claim, result: JobResult) -> Receipt | None:
@@ -96,7 +102,8 @@ class Heart:
 
     def _run(self) -> None:
         try:
-            self._beat_until_over()
+            with about(**ids_of(self._claim)):
+                self._beat_until_over()
         finally:
             with suppress(Exception):
                 self._source.detach()

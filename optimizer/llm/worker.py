@@ -45,6 +45,7 @@ from optimizer.llm.stream import TokenStream
 from optimizer.loop.budget import exhausted
 from optimizer.loop.locking import lock_run
 from optimizer.models import CallState, LlmCall, Provider, Run, RunState
+from runners.log_context import about
 
 MAX_REPAIRS = 1
 BEAT_S = 2.0
@@ -61,7 +62,8 @@ def answer(call_id: int) -> bool:
         return False
     call, row = claimed
     try:
-        _ask(call, row)
+        with about(run=call.run_id, call=call.pk):
+            _ask(call, row)
     except Exception as error:
         logger.exception("call %s of run %s could not be handled", call.pk, call.run_id)
         do_end_call(call, CallState.FAILED, error=f"internal error: {type(error).__name__}: {error}"[:2000])

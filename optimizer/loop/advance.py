@@ -25,6 +25,7 @@ from optimizer.loop.steps import take_steps
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run, RunState
 from optimizer.search.base import Finish
 from runners.job import Effort
+from runners.log_context import about
 
 MAX_ROUNDS = 50
 """Decisions in one go. A strategy that always has another step and never waits is a bug; the sweep goes on with it."""
@@ -45,7 +46,7 @@ class Outcome(Enum):
 
 def advance(run_id: int) -> Outcome:
     """Do whatever is next in the run; nothing when there is nothing to do."""
-    with transaction.atomic():
+    with about(run=run_id), transaction.atomic():
         run = try_lock_run(run_id)
         if run is None:
             return Outcome.BUSY

@@ -21,7 +21,8 @@ class Claim:
     every `beat_s`. `fence` grows with every claim of the job: a result under an older fence is refused.
 
     `limit_s` is how long the work may take in all, None: what the spec's own limits say. `settings` are the run's
-    for its dispatcher, `notes` what an earlier claim of the same job left (`OutsideSource.note`)."""
+    for its dispatcher, `notes` what an earlier claim of the same job left (`OutsideSource.note`).
+    `run_id` is for the log alone, 0 where nobody knows it."""
 
     job_id: int
     fence: int
@@ -31,6 +32,7 @@ class Claim:
     limit_s: float | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
+    run_id: int = 0
 
 
 class Beat(StrEnum):

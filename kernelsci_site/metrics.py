@@ -1,0 +1,55 @@
+"""`/metrics`, in Prometheus's text format (version 0.0.4). Figures come from the rows when they are asked for, so that
+any number of processes agree; only the sockets are those of the process that answers.
+
+Who may read: with KERNELSCI_METRICS_TOKEN set, whoever sends it as a bearer token; without one, this machine alone, and
+behind a proxy nobody, for every request comes from this machine there. Others are told that there is no such page.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.crypto import constant_time_compare
+
+from kernelsci_site.sockets import open_sockets
+from optimizer.figures import Figure, figures
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def metrics(request: HttpRequest) -> HttpResponse:
+    """All figures. Raises Http404 for strangers."""
+    if not _may_read(request):
+        raise Http404
+    sockets = Figure("sockets_open", "gauge", "Websockets open in the answering process.", [({}, open_sockets())])
+    text = "".join(line for figure in [*figures(), sockets] for line in _lines(figure))
+    return HttpResponse(text, content_type=CONTENT_TYPE)
+
+
+def _may_read(request: HttpRequest) -> bool:
+    if settings.METRICS_TOKEN:
+        given = request.headers.get("Authorization", "")
+        return constant_time_compare(given, f"Bearer {settings.METRICS_TOKEN}")
+    return not settings.BEHIND_PROXY and _is_local(request.META.get("REMOTE_ADDR", ""))
+
+
+def _is_local(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _lines(figure: Figure) -> Iterator[str]:
+    name = f"kernelsci_{figure.name}"
+    yield f"# HELP {name} {figure.help}\n# TYPE {name} {figure.kind}\n"
+    for labels, value in figure.samples:
+        told = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        yield f"{name}{{{told}}} {float(value):.10g}\n" if told else f"{name} {float(value):.10g}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

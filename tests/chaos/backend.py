@@ -1,0 +1,45 @@
+"""An evaluation that costs no processor: it sleeps, then answers as a harness would. What it answers follows from
+the job alone, so that a job done twice is seen to be the same. Workers find it through KERNELSCI_EVALUATE."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from runners.job import Effort, JobResult, JobSpec, Status
+from tests.factories import failed_result, fake_evaluate
+
+REAL_PROBLEM = os.environ.get("KERNELSCI_CHAOS_REAL", "")
+"""Jobs of this problem are compiled and timed by the real harness."""
+SLEEP_S = (0.1, 0.7)
+TROUBLE = 0.02
+"""Share of attempts in which the harness itself fails."""
+
+
+def evaluate(
+    spec: JobSpec,
+    *,
+    cancel: Callable[[], bool] | None = None,
+    on_progress: Callable[[str, str], None] | None = None,
+) -> JobResult:
+    """A result after a short sleep; one kernel in twelve crashes."""
+    if spec.problem.name == REAL_PROBLEM:
+        from runners.harness import evaluate as measure
+
+        return measure(replace(spec, effort=Effort.QUICK), cancel=cancel, on_progress=on_progress)
+    if random.random() < TROUBLE:
+        raise RuntimeError("the device has gone away")
+    fate = random.Random(spec.candidate.content_hash)
+    _sleep(fate.uniform(*SLEEP_S), cancel)
+    if fate.random() < 1 / 12 and spec.effort == Effort.FULL:
+        return failed_result(spec, Status.CRASHED, "signal SIGSEGV")
+    return fake_evaluate(spec, cancel=cancel, on_progress=on_progress)
+
+
+def _sleep(seconds: float, cancel: Callable[[], bool] | None) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not (cancel is not None and cancel()):
+        time.sleep(0.05)

@@ -1,0 +1,60 @@
+"""A server of language models with the usual troubles, inside the process that injects the other faults."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.llm_server import Asked, LlmServer, Reply, error
+
+ANSWER = """Title: attempt {number}
+A plain loop, written again.
+```cpp
+// attempt {number}
+#include <cmath>
+extern "C" void softmax_rows(const float* x, float* y) {{ y[0] = x[0]; }}
+```"""
+
+
+class TroubledModels(LlmServer):
+    """Answers with a new kernel each time; one request in eight is refused, breaks off, or waits long."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.troubles: Counter[str] = Counter()
+        self._random = random.Random(seed)
+
+    def next_reply(self, asked: Asked) -> Reply:
+        """A reply made up on the spot."""
+        with self.lock:
+            self.asked.append(asked)
+            text = ANSWER.format(number=len(self.asked))
+            pick = self._random.random()
+        if pick < 0.04:
+            return self._trouble("model: too many requests", error(429, "slow down", headers={"Retry-After": "1"}))
+        if pick < 0.08:
+            return self._trouble("model: answer breaks off", Reply(text=text, cut_after=40))
+        if pick < 0.12:
+            return self._trouble("model: stalls", Reply(text=text, wait_s=4.0))
+        return Reply(text=text, wait_s=self._random.uniform(0.2, 1.0), piece=60)
+
+    def _trouble(self, name: str, reply: Reply) -> Reply:
+        with self.lock:
+            self.troubles[name] += 1
+        return reply
+
+
+@contextmanager
+def troubled_models(seed: int) -> Iterator[TroubledModels]:
+    """The running server."""
+    server = TroubledModels(seed)
+    thread = threading.Thread(target=server._http.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server._http.shutdown()
+        server._http.server_close()
