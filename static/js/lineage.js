@@ -40,7 +40,6 @@ class Lineage {
     const wide = x.reduce((a, b) => Math.max(a, b), 0) * COLUMN, high = y.reduce((a, b) => Math.max(a, b), 0) * ROW;
     this.leastX = Math.min(0.6, (this.width - 3 * MARGIN) / (wide || 1));
     this.scale = Math.min(1.1, (this.width - 3 * MARGIN) / (wide || 1), room / (high || 1));
-    if (high > room) this.scale = room / high;
     this.left = Math.max(MARGIN, (this.width - wide * this.scaleX) / 2 - MARGIN / 2);
     this.top = Math.max(MARGIN, (this.height - TIP - high * this.scale) / 2);
     this.paintSoon();

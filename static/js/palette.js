@@ -70,6 +70,7 @@
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown") choose(chosen() + 1);
     else if (event.key === "ArrowUp") choose(chosen() - 1);
+    else if (event.key === "Escape") palette.close(); // or the first one would only empty the field
     else if (event.key === "Enter" && list.children[chosen()]) location.href = list.children[chosen()].dataset.url;
     else return;
     event.preventDefault();

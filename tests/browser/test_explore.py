@@ -1,0 +1,89 @@
+"""The tree that is moved about in, the palette, and the new pages on a telephone and for a screen reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from optimizer.models import Run, Team
+from tests.browser.test_every_page import AXE, AXE_RUN
+from tests.factories import drive, make_run
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+Visit = Callable[[str], Page]
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return drive(make_run(team))
+
+
+def addresses(run: Run) -> list[str]:
+    base = f"/runs/{run.pk}"
+    return [f"{base}/lineage/", f"{base}/parameters/", f"{base}/export/", "/search/?q=softmax", "/knowledge/",
+            "/leaderboards/", "/leaderboards/fp8_block_gemm/gfx942/", "/account/tokens/", "/account/webhooks/",
+            "/api/"]  # fmt: skip
+
+
+def test_no_new_page_is_wider_than_a_telephone(visit: Visit, run: Run, page: Page) -> None:
+    page.set_viewport_size({"width": 360, "height": 780})
+    for address in addresses(run):
+        visit(address)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, address
+
+
+@pytest.mark.axe
+def test_axe_finds_nothing_serious_on_the_new_pages(visit: Visit, run: Run, page: Page) -> None:
+    found = {}
+    for address in addresses(run):
+        visit(address)
+        page.evaluate(AXE.read_text())
+        if faults := page.evaluate(AXE_RUN):
+            found[address] = faults
+    assert found == {}
+
+
+def test_the_tree_is_walked_by_keys_and_opens_a_kernel(visit: Visit, run: Run) -> None:
+    page = visit(f"/runs/{run.pk}/lineage/")
+    expect(page.locator("[data-lineage-tools]")).to_be_visible()
+    page.locator("canvas").focus()
+    page.keyboard.press("Home")
+    expect(page.locator(".lineage-tip")).to_contain_text("#0, a beginning")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/runs/{run.pk}/kernels/0/")
+
+
+def test_the_palette_finds_pages_and_kernels_and_closes(visit: Visit, run: Run) -> None:
+    page = visit("/runs/")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("knowl")
+    expect(page.locator("#palette-list li").first).to_contain_text("Knowledge")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/knowledge/")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("softmax")
+    expect(page.locator("#palette-list")).to_contain_text("kernel ·")
+    page.keyboard.press("Escape")
+    expect(page.locator("#palette")).to_be_hidden()
+
+
+def test_single_keys_work_until_they_are_turned_off(visit: Visit, run: Run) -> None:
+    page = visit("/runs/")
+    page.keyboard.press("?")
+    expect(page.locator("#keyboard")).to_be_visible()
+    page.locator("[data-single-keys]").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("p")
+    assert page.url.endswith("/runs/")
+    page.keyboard.press("Control+k")
+    expect(page.locator("#palette")).to_be_visible()
+
+
+def test_a_key_typed_into_a_field_is_only_a_letter(visit: Visit, run: Run) -> None:
+    page = visit("/runs/")
+    page.locator("#id_q").fill("")
+    page.locator("#id_q").press("?")
+    expect(page.locator("#keyboard")).to_be_hidden()
