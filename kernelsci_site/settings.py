@@ -183,8 +183,9 @@ KERNELSCI_EVALUATE = env.text("KERNELSCI_EVALUATE", "runners.harness.evaluate")
 # Static files come from packages and static/. `manage.py up` serves copies under names with content hashes
 # (kernelsci_site/collected.py); everything else serves them as they lie.
 STATIC_URL = "/static/"
-STATIC_ROOT = VAR.root / "static"
+STATIC_FOLDER = VAR.root / "static"
 STATIC_COLLECTED = env.flag("KERNELSCI_STATIC_COLLECTED")
+STATIC_ROOT = STATIC_FOLDER if STATIC_COLLECTED else None
 STATIC_STORAGE = (
     "whitenoise.storage.CompressedManifestStaticFilesStorage"
     if STATIC_COLLECTED

@@ -379,3 +379,22 @@ def test_every_problem_has_a_leaderboard_page(pages: Client, run: Run) -> None:
     for problem in Problem.objects.all():
         for target in Target.objects.all()[:2]:
             assert pages.get(reverse("leaderboard", args=[problem.slug, target.key])).status_code == 200
+
+
+@pytest.mark.parametrize(("name", "most"), [("run_page", 26), ("lineage", 14), ("kernel_page", 20), ("tuned", 10)])
+def test_pages_take_no_more_queries_than_they_did(
+    pages: Client, run: Run, name: str, most: int, django_assert_max_num_queries: object
+) -> None:
+    for _ in range(30):
+        named(run, "more")
+    arguments = [run.pk, 1] if name == "kernel_page" else [run.pk]
+    with django_assert_max_num_queries(most):  # type: ignore[operator]
+        assert pages.get(reverse(name, args=arguments)).status_code == 200
+
+
+@pytest.mark.parametrize(("address", "most"), [("/search/?q=softmax", 45), ("/runs/", 14), ("/leaderboards/", 10)])
+def test_lists_take_no_more_queries_than_they_did(
+    pages: Client, run: Run, address: str, most: int, django_assert_max_num_queries: object
+) -> None:
+    with django_assert_max_num_queries(most):  # type: ignore[operator]
+        assert pages.get(address).status_code == 200

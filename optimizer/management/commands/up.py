@@ -113,7 +113,7 @@ class Site:
 
     def _collect_static_files(self) -> None:
         """What this version brings, under names of its own; the web server is told to serve those."""
-        collect(settings.STATIC_ROOT, settings.STATIC_URL)
+        collect(settings.STATIC_FOLDER, settings.STATIC_URL)
         os.environ["KERNELSCI_STATIC_COLLECTED"] = "1"
 
     def _migrate(self) -> None:
