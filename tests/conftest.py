@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.cache import cache
 
 from kernelsci_site.services.embedded import running_servers
 from runners.doctor import hip_compiler, local_targets
@@ -67,6 +68,12 @@ def servers() -> Iterator[None]:
     """Both servers, unless DATABASE_URL or REDIS_URL name others."""
     with running_servers(settings.VAR, postgres=not settings.DATABASE_URL, redis=not settings.REDIS_URL):
         yield
+
+
+@pytest.fixture(autouse=True)
+def fresh_cache() -> None:
+    """Failed sign-ins of one test slow no other down."""
+    cache.clear()
 
 
 @pytest.fixture(scope="session")

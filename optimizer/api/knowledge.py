@@ -10,12 +10,13 @@ from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
 from pydantic import ConfigDict
 
+from optimizer.access import access_team
 from optimizer.actions.finding import FindingSupersededError, do_edit_finding, do_write_finding
 from optimizer.api.auth import caller, needs
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first
 from optimizer.fulltext import findings_seen_by
-from optimizer.models import Finding, Problem, Target, Team, TokenScope
+from optimizer.models import Finding, Problem, Target, TeamRole, TokenScope
 
 router = Router(tags=["knowledge"], auth=needs(TokenScope.READ))
 WRITE = needs(TokenScope.REVIEW)
@@ -78,7 +79,7 @@ def write_finding(request: HttpRequest, body: FindingIn) -> Any:
     """Add one to a team's knowledge."""
     target = get_object_or_404(Target, key=body.target) if body.target else None
     problem = get_object_or_404(Problem, slug=body.problem) if body.problem else None
-    team = get_object_or_404(Team, slug=body.team)
+    team = access_team(caller(request), body.team, TeamRole.REVIEWER)
     row = do_write_finding(
         caller(request), team, body.title, body.text, body.source, target=target, problem=problem
     )

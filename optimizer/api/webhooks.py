@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 from typing import Any
 
 from django.http import HttpRequest
-from django.shortcuts import get_object_or_404
 from ninja import Query, Router, Schema, Status
 from pydantic import ConfigDict
 
+from optimizer.access import access_team
 from optimizer.actions.webhook import do_delete_webhook, do_make_webhook, owned_webhook
 from optimizer.api.auth import caller, needs
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first
-from optimizer.models import Team, TeamRole, TokenScope, Webhook, WebhookDelivery
+from optimizer.models import TeamRole, TokenScope, Webhook, WebhookDelivery
 
 router = Router(tags=["webhooks"], auth=needs(TokenScope.WEBHOOKS))
 
@@ -79,10 +80,10 @@ def list_webhooks(request: HttpRequest) -> Any:
 @router.post("", response={201: WebhookMade, 404: Refusal, 422: Refusal})
 def make_webhook(request: HttpRequest, body: WebhookIn) -> Any:
     """Set one up."""
-    team = get_object_or_404(Team, slug=body.team)
+    team = access_team(caller(request), body.team, TeamRole.OWNER)
     row, secret = do_make_webhook(caller(request), team, body.url, body.events, allow_private=body.allow_private)
-    shown = {name: getattr(row, name) for name in ("id", "url", "events", "is_enabled", "created_at")}
-    return Status(201, shown | {"team": team.slug, "secret": secret})
+    shown = {name: getattr(row, name) for name in ("id", "team", "url", "events", "is_enabled", "created_at")}
+    return Status(201, SimpleNamespace(**shown, secret=secret))
 
 
 @router.delete("/{int:webhook_id}", response={204: None})

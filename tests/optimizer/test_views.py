@@ -384,11 +384,11 @@ def _build(log: str) -> dict[str, object]:
 def test_the_table_of_runs_takes_no_more_queries_for_more_runs(
     pages: Client, team: Team, finished: Run, django_assert_max_num_queries: Any
 ) -> None:
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(10):
         pages.get(reverse("runs"))
     for _ in range(12):
         make_run(team)
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(10):
         pages.get(reverse("runs"))
 
 
@@ -397,11 +397,11 @@ def test_the_page_of_a_run_takes_no_more_queries_for_more_kernels(
 ) -> None:
     longer = drive(make_run(team, budget=Budget(evaluations=12)))
     for run in (finished, longer):
-        with django_assert_max_num_queries(18):
+        with django_assert_max_num_queries(22):
             pages.get(reverse("run_page", args=[run.pk]))
         with django_assert_max_num_queries(10):
             pages.get(reverse("run_live", args=[run.pk]))
-        with django_assert_max_num_queries(12):
+        with django_assert_max_num_queries(16):
             pages.get(reverse("kernel_page", args=[run.pk, 1]))
 
 

@@ -1,0 +1,191 @@
+"""The access matrix: a row for every address and method, saying who is let in.
+
+`needs` is the least that lets a person in: nothing (`public`), an account (`signed_in`), a role in the team that owns
+the thing (`viewer`, `reviewer`, `operator`, `owner`), or administration (`superuser`); `nobody` stands at what is
+another person's own. Whoever has less gets 404; the anonymous are sent to the sign-in page, and at the API told 401.
+`ok` is the answer to whoever is let in: a redirect after a change, 422 where what is sent is refused on its merits.
+Every POST is sent with `data`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+RANKS = ("public", "signed_in", "viewer", "reviewer", "operator", "owner", "superuser", "nobody")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the matrix. `refused` is the answer to whoever is signed in and has less than `needs`; `signed_in`,
+    where it differs, the answer of a public page to people who are."""
+
+    route: str
+    needs: str
+    ok: int = 200
+    method: str = "GET"
+    data: dict[str, Any] = field(default_factory=dict)
+    query: str = ""
+    refused: int = 404
+    signed_in: int | None = None
+
+
+def get(needs: str, *routes: str, ok: int = 200) -> list[Row]:
+    """Pages that are only looked at."""
+    return [Row(route, needs, ok) for route in routes]
+
+
+def post(needs: str, route: str, ok: int = 302, **data: Any) -> Row:
+    """A change."""
+    return Row(route, needs, ok, "POST", data)
+
+
+def api(needs: str, method: str, route: str, ok: int = 200, **data: Any) -> Row:
+    """A route of the API, with the body that is sent."""
+    return Row(f"api/v1/{route}", needs, ok, method, data)
+
+
+RUN = "runs/<int:run_id>/"
+KERNEL = f"{RUN}kernels/<int:number>/"
+TEAM = "teams/<slug:slug>/"
+SERVICE = f"{TEAM}service-accounts/<int:user_id>/"
+START = {"problem": "softmax_rows", "team": "{slug}", "budget": {"evaluations": 1}}
+HOOK = {"team": "{slug}", "url": "https://93.184.215.14/hook", "events": ["run.finished"]}
+FACTOR = "profile/second-factor/"
+
+PAGES = [
+    *get("public", "healthz", "live", "ready", "metrics"),
+    Row("sign-in/", "public", signed_in=302),
+    *get("public", "welcome/<str:token>/", "join/<str:token>/", ok=404),
+    Row("sign-in/", "public", 200, "POST", {"username": "nobody", "password": "wrong"}, signed_in=302),
+    post("public", "sign-out/"),
+    post("public", "theme/", theme="dark"),
+    *get("public", "sign-in/code/", ok=302),
+    *get("signed_in", "", ok=302),
+    *get("signed_in", "help/", "runs/", "runs/new/", "runs/new/settings/", "runs/new/outlook/", "runs/export.csv",
+         "runs/export.jsonl", "runs/compare/", "runs/compare/curves/", "problems/", "problems/<slug:slug>/", "targets/",
+         "targets/<slug:key>/", "runners/", "inbox/", "providers/", "search/", "leaderboards/",
+         "leaderboards/<slug:slug>/<slug:key>/", "knowledge/", "account/tokens/", "account/webhooks/", "api/",
+         "profile/", "profile/password/", "profile/sessions/", FACTOR, "teams/", "notifications/",
+         "notifications/settings/", "releases/"),
+    post("signed_in", "runs/new/", 200),
+    post("signed_in", "runs/new/link/"),
+    post("signed_in", "runs/new/check/", 200),
+    post("signed_in", "runs/bulk/", do="stop", run="{run_id}"),
+    post("signed_in", "account/tokens/", 200, name=""),
+    post("signed_in", "account/webhooks/", 200),
+    post("signed_in", "profile/", email="a@example.org"),
+    post("signed_in", "profile/password/", 200, old_password="wrong"),
+    post("signed_in", "profile/sessions/end-others/"),
+    *get("signed_in", "profile/confirm/", ok=200),
+    *get("signed_in", "profile/confirm/code/", ok=302),
+    *get("signed_in", f"{FACTOR}on/", f"{FACTOR}codes/new/", ok=302),
+    *get("nobody", f"{FACTOR}off/", f"{FACTOR}codes/", f"{FACTOR}codes/file/"),  # nobody here has one
+    post("signed_in", "teams/", 200, name=""),
+    post("signed_in", "teams/switch/", team=""),
+    post("signed_in", "notifications/read/"),
+    post("signed_in", "notifications/settings/"),
+    # runs
+    *get("viewer", RUN, f"{RUN}live/", f"{RUN}curve/", f"{RUN}workers/", f"{RUN}hypotheses/", f"{RUN}hypotheses/chart/",
+         f"{RUN}kernels/", f"{RUN}lineage/", f"{RUN}lineage/data/", f"{RUN}parameters/",
+         f"{RUN}parameters/<slug:name>/", f"{RUN}export/", f"{RUN}report.<slug:form>", f"{RUN}discussion/"),
+    *get("viewer", f"{RUN}threads/<int:thread_id>/", ok=302),
+    *get("operator", f"{RUN}budget/"),
+    post("operator", f"{RUN}budget/", 200, budget_evaluations="0"),
+    post("operator", f"{RUN}pause/"),
+    post("operator", f"{RUN}resume/"),
+    post("operator", f"{RUN}stop/"),
+    post("operator", f"{RUN}labels/", tags="a"),
+    post("operator", f"{RUN}archive/"),
+    post("operator", f"{RUN}privacy/", private="off"),
+    post("viewer", f"{RUN}follow/"),
+    # kernels
+    *get("viewer", KERNEL, f"{KERNEL}download/", f"{KERNEL}cases/", f"{KERNEL}samples/",
+         f"{KERNEL}submission/<slug:kind>/", f"{KERNEL}patch/", f"{KERNEL}diff/", f"{KERNEL}release/"),
+    Row(f"{KERNEL}diff/rows/", "viewer", query="?gap=0-4&show=0-4"),
+    *get("nobody", f"{KERNEL}roofline/"),  # the world's kernel lies under no roof
+    *get("reviewer", f"{KERNEL}suggest/"),
+    *get("nobody", f"{RUN}comments/<int:comment_id>/edit/"),  # its author's alone
+    post("reviewer", f"{KERNEL}suggest/", 422, source=""),
+    post("reviewer", f"{KERNEL}release/", note="please"),
+    Row(f"{RUN}reviews/publish/", "reviewer", 302, "POST", {"verdict": "approve"}, "?kernel={number}"),
+    post("reviewer", f"{RUN}threads/new/", body="Why?"),
+    post("reviewer", f"{RUN}threads/<int:thread_id>/reply/", body="Because."),
+    post("reviewer", f"{RUN}threads/<int:thread_id>/state/", state="resolved"),
+    post("nobody", f"{RUN}comments/<int:comment_id>/edit/", body="Not mine."),
+    post("nobody", f"{RUN}comments/<int:comment_id>/delete/"),
+    post("reviewer", f"{RUN}guidance/", text="Use tiles."),
+    post("reviewer", f"{RUN}guidance/<int:guidance_id>/withdraw/"),
+    post("operator", "releases/<int:release_id>/release/"),
+    post("reviewer", "releases/<int:release_id>/withdraw/"),
+    # what belongs to a team
+    *get("viewer", TEAM, "knowledge/<int:finding_id>/"),
+    *get("signed_in", "knowledge/new/"),
+    *get("reviewer", "knowledge/<int:finding_id>/edit/"),
+    post("signed_in", "knowledge/new/", 200, title="", team="{slug}"),
+    post("reviewer", "knowledge/<int:finding_id>/edit/", 200, title=""),
+    post("signed_in", "runs/new/templates/", 200, template_name="", team="{slug}"),
+    post("operator", "runs/new/templates/<int:template_id>/delete/"),
+    *get("operator", "inbox/<int:call_id>/"),
+    post("operator", "inbox/<int:call_id>/", 422, answer=""),
+    post("operator", "inbox/<int:call_id>/claim/"),
+    *get("owner_of_any", "providers/new/"),
+    *get("owner", "providers/<int:provider_id>/"),
+    post("owner_of_any", "providers/new/", 200, name="", team="{slug}"),
+    post("owner", "providers/<int:provider_id>/", 200, name=""),
+    post("owner", "providers/<int:provider_id>/delete/"),
+    post("operator", "providers/<int:provider_id>/check/"),
+    post("owner", "account/webhooks/<int:webhook_id>/delete/"),
+    *get("owner", f"{TEAM}log/", f"{TEAM}log.csv", f"{TEAM}log.jsonl", f"{SERVICE}tokens/"),
+    post("owner", f"{TEAM}rules/", name="Team", approvals_needed="2"),
+    post("owner", f"{TEAM}members/<int:user_id>/role/", role="viewer"),
+    post("owner", f"{TEAM}members/<int:user_id>/remove/"),
+    post("owner", f"{TEAM}invitations/", 200, role="viewer", days="7"),
+    post("owner", f"{TEAM}invitations/<int:invitation_id>/revoke/"),
+    post("owner", f"{TEAM}service-accounts/", name="nightly", role="viewer"),
+    post("owner", f"{SERVICE}end/"),
+    post("owner", f"{SERVICE}tokens/", 200, name=""),
+    # what belongs to one person, here to somebody who is none of those who ask
+    post("nobody", "profile/sessions/<int:sign_in_id>/end/"),
+    post("nobody", "account/tokens/<int:token_id>/revoke/"),
+    post("nobody", "notifications/<int:notification_id>/"),
+    post("superuser", "runners/<int:runner_id>/drain/"),
+]  # fmt: skip
+
+API = [
+    api("public", "GET", "openapi.json"),
+    *[api("signed_in", "GET", route) for route in (
+        "runs", "findings", "runners", "webhooks", "inbox", "problems", "problems/<slug>", "targets",
+        "strategies", "providers", "search?q=softmax", "leaderboard?problem=softmax_rows&target=cpu",
+    )],
+    *[api("viewer", "GET", f"runs/<int:run_id>{more}") for more in (
+        "", "/events", "/kernels", "/kernels/<int:number>", "/kernels/<int:number>/source",
+        "/kernels/<int:number>/evaluations", "/hypotheses", "/report.<form>",
+    )],
+    # who may not is told like somebody who names a team that is not there
+    Row("api/v1/runs", "operator", 201, "POST", START, refused=422),
+    Row("api/v1/runs/<int:run_id>/clone", "operator", 201, "POST", refused=422),
+    api("operator", "POST", "runs/<int:run_id>/pause"),
+    api("operator", "POST", "runs/<int:run_id>/resume", 409),
+    api("operator", "POST", "runs/<int:run_id>/stop"),
+    api("operator", "PUT", "runs/<int:run_id>/budget", evaluations=5),
+    api("reviewer", "POST", "runs/<int:run_id>/guidance", 201, text="Use tiles."),
+    api("viewer", "GET", "findings/<int:finding_id>"),
+    Row("api/v1/findings", "reviewer", 201, "POST", {"team": "{slug}", "title": "t", "text": "x"}),
+    Row("api/v1/findings/<int:finding_id>", "reviewer", 200, "PUT", {"title": "t", "text": "y"}, refused=422),
+    api("superuser", "POST", "runners/<int:runner_id>/drain", note="new driver"),
+    api("superuser", "POST", "runners/<int:runner_id>/undrain"),
+    Row("api/v1/webhooks", "owner", 201, "POST", HOOK),
+    api("owner", "DELETE", "webhooks/<int:webhook_id>", 204),
+    api("owner", "GET", "webhooks/<int:webhook_id>/deliveries"),
+    api("operator", "GET", "inbox/<int:call_id>"),
+    api("operator", "POST", "inbox/<int:call_id>/claim"),
+    api("operator", "POST", "inbox/<int:call_id>/release", 204),
+    api("operator", "POST", "inbox/<int:call_id>/answer", 422, text=""),
+]  # fmt: skip
+
+SOCKETS = {
+    "ws/me/": "signed_in",
+    "ws/me/?run={run_id}&kernel={number}": "viewer",
+    "ws/runs/<int:run_id>/": "viewer",
+}
