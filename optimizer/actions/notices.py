@@ -26,7 +26,7 @@ from optimizer.models import (
     User,
 )
 
-MENTION = re.compile(r"(?<![\w@.+-])@([\w.@+-]{1,150})")
+MENTION = re.compile(r"(?<![\w@.+-])@(\w[\w.@+-]{0,149})")
 WARN_AT_PERCENT = 80
 
 logger = logging.getLogger(__name__)
