@@ -17,8 +17,8 @@ from runners.job import JobResult
 class Evaluation(models.Model):
     """One evaluation of one kernel on one target. The kernel's first one is `Kernel.evaluation`; confirmations and
     re-runs have `repeats` set. `result` is a `runners.job.JobResult` as JSON without the raw samples, which are
-    `Measurement` rows. `time_us` is the geometric mean of the case medians. `unconfirmed`: the candidate's clock claims a
-    win that the referee's clock did not confirm, so the figures are shown and rank nowhere."""
+    `Measurement` rows. `time_us` is the geometric mean of the case medians. `unconfirmed`: the candidate's clock
+    claims a win that the referee's clock did not confirm, so the figures are shown and rank nowhere."""
 
     kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="evaluations")
     target = models.ForeignKey(Target, on_delete=models.PROTECT, related_name="evaluations")

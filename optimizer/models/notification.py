@@ -70,7 +70,9 @@ class Notification(models.Model):
         indexes = [
             models.Index(fields=["user"], condition=Q(read_at=None), name="notification_unread"),
             models.Index(
-                fields=["user"], condition=Q(by_mail=True, mailed_at=None, read_at=None), name="notification_unmailed"
+                fields=["user"],
+                condition=Q(by_mail=True, mailed_at=None, read_at=None),
+                name="notification_unmailed",
             ),
         ]
         ordering = ["-pk"]

@@ -93,7 +93,9 @@ def thread_reply(request: HttpRequest, run_id: int, thread_id: int) -> HttpRespo
         request,
         thread.run,
         form,
-        lambda: do_say(user, thread, form.words) if form.cleaned_data["now"] else do_reply(user, thread, form.words),
+        lambda: (
+            do_say(user, thread, form.words) if form.cleaned_data["now"] else do_reply(user, thread, form.words)
+        ),
     )
 
 

@@ -91,7 +91,9 @@ def test_the_page_says_what_the_token_budget_kept_out(prompt: LlmCall) -> None:
     )
     shown = signed_in(operator(prompt)).get(f"/inbox/{prompt.pk}/").content.decode()
     assert "1 taken, 1 left out by the budget of 900 tokens" in shown
-    assert shown.index("Tiles of 64 win") < shown.index("&lt;b&gt;Long&lt;/b&gt; notes") < shown.index("left out</b>")
+    assert (
+        shown.index("Tiles of 64 win") < shown.index("&lt;b&gt;Long&lt;/b&gt; notes") < shown.index("left out</b>")
+    )
 
 
 def test_the_api_lists_reads_claims_and_takes_answers(prompt: LlmCall) -> None:

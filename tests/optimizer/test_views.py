@@ -501,7 +501,11 @@ def test_the_board_sets_predictions_against_measurements(pages: Client, finished
 
 def test_calibration_is_told_by_role_and_model(finished: Run) -> None:
     calls = {role: finished.calls.create(key=role, role=role, model="m") for role in ("design", "plan")}
-    for key, role, low, high, gained in (("a", "plan", 0, 10, 5), ("b", "plan", 20, 40, 10), ("c", "design", 5, 5, 6)):
+    for key, role, low, high, gained in (
+        ("a", "plan", 0, 10, 5),
+        ("b", "plan", 20, 40, 10),
+        ("c", "design", 5, 5, 6),
+    ):
         finished.hypotheses.create(
             key=key, kind="experiment", title=key, call=calls[role],
             predicted_min=low, predicted_max=high, measured_gain=gained,

@@ -1,0 +1,1 @@
+"""What the product costs and reaches, measured: each module is a command (`python -m benchmarks.NAME`)."""
