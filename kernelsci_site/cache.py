@@ -44,9 +44,7 @@ class ForgivingRedisCache(RedisCache):
 
     def set_many(self, data: Any, *args: Any, **options: Any) -> list[Any]:
         """Store them; the keys that could not be."""
-        left: list[Any] = _or(
-            list(data), lambda: super(ForgivingRedisCache, self).set_many(data, *args, **options)
-        )
+        left: list[Any] = _or(list(data), lambda: super(ForgivingRedisCache, self).set_many(data, *args, **options))
         return left
 
 

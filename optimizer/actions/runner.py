@@ -7,7 +7,7 @@ import datetime as dt
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from optimizer.models import Runner, User
+from optimizer.models import CallState, Job, JobState, LlmCall, Runner, User
 from optimizer.models.runner import LOST_AFTER
 from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher
@@ -60,3 +60,26 @@ def do_undrain_runner(user: User, runner: Runner) -> None:
 def _set(runner: Runner, *, draining: bool, note: str) -> None:
     runner.draining, runner.drain_note = draining, note[:300]
     runner.save(update_fields=["draining", "drain_note"])
+
+
+DEPLOY_NOTE = "Drained for a deploy."
+
+
+def do_drain_for_deploy() -> int:
+    """Drain every worker that is not drained yet; how many. Those that people drained keep their own note."""
+    return Runner.objects.filter(draining=False).update(draining=True, drain_note=DEPLOY_NOTE)
+
+
+def do_undrain_after_deploy() -> int:
+    """Let the workers of `do_drain_for_deploy` claim again; those that people drained stay so. How many."""
+    return Runner.objects.filter(draining=True, drain_note=DEPLOY_NOTE).update(draining=False, drain_note="")
+
+
+def at_work() -> list[str]:
+    """What workers of this installation have in hand, in words: jobs under a lease, and questions being asked. What
+    lies in a spool stays there over a deploy."""
+    now = timezone.now()
+    jobs = Job.objects.filter(state=JobState.RUNNING, lease_until__gt=now).exclude(dispatcher=SpoolDispatcher.name)
+    calls = LlmCall.objects.filter(state=CallState.ASKING, lease_until__gt=now)
+    told = [f"job {pk} at {worker}" for pk, worker in jobs.values_list("pk", "worker")]
+    return told + [f"question {pk}" for pk in calls.values_list("pk", flat=True)]

@@ -34,16 +34,21 @@ def _kills(prefix: str) -> Fault:
     return lambda world: kill(world.pid(prefix))
 
 
+def kill_busy_worker(world: World) -> bool:
+    """SIGKILL of a worker in the middle of a job."""
+    return kill(_busy_worker(world))
+
+
 def kill_pool_process(world: World) -> bool:
     """SIGKILL of the process that measures, inside a worker that lives on."""
-    pid = world.pid("bench.cpu")
+    pid = _busy_worker(world)
     pool = children(pid) if pid else []
     return bool(pool) and kill(world.random.choice(pool))
 
 
 def stop_worker_beyond_its_lease(world: World) -> bool:
     """A worker that sleeps until its job is another's, wakes, and hands in late."""
-    pid = world.pid("bench.cpu")
+    pid = _busy_worker(world)
     if pid is None:
         return False
     family = [pid, *children(pid)]
@@ -139,7 +144,7 @@ def torn_spool_result(world: World) -> bool:
 
 
 FAULTS: dict[str, Fault] = {
-    "kill -9 of a bench worker": _kills("bench.cpu"),
+    "kill -9 of a bench worker at work": kill_busy_worker,
     "kill -9 of the process that measures": kill_pool_process,
     "kill -9 of the bench worker of another target": _kills("bench.gfx942"),
     "kill -9 of the build worker": _kills("build"),
@@ -163,6 +168,12 @@ FAULTS: dict[str, Fault] = {
     "spool: half a job file": tear_spool_file,
     "spool: half a result file": torn_spool_result,
 }
+
+
+def _busy_worker(world: World) -> int | None:
+    """First process of a worker that has a job in hand."""
+    job = _some_job(world, JobState.RUNNING, queue="bench.cpu")
+    return world.pid(job.worker.partition("@")[0]) if job else None
 
 
 def _some_job(world: World, state: JobState, **more: object) -> Job | None:

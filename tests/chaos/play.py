@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import random
 import shutil
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -55,13 +54,11 @@ class Play:
     def act(self) -> None:
         """Strike again and again while runs go on, then wait for the end."""
         next_fault = time.monotonic() + 5.0
-        faults = shuffled_for_ever(self.world.random)
+        faults: deque[str] = deque()
         while not self._is_enough():
             self.step()
             if time.monotonic() >= next_fault:
-                name = next(faults)
-                pause_s = self.options.every + (PAUSE_S if self._strike(name) and name in NEEDS_A_MOMENT else 0)
-                next_fault = time.monotonic() + pause_s
+                next_fault = time.monotonic() + self._strike_one_of(faults)
         deadline = time.monotonic() + self.options.patience
         while time.monotonic() < deadline and not self._is_over():
             self.step(start=False)
@@ -83,6 +80,17 @@ class Play:
 
     def _is_over(self) -> bool:
         return self.world.is_settled and not ask(lambda: Run.objects.filter(state__in=ACTIVE).exists(), True)
+
+    def _strike_one_of(self, faults: deque[str]) -> float:
+        """Inject the first fault that finds something to strike; seconds until the next. Those that found nothing
+        come next."""
+        if len(faults) < len(FAULTS):
+            faults.extend(self.world.random.sample(sorted(FAULTS), len(FAULTS)))
+        name = next((name for name in list(faults) if self._strike(name)), None)
+        if name is None:
+            return LOOK_EVERY_S
+        faults.remove(name)
+        return float(self.options.every + (PAUSE_S if name in NEEDS_A_MOMENT else 0))
 
     def _strike(self, name: str) -> bool:
         """Inject one fault; it counts when it found something to strike."""
@@ -175,12 +183,6 @@ def kinds_of_runs(options: argparse.Namespace) -> Iterator[dict[str, object]]:
         kinds.append({"problem_version": Problem.objects.get(slug="rms_norm").latest(), "evaluations": 3})
     for number, kind in enumerate(itertools.cycle(kinds)):
         yield {"evaluations": EVALUATIONS, "seed": options.seed * 1000 + number, **kind}
-
-
-def shuffled_for_ever(rng: random.Random) -> Iterator[str]:
-    """All faults in a random order, then again in another."""
-    while True:
-        yield from rng.sample(sorted(FAULTS), len(FAULTS))
 
 
 def _running() -> list[int]:

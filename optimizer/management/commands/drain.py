@@ -1,0 +1,37 @@
+"""`manage.py drain`: let every measuring worker finish what it has and take no more, before a deploy."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from optimizer.actions.runner import at_work, do_drain_for_deploy, do_undrain_after_deploy
+
+LOOK_EVERY_S = 1.0
+
+
+class Command(BaseCommand):
+    """Runs stay as they are: their next jobs wait in the queue, and go on when the workers do."""
+
+    help = "Drain all workers and wait until none has a job; --undo lets them go on."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """[--wait SECONDS] [--undo]."""
+        parser.add_argument("--wait", type=float, default=900.0, help="seconds at most (default %(default)s)")
+        parser.add_argument("--undo", action="store_true", help="let drained workers claim again")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Drain or undo. Raises CommandError when workers are still busy: their jobs would be done again."""
+        if options["undo"]:
+            self.stdout.write(f"{do_undrain_after_deploy()} workers go on")
+            return
+        self.stdout.write(f"{do_drain_for_deploy()} workers take no more jobs")
+        deadline = time.monotonic() + options["wait"]
+        while busy := at_work():
+            if time.monotonic() > deadline:
+                raise CommandError(f"still at work: {', '.join(busy)}")
+            time.sleep(LOOK_EVERY_S)
+        self.stdout.write("nobody is at work: stop the site, upgrade, start it, then: manage.py drain --undo")

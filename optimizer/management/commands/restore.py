@@ -1,0 +1,56 @@
+"""`manage.py restore FILE`: the database as a backup has it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
+
+from kernelsci_site.services.binaries import NoServerError
+from kernelsci_site.services.dump import DumpError, restore
+from kernelsci_site.services.instance import AlreadyRunningError
+from kernelsci_site.services.reach import database_at_rest
+
+
+class Command(BaseCommand):
+    """Everything or nothing: one transaction. A backup of an older version is brought up to date afterwards."""
+
+    help = "Replace the whole database by a backup. Stop the site first."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """FILE [--replace]."""
+        parser.add_argument("file", type=Path)
+        parser.add_argument(
+            "--replace", action="store_true", help="also where there are runs already: they are lost"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Restore it. Raises CommandError."""
+        if not options["file"].is_file():
+            raise CommandError(f"{options['file']}: no such file")
+        try:
+            with database_at_rest():
+                self._restore(options["file"], options["replace"])
+        except (AlreadyRunningError, DumpError, NoServerError) as error:
+            raise CommandError(str(error)) from error
+
+    def _restore(self, file: Path, replace: bool) -> None:
+        if not replace and _has_runs():
+            raise CommandError("There are runs in this database. Back it up, then say --replace.")
+        restore(connection.settings_dict, connection.pg_version // 10_000, file)  # type: ignore[attr-defined]
+        connection.close()
+        call_command("migrate", interactive=False, verbosity=0)
+        self.stdout.write(f"The database is that of {file}, with this version's tables.")
+
+
+def _has_runs() -> bool:
+    if "optimizer_run" not in connection.introspection.table_names():
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM optimizer_run)")
+        return bool(cursor.fetchone()[0])

@@ -1,0 +1,78 @@
+"""What an installation may forget: raw samples (their medians and intervals stay), the prompts that were sent (answers,
+tokens and cost stay) and live logs (the stages' logs in the results stay), of runs that ended long ago.
+
+Never of a kernel that is or was released, of the kernels that it comes from, or of the questions that brought them:
+that is the evidence for what a team stands for.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connection
+from django.db.models import QuerySet
+
+from optimizer.models import JobLog, LlmCall, Measurement, RunState
+
+AT_ONCE = 1000
+"""Rows a transaction: nobody waits long for one of their locks."""
+ENDED = [state for state in RunState if state.is_terminal]
+
+_EVIDENCE = """
+WITH RECURSIVE evidence (id) AS (
+  SELECT kernel_id FROM optimizer_release WHERE state IN ('asked', 'released') OR released_at IS NOT NULL
+  UNION
+  SELECT link.parent_id FROM optimizer_kernelparent link JOIN evidence ON link.kernel_id = evidence.id
+)
+SELECT id FROM evidence
+"""
+
+
+def kept_kernels() -> list[int]:
+    """Kernels whose evidence stays: released ones, those asked for, and all their ancestors."""
+    with connection.cursor() as cursor:
+        cursor.execute(_EVIDENCE)
+        return [row[0] for row in cursor.fetchall()]
+
+
+def droppable(kind: str, before: dt.datetime) -> QuerySet[Any]:
+    """Rows of that kind which may go, of runs that ended before then."""
+    return KINDS[kind][0](before)
+
+
+def drop(kind: str, before: dt.datetime) -> int:
+    """Let them go, batch by batch, each its own transaction; how many."""
+    rows, change = KINDS[kind]
+    dropped = 0
+    while batch := list(rows(before).order_by("pk").values_list("pk", flat=True)[:AT_ONCE]):
+        change(rows(before).model._default_manager.filter(pk__in=batch))
+        dropped += len(batch)
+    return dropped
+
+
+def _samples(before: dt.datetime) -> QuerySet[Any]:
+    old = Measurement.objects.exclude(samples_us=[]).filter(
+        evaluation__kernel__run__state__in=ENDED, evaluation__kernel__run__finished_at__lt=before
+    )
+    return old.exclude(evaluation__kernel__in=kept_kernels())
+
+
+def _prompts(before: dt.datetime) -> QuerySet[Any]:
+    old = LlmCall.objects.exclude(messages=[]).filter(run__state__in=ENDED, run__finished_at__lt=before)
+    return old.exclude(pk__in=LlmCall.objects.filter(kernels__in=kept_kernels()).values("pk"))
+
+
+def _logs(before: dt.datetime) -> QuerySet[Any]:
+    old = JobLog.objects.filter(
+        job__evaluation__kernel__run__state__in=ENDED, job__evaluation__kernel__run__finished_at__lt=before
+    )
+    return old.exclude(job__evaluation__kernel__in=kept_kernels())
+
+
+KINDS: dict[str, tuple[Callable[[dt.datetime], QuerySet[Any]], Callable[[QuerySet[Any]], object]]] = {
+    "samples": (_samples, lambda rows: rows.update(samples_us=[])),
+    "prompts": (_prompts, lambda rows: rows.update(messages=[])),
+    "logs": (_logs, lambda rows: rows.delete()),
+}

@@ -1,0 +1,227 @@
+"""What operators rely on: health, metrics, logs, draining, backups, retention."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import redis
+from django.conf import settings
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.utils import OperationalError
+from django.test import Client
+from django.utils import timezone
+
+from kernelsci_site import health
+from kernelsci_site.json_log import JsonFormatter
+from kernelsci_site.services import dump
+from optimizer.job_source import DatabaseJobSource
+from optimizer.loop import advance
+from optimizer.models import (
+    Evaluation,
+    Job,
+    JobLog,
+    Kernel,
+    LlmCall,
+    Measurement,
+    Release,
+    ReleaseState,
+    Run,
+    Runner,
+    Target,
+)
+from optimizer.retention import drop
+from runners.log_context import WorkFilter, about
+from tests.factories import QUEUE, drive, make_run
+
+NOW = timezone.now
+
+
+@pytest.mark.django_db
+def test_ready_needs_database_tables_and_redis(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert client.get("/live").json() == {"live": True}
+    assert client.get("/ready").json() == {"database": True, "migrations": True, "redis": True}
+
+    monkeypatch.setattr(settings, "REDIS_SERVER_URL", "redis://127.0.0.1:1/0")
+    answer = client.get("/ready")
+    assert (answer.status_code, answer.json()["redis"]) == (503, False)
+
+
+@pytest.mark.django_db
+def test_not_ready_before_the_tables_are_those_of_this_version(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health.MigrationExecutor, "migration_plan", lambda *_: [("0099", False)])
+    answer = client.get("/ready")
+    assert (answer.status_code, answer.json()["migrations"]) == (503, False)
+
+
+def test_live_but_not_ready_without_a_database(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(health.connection, "cursor", refuse)
+    monkeypatch.setattr(redis.Redis, "ping", lambda _: True)
+    assert client.get("/live").status_code == 200
+    assert client.get("/ready").json() == {"database": False, "migrations": False, "redis": True}
+    assert client.get("/healthz").status_code == 503
+
+
+@pytest.mark.django_db
+def test_metrics_count_what_the_rows_say(client: Client) -> None:
+    drive(make_run(settings={"confirm": False}))
+    advance(make_run().pk)
+
+    lines = client.get("/metrics").content.decode().splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    depth = Job.objects.filter(queue=QUEUE, state="queued").count()
+    correct = Evaluation.objects.filter(status="correct", verdict="faster").count()
+    assert depth and correct
+    assert values[f'kernelsci_queue_depth{{queue="{QUEUE}",state="queued"}}'] == str(depth)
+    assert float(values[f'kernelsci_queue_oldest_wait_seconds{{queue="{QUEUE}"}}']) >= 0
+    assert values['kernelsci_evaluations_total{status="correct",verdict="faster"}'] == str(correct)
+    assert {"kernelsci_llm_cost_usd_total", "kernelsci_sockets_open"} <= set(values)
+    assert values['kernelsci_runs{state="running"}'] == "1"
+
+
+@pytest.mark.django_db
+def test_metrics_are_for_this_machine_or_for_who_has_the_token(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client.get("/metrics", REMOTE_ADDR="203.0.113.9").status_code == 404
+
+    monkeypatch.setattr(settings, "BEHIND_PROXY", True)
+    assert client.get("/metrics").status_code == 404
+
+    monkeypatch.setattr(settings, "METRICS_TOKEN", "a-token")
+    assert client.get("/metrics").status_code == 404
+    assert client.get("/metrics", headers={"Authorization": "Bearer another"}).status_code == 404
+    assert client.get("/metrics", headers={"Authorization": "Bearer a-token"}).status_code == 200
+
+
+def test_a_log_line_for_machines_names_run_and_job_and_stays_one_line() -> None:
+    record = logging.LogRecord("runners", logging.WARNING, __file__, 1, "said %s", ('"x"\n{"run": 9}',), None)
+    with about(run=3), about(job=5):
+        WorkFilter().filter(record)
+    line = JsonFormatter().format(record)
+    told = json.loads(line)
+    assert "\n" not in line
+    assert (told["run"], told["job"], told["message"]) == (3, 5, 'said "x"\n{"run": 9}')
+    assert record.__dict__["work"] == " [run 3, job 5]"
+
+
+@pytest.mark.django_db
+def test_a_drained_worker_claims_nothing_until_the_deploy_is_over() -> None:
+    advance(make_run().pk)
+    runner = Runner.objects.create(name="bench@box", target=Target.objects.get(key="cpu"), heartbeat_at=NOW())
+    out = StringIO()
+
+    call_command("drain", "--wait", "0", stdout=out)
+    assert "nobody is at work" in out.getvalue()
+    assert DatabaseJobSource().claim(QUEUE, runner.name) is None
+
+    call_command("drain", "--undo", stdout=out)
+    assert DatabaseJobSource().claim(QUEUE, runner.name) is not None
+
+
+@pytest.mark.django_db
+def test_draining_waits_for_jobs_under_way_and_leaves_what_people_drained() -> None:
+    advance(make_run().pk)
+    cpu = Target.objects.get(key="cpu")
+    Runner.objects.create(name="theirs", target=cpu, heartbeat_at=NOW(), draining=True, drain_note="sam: fan")
+    claim = DatabaseJobSource().claim(QUEUE, "bench@box")
+    assert claim is not None
+
+    with pytest.raises(CommandError, match=f"job {claim.job_id} at bench@box"):
+        call_command("drain", "--wait", "0", stdout=StringIO())
+    call_command("drain", "--undo", stdout=StringIO())
+    assert Runner.objects.get(name="theirs").draining
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_backup_brings_everything_back_and_nothing_else(tmp_path: Path) -> None:
+    run = drive(make_run(settings={"confirm": False}))
+    before = _content()
+    file = tmp_path / "site.dump"
+    version = connection.pg_version // 10_000  # type: ignore[attr-defined]
+    assert dump.back_up(connection.settings_dict, version, file) > 1000
+    assert file.stat().st_mode & 0o077 == 0
+
+    Run.objects.filter(pk=run.pk).update(title="changed afterwards")
+    JobLog.objects.create(job=Job.objects.earliest("pk"), fence=9, seq=1, text="later")
+    connection.close()
+    dump.restore(connection.settings_dict, version, file)
+    assert _content() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_half_a_backup_changes_nothing(tmp_path: Path) -> None:
+    make_run()
+    before = _content()
+    file = tmp_path / "site.dump"
+    version = connection.pg_version // 10_000  # type: ignore[attr-defined]
+    dump.back_up(connection.settings_dict, version, file)
+    file.write_bytes(file.read_bytes()[:-2000])
+
+    connection.close()
+    with pytest.raises(dump.DumpError):
+        dump.restore(connection.settings_dict, version, file)
+    assert _content() == before
+
+
+def _content() -> dict[str, list[object]]:
+    models = [Run, Kernel, Evaluation, Measurement, Job, JobLog]
+    return {model.__name__: list(model._default_manager.order_by("pk").values()) for model in models}
+
+
+@pytest.mark.django_db
+def test_retention_drops_samples_prompts_and_logs_of_old_runs_and_keeps_what_they_said() -> None:
+    run = _aged_run()
+    medians = list(Measurement.objects.order_by("pk").values_list("median_us", flat=True))
+
+    now = NOW()
+    assert drop("samples", now - dt.timedelta(days=90)) == len(medians) > 0
+    assert (drop("prompts", now), drop("logs", now)) == (1, 1)
+
+    assert list(Measurement.objects.order_by("pk").values_list("median_us", flat=True)) == medians
+    assert not Measurement.objects.exclude(samples_us=[]).exists()
+    call = LlmCall.objects.get(run=run)
+    assert (call.messages, call.answer_text) == ([], "an answer")
+
+
+@pytest.mark.django_db
+def test_retention_leaves_runs_that_ended_lately_or_not_at_all() -> None:
+    drive(make_run(settings={"confirm": False}))
+    advance(make_run().pk)
+    assert [drop(kind, NOW() - dt.timedelta(days=90)) for kind in ("samples", "prompts", "logs")] == [0, 0, 0]
+
+
+@pytest.mark.django_db
+def test_retention_never_touches_the_evidence_of_a_released_kernel_or_of_its_ancestors() -> None:
+    run = _aged_run()
+    child = run.kernels.filter(parent_links__isnull=False).latest("number")
+    family = {child.pk, *child.parent_links.values_list("parent_id", flat=True)}
+    Release.objects.create(kernel=child, state=ReleaseState.RELEASED, released_at=NOW())
+    LlmCall.objects.filter(run=run).first().kernels.add(child)  # type: ignore[union-attr]
+
+    drop("samples", NOW())
+    assert drop("prompts", NOW()) == 0
+    kept = set(Measurement.objects.exclude(samples_us=[]).values_list("evaluation__kernel_id", flat=True))
+    assert len(family) > 1
+    assert kept == family & set(Measurement.objects.values_list("evaluation__kernel_id", flat=True))
+
+
+def _aged_run() -> Run:
+    """A finished run of a year ago with samples, a prompt and a log."""
+    run = drive(make_run(settings={"confirm": False}))
+    Run.objects.filter(pk=run.pk).update(finished_at=NOW() - dt.timedelta(days=365))
+    LlmCall.objects.create(run=run, key="k", role="solo", provider="p", messages=[{"role": "user"}], state="answered",
+                           answer_text="an answer")  # fmt: skip
+    JobLog.objects.all().delete()
+    JobLog.objects.create(job=Job.objects.earliest("pk"), fence=1, seq=1, text="compiled")
+    return run
