@@ -2,7 +2,7 @@
 
     python -m tests.chaos --seed 1                            # short: 100 jobs, 20 faults
     python -m tests.chaos --seed 1 --jobs 1000 --faults 200   # long
-    python -m tests.chaos --seed 1 --real                     # with jobs that are compiled and timed
+    python -m tests.chaos --seed 1 --real                     # with a run whose jobs are compiled and timed
 
 PostgreSQL, Redis, Daphne, timer, agents, build worker, measuring workers of two targets, a spool with its worker and
 its exchange, under the product's own supervisor; runs that tune, runs that ask a model server which is in trouble of
@@ -28,9 +28,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=20, help="at least so many (default %(default)s)")
     parser.add_argument("--every", type=float, default=2.0, help="seconds between two faults (default %(default)s)")
     parser.add_argument("--bench", type=int, default=2, help="measuring workers for the processor")
-    parser.add_argument(
-        "--patience", type=float, default=300.0, help="seconds for the runs to end after the last fault"
-    )
+    parser.add_argument("--patience", type=float, default=300.0, help="seconds that runs have after the faults")
     parser.add_argument("--real", action="store_true", help="with a run whose jobs are compiled and timed")
     parser.add_argument("--port", type=int, default=8250)
     parser.add_argument("--keep-logs", metavar="DIR", help="copy the parts' logs there")
@@ -44,7 +42,7 @@ def main() -> int:
 def environment(*, real: bool) -> dict[str, str]:
     """A short lease, so that recovery takes seconds, and an evaluation that sleeps."""
     chosen = {"KERNELSCI_LEASE_S": LEASE_S, "KERNELSCI_EVALUATE": "tests.chaos.backend.evaluate"}
-    return chosen | ({"KERNELSCI_CHAOS_REAL": "rms_norm"} if real else {})
+    return chosen | ({"KERNELSCI_CHAOS_REAL": "layernorm_residual"} if real else {})
 
 
 if __name__ == "__main__":

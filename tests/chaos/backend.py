@@ -14,7 +14,7 @@ from tests.factories import failed_result, fake_evaluate
 
 REAL_PROBLEM = os.environ.get("KERNELSCI_CHAOS_REAL", "")
 """Jobs of this problem are compiled and timed by the real harness."""
-SLEEP_S = (0.2, 1.6)
+SLEEP_S = (0.1, 1.1)
 TROUBLE = 0.02
 """Share of attempts in which the harness itself fails."""
 
