@@ -74,11 +74,11 @@ class Ahead(Generic[Started]):
                 self._close(future.result())
 
 
-def warm_up(peer: Peer, device: Device, wanted: threading.Event) -> None:
+def warm_up(peer: Peer, device: Device, wanted: threading.Event, *, with_triton: bool = False) -> None:
     """Have a process do what takes time and needs no kernel. What it does on the device waits until nobody is timing
     there, and its turn, since a driver opens its device for one process after the other; it is left out as soon as
     somebody waits for the process, and happens at its first use then."""
-    peer.ask({"op": "prepare", "device": device.kind}, START_S)
+    peer.ask({"op": "prepare", "device": device.kind if with_triton else ""}, START_S)
     with suppress(Cancelled), _turn(wanted), device.shared(wanted.is_set):
         peer.ask({"op": "warm", "device": device.kind}, START_S)
 

@@ -128,6 +128,7 @@ class Evaluation:
         sessions = PLANS[self.spec.effort].sessions
         modules = sum(source.language in (Language.PYTHON, Language.TRITON) for source in self._sources)
         warm.baselines.expect(self.spec.problem, self.spec.baseline, sessions)
+        warm.spares.with_triton = any(source.language is Language.TRITON for source in self._sources)
         if modules or self.spec.profile:
             warm.spares.expect((1 + modules * sessions if modules else 0) + self.spec.profile)
 

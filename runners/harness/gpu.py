@@ -27,6 +27,8 @@ from runners.problems.base import CallInputs, Case
 from runners.wire import from_plain, to_plain
 
 CACHED_BYTES = 8 << 30
+RESERVED_BYTES = 3 << 30
+"""What an oracle may keep from case to case of the memory that contents took; several oracles live side by side."""
 
 
 def role(kind: bytes, driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -81,7 +83,10 @@ class GpuOracle(Oracle):
         self._made.clear()
         self._kept.clear()
         self._made_bytes = 0
-        return super()._forget(question)
+        answer = super()._forget(question)
+        if torch.cuda.memory_reserved() > RESERVED_BYTES:
+            torch.cuda.empty_cache()
+        return answer
 
     def _next_number(self) -> int:
         self._numbers += 1

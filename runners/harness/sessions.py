@@ -26,7 +26,7 @@ from runners.problems.base import Case, Problem
 BASELINE = "baseline"
 PARENT = "parent"
 AT_ONCE_BYTES = 1 << 30
-"""Processes with more memory in their arenas neither make first calls at the same time nor outlast their session."""
+"""Sessions whose processes have more memory in their arenas start one after the other, and end at once."""
 
 
 @dataclass
@@ -128,9 +128,10 @@ class Bench:
             for number in range(plan.sessions):
                 progress(f"session {number + 1} of {plan.sessions}")
                 if not waiting:
-                    ahead = plan.sessions - number if self.oracle.on_gpu else 1
+                    small = self.oracle.on_gpu and size <= AT_ONCE_BYTES
+                    ahead = plan.sessions - number if small else 1
                     waiting = self._started(ahead, candidate, baseline, parent, size)
-                    if self.at_once and candidate.kind == "module" and size <= AT_ONCE_BYTES:
+                    if self.at_once and candidate.kind == "module" and small:
                         self._make_first_calls([side for sides in waiting for side in sides])
                 self.session(plan, waiting[0], timings)
                 if number == plan.sessions - 1:
@@ -161,7 +162,7 @@ class Bench:
         self, sessions: int, candidate: Artefact, baseline: Baseline, parent: Artefact | None, size: int
     ) -> list[list[Participant]]:
         """The sides of so many sessions, started at the same time: each takes seconds where torch is imported. On a GPU
-        those of all sessions, which sit idle on cores that timing does not use."""
+        those of all sessions, which sit idle on cores that timing does not use, unless that takes much memory."""
         starts: list[Callable[[], Participant]] = []
         for _ in range(sessions):
             starts.append(self.start_candidate(CANDIDATE, candidate, size))

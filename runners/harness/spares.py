@@ -12,12 +12,14 @@ from runners.harness.enclosure import Enclosure, enclose, new_inbox
 from runners.harness.participant import candidate_policy, thread_count
 from runners.job import Limits
 
-PRELOAD = ("torch", "triton")
 LIFE_S = 3600.0
 
 
 class Spares(Ahead[Enclosure]):
-    """Spare processes of one device, for candidates under the usual limits."""
+    """Spare processes of one device, for candidates under the usual limits. `with_triton`: have those that are started
+    from now on prepare Triton too, which takes as long as importing torch."""
+
+    with_triton = False
 
     def __init__(self, device: Device) -> None:
         super().__init__("spares", self._enclosed, lambda spare: spare.process.alive, Enclosure.close)
@@ -33,9 +35,10 @@ class Spares(Ahead[Enclosure]):
     def _enclosed(self, wanted: threading.Event) -> Enclosure:
         inbox = new_inbox()
         policy = candidate_policy(self._device, Limits(total_s=LIFE_S), thread_count(), (inbox,))
-        spare = enclose("module", policy, PRELOAD, inbox)
+        with_triton = self.with_triton
+        spare = enclose("module", policy, ("torch", "triton") if with_triton else ("torch",), inbox)
         try:
-            warm_up(spare.peer, self._device, wanted)
+            warm_up(spare.peer, self._device, wanted, with_triton=with_triton)
         except BaseException:
             spare.close()
             raise
