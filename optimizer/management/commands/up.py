@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management import BaseCommand, CommandError, call_command
 from django.db import connections
 
-from kernelsci_site.collected import collect
+from kernelsci_site.first_run import collect_static_files, fill_tables
 from kernelsci_site.services.binaries import NoServerError
 from kernelsci_site.services.console import Console
 from kernelsci_site.services.embedded import server_parts
@@ -20,11 +20,8 @@ from kernelsci_site.services.part import PartFailedError
 from kernelsci_site.services.site_parts import NoPortError, listen, web_part, worker_parts
 from kernelsci_site.services.supervisor import StopRequestedError, Supervisor
 from kernelsci_site.services.var import UnsafeFolderError
-from kernelsci_site.welcome import ensure_administrator, make_link
-from optimizer.actions.demo import do_make_default_team, do_start_demo
-from optimizer.actions.knowledge import do_sync_notes
-from optimizer.actions.problem import do_sync_shipped_problems
-from optimizer.actions.target import do_sync_targets
+from kernelsci_site.welcome import make_link
+from optimizer.actions.demo import do_start_demo
 from optimizer.models import Run
 from runners.doctor import missing_compiler
 
@@ -113,7 +110,7 @@ class Site:
 
     def _collect_static_files(self) -> None:
         """What this version brings, under names of its own; the web server is told to serve those."""
-        collect(settings.STATIC_FOLDER, settings.STATIC_URL)
+        collect_static_files()
         os.environ["KERNELSCI_STATIC_COLLECTED"] = "1"
 
     def _migrate(self) -> None:
@@ -121,11 +118,7 @@ class Site:
         self.supervisor.check_not_stopped()
 
     def _prepare_first_run(self) -> None:
-        self.administrator, self.password = ensure_administrator()
-        do_make_default_team()
-        do_sync_targets()
-        do_sync_notes()
-        do_sync_shipped_problems()
+        self.administrator, self.password = fill_tables()
         if self.options["demo"] and not Run.objects.exists():
             do_start_demo()
         connections.close_all()

@@ -1,0 +1,30 @@
+"""What an installation needs in its tables and files before it serves. Everything here may be repeated, and is repeated
+at every upgrade."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from kernelsci_site.collected import collect
+from kernelsci_site.welcome import ensure_administrator
+from optimizer.actions.demo import do_make_default_team
+from optimizer.actions.knowledge import do_sync_notes
+from optimizer.actions.problem import do_sync_shipped_problems
+from optimizer.actions.target import do_sync_targets
+from optimizer.models import User
+
+
+def collect_static_files() -> None:
+    """What this version brings, under names of its own."""
+    collect(settings.STATIC_FOLDER, settings.STATIC_URL)
+
+
+def fill_tables() -> tuple[User, str | None]:
+    """An administrator, the team that people start with, targets, notes and problems. The administrator, and the
+    password if there was none before."""
+    administrator, password = ensure_administrator()
+    do_make_default_team()
+    do_sync_targets()
+    do_sync_notes()
+    do_sync_shipped_problems()
+    return administrator, password

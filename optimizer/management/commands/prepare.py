@@ -1,0 +1,22 @@
+"""`manage.py prepare`: after `migrate`, before the site serves. `manage.py up` does it by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from kernelsci_site.first_run import collect_static_files, fill_tables
+
+
+class Command(BaseCommand):
+    """Safe to repeat."""
+
+    help = "Collect static files; make an administrator, a team, targets, notes and problems where they are missing."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Prepare, and say the new administrator's password, once."""
+        collect_static_files()
+        administrator, password = fill_tables()
+        if password:
+            self.stdout.write(f"Sign in as {administrator.username} with the password {password} (shown only now).")
