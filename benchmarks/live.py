@@ -127,6 +127,7 @@ async def watch(
     """Hold a socket until event `until` has come; when cut, come back with the last number that was held."""
     from websockets.asyncio.client import connect
     from websockets.exceptions import WebSocketException
+    from websockets.typing import Origin
 
     headers = {"Cookie": cookie}
     await asyncio.sleep(random.random() * OPEN_WITHIN_S)
@@ -135,7 +136,7 @@ async def watch(
     while one.last < until:
         try:
             async with connect(
-                f"{where}?after={one.last}", additional_headers=headers, origin=origin, open_timeout=60
+                f"{where}?after={one.last}", additional_headers=headers, origin=Origin(origin), open_timeout=60
             ) as socket:
                 failures = 0
                 ready.release()

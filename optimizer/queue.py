@@ -78,9 +78,12 @@ def claim(queue: str, worker: str, lease: dt.timedelta = LEASE, *, durable: bool
     Not `durable`, the claim is on disk only with the connection's next commit, which the caller makes before anybody
     begins: a waiting disk costs once then. Should the database die between the two, nobody has begun, and the job waits
     as before."""
-    asked = {"worker": worker[:100], "lease_s": lease.total_seconds(), "queue": queue, "cap": MAX_ATTEMPTS}
+    asked: dict[str, str | float] = {
+        "worker": worker[:100], "lease_s": lease.total_seconds(), "queue": queue, "cap": MAX_ATTEMPTS,
+        "sync": "on" if durable else "off",
+    }  # fmt: skip
     with connection.cursor() as cursor:
-        cursor.execute(_CLAIM, {**asked, "sync": "on" if durable else "off"})
+        cursor.execute(_CLAIM, asked)
         row = cursor.fetchone()
     return Claimed(*row[:3], *map(_decoded, row[3:])) if row else None
 

@@ -50,6 +50,7 @@ urlpatterns = [
     path("runs/<int:run_id>/", run_page.run_page, name="run_page"),
     path("runs/<int:run_id>/live/", run_page.run_live, name="run_live"),
     path("runs/<int:run_id>/curve/", run_page.run_curve, name="run_curve"),
+    path("runs/<int:run_id>/curve/table/", run_page.run_curve_table, name="run_curve_table"),
     path("runs/<int:run_id>/pause/", run_page.run_pause, name="run_pause"),
     path("runs/<int:run_id>/resume/", run_page.run_resume, name="run_resume"),
     path("runs/<int:run_id>/stop/", run_page.run_stop, name="run_stop"),

@@ -25,7 +25,8 @@ class WorkFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Lets everything through."""
-        record.about = _about.get()
-        words = ", ".join(f"{name} {number}" for name, number in record.about.items())
+        ids = _about.get()
+        record.about = ids  # type: ignore[attr-defined]  # formatters read it
+        words = ", ".join(f"{name} {number}" for name, number in ids.items())
         record.work = f" [{words}]" if words else ""
         return True

@@ -62,5 +62,6 @@ def _check_may_change(user: User, holder: User) -> None:
 
 def _tell(action: AuditAction, user: User, token: ApiToken) -> None:
     """In the log of every team that the token reaches."""
-    for team in [*token.user.teams.all()] or [None]:
+    teams: list[Team | None] = [*token.user.teams.all()]
+    for team in teams or [None]:
         note(action, user, team, f"{token} of {token.user.get_username()}", scopes=token.scopes)

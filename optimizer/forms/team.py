@@ -59,7 +59,7 @@ class ServiceAccountForm(forms.Form):
     role = forms.ChoiceField(choices=[pair for pair in TeamRole.choices if pair[0] != TeamRole.OWNER])
 
 
-class JoinForm(BaseUserCreationForm):
+class JoinForm(BaseUserCreationForm):  # type: ignore[type-arg]  # generic for the type checker only
     """A new account: a name and a password, twice."""
 
     class Meta:

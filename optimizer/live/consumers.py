@@ -20,7 +20,7 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from optimizer.live import hub
 from optimizer.live.people import group_of_person
-from optimizer.live.rights import MALFORMED, refusal
+from optimizer.live.rights import MALFORMED, person_of, refusal
 from optimizer.live.tail import PAGE, events_after
 
 HEARTBEAT_S = 15.0
@@ -45,7 +45,7 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
         if after is None or refused is not None:
             await self.close(refused)
             return
-        self.seq = after
+        self.seq, self.user = after, person_of(self.scope)
         await self._join()
         await self._catch_up()
         self._keeper = asyncio.create_task(self._keep())
@@ -85,7 +85,7 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
     async def _join(self) -> None:
         """Hear of the run through this process's hub, and of changes of the person's own rights."""
         await hub.join(self.run_id, self)
-        self._groups = [group_of_person(self.scope["user"].pk)]
+        self._groups = [group_of_person(self.user.pk)]
         for group in self._groups:
             await self.channel_layer.group_add(group, self.channel_name)
 

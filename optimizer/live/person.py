@@ -21,9 +21,9 @@ from optimizer.live.payloads import KernelAdded
 from optimizer.live.people import group_of_person
 from optimizer.live.presence import Place, Presence
 from optimizer.live.publish import group_of
-from optimizer.live.rights import MALFORMED, refusal
+from optimizer.live.rights import MALFORMED, person_of, refusal
 from optimizer.live.tail import events_after
-from optimizer.models import Run
+from optimizer.models import Run, User
 
 BEAT_S = 20.0
 logger = logging.getLogger(__name__)
@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 class PersonConsumer(AsyncJsonWebsocketConsumer):
     """One open page of one person."""
+
+    seq: int
+    user: User
 
     async def connect(self) -> None:
         """Let in whoever is signed in and may see the page's run."""
@@ -45,11 +48,11 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
         if place is None or refused is not None:
             await self.close(refused)
             return
-        user = self.scope["user"]
-        await self._join(group_of_person(user.pk))
+        self.user = person_of(self.scope)
+        await self._join(group_of_person(self.user.pk))
         await self.person_news({})
         if place.run_id:
-            await self._arrive(place, user.get_username())
+            await self._arrive(place, self.user.get_username())
         self._keeper = asyncio.create_task(self._keep())
 
     async def disconnect(self, code: int) -> None:
@@ -68,7 +71,7 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
 
     async def person_news(self, message: dict[str, Any]) -> None:
         """The number of unread notifications has changed."""
-        await self.send_json({"kind": "unread", "count": await _unread(self.scope["user"].pk)})
+        await self.send_json({"kind": "unread", "count": await _unread(self.user.pk)})
 
     async def person_recheck(self, message: dict[str, Any]) -> None:
         """What the person may see has changed."""

@@ -22,6 +22,12 @@ async def refusal(scope: Any, run_id: int | None) -> int | None:
     return await _refusal(user.pk, key, run_id)
 
 
+def person_of(scope: Any) -> User:
+    """Whoever was let in."""
+    user: User = scope["user"]
+    return user
+
+
 @database_sync_to_async
 def _refusal(user_id: int, session_key: str | None, run_id: int | None) -> int | None:
     user = User.objects.filter(pk=user_id, is_active=True).first()

@@ -121,7 +121,7 @@ def _make_token(account: User, form: TokenForm, by: User) -> str:
     return filled_in(form, make) or ""
 
 
-def _change_password(request: HttpRequest, form: PasswordChangeForm[User]) -> HttpResponse:
+def _change_password(request: HttpRequest, form: PasswordChangeForm) -> HttpResponse:
     form.save()
     update_session_auth_hash(request, form.user)
     actions.do_end_other_sign_ins(user_of(request), request.session.session_key)

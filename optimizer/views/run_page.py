@@ -32,6 +32,7 @@ from optimizer.views.strategies import strategy_titles
 from runners.dispatch import DISPATCHERS
 
 KERNELS_PER_PAGE = 50
+CURVE_ROWS = 500
 KERNEL_SORTS = {
     "number": "number",
     "speedup": "evaluation__speedup",
@@ -62,7 +63,6 @@ def run_page(request: HttpRequest, run_id: int) -> HttpResponse:
         "items": items,
         "last_seq": items[-1].seq if items else 0,
         "axes": charts.AXES,
-        "points": charts.points_of(run),
     }
     return render(request, "runs/page.html", context)
 
@@ -104,6 +104,16 @@ def run_curve(request: HttpRequest, run_id: int) -> HttpResponse:
         raise Http404
     figure = charts.curve(charts.points_of(run), axis, run.baseline.replace("_", " "))  # type: ignore[arg-type]
     return HttpResponse(figure.to_json(), content_type="application/json")
+
+
+@login_required
+@require_safe
+def run_curve_table(request: HttpRequest, run_id: int) -> HttpResponse:
+    """The numbers behind the figure: part of the run's page for htmx, else a page."""
+    run = access_run(user_of(request), run_id, "view")
+    part = bool(request.headers.get("HX-Request"))
+    context = {"run": run, "points": charts.points_of(run), "shown": CURVE_ROWS}
+    return render(request, "runs/_curve_table.html" if part else "runs/curve_table.html", context)
 
 
 @login_required

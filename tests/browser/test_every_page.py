@@ -193,4 +193,5 @@ def test_without_scripts_a_run_can_be_started_read_and_stopped(without_scripts: 
     assert started.state in ("stopping", "stopped")
     page = without_scripts(f"/runs/{run.pk}/")
     page.get_by_text("The curve as a table").click()
+    page.get_by_role("link", name="All numbers of the curve").click()
     expect(page.locator("#curve-table tbody tr")).to_have_count(run.kernels.count())

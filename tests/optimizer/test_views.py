@@ -305,6 +305,14 @@ def test_the_curve_ends_at_the_best_speedup(pages: Client, finished: Run) -> Non
     assert pages.get(reverse("run_curve", args=[finished.pk]), {"axis": "password"}).status_code == 404
 
 
+def test_the_numbers_of_the_curve_are_a_page_and_a_part_of_one(pages: Client, finished: Run) -> None:
+    address = reverse("run_curve_table", args=[finished.pk])
+    page, part = (pages.get(address, headers=asked).content.decode() for asked in ({}, {"HX-Request": "true"}))
+    assert part in page and "<html" not in part
+    assert part.count("<tr>") == 1 + finished.kernels.count()
+    assert address in text_of(pages, reverse("run_page", args=[finished.pk]))
+
+
 def test_an_event_of_an_unknown_type_is_still_shown(pages: Client, finished: Run) -> None:
     finished.events.create(seq=100_000, type="future.thing", payload={"x": SCRIPT})
     assert "future.thing" in text_of(pages, reverse("run_page", args=[finished.pk]))

@@ -86,9 +86,10 @@ PAGES = [
     post("signed_in", "notifications/read/"),
     post("signed_in", "notifications/settings/"),
     # runs
-    *get("viewer", RUN, f"{RUN}live/", f"{RUN}curve/", f"{RUN}workers/", f"{RUN}hypotheses/", f"{RUN}hypotheses/chart/",
-         f"{RUN}kernels/", f"{RUN}lineage/", f"{RUN}lineage/data/", f"{RUN}parameters/",
-         f"{RUN}parameters/<slug:name>/", f"{RUN}export/", f"{RUN}report.<slug:form>", f"{RUN}discussion/"),
+    *get("viewer", RUN, f"{RUN}live/", f"{RUN}curve/", f"{RUN}curve/table/", f"{RUN}workers/",
+         f"{RUN}hypotheses/", f"{RUN}hypotheses/chart/", f"{RUN}kernels/", f"{RUN}lineage/",
+         f"{RUN}lineage/data/", f"{RUN}parameters/", f"{RUN}parameters/<slug:name>/", f"{RUN}export/",
+         f"{RUN}report.<slug:form>", f"{RUN}discussion/"),
     *get("viewer", f"{RUN}threads/<int:thread_id>/", ok=302),
     *get("operator", f"{RUN}budget/"),
     post("operator", f"{RUN}budget/", 200, budget_evaluations="0"),
