@@ -45,6 +45,13 @@ bench-pages: install  ## how fast the pages are in this database; manage.py load
 bench-live: install-dev  ## 300 sockets at one run: delay, losses, doubles
 	$(BIN)/python -m benchmarks.live $(BENCH)
 
+.PHONY: audit fuzz-api
+audit: install-dev  ## known vulnerabilities in what the product depends on; fails where one could not be looked up
+	$(BIN)/pip-audit --strict --progress-spinner off -r requirements.txt
+
+fuzz-api: install-dev  ## the API against requests made up from its own description, as two people; EXAMPLES an operation
+	FUZZ_EXAMPLES=$(or $(EXAMPLES),100) $(BIN)/python -m pytest tests/site/test_fuzz_api.py -q
+
 cheats: install  ## every cheat and its honest twin on this CPU: what became of them
 	$(BIN)/python -m tests.cheats.table $(CHEATS)
 

@@ -132,7 +132,7 @@ def ask(world: World, row: Row, person: str) -> int:
 
 
 def send(world: World, row: Row, person: str) -> HttpResponse:
-    address, data = _filled(world, row), _data(world, row)
+    address, data = address_of(world, row), data_of(world, row)
     client = Client(raise_request_exception=False)
     user = world.people[person]
     if row.route.startswith("api/v1/"):
@@ -144,7 +144,8 @@ def send(world: World, row: Row, person: str) -> HttpResponse:
     return client.post(address, data) if row.method == "POST" else client.get(address)  # type: ignore[return-value]
 
 
-def _filled(world: World, row: Row) -> str:
+def address_of(world: World, row: Row) -> str:
+    """The row's address with the world's things in it."""
     places = dict(world.places)
     if row.route in SLUGS:
         places["slug"] = SLUGS[row.route]
@@ -156,7 +157,8 @@ def _filled(world: World, row: Row) -> str:
     return f"/{address}{row.query.format(**places)}"
 
 
-def _data(world: World, row: Row) -> dict[str, Any]:
+def data_of(world: World, row: Row) -> dict[str, Any]:
+    """What the row sends."""
     return {
         name: value.format(**world.places) if isinstance(value, str) else value for name, value in row.data.items()
     }

@@ -1,0 +1,107 @@
+"""The API against requests made up from its own description, by two people's tokens: no server error, and nothing of
+another team. `make fuzz-api` sends many more (FUZZ_EXAMPLES)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections, transaction
+from django.test import Client
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from optimizer.api.root import api
+from optimizer.models import Finding, Kernel, Run
+from tests.site.access_world import World, make_world
+
+schemathesis = pytest.importorskip("schemathesis")
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "3"))
+MARK = "belongs-to-the-team-alone-5b1f"
+CALLERS = ("outsider", "superuser")
+FILLED = {"run_id", "number", "finding_id", "runner_id", "webhook_id", "call_id", "slug"}
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
+
+
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    """What the API says of itself."""
+    return schemathesis.openapi.from_dict(api.get_openapi_schema())
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A team's things, each with a mark that nobody else may read."""
+    made = make_world()
+    Run.objects.update(title=MARK, guidance=MARK)
+    Kernel.objects.update(title=MARK)
+    Finding.objects.update(title=MARK, text=MARK)
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield made
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+def operations() -> list[tuple[str, str]]:
+    """(method, path) of everything that is described."""
+    paths = api.get_openapi_schema()["paths"]
+    return [(method.upper(), path) for path, methods in paths.items() for method in methods]
+
+
+def test_made_up_requests_break_nothing_and_see_nothing(schema: Any, world: World) -> None:
+    faults: list[str] = []
+    for method, path in operations():
+        sent = probe(schema[path][method], world, f"{method} {path}", faults)
+        assert sent, f"nothing was sent to {method} {path}"
+    assert not faults, "\n".join(["", *faults])
+
+
+def probe(operation: Any, world: World, name: str, faults: list[str]) -> int:
+    """Send `EXAMPLES` requests to one operation and add what went wrong; how many were sent."""
+    seen: list[int] = []
+
+    @given(case=operation.as_strategy(), real=st.booleans(), caller=st.sampled_from(CALLERS))
+    @settings(
+        max_examples=EXAMPLES, deadline=None, database=None, derandomize=EXAMPLES <= 10,
+        phases=[Phase.generate], suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    def send(case: Any, real: bool, caller: str) -> None:
+        status, text = answer(world, case, real, caller)
+        seen.append(status)
+        if status >= 500:
+            faults.append(f"{name} as {caller}: {status} {case.body!r:.200}")
+        if caller == "outsider" and MARK in text:
+            faults.append(f"{name} told the outsider of the team")
+
+    send()
+    return len(seen)
+
+
+def answer(world: World, case: Any, real: bool, caller: str) -> tuple[int, str]:
+    """Send the case, with things that exist in its path if `real`, and undo it."""
+    if real:
+        for name in FILLED & set(case.path_parameters or {}):
+            case.path_parameters[name] = world.places[name]
+    sent = case.as_transport_kwargs(base_url="http://testserver")
+    headers = {"Authorization": f"Bearer {world.tokens[caller]}"}
+    address, body = sent["url"], sent.get("json")
+    with transaction.atomic():
+        answered = Client(raise_request_exception=False).generic(
+            sent["method"], address, _encoded(body), content_type="application/json",
+            query_params=sent.get("params") or None, headers=headers,
+        )  # fmt: skip
+        transaction.set_rollback(True)
+    return answered.status_code, _text(answered)
+
+
+def _encoded(body: Any) -> bytes:
+    return b"" if body is None else json.dumps(body, default=str).encode(errors="replace")
+
+
+def _text(answered: Any) -> str:
+    return "" if answered.streaming else str(answered.content.decode(errors="replace"))

@@ -1,0 +1,261 @@
+"""What an attacker's page, another site's script, hostile text, a large upload and a stolen key come up against."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from channels.testing import WebsocketCommunicator
+from django.apps import apps
+from django.conf import settings
+from django.db import connection, models, transaction
+from django.test import Client
+
+from optimizer.models import ApiToken, AuditEntry, Provider, Run, Team
+from tests.factories import make_user
+from tests.site.access_rows import API, PAGES, Row
+from tests.site.access_world import World, make_world
+from tests.site.test_access_matrix import address_of, data_of
+
+CHANGES = [row for row in PAGES if row.method == "POST"]
+KEY = "sk-canary-3f9d1c77aa"
+SCRIPTS = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>",
+    "'><svg/onload=alert(1)>",
+    "javascript:alert(1)//",
+    "[x](javascript:alert(1))",
+    "</textarea><script>alert(1)</script>",
+    "{{ 7|add:7 }}{% now 'Y' %}",
+    "<a href='data:text/html,<script>alert(1)</script>'>x</a>",
+)  # fmt: skip
+LIVE_MARKUP = re.compile(r"<script>alert|<img src=x|<svg/onload|href=\"(?:javascript|data):|onerror=alert\(1\)>")
+
+
+def as_superuser(world: World, **options: Any) -> Client:
+    client = Client(**options)
+    user = world.people["superuser"]
+    assert user is not None
+    client.force_login(user)
+    return client
+
+
+# other sites
+
+
+@pytest.mark.django_db
+def test_every_change_takes_a_csrf_token() -> None:
+    world = make_world()
+    client = as_superuser(world, enforce_csrf_checks=True)
+    open_doors = [row.route for row in CHANGES
+                  if client.post(address_of(world, row), data_of(world, row)).status_code != 403]  # fmt: skip
+    assert open_doors == []
+
+
+@pytest.mark.django_db
+def test_every_change_through_the_api_takes_a_csrf_token_from_a_session() -> None:
+    world = make_world()
+    client = as_superuser(world, enforce_csrf_checks=True)
+    open_doors = []
+    for row in API:
+        if row.method == "GET":
+            continue
+        body = json.dumps(data_of(world, row))
+        answer = client.generic(row.method, address_of(world, row), body, content_type="application/json")
+        if answer.status_code != 403:
+            open_doors.append(f"{row.method} {row.route}: {answer.status_code}")
+    assert open_doors == []
+
+
+@pytest.mark.django_db
+def test_looking_at_pages_changes_nothing() -> None:
+    world = make_world()
+    before = rows_of_everything()
+    for row in PAGES:
+        if row.method == "GET" and not row.route.endswith((".csv", ".jsonl")):
+            ask_for_good(world, row)
+    assert rows_of_everything() == before
+
+
+def rows_of_everything() -> dict[str, str]:
+    """A digest of every table of ours."""
+    found = {}
+    with connection.cursor() as cursor:
+        for model in apps.get_app_config("optimizer").get_models():
+            table = model._meta.db_table
+            cursor.execute(
+                f"SELECT md5(coalesce(string_agg(t::text, ',' ORDER BY t::text), '')) FROM \"{table}\" t"  # noqa: S608
+            )
+            found[table] = cursor.fetchone()[0]
+    for moving in ("optimizer_signin", "optimizer_user"):  # a sign-in by the test itself
+        found.pop(moving)
+    return found
+
+
+def ask_for_good(world: World, row: Row) -> None:
+    as_superuser(world, raise_request_exception=False).get(address_of(world, row))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("origin", "opens"), [(b"http://testserver", True), (b"https://evil.example", False), (None, False)]
+)
+async def test_a_socket_opens_for_pages_of_this_site_only(origin: bytes | None, opens: bool) -> None:
+    from kernelsci_site.asgi import application
+
+    def session() -> str:
+        client = Client()
+        client.force_login(make_user())
+        return client.cookies[settings.SESSION_COOKIE_NAME].value
+
+    cookie = f"{settings.SESSION_COOKIE_NAME}={await sync_to_async(session)()}"
+    headers = [(b"cookie", cookie.encode()), (b"host", b"testserver")]
+    headers += [(b"origin", origin)] if origin else []
+    socket = WebsocketCommunicator(application, "/ws/me/", headers=headers)
+    connected, _ = await socket.connect()
+    assert connected is opens
+    if opens:
+        assert (await socket.receive_json_from(5))["kind"] == "unread"
+    await socket.disconnect()
+
+
+# hostile text
+
+
+def plant(world: World, text: str) -> int:
+    """Write the text into every text column of ours that no code gives a meaning to; how many columns."""
+    columns = 0
+    for model in apps.get_app_config("optimizer").get_models():
+        if model in (AuditEntry, ApiToken):
+            continue
+        names = [field for field in model._meta.concrete_fields if _is_prose(field)]
+        for field in names:
+            with transaction.atomic():
+                cut = text[: field.max_length or None]
+                model._default_manager.update(**{field.name: cut})
+                columns += 1
+    return columns
+
+
+def _is_prose(field: models.Field[Any, Any]) -> bool:
+    plain = isinstance(field, models.TextField | models.CharField) and not isinstance(field, models.SlugField)
+    return plain and not field.unique and not field.choices and field.name in PROSE
+
+
+PROSE = {
+    "title", "text", "note", "body", "summary", "report", "guidance", "stop_reason", "description", "source",
+    "drain_note", "error", "name_of_device", "device", "first_name", "last_name", "browser", "answer_text",
+    "last_error", "stage",
+}  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("text", ["".join(SCRIPTS[:4]), "".join(SCRIPTS[4:])], ids=["quotes", "links"])
+def test_text_of_others_is_never_markup(text: str) -> None:
+    world = make_world()
+    assert plant(world, text) > 15
+    Team.objects.update(name=text[:100])
+    Run.objects.update(tags=[text[:30]])
+    client = as_superuser(world, raise_request_exception=False)
+    faults = []
+    for row in PAGES:
+        if row.method != "GET":
+            continue
+        answer = client.get(address_of(world, row))
+        if "html" not in answer.headers.get("Content-Type", ""):
+            continue
+        page = answer.content.decode()
+        if answer.status_code >= 500 or LIVE_MARKUP.search(page):
+            faults.append(f"{row.route}: {answer.status_code}")
+    assert faults == []
+
+
+@pytest.mark.django_db
+def test_the_search_for_markup_would_find_some() -> None:
+    assert LIVE_MARKUP.search(f"<p>{SCRIPTS[0]}</p>")
+    assert LIVE_MARKUP.search(f'<a href="{SCRIPTS[3]}">')
+
+
+@pytest.mark.django_db
+def test_every_page_forbids_inline_scripts_and_frames() -> None:
+    world = make_world()
+    client = as_superuser(world, raise_request_exception=False)
+    for row in PAGES:
+        if row.method == "GET":
+            headers = client.get(address_of(world, row)).headers
+            policy = headers["Content-Security-Policy"]
+            assert "unsafe-inline" not in policy or policy.startswith("sandbox; default-src 'none'"), row
+            assert "script-src 'self'" in policy or "default-src 'none'" in policy, row
+            assert headers["X-Content-Type-Options"] == "nosniff", row
+
+
+# large uploads
+
+
+@pytest.mark.django_db
+def test_an_upload_over_the_limit_is_refused_everywhere() -> None:
+    world = make_world()
+    client = as_superuser(world, raise_request_exception=False)
+    flood = {"x": "a" * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1)}
+    for row in CHANGES:
+        data = "x=" + flood["x"]
+        answer = client.post(address_of(world, row), data, content_type="application/x-www-form-urlencoded")
+        assert answer.status_code in (302, 400, 403, 404, 413), row
+    for row in API:
+        if row.method in ("POST", "PUT") and row.data:
+            answer = client.generic(row.method, address_of(world, row), json.dumps(flood), "application/json",
+                                    headers={"Authorization": f"Bearer {world.tokens['superuser']}"})  # fmt: skip
+            assert answer.status_code in (400, 413, 422), row
+
+
+# keys
+
+
+@pytest.mark.django_db
+def test_a_providers_key_is_on_no_page_and_in_no_answer() -> None:
+    world = make_world()
+    provider = Provider.objects.get()
+    provider.set_key(KEY)
+    provider.save()
+    found = [row.route for row in PAGES if row.method == "GET" and KEY in _read(world, row)]
+    found += [row.route for row in API if row.method == "GET" and KEY in _read(world, row)]
+    assert found == []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT string_agg(t::text, ',') FROM optimizer_provider t")
+        assert KEY not in cursor.fetchone()[0]
+    assert provider.read_key() == KEY
+
+
+def _read(world: World, row: Row) -> str:
+    headers = {"Authorization": f"Bearer {world.tokens['superuser']}"} if row.route.startswith("api/v1/") else {}
+    answer = as_superuser(world, raise_request_exception=False).get(address_of(world, row), headers=headers)
+    return body_of(answer).decode(errors="replace")
+
+
+def body_of(answer: Any) -> bytes:
+    """All of an answer, streamed by whichever kind of generator or not."""
+
+    async def collect() -> bytes:
+        return b"".join([part async for part in answer.streaming_content])
+
+    if not answer.streaming:
+        return bytes(answer.content)
+    return async_to_sync(collect)() if answer.is_async else b"".join(answer.streaming_content)
+
+
+@pytest.mark.django_db
+def test_changing_a_key_is_in_the_log_without_the_key() -> None:
+    world = make_world()
+    row = next(row for row in CHANGES if row.route == "providers/<int:provider_id>/")
+    client = as_superuser(world)
+    fields = {
+        "name": "vllm", "base_url": "https://93.184.215.14/v1", "key": KEY, "api": "chat", "concurrency": "1",
+        "timeout_s": "9", "silence_s": "9", "prices": "{}", "team": str(world.places["slug"]), "is_enabled": "on",
+    }  # fmt: skip
+    assert client.post(address_of(world, row), fields).status_code == 302
+    entry = AuditEntry.objects.get(action="provider.saved")
+    assert entry.details["key"] == "entered"
+    assert KEY not in str(vars(entry))
