@@ -1,14 +1,18 @@
-"""The first run of a fresh installation: real, small, and without any key or GPU."""
+"""The first runs of a fresh installation: real, small, and without any key or GPU."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.run import Budget, NewRun, do_start_run
 from optimizer.actions.target import do_sync_targets
+from optimizer.llm.record import load_record
 from optimizer.models import Membership, Problem, Run, Target, Team, TeamRole, User
 
 DEMO_PROBLEM = "softmax_rows"
 DEMO_EVALUATIONS = 40
+DEMO_RECORD = "scientist-softmax_rows"
 
 
 def do_make_default_team() -> Team:
@@ -19,20 +23,34 @@ def do_make_default_team() -> Team:
     return team
 
 
-def do_start_demo() -> Run:
-    """Tune softmax on this processor."""
+def do_start_demo() -> list[Run]:
+    """Tune softmax on this processor; beside it, let recorded agents work on it: their answers are a record's, what
+    they wrote is built, checked and timed here."""
     do_sync_targets()
     do_sync_shipped_problems()
     team = do_make_default_team()
-    return do_start_run(
-        User.objects.filter(is_superuser=True).order_by("pk").first(),
-        NewRun(
-            team=team,
-            title="Demo: tuning softmax on this processor",
-            problem_version=Problem.objects.get(slug=DEMO_PROBLEM).latest(),
-            target=Target.objects.get(key="cpu"),
-            strategy="tune",
-            budget=Budget(evaluations=DEMO_EVALUATIONS),
-            is_demo=True,
-        ),
+    record = load_record(team, DEMO_RECORD)
+    tuned = replace(
+        _demo(team, "Demo: tuning softmax on this processor"), budget=Budget(evaluations=DEMO_EVALUATIONS)
+    )
+    replayed = replace(
+        _demo(team, f"Demo: {record.title} (recorded answers, timed on this machine)"),
+        strategy=record.strategy,
+        settings=record.settings,
+        seed=record.seed,
+        providers={"default": {"provider": "replay", "record": DEMO_RECORD}},
+        budget=Budget(evaluations=record.evaluations),
+    )
+    administrator = User.objects.filter(is_superuser=True).order_by("pk").first()
+    return [do_start_run(administrator, new) for new in (tuned, replayed)]
+
+
+def _demo(team: Team, title: str) -> NewRun:
+    return NewRun(
+        team=team,
+        title=title,
+        problem_version=Problem.objects.get(slug=DEMO_PROBLEM).latest(),
+        target=Target.objects.get(key="cpu"),
+        strategy="tune",
+        is_demo=True,
     )

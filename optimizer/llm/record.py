@@ -66,6 +66,7 @@ class RunRecord(BaseModel):
     seed: int = 0
     recorded_on: dt.date
     kernels: int = 0
+    evaluations: int = Field(default=0, ge=0)
     best_speedup: float | None = None
     calls: list[RecordedCall] = Field(max_length=100_000)
 
@@ -90,6 +91,7 @@ def record_of(run: Run, title: str = "") -> RunRecord:
         seed=run.seed,
         recorded_on=run.created_at.date(),
         kernels=Kernel.objects.filter(run=run).count(),
+        evaluations=run.spent_evaluations,
         best_speedup=run.best_speedup,
         calls=[_recorded(call, strip) for call in calls.order_by("pk")],
     )

@@ -106,9 +106,13 @@ def test_syncing_problems_twice_adds_nothing_and_a_changed_one_gets_a_new_versio
     assert Problem.objects.get(slug="softmax_rows").latest().number == 2
 
 
-def test_the_demo_is_a_tuning_run_on_this_processor() -> None:
-    run = do_start_demo()
-    assert (run.is_demo, run.strategy, run.target.key, run.budget_evaluations) == (True, "tune", "cpu", 40)
+def test_the_demo_tunes_on_this_processor_and_replays_recorded_agents_beside_it() -> None:
+    tuned, replayed = do_start_demo()
+    assert (tuned.is_demo, tuned.strategy, tuned.target.key, tuned.budget_evaluations) == (True, "tune", "cpu", 40)
+    assert (replayed.is_demo, replayed.strategy, replayed.target.key) == (True, "scientist", "cpu")
+    assert replayed.providers["default"]["provider"] == "replay"
+    assert "recorded answers, timed on this machine" in replayed.title
+    assert replayed.budget_evaluations and replayed.budget_evaluations >= 9
 
 
 def test_the_command_starts_a_run_and_answers_in_json() -> None:
