@@ -96,6 +96,7 @@ def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, 
         parent=_parent_source(kernel),
         best_us=_best_us(run),
         known_artefacts=known_artefacts(run) if evaluation.first_of_id else {},
+        profile=evaluation.effort == Effort.FULL and run.target.key != "cpu",
     )
     return {**wire.to_plain(spec), "problem": run.problem_version_id}
 

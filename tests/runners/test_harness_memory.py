@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import resource
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runners.harness.candidate.mapping import mapped
 from runners.harness.memory import ALIGNMENT_BYTES, GUARD_BYTES, SharedMemory, aligned, place, slot_bytes
 
 calls = st.lists(st.lists(st.integers(0, 20_000), min_size=1, max_size=4), min_size=1, max_size=6)
@@ -64,3 +66,15 @@ def test_discarded_pages_read_as_zeros() -> None:
     memory.discard(100, (1 << 16) - 100)
     assert memory.read(0, 4096) == b"\1" * 4096
     assert memory.read(4096, 4096) == bytes(4096)
+
+
+def test_an_arena_is_mapped_with_all_its_pages_so_that_no_call_meets_them_first() -> None:
+    size = 4 << 20
+    memory = SharedMemory("arena", size)
+    memory.fill(0, size, 7)
+    view = memoryview(mapped(memory.descriptor))
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    assert sum(view[offset] for offset in range(0, size, 4096)) == 7 * (size // 4096)
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before < size // 4096 // 16
+    view.release()
+    memory.close()

@@ -8,7 +8,7 @@ import pytest
 
 from runners.harness.state import state_dir, write_json
 from runners.problems.base import Work
-from runners.profiling.summary import summary
+from runners.profiling.summary import in_words, summary
 from runners.targets import ALIASES, TARGETS, UnknownTarget, canonical, target
 
 GPUS = [found for found in TARGETS.values() if found.family == "gpu"]
@@ -89,3 +89,19 @@ def test_summary_says_what_binds_a_kernel(time_us: float, bound: str) -> None:
 
 def test_summary_of_unknown_work_is_empty() -> None:
     assert summary(target("sm_90"), {"case": None}, {"case": 1.0}) == {}
+
+
+def test_a_profile_in_words_names_bounds_launches_and_kernels_and_takes_no_other_form() -> None:
+    case = {"bound": "memory", "compute_share": 0.02, "memory_share": 0.59}
+    seen = {
+        "cases": {"big": case},
+        "launch": {"floor_us": 2.02, "graph_us": {"big": {"candidate": 270.9}}},
+        "kernels": {"case": "big", "top": [{"name": "softmax", "launches": 1, "time_us": 266.9}]},
+    }
+    assert in_words(seen) == [
+        "big: bound by memory; 2% of the arithmetic ceiling, 59% of the bandwidth",
+        "big: 270.9 µs when replayed from a CUDA graph",
+        "the least between two events around one launch on this device: 2.02 µs",
+        "266.9 µs a call in 1 launches of softmax",
+    ]
+    assert in_words({"cases": ["x"], "launch": 3, "kernels": {"top": ["x"]}, "anything": "else"}) == []

@@ -14,13 +14,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
-import mmap
 import sys
 import traceback
 from typing import Any
 
 from .calls import Callee, Caller
 from .channel import Channel, ChannelClosed
+from .mapping import mapped
 
 ERROR_CHARS = 4000
 MESSAGE_CHARS = 1000
@@ -72,7 +72,7 @@ def open_callee(hello: dict[str, Any], arena_fd: int) -> Callee:
 
         callee: Callee = gpu.open_callee(kind, path, symbol, setups, device, arena_fd)
         return callee
-    arena = mmap.mmap(arena_fd, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+    arena = mapped(arena_fd)
     if kind == "native":
         from .native import NativeCallee
 

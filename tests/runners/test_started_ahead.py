@@ -1,0 +1,135 @@
+"""Processes started before anybody asks for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runners.harness import ahead
+from runners.harness.ahead import Ahead, warm_up
+from runners.harness.baselines import MOST_USES, Baselines, Lent, key_of
+from runners.harness.devices import Device
+from runners.harness.errors import InfraFailure
+from runners.harness.peer import Peer
+from runners.job import Baseline, ProblemBundle
+
+BUNDLE = ProblemBundle("p", "native", "problem.toml", {"problem.toml": "x"})
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELSCI_LOCKS", str(tmp_path))
+
+
+class Made:
+    """What a start made."""
+
+    def __init__(self) -> None:
+        self.alive, self.closed = True, False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def queue(start: Callable[[threading.Event], Made]) -> Ahead[Made]:
+    return Ahead("test", start, lambda made: made.alive, Made.close)
+
+
+class Deaf(Peer):
+    """A far end that notes what it is asked and answers at once."""
+
+    def __init__(self, asked: list[str]) -> None:
+        super().__init__()
+        self.asked = asked
+
+    def ask(self, question: dict[str, Any], timeout_s: float, descriptor: int | None = None) -> dict[str, Any]:
+        self.asked.append(question["op"])
+        return {}
+
+
+def test_nothing_is_there_until_something_was_expected() -> None:
+    waiting = queue(lambda wanted: Made())
+    assert waiting.take() is None
+    waiting.expect(1)
+    assert isinstance(waiting.take(), Made)
+    assert waiting.take() is None
+
+
+def test_a_start_that_failed_and_one_that_died_are_passed_over() -> None:
+    dead, living = Made(), Made()
+    dead.alive = False
+    outcomes = iter([InfraFailure("no"), dead, living])
+
+    def start(wanted: threading.Event) -> Made:
+        outcome = next(outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    waiting = queue(start)
+    for _ in range(3):
+        waiting._ready.append((waiting._threads.submit(start, threading.Event()), threading.Event()))
+        waiting._ready[-1][0].exception()
+    assert waiting.take() is living
+    assert dead.closed
+
+
+def test_whoever_takes_a_process_says_so_to_its_start() -> None:
+    """A process that waits for the device to be free must not be waited for by whoever holds it."""
+    waiting = queue(lambda wanted: Made() if wanted.wait(5.0) else pytest.fail("nobody said so"))
+    waiting.expect(1)
+    assert waiting.take() is not None
+
+
+def test_in_a_series_as_many_again_are_started_for_the_evaluations_to_come() -> None:
+    started: list[Made] = []
+
+    def start(wanted: threading.Event) -> Made:
+        started.append(Made())
+        return started[-1]
+
+    waiting = queue(start)
+    waiting.expect(2)
+    waiting.expect(2)
+    waiting.close()
+    assert len(started) == 6 and all(made.closed for made in started)
+
+
+def test_the_device_is_not_opened_while_somebody_times_there() -> None:
+    asked: list[str] = []
+    wanted = threading.Event()
+    device = Device("test")
+    with device.exclusively():
+        wanted.set()
+        warm_up(Deaf(asked), device, wanted)
+    assert asked == ["prepare"]
+    warm_up(Deaf(asked), device, threading.Event())
+    assert asked == ["prepare", "prepare", "warm"]
+    assert not ahead._opening.locked()
+
+
+def baselines() -> Baselines:
+    return Baselines(Device("test"), lambda: pytest.fail("no process is started here"))
+
+
+def test_a_child_is_lent_again_for_the_reference_it_has_timed_and_for_no_other() -> None:
+    owner, asked = baselines(), list[str]()
+    lent = Lent(owner, key_of(BUNDLE, Baseline.EAGER), Deaf(asked))
+    lent.give_back()
+    assert asked == ["release"]
+    assert owner.take(BUNDLE, Baseline.COMPILE) is None
+    assert owner.take(BUNDLE, Baseline.EAGER) is lent
+    assert owner.take(BUNDLE, Baseline.EAGER) is None
+
+
+def test_a_child_that_has_served_often_or_does_not_answer_is_ended() -> None:
+    owner = baselines()
+    worn = Lent(owner, key_of(BUNDLE, Baseline.EAGER), Deaf([]), uses=MOST_USES - 1)
+    worn.give_back()
+    silent = Lent(owner, key_of(BUNDLE, Baseline.EAGER), Peer())
+    silent.peer.started()
+    silent.give_back()
+    assert owner.take(BUNDLE, Baseline.EAGER) is None
