@@ -1,0 +1,40 @@
+"""The short form of chaos, as CI runs it: everything is real but the evaluation. Two to three minutes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from django.conf import settings
+
+from tests.site.site_process import environment, free_port
+
+
+@pytest.mark.slow
+def test_under_faults_nothing_is_lost_doubled_or_stuck(tmp_path_factory: pytest.TempPathFactory) -> None:
+    var = tmp_path_factory.mktemp("chaos")
+    command = [
+        sys.executable,
+        "-m",
+        "tests.chaos",
+        "--seed",
+        "1",
+        "--jobs",
+        "100",
+        "--faults",
+        "20",
+        "--bench",
+        "3",
+    ]
+    done = subprocess.run(
+        [*command, "--port", str(free_port())], cwd=settings.BASE_DIR, env=environment(var),
+        capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    told = dict(re.findall(r"^(lost|faults|jobs)\s+(\d+)", done.stdout, re.MULTILINE))
+    assert int(told["lost"]) == 0
+    assert int(told["jobs"]) >= 100
+    assert int(told["faults"]) >= 20
+    assert "BROKEN" not in done.stdout
