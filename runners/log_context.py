@@ -26,7 +26,7 @@ class WorkFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Lets everything through."""
         ids = _about.get()
-        record.about = ids  # type: ignore[attr-defined]  # formatters read it
+        record.about = ids
         words = ", ".join(f"{name} {number}" for name, number in ids.items())
         record.work = f" [{words}]" if words else ""
         return True

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from optimizer.actions.audit import note
-from optimizer.models import ApiToken, AuditAction, TeamRole, TokenScope, User
+from optimizer.models import ApiToken, AuditAction, Team, TeamRole, TokenScope, User
 
 MAX_TOKENS = 50
 

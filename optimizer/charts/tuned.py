@@ -69,7 +69,8 @@ def _band(trials: Sequence[Trial], look: tuple[str, str, float, float], names: S
     for trial in trials:
         x += [*range(len(names) + 1), None]
         y += [*(axis[trial.values[one]] for one, axis in zip(names, axes, strict=True)), height(trial), None]  # type: ignore[operator]
-        told += [*[[trial.number]] * (len(names) + 1), [None]]
+        here: list[int | None] = [trial.number]
+        told += [*[here] * (len(names) + 1), [None]]
     return go.Scatter(
         x=x, y=y, name=name, mode="lines", connectgaps=False, opacity=opacity, customdata=told,
         line={"color": colour, "width": width}, hovertemplate="#%{customdata[0]}<extra></extra>",

@@ -184,10 +184,12 @@ def _workers_context(run: Run) -> dict[str, Any]:
 def _kernels_context(request: HttpRequest, run: Run) -> dict[str, Any]:
     sort = request.GET.get("sort", "number")
     show = request.GET.get("show", "")
-    kernels = _sorted(_shown(Kernel.objects.filter(run=run).for_table(), show), sort)
-    kernels = kernels.defer("source", "report", "meta", "evaluation__result")
-    page = Paginator(kernels, KERNELS_PER_PAGE).get_page(request.GET.get("page"))
-    return {"run": run, "page": page, "sort": sort, "show": show, "best_id": run.best_kernel_id,
+    # ids first: only one page of the run's kernels is worth its wide columns
+    numbers = _sorted(_shown(Kernel.objects.filter(run=run), show), sort).values_list("pk", flat=True)
+    page = Paginator(numbers, KERNELS_PER_PAGE).get_page(request.GET.get("page"))
+    wide = Kernel.objects.for_table().defer("source", "report", "meta", "evaluation__result")
+    kernels = _sorted(wide.filter(pk__in=list(page.object_list)), sort)
+    return {"run": run, "page": page, "kernels": kernels, "sort": sort, "show": show, "best_id": run.best_kernel_id,
             "kernel_filters": FILTER_LABELS}  # fmt: skip
 
 
