@@ -8,6 +8,11 @@ from django.utils import timezone
 
 from optimizer.models.team import User
 
+# What browsers say of themselves; each also names those after it, so the first found is the one.
+_BROWSERS = ("Edg", "OPR", "Firefox", "HeadlessChrome", "Chrome", "Safari", "curl")
+_SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS", "CrOS", "Linux")
+_SHOWN = {"Edg": "Edge", "OPR": "Opera", "Mac OS": "macOS", "CrOS": "ChromeOS"}
+
 
 class SignIn(models.Model):
     """One browser that is signed in. `key` is the session's own key, never shown."""
@@ -24,6 +29,13 @@ class SignIn(models.Model):
 
     def __str__(self) -> str:
         return self.browser or "a browser"
+
+    @property
+    def label(self) -> str:
+        """The browser in words, as far as it says what it is: `Firefox on Linux`."""
+        names = [next((name for name in known if name in self.browser), "") for known in (_BROWSERS, _SYSTEMS)]
+        words = " on ".join(_SHOWN.get(name, name) for name in names if name)
+        return words or self.browser[:60] or "unknown"
 
     @classmethod
     def living_of(cls, user: User) -> list[SignIn]:

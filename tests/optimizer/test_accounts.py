@@ -25,7 +25,7 @@ def person() -> User:
     return make_user(make_team(), name="grace")
 
 
-def sign_in(password: str = PASSWORD, browser: str = "Firefox on a laptop") -> Client:
+def sign_in(password: str = PASSWORD, browser: str = "Mozilla/5.0 (X11; Linux) Gecko Firefox/140.0") -> Client:
     client = Client(headers={"User-Agent": browser})
     client.post(reverse("sign_in"), {"username": "grace", "password": password})
     return client
@@ -57,7 +57,7 @@ def switch_on(client: Client) -> str:
 def test_a_person_sees_their_browsers_and_ends_one(person: User) -> None:
     mine, other = sign_in(), sign_in(browser="A library computer")
     page = mine.get(reverse("sessions")).content.decode()
-    assert "Firefox on a laptop" in page
+    assert "Firefox on Linux" in page
     assert "A library computer" in page
     row = SignIn.objects.get(browser="A library computer")
     mine.post(reverse("session_end", args=[row.pk]))

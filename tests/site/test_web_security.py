@@ -74,9 +74,10 @@ def test_every_change_through_the_api_takes_a_csrf_token_from_a_session() -> Non
 def test_looking_at_pages_changes_nothing() -> None:
     world = make_world()
     before = rows_of_everything()
+    client = as_superuser(world, raise_request_exception=False)
     for row in PAGES:
         if row.method == "GET" and not row.route.endswith((".csv", ".jsonl")):
-            ask_for_good(world, row)
+            client.get(address_of(world, row))
     assert rows_of_everything() == before
 
 
@@ -93,10 +94,6 @@ def rows_of_everything() -> dict[str, str]:
     for moving in ("optimizer_signin", "optimizer_user"):  # a sign-in by the test itself
         found.pop(moving)
     return found
-
-
-def ask_for_good(world: World, row: Row) -> None:
-    as_superuser(world, raise_request_exception=False).get(address_of(world, row))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -220,8 +217,8 @@ def test_a_providers_key_is_on_no_page_and_in_no_answer() -> None:
     provider = Provider.objects.get()
     provider.set_key(KEY)
     provider.save()
-    found = [row.route for row in PAGES if row.method == "GET" and KEY in _read(world, row)]
-    found += [row.route for row in API if row.method == "GET" and KEY in _read(world, row)]
+    client = as_superuser(world, raise_request_exception=False)
+    found = [row.route for row in [*PAGES, *API] if row.method == "GET" and KEY in _read(client, world, row)]
     assert found == []
     with connection.cursor() as cursor:
         cursor.execute("SELECT string_agg(t::text, ',') FROM optimizer_provider t")
@@ -229,9 +226,9 @@ def test_a_providers_key_is_on_no_page_and_in_no_answer() -> None:
     assert provider.read_key() == KEY
 
 
-def _read(world: World, row: Row) -> str:
+def _read(client: Client, world: World, row: Row) -> str:
     headers = {"Authorization": f"Bearer {world.tokens['superuser']}"} if row.route.startswith("api/v1/") else {}
-    answer = as_superuser(world, raise_request_exception=False).get(address_of(world, row), headers=headers)
+    answer = client.get(address_of(world, row), headers=headers)
     return body_of(answer).decode(errors="replace")
 
 

@@ -1,0 +1,92 @@
+"""Several people in several browsers: an author's approval does not count, and who is removed is out at once."""
+
+from __future__ import annotations
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from optimizer.actions.release import do_ask_release
+from optimizer.actions.review import do_publish_review
+from optimizer.actions.team import do_invite, do_remove_member
+from optimizer.models import AuthorKind, Kernel, Release, ReviewVerdict, TeamRole, User
+from tests.factories import drive, make_run, make_team, make_user
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+STRONG = "a long and odd sentence 7"
+
+
+def page_as(browser: Browser, site: str, user: User) -> Page:
+    """A browser of the person's own."""
+    client = Client()
+    client.force_login(user)
+    context: BrowserContext = browser.new_context()
+    value = client.cookies[settings.SESSION_COOKIE_NAME].value
+    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": value, "url": site}])
+    return context.new_page()
+
+
+def test_the_approval_of_an_author_does_not_count(site: str, browser: Browser) -> None:
+    team = make_team()
+    author, first, second = (make_user(team, TeamRole.OPERATOR) for _ in range(3))
+    run = drive(make_run(team, author))
+    assert run.best_kernel is not None
+    Kernel.objects.filter(pk=run.best_kernel.pk).update(author_kind=AuthorKind.PERSON, author=author)
+    kernel = Kernel.objects.get(pk=run.best_kernel.pk)
+    do_ask_release(author, kernel)
+    drive(run)
+    for person in (author, first):
+        do_publish_review(person, run, kernel, ReviewVerdict.APPROVE)
+
+    page = page_as(browser, site, author)
+    page.goto(f"{site}/runs/{run.pk}/kernels/{kernel.number}/release/")
+    expect(page.get_by_text("1 different person has approved; it takes 2.")).to_be_visible()
+    expect(page.get_by_text("you wrote this kernel")).to_be_visible()
+    page.get_by_role("button", name="Release it").click()
+    expect(page.locator(".notice.tone-bad")).to_contain_text("it takes 2")
+    assert Release.objects.get().state == "asked"
+
+    do_publish_review(second, run, kernel, ReviewVerdict.APPROVE)
+    page.get_by_role("button", name="Release it").click()
+    expect(page.locator(".title-line .badge").first).to_have_text("Released")
+    page.goto(f"{site}/releases/")
+    expect(page.locator("main")).to_contain_text(f"{first}, {second}")
+
+
+def test_a_removed_member_is_out_of_the_page_they_look_at(site: str, browser: Browser) -> None:
+    team = make_team()
+    owner, member = make_user(team, TeamRole.OWNER), make_user(team)
+    run = drive(make_run(team, owner), rounds=1)
+    watching, removed = page_as(browser, site, owner), page_as(browser, site, member)
+    watching.goto(f"{site}/runs/{run.pk}/")
+    removed.goto(f"{site}/runs/{run.pk}/")
+    expect(watching.locator("#here")).to_have_text(f"Also here: {member}", timeout=15_000)
+    expect(removed.locator("[data-connection]")).to_have_text("Live")
+    do_remove_member(owner, team, member)
+    expect(removed.locator("#run")).to_have_count(0, timeout=15_000)
+    expect(watching.locator("#here")).to_have_text("", timeout=15_000)
+
+
+def test_a_guest_joins_by_link_and_hears_of_a_mention_without_a_reload(site: str, browser: Browser) -> None:
+    from optimizer.actions.review import Place, Words, do_say
+
+    team = make_team()
+    owner = make_user(team, TeamRole.OWNER)
+    run = make_run(team, owner)
+    _, token = do_invite(owner, team, TeamRole.REVIEWER, "Grace", 7)
+    page = browser.new_context().new_page()
+    page.goto(f"{site}/join/{token}/")
+    page.get_by_label("Username").fill("grace")
+    page.get_by_label("Password", exact=True).fill(STRONG)
+    page.get_by_label("Password confirmation").fill(STRONG)
+    page.get_by_role("button", name="Make an account and join").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(str(team))
+    expect(page.locator(".bell b")).to_be_hidden()
+    page.wait_for_timeout(500)
+    do_say(owner, Place(run), Words("@grace, look at this."))
+    expect(page.locator(".bell b")).to_have_text("1", timeout=15_000)
+    page.get_by_role("link", name="Notifications, 1 unread").click()
+    page.get_by_role("button", name="mentions you").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(str(run))
