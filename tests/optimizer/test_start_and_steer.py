@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from decimal import Decimal
 from io import StringIO
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.http import Http404
+from django.utils import timezone
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from optimizer import queue
 from optimizer.access import access_run
 from optimizer.actions.demo import do_start_demo
+from optimizer.actions.job import do_start_job
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.run import Budget, do_clone_run, do_pause_run, do_resume_run, do_stop_run
-from optimizer.models import Problem, ProblemVersion, Run, RunEvent, RunState, TeamRole
+from optimizer.loop import advance
+from optimizer.models import Job, Problem, ProblemVersion, Run, RunEvent, RunState, TeamRole
 from optimizer.models.run import RunTransitionError
-from tests.factories import drive, make_run, make_team, make_user
+from optimizer.sweep import sweep
+from tests.factories import QUEUE, drive, make_run, make_team, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -167,6 +174,38 @@ class RunMachine(RuleBasedStateMachine):
         assert self.run.state in follows.get(self.expected, {self.expected})
         self.expected = self.run.state
 
+    @rule()
+    def strategy_breaks(self) -> None:
+        """A bug of the strategy ends a run that runs, with its reason, and no other."""
+        with patch("optimizer.loop.advance.strategy_of", side_effect=RuntimeError("bug")):
+            advance(self.run.pk)
+        self.run.refresh_from_db()
+        follows = {"pending": {"running"}, "running": {"running", "failed", "finished"}}
+        assert self.run.state in follows.get(self.expected, {self.expected, "stopped"})
+        assert self.run.state != "failed" or "bug" in self.run.stop_reason
+        self.expected = self.run.state
+
+    @rule()
+    def worker_is_lost(self) -> None:
+        """A job under way loses its worker; the run stays what it is and loses nothing."""
+        claimed = queue.claim(QUEUE, "lost")
+        if claimed is not None:
+            do_start_job(claimed.job_id, claimed.fence)
+            Job.objects.filter(pk=claimed.job_id).update(lease_until=timezone.now() - dt.timedelta(seconds=1))
+            sweep()
+
+    @invariant()
+    def events_are_numbered_without_a_gap_and_a_run_that_ended_has_nothing_open(self) -> None:
+        if hasattr(self, "run"):
+            row = Run.objects.get(pk=self.run.pk)
+            assert list(row.events.order_by("seq").values_list("seq", flat=True)) == list(
+                range(1, row.last_seq + 1)
+            )
+            if row.state in ("finished", "stopped"):
+                assert not Job.objects.filter(
+                    evaluation__kernel__run=row, state__in=["queued", "running"], cancel_requested=False
+                ).exists()
+
     @invariant()
     def the_row_is_where_it_should_be_and_its_clock_runs_only_while_it_runs(self) -> None:
         if hasattr(self, "run"):
@@ -184,6 +223,6 @@ def test_buttons_pressed_in_any_order_lead_only_where_they_may() -> None:
     run_state_machine_as_test(
         RunMachine,
         settings=settings(
-            max_examples=15, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=12, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -105,6 +105,13 @@ NETWORK = {
 
 FILES = {
     "reads /etc/shadow": Attack("open('/etc/shadow').read(); escaped()", needs_root=True),
+    "has the compiler read /etc/shadow": Attack(
+        """
+import subprocess
+command = ['g++', '-E', '-x', 'c++', '-include', '/etc/shadow', '/dev/null']
+'root:' in subprocess.run(command, capture_output=True, text=True).stdout and escaped()""",
+        needs_root=True,
+    ),
     "reads a file of another job": Attack("open(given['other_job']).read(); escaped()"),
     "reads the repository": Attack("open(given['repository'] + '/pyproject.toml').read(); escaped()"),
     "reads the configuration of the host": Attack("open('/etc/passwd').read(); escaped()"),
