@@ -140,7 +140,11 @@ def _signature(problem: Problem) -> str:
     if not problem.arguments:
         return ""
     lines = [f"- `{argument.name}`: {_argument(argument)}" for argument in problem.arguments]
-    return f"### Signature\n\nSymbol `{problem.symbol}`, arguments in this order:\n\n" + "\n".join(lines)
+    taken = ", ".join(a.name for a in problem.arguments if a.role in {Role.INPUT, Role.SCALAR})
+    given = ", ".join(a.name for a in problem.arguments if a.role is Role.OUTPUT)
+    python = f"In Python and Triton: `custom_kernel({taken})` returns `{given}`; sizes are read off the shapes."
+    heading = f"### Signature\n\nSymbol `{problem.symbol}`, arguments in this order:"
+    return "\n\n".join([heading, "\n".join(lines), python])
 
 
 def _argument(argument: Argument) -> str:
