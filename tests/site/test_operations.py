@@ -20,6 +20,7 @@ from django.utils import timezone
 from kernelsci_site import health
 from kernelsci_site.json_log import JsonFormatter
 from kernelsci_site.services import dump
+from kernelsci_site.services.instance import only_instance
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import (
@@ -157,6 +158,27 @@ def test_a_backup_brings_everything_back_and_nothing_else(tmp_path: Path) -> Non
     connection.close()
     dump.restore(connection.settings_dict, version, file)
     assert _content() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_commands_refuse_to_lose_runs_and_bring_back_what_the_backup_has(tmp_path: Path) -> None:
+    run, file = make_run(title="before"), str(tmp_path / "site.dump")
+    call_command("backup", file, stdout=StringIO())
+    Run.objects.filter(pk=run.pk).update(title="after")
+
+    with pytest.raises(CommandError, match="--replace"):
+        call_command("restore", file)
+    assert Run.objects.get(pk=run.pk).title == "after"
+    call_command("restore", file, "--replace", stdout=StringIO())
+    assert Run.objects.get(pk=run.pk).title == "before"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_restored_under_a_running_site(tmp_path: Path) -> None:
+    file = tmp_path / "site.dump"
+    file.touch()
+    with only_instance(settings.VAR), pytest.raises(CommandError, match="already running"):
+        call_command("restore", str(file))
 
 
 @pytest.mark.django_db(transaction=True)
