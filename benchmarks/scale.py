@@ -61,6 +61,8 @@ def _judge(rates: dict[int, float], sleep_s: float) -> int:
 
 def throughput(var: Var, count: int, jobs: int, runs: list[int]) -> float:
     """Jobs a second with so many workers, all started and idle before the jobs come."""
+    from django.db.models import Max, Min
+
     from kernelsci_site.services.site_parts import worker_part
     from optimizer.models import Job
 
@@ -70,11 +72,9 @@ def throughput(var: Var, count: int, jobs: int, runs: list[int]) -> float:
         claims.fill(count * jobs, runs)
         ring(count)
         wait_for(lambda: not Job.objects.exclude(state="done").exists(), 600)
-    done = Job.objects.order_by()
-    first = done.order_by("started_at").values_list("started_at", flat=True)[0]
-    last = done.order_by("-finished_at").values_list("finished_at", flat=True)[0]
+    span = Job.objects.aggregate(first=Min("started_at"), last=Max("finished_at"))
     _forget_workers()
-    return float(count * jobs / (last - first).total_seconds())
+    return float(count * jobs / (span["last"] - span["first"]).total_seconds())
 
 
 def two_hosts(environment: dict[str, str]) -> int:

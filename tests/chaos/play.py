@@ -76,7 +76,7 @@ class Play:
 
     def _is_enough(self) -> bool:
         jobs = ask(lambda: Job.objects.exclude(state__in=[JobState.QUEUED, JobState.RUNNING]).count(), 0)
-        return sum(self.report.faults.values()) >= self.options.faults and jobs >= self.options.jobs
+        return bool(sum(self.report.faults.values()) >= self.options.faults and jobs >= self.options.jobs)
 
     def _is_over(self) -> bool:
         return self.world.is_settled and not ask(lambda: Run.objects.filter(state__in=ACTIVE).exists(), True)
@@ -94,7 +94,8 @@ class Play:
 
     def _strike(self, name: str) -> bool:
         """Inject one fault; it counts when it found something to strike."""
-        open_jobs = ask(lambda: set(_running()), set())
+        nobody: set[int] = set()
+        open_jobs = ask(lambda: set(_running()), nobody)
         if not ask(lambda: FAULTS[name](self.world), False):
             return False
         self.report.faults[name] += 1

@@ -26,7 +26,7 @@ if __name__ == "__main__":
     django.setup()
     from tests.chaos.backend import evaluate
 
-    work_spool.Spool = HastySpool  # type: ignore[misc, attr-defined]
+    work_spool.Spool = HastySpool  # type: ignore[attr-defined]
     work_spool.evaluate = evaluate  # type: ignore[attr-defined]
     work_spool.POLL_S = 0.3
     spool_source.BEAT_S = 1.0
