@@ -4,16 +4,21 @@ run does, so it takes no lock and makes no event."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
 
 from django.core.exceptions import ValidationError
 
 from optimizer.access import may
+from optimizer.actions.run import do_stop_run
 from optimizer.models import Run, User
+from optimizer.models.run import RunTransitionError
 from optimizer.plain import storable_text
 
 MAX_TAGS = 20
 TAG_CHARS = 40
 NOTES_CHARS = 20_000
+Bulk = Literal["archive", "unarchive", "tag", "untag", "stop"]
+BULK: tuple[str, ...] = get_args(Bulk)
 
 
 def check_tags(text: str) -> list[str]:
@@ -52,6 +57,31 @@ def do_archive_runs(runs: Iterable[Run], *, archived: bool) -> int:
     return Run.objects.filter(pk__in=[run.pk for run in runs], is_archived=not archived).update(
         is_archived=archived
     )
+
+
+def do_stop_runs(user: User, runs: Iterable[Run]) -> int:
+    """Stop those that still go on; how many those were."""
+    stopped = 0
+    for run in runs:
+        try:
+            do_stop_run(user, run)
+            stopped += 1
+        except RunTransitionError:  # it has ended, or somebody was faster
+            continue
+    return stopped
+
+
+def do_in_bulk(user: User, runs: Sequence[Run], verb: Bulk, tags: Sequence[str] = ()) -> int:
+    """The same with each of the runs; how many were changed. Raises ValidationError where tags are missing."""
+    match verb:
+        case "archive" | "unarchive":
+            return do_archive_runs(runs, archived=verb == "archive")
+        case "stop":
+            return do_stop_runs(user, runs)
+        case "tag" | "untag":
+            if not tags:
+                raise ValidationError("Name a tag first.")
+            return do_tag_runs(runs, tags, remove=verb == "untag")
 
 
 def operable(user: User, runs: Iterable[Run]) -> list[Run]:

@@ -1,4 +1,4 @@
-"""What runs are made of: problems, targets, strategies, providers (never their keys), teams."""
+"""What runs are made of: problems, targets, strategies."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router, Schema
 
-from optimizer.api.auth import caller, needs
-from optimizer.models import Problem, Provider, Target, TokenScope
+from optimizer.api.auth import needs
+from optimizer.models import Problem, Target, TokenScope
 from optimizer.search import STRATEGIES
 from runners.targets import TARGETS
 
@@ -50,19 +50,6 @@ class StrategyOut(Schema):
     settings: dict[str, Any]
 
 
-class ProviderOut(Schema):
-    """A model server that the caller's runs may use. Keys are never told, only whether there is one."""
-
-    id: int
-    name: str
-    team: str
-    base_url: str
-    default_model: str
-    api: str
-    is_enabled: bool
-    has_key: bool
-
-
 @router.get("/problems", response=list[ProblemOut])
 def list_problems(request: HttpRequest) -> Any:
     """All problems."""
@@ -89,14 +76,6 @@ def list_strategies(request: HttpRequest) -> Any:
          "settings": one.Settings.model_json_schema()}
         for name, one in STRATEGIES.items()
     ]  # fmt: skip
-
-
-@router.get("/providers", response=list[ProviderOut])
-def list_providers(request: HttpRequest) -> Any:
-    """Model servers of the teams in which the caller may start runs."""
-    rows = Provider.objects.usable_by(caller(request)).select_related("team").order_by("name")
-    return [{**{name: getattr(row, name) for name in ProviderOut.model_fields if name != "team"},
-             "team": row.team.slug} for row in rows]  # fmt: skip
 
 
 def _problem(problem: Problem) -> dict[str, Any]:

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from ninja import NinjaAPI
 
-from optimizer.api import catalogue, inbox, kernels, knowledge, lookup, runners, runs, webhooks
+from optimizer.api import (
+    catalogue,
+    discussion,
+    inbox,
+    kernels,
+    knowledge,
+    labels,
+    lookup,
+    providers,
+    releases,
+    runners,
+    runs,
+    webhooks,
+)
 from optimizer.api.errors import answer_errors
 
 api = NinjaAPI(title="Kernel Scientist", version="1", urls_namespace="api", docs_url=None)
 api.add_router("/runs", runs.router)
 api.add_router("/runs", kernels.router)
+api.add_router("/runs", labels.router)
+api.add_router("/runs", discussion.router)
+api.add_router("/releases", releases.router)
+api.add_router("/providers", providers.router)
 api.add_router("/findings", knowledge.router)
 api.add_router("/runners", runners.router)
 api.add_router("/webhooks", webhooks.router)

@@ -59,6 +59,8 @@ class RunOut(Schema):
     guidance: str
     is_private: bool
     is_archived: bool
+    tags: list[str]
+    notes: str
     state: str
     stop_reason: str
     budget: dict[str, Any]
@@ -213,8 +215,8 @@ def run_out(run: Run) -> dict[str, Any]:
     """A run as the API tells it."""
     kinds = ("evaluations", "minutes", "usd", "tokens", "device_minutes")
     plain = ("title", "strategy", "settings", "providers", "baseline", "seed", "dispatcher", "guidance", "is_private",
-             "is_archived", "state", "stop_reason", "best_speedup", "best_speedup_low", "best_speedup_high",
-             "last_seq", "created_at", "started_at", "finished_at")  # fmt: skip
+             "is_archived", "tags", "notes", "state", "stop_reason", "best_speedup", "best_speedup_low",
+             "best_speedup_high", "last_seq", "created_at", "started_at", "finished_at")  # fmt: skip
     return {name: getattr(run, name) for name in plain} | {
         "id": run.pk,
         "team": run.team.slug,

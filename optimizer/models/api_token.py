@@ -26,6 +26,7 @@ class TokenScope(models.TextChoices):
     REVIEW = "review", "Comment, write findings, approve and release"
     RUNNERS = "runners", "Take runners out of service and back"
     WEBHOOKS = "webhooks", "Set up and remove webhooks"
+    PROVIDERS = "providers", "Change model servers, but for their keys"
 
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):

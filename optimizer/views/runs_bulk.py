@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import cast
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -13,10 +14,8 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
-from optimizer.actions.run import do_stop_run
-from optimizer.actions.run_labels import check_tags, do_archive_runs, do_tag_runs, operable
+from optimizer.actions.run_labels import BULK, Bulk, check_tags, do_in_bulk, operable
 from optimizer.models import Run, User
-from optimizer.models.run import RunTransitionError
 from optimizer.views.signed_in import user_of
 
 MOST = 200
@@ -45,32 +44,16 @@ def runs_bulk(request: HttpRequest) -> HttpResponse:
 
 def _do(request: HttpRequest, user: User, runs: list[Run]) -> str:
     """Carry it out; what came of it in words. Raises Http404 for an unknown verb, ValidationError for bad tags."""
-    match request.POST.get("do"):
-        case "archive":
-            return f"{_runs(do_archive_runs(runs, archived=True))} put into the archive."
-        case "unarchive":
-            return f"{_runs(do_archive_runs(runs, archived=False))} taken out of the archive."
-        case "tag" | "untag" as verb:
-            tags = check_tags(request.POST.get("tags", ""))
-            if not tags:
-                raise ValidationError("Name a tag first.")
-            changed = do_tag_runs(runs, tags, remove=verb == "untag")
-            return f"{_runs(changed)} {'lost' if verb == 'untag' else 'got'} {', '.join(tags)}."
-        case "stop":
-            return f"{_runs(_stop(user, runs))} told to stop."
-    raise Http404
+    verb = request.POST.get("do", "")
+    if verb not in BULK:
+        raise Http404
+    tags = check_tags(request.POST.get("tags", "")) if verb in ("tag", "untag") else []
+    changed = do_in_bulk(user, runs, cast(Bulk, verb), tags)
+    return f"{_runs(changed)} {_DONE[verb]}{' ' + ', '.join(tags) if tags else ''}."
 
 
-def _stop(user: User, runs: list[Run]) -> int:
-    """Stop those that still go on; how many those were."""
-    stopped = 0
-    for run in runs:
-        try:
-            do_stop_run(user, run)
-            stopped += 1
-        except RunTransitionError:  # it has ended, or another tab was faster
-            continue
-    return stopped
+_DONE = {"archive": "put into the archive", "unarchive": "taken out of the archive", "tag": "got", "untag": "lost",
+         "stop": "told to stop"}  # fmt: skip
 
 
 def _named(request: HttpRequest) -> list[int]:

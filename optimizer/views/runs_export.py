@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_required
@@ -43,14 +43,20 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 @require_safe
 def runs_csv(request: HttpRequest) -> StreamingHttpResponse:
     """One line a run, with a head."""
-    head = _csv_lines([FIELDS])
-    return _streamed(request, "text/csv; charset=utf-8", "runs.csv", head, _csv_rows)
+    return export(request, "csv")
 
 
 @login_required
 @require_safe
 def runs_json(request: HttpRequest) -> StreamingHttpResponse:
     """One JSON object a line (JSON lines), so that nobody must hold all of it."""
+    return export(request, "jsonl")
+
+
+def export(request: HttpRequest, form: Literal["csv", "jsonl"]) -> StreamingHttpResponse:
+    """The runs that the address asks for, of those that the request's person may see."""
+    if form == "csv":
+        return _streamed(request, "text/csv; charset=utf-8", "runs.csv", _csv_lines([FIELDS]), _csv_rows)
     return _streamed(request, "application/x-ndjson", "runs.jsonl", "", _json_rows)
 
 

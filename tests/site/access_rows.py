@@ -51,6 +51,7 @@ TEAM = "teams/<slug:slug>/"
 SERVICE = f"{TEAM}service-accounts/<int:user_id>/"
 START = {"problem": "softmax_rows", "team": "{slug}", "budget": {"evaluations": 1}}
 HOOK = {"team": "{slug}", "url": "https://93.184.215.14/hook", "events": ["run.finished"]}
+SERVER = "https://93.184.215.14/v1"
 FACTOR = "profile/second-factor/"
 
 PAGES = [
@@ -157,11 +158,13 @@ API = [
     api("public", "GET", "openapi.json"),
     *[api("signed_in", "GET", route) for route in (
         "runs", "findings", "runners", "webhooks", "inbox", "problems", "problems/<slug>", "targets",
-        "strategies", "providers", "search?q=softmax", "leaderboard?problem=softmax_rows&target=cpu",
+        "strategies", "providers", "releases", "runs/export.csv", "runs/export.jsonl", "search?q=softmax",
+        "leaderboard?problem=softmax_rows&target=cpu",
     )],
     *[api("viewer", "GET", f"runs/<int:run_id>{more}") for more in (
         "", "/events", "/kernels", "/kernels/<int:number>", "/kernels/<int:number>/source",
-        "/kernels/<int:number>/evaluations", "/hypotheses", "/report.<form>",
+        "/kernels/<int:number>/evaluations", "/hypotheses", "/report.<form>", "/threads", "/threads/<int:thread_id>",
+        "/reviews",
     )],
     # who may not is told like somebody who names a team that is not there
     Row("api/v1/runs", "operator", 201, "POST", START, refused=422),
@@ -171,6 +174,21 @@ API = [
     api("operator", "POST", "runs/<int:run_id>/stop"),
     api("operator", "PUT", "runs/<int:run_id>/budget", evaluations=5),
     api("reviewer", "POST", "runs/<int:run_id>/guidance", 201, text="Use tiles."),
+    api("operator", "PUT", "runs/<int:run_id>/labels", tags=["later"], notes="n"),
+    api("operator", "PUT", "runs/<int:run_id>/archived", archived=True),
+    api("signed_in", "POST", "runs/bulk", do="archive", runs=[1]),
+    api("reviewer", "POST", "runs/<int:run_id>/threads", 201, body="Why?"),
+    api("reviewer", "POST", "runs/<int:run_id>/threads/<int:thread_id>/comments", 201, body="Because."),
+    api("reviewer", "PUT", "runs/<int:run_id>/threads/<int:thread_id>/state", state="resolved"),
+    api("reviewer", "POST", "runs/<int:run_id>/reviews", 201, summary="Good."),
+    api("viewer", "GET", "releases/<int:release_id>"),
+    Row("api/v1/releases", "reviewer", 422, "POST", {"run": "{run_id}", "kernel": "{number}"}),
+    api("operator", "POST", "releases/<int:release_id>/release", 422),
+    api("operator", "POST", "releases/<int:release_id>/withdraw"),
+    Row("api/v1/providers", "owner", 201, "POST", {"team": "{slug}", "name": "new", "base_url": SERVER}),
+    api("owner", "PUT", "providers/<int:provider_id>", name="vllm", base_url=SERVER),
+    api("owner", "DELETE", "providers/<int:provider_id>", 204),
+    api("operator", "POST", "providers/<int:provider_id>/check"),
     api("viewer", "GET", "findings/<int:finding_id>"),
     Row("api/v1/findings", "reviewer", 201, "POST", {"team": "{slug}", "title": "t", "text": "x"}),
     Row("api/v1/findings/<int:finding_id>", "reviewer", 200, "PUT", {"title": "t", "text": "y"}, refused=422),

@@ -1,0 +1,44 @@
+"""`manage.py report RUN FILE`: a run as one self-contained file, HTML or Markdown by the file's ending."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from optimizer.models import Run
+from optimizer.reports.facts import facts_of
+from optimizer.reports.html import html_report
+from optimizer.reports.markdown import markdown_report
+
+FORMS = {".html": html_report, ".md": markdown_report}
+
+
+class Command(BaseCommand):
+    """The same file as the page's download."""
+
+    help = "Write a run's report: FILE.html with its charts, or FILE.md; - prints Markdown."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """RUN FILE."""
+        parser.add_argument("run", type=int, help="number of the run")
+        parser.add_argument("file", help="where to, ending in .html or .md; - for Markdown on standard output")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Write it. CommandError for an unknown run, another ending, or a place that cannot be written."""
+        run = Run.objects.for_dashboard().filter(pk=options["run"]).first()
+        if run is None:
+            raise CommandError(f"there is no run {options['run']}")
+        if options["file"] == "-":
+            self.stdout.write(markdown_report(facts_of(run)))
+            return
+        path = Path(options["file"])
+        if path.suffix not in FORMS:
+            raise CommandError(f"{path}: a report ends in {' or '.join(FORMS)}")
+        try:
+            path.write_text(FORMS[path.suffix](facts_of(run)), encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"{path} cannot be written: {error.strerror}") from error
+        self.stdout.write(f"{path}: {run}")
