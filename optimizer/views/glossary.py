@@ -36,6 +36,34 @@ TERMS = (
          "NVIDIA, where it is called a warp.", "AMD CDNA 3 ISA reference guide"),
     Term("lds", "LDS", "Local data share: on-chip memory shared by a workgroup, 64 KiB a compute unit on MI300. NVIDIA "
          "calls it shared memory.", "AMD CDNA 3 ISA reference guide"),
+    Term("mfma", "MFMA", "Matrix fused multiply-add: the instructions that use CDNA's matrix cores; one wavefront "
+         "multiplies small tiles, such as 32×32×8, held in VGPRs and AGPRs. NVIDIA's counterpart is MMA on tensor "
+         "cores. A matrix kernel without them cannot come near the roofline.", "AMD CDNA 3 ISA reference guide"),
+    Term("aa-band", "A/A band", "How far the ratio of two timings of one and the same kernel strays from 1 on that "
+         "machine: what would be seen where nothing was changed. A difference inside it says nothing.",
+         "Kohavi, Tang and Xu, Trustworthy Online Controlled Experiments, 2020 (A/A tests)"),
+    Term("abba", "ABBA", "The order in which two kernels are timed: first one, second, second, first, and again. A "
+         "machine that warms up or drifts slowly then slows both alike, and the ratio stays true.",
+         "Box, Hunter and Hunter, Statistics for Experimenters, 2005 (blocking)"),
+    Term("calibration", "Calibration", "Whether what is expected comes true: of the ranges of gain that a model "
+         "predicted, the share that held what was measured. A model that is calibrated well can be trusted to choose.",
+         "Gneiting and Raftery, Strictly Proper Scoring Rules, Prediction, and Estimation, JASA 102, 2007"),
+    Term("anchor", "Anchor, grounded instruction", "In the strategy stark the planner marks the block of the source "
+         "that is to change and writes its advice inside; the coder changes only that block.",
+         "STARK, arXiv 2510.16996"),
+    Term("context-window", "Context window of an agent", "Which other kernels of the tree an agent is shown beside its "
+         "own: planner, coder and debugger see different ones, siblings, children or the leaderboard; never more "
+         "than five.", "STARK, arXiv 2510.16996"),
+    Term("root-throttle", "Root throttle, dead branch", "After five children the root is not chosen again, and a node "
+         "whose more than three children all failed is given up, so that the search moves on.",
+         "STARK, arXiv 2510.16996"),
+    Term("epsilon", "ε-greedy choice", "With probability ε the search extends a leaf at random, otherwise the best "
+         "node that may be chosen.", "STARK, arXiv 2510.16996"),
+    Term("success-fast1", "Success, Fast1, Speed", "Share of problems with a correct kernel; share at least as fast as "
+         "the baseline; mean of baseline time over kernel time.", "STARK, arXiv 2510.16996; KernelBench"),
+    Term("avenue", "Avenue, experiment", "In the strategy scientist the designer first names ten avenues, a sentence "
+         "each, then five experiments with a rubric, a range of gain and a mark for how new they are; three are "
+         "carried out.", "GPU Kernel Scientist, arXiv 2506.20807"),
     Term("vgpr", "VGPR, AGPR, SGPR", "Vector, accumulation and scalar registers. What does not fit is spilled to "
          "scratch memory, which costs far more than a register.", "AMD CDNA 3 ISA reference guide"),
     Term("fast-p", "fast_p", "Share of problems for which a kernel is correct and more than p times as fast as the "

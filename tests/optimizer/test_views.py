@@ -17,6 +17,7 @@ from optimizer.loop import advance
 from optimizer.models import Evaluation, Hypothesis, Kernel, Run, Runner, RunState, Target, Team, TeamRole, User
 from optimizer.models.hypothesis import Calibration
 from optimizer.views.feed import REPLAYED
+from optimizer.views.glossary import TERMS
 from runners.job import Status
 from tests.factories import drive, failed_result, make_run, make_team, make_user
 
@@ -539,3 +540,15 @@ def test_limits_are_raised_on_a_live_run_and_refused_on_an_ended_one(
     assert answer.context["form"]["budget_evaluations"].errors
     answer = pages.post(reverse("run_budget", args=[finished.pk]), {"budget_evaluations": 50})
     assert answer.context["form"].non_field_errors()
+
+
+# the glossary
+
+
+def test_every_term_is_explained_once_with_a_source(pages: Client) -> None:
+    page = text_of(pages, reverse("help"))
+    slugs = [term.slug for term in TERMS]
+    assert len(set(slugs)) == len(slugs)
+    for term in TERMS:
+        assert f'id="{term.slug}"' in page and term.source, term
+    assert {"roofline", "occupancy", "fast-p", "mfma", "lds", "wavefront", "aa-band", "abba"} <= set(slugs)
