@@ -39,8 +39,8 @@ from django.conf import settings
 from django.test import Client
 from optimizer.actions.demo import do_start_demo
 from optimizer.models import Run, User
-run = do_start_demo()
-Run.objects.filter(pk=run.pk).update(state="stopped")
+run = do_start_demo()[0]
+Run.objects.update(state="stopped")
 run.refresh_from_db()
 client = Client()
 client.force_login(User.objects.filter(is_superuser=True).first())

@@ -21,7 +21,7 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from optimizer.live import hub
 from optimizer.live.people import group_of_person
 from optimizer.live.rights import MALFORMED, person_of, refusal
-from optimizer.live.tail import PAGE, events_after
+from optimizer.live.tail import PAGE, as_message, events_after
 
 HEARTBEAT_S = 15.0
 RECHECK_S = 30.0
@@ -94,7 +94,7 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
         async with self._sending:
             while events := await events_after(self.run_id, self.seq, up_to):
                 self.seq = events[-1]["seq"]
-                await self.send_json({"kind": "events", "events": events})
+                await self.send(text_data=as_message(self.run_id, events))
                 if len(events) < PAGE and (up_to is None or self.seq >= up_to):
                     return
 

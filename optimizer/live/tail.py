@@ -8,6 +8,7 @@ kept is read.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from optimizer.models import RunEvent
 
 EVENTS_KEPT = 256
 RUNS_KEPT = 64
+TEXTS_KEPT = 64
 PAGE = 200
 
 
@@ -30,6 +32,7 @@ class _Tail:
 
 
 _tails: OrderedDict[int, _Tail] = OrderedDict()
+_texts: OrderedDict[tuple[int, int, int], str] = OrderedDict()
 
 
 async def events_after(run_id: int, after: int, up_to: int | None = None) -> list[dict[str, Any]]:
@@ -52,6 +55,16 @@ def event_as_json(event: RunEvent) -> dict[str, Any]:
         "payload": event.payload,
         "at": event.created_at.isoformat(),
     }
+
+
+def as_message(run_id: int, events: list[dict[str, Any]]) -> str:
+    """The message that carries consecutive events. Written once for all the sockets that stand at the same number."""
+    key = (run_id, events[0]["seq"], events[-1]["seq"])
+    if key not in _texts:
+        while len(_texts) >= TEXTS_KEPT:
+            _texts.popitem(last=False)
+        _texts[key] = json.dumps({"kind": "events", "events": events})
+    return _texts[key]
 
 
 def _tail_of(run_id: int) -> _Tail:
