@@ -90,15 +90,17 @@ def _renew(spool: Spool, target: Target) -> None:
 
 
 def _export(spool: Spool, target: Target, at_once: int) -> int:
-    """Offer jobs until `at_once` are out. A job that can't be written goes back to the queue."""
+    """Offer jobs until `at_once` are out. A job that can't be written goes back to the queue. The long lease begins
+    once the file is there: should we die in between, the job is claimable again after a minute."""
     exported = 0
     room = at_once - _out(target).count()
-    while exported < room and (claimed := queue.claim(_queue(target), _worker(spool), LEASE)):
+    while exported < room and (claimed := queue.claim(_queue(target), _worker(spool))):
         try:
             spool.offer(Slip(claimed.job_id, claimed.fence), spec_from(claimed.spec))
         except Exception as error:
             queue.unclaim(claimed.job_id, claimed.fence, str(error))
             raise
+        queue.beat(claimed.job_id, claimed.fence, LEASE)
         do_start_job(claimed.job_id, claimed.fence)
         exported += 1
     return exported

@@ -191,3 +191,23 @@ def test_the_command_says_what_it_did_and_what_went_wrong(run: Run, spool: Spool
         call_command("spool", "sync", str(tmp_path / "file" / "x"), "--target", "cpu")
     with pytest.raises(CommandError, match="no target"):
         call_command("spool", "sync", str(spool.root), "--target", "abacus")
+
+
+def test_an_exchange_killed_between_claim_and_file_delays_the_job_by_a_lease_not_by_a_week(
+    run: Run, spool: Spool, cpu: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Spool, "offer", die)
+        do_sync_spool(spool, cpu)
+    lost = Job.objects.get(state=JobState.RUNNING)
+    assert lost.lease_until is not None
+    assert lost.lease_until - timezone.now() <= queue.LEASE
+
+    Job.objects.filter(pk=lost.pk).update(lease_until=timezone.now() - dt.timedelta(seconds=1))
+    do_sync_spool(spool, cpu)
+    lost.refresh_from_db()
+    assert (lost.fence, spool.holds(slip_of(lost))) == (2, True)
+    assert lost.lease_until is not None and lost.lease_until - timezone.now() > dt.timedelta(days=6)
