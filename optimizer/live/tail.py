@@ -3,6 +3,9 @@
 Three hundred sockets on one run would ask the database three hundred times for the same event. They ask here: the
 first one reads the rows, the others share them. Events never change, so what is kept cannot go stale; what is not
 kept is read.
+
+Reading has a thread of its own. On the one that all sockets share, news would wait behind the rights of everybody who
+comes back after a restart: seconds, for those who never left.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from channels.db import database_sync_to_async
+from django.db import connection
 
 from optimizer.models import RunEvent
 
@@ -25,10 +30,13 @@ PAGE = 200
 
 @dataclass
 class _Tail:
-    """Consecutive events, oldest first."""
+    """Consecutive events, oldest first. `begun` counts the readings that have begun; after one that filled a page there
+    is more (`is_behind`)."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    begun: int = 0
+    is_behind: bool = False
 
 
 _tails: OrderedDict[int, _Tail] = OrderedDict()
@@ -39,12 +47,30 @@ async def events_after(run_id: int, after: int, up_to: int | None = None) -> lis
     """Events `after` < seq in order, `PAGE` at most: ask again from the last one. `up_to` is a number known to
     exist: when the events up to it are at hand, nothing is read."""
     tail = _tail_of(run_id)
+    if up_to is not None and (shared := _cut(tail.events, after, up_to)) is not None:
+        return shared[:PAGE]
+    await _freshen(tail, run_id, after)
+    shared = _cut(tail.events, after, after)
+    if shared is None or (tail.is_behind and len(shared) < PAGE):
+        return await _read(run_id, after)
+    return shared[:PAGE]
+
+
+async def _freshen(tail: _Tail, run_id: int, after: int) -> None:
+    """Have everything in the tail that there was at the call, or a page of it. Of all who wait one reads: whoever finds
+    that a reading has begun since their call is served by it."""
+    wanted = tail.begun + 1
     async with tail.lock:
-        if up_to is not None and (shared := _cut(tail.events, after, up_to)) is not None:
-            return shared[:PAGE]
-        events = await _read(run_id, after)
-        _keep(tail, events)
-        return events
+        if tail.begun >= wanted:
+            return
+        tail.begun += 1
+        try:
+            found = await _read(run_id, max(after, tail.events[-1]["seq"] if tail.events else 0))
+        except BaseException:
+            tail.begun -= 1  # it serves nobody
+            raise
+        tail.is_behind = len(found) == PAGE
+        _keep(tail, found)
 
 
 def event_as_json(event: RunEvent) -> dict[str, Any]:
@@ -95,7 +121,13 @@ def _keep(tail: _Tail, events: list[dict[str, Any]]) -> None:
         tail.events = (tail.events + [e for e in events if e["seq"] > newest])[-EVENTS_KEPT:]
 
 
-@database_sync_to_async
-def _read(run_id: int, after: int) -> list[dict[str, Any]]:
-    rows = RunEvent.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")[:PAGE]
-    return [event_as_json(event) for event in rows]
+def _rows(run_id: int, after: int) -> list[dict[str, Any]]:
+    try:
+        rows = RunEvent.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")[:PAGE]
+        return [event_as_json(event) for event in rows]
+    finally:
+        connection.close()  # this thread is nobody else's, and may not be asked again for hours
+
+
+_reader = ThreadPoolExecutor(1, thread_name_prefix="events")
+_read = database_sync_to_async(_rows, thread_sensitive=False, executor=_reader)

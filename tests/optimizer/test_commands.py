@@ -10,6 +10,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone
 
+from optimizer.actions.target import do_sync_targets
 from optimizer.models import Finding, Runner, Team, TeamRole, User, Webhook
 from tests.factories import drive, make_run, make_team, make_user
 
@@ -58,6 +59,7 @@ def test_a_report_of_no_run_or_of_another_form_is_refused(team: Team, tmp_path: 
 
 
 def test_a_finding_is_written_listed_and_edited(team: Team, owner: User, tmp_path: Path) -> None:
+    do_sync_targets()
     text = tmp_path / "text.md"
     text.write_text("Tiles of 64 win.")
     by = ("--user", owner.username)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser
 from pydantic import ValidationError
 
-from optimizer.live import consumers, publish, rights
+from optimizer.live import consumers, publish, rights, tail
 from optimizer.live.payloads import PAYLOADS, RunNoted, parse
 from optimizer.live.publish import pass_by, record
 from optimizer.live.routing import websocket_urlpatterns
@@ -204,3 +205,61 @@ async def test_a_member_who_is_removed_loses_the_open_socket(
         while message["type"] == "websocket.send":
             message = await page.receive_output(5)
         assert message["code"] == rights.NO_SUCH_RUN
+
+
+# the newest events, shared
+
+
+class Table:
+    """Stands for the table of events: how often it was read, and `newest`."""
+
+    def __init__(self, newest: int) -> None:
+        self.newest, self.readings, self.fails = newest, 0, False
+
+    async def read(self, run_id: int, after: int) -> list[dict[str, Any]]:
+        self.readings += 1
+        newest = self.newest
+        await asyncio.sleep(0)
+        if self.fails:
+            raise OSError("no database")
+        return [{"seq": seq} for seq in range(after + 1, min(newest, after + tail.PAGE) + 1)]
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Table:
+    shown = Table(300)
+    monkeypatch.setattr(tail, "_read", shown.read)
+    monkeypatch.setattr(tail, "_tails", OrderedDict())
+    return shown
+
+
+def numbers(events: list[dict[str, Any]]) -> list[int]:
+    return [event["seq"] for event in events]
+
+
+async def test_many_sockets_that_come_back_together_are_served_by_a_few_readings(table: Table) -> None:
+    await tail.events_after(1, 290)
+    table.newest, table.readings = 305, 0
+    shown = await asyncio.gather(*(tail.events_after(1, 295) for _ in range(100)))
+    assert all(numbers(events) == list(range(296, 306)) for events in shown)
+    assert table.readings <= 2
+
+
+@pytest.mark.parametrize("after", [0, 5, 250, 299, 300, 400])
+async def test_whoever_was_away_gets_every_event_once_whatever_is_kept(table: Table, after: int) -> None:
+    await tail.events_after(1, 95)
+    table.newest, got = 1000, list[int]()
+    while events := await tail.events_after(1, got[-1] if got else after):
+        got += numbers(events)
+        if len(events) < tail.PAGE:
+            break
+    assert got == list(range(after + 1, 1001))
+
+
+async def test_a_reading_that_failed_serves_nobody(table: Table) -> None:
+    await tail.events_after(1, 299)
+    table.newest, table.fails = 301, True
+    with pytest.raises(OSError, match="no database"):
+        await tail.events_after(1, 300)
+    table.fails = False
+    assert numbers(await tail.events_after(1, 300)) == [301]
