@@ -12,7 +12,7 @@ from kernelsci_site.first_run import collect_static_files, fill_tables
 class Command(BaseCommand):
     """Safe to repeat."""
 
-    help = "Collect static files; make an administrator, a team, targets, notes and problems where they are missing."
+    help = "Collect static files; make administrator, team, targets, notes and problems where they are missing."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare, and say the new administrator's password, once."""
