@@ -156,9 +156,9 @@ def test_a_tree_of_ten_thousand_nodes_is_selected_from_in_under_ten_milliseconds
     durations = []
     for attempt in range(7):
         grown = tree.Tree(nodes)  # nothing cached
-        start = time.perf_counter()
+        start = time.process_time()  # what the processor spent: the machine may have other work
         tree.select(grown, random.Random(attempt))
-        durations.append(time.perf_counter() - start)
+        durations.append(time.process_time() - start)
     assert min(durations) < 0.010
 
 

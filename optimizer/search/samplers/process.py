@@ -127,7 +127,8 @@ class _Posterior:
         """Where the priors have their middle: a parameter's features share its weight evenly."""
         owners = self.features.owners
         weights = _WEIGHT / np.bincount(owners)[owners]
-        products = [_PRODUCTS_WEIGHT / len(self.features.products)] * len(self.features.products)
+        count = len(self.features.products)  # none where one parameter is all there is
+        products = np.full(count, _PRODUCTS_WEIGHT / max(count, 1))
         return np.concatenate([np.log(weights), np.log(products), [np.log(_NOISE), 0.0]])
 
     @cached_property
