@@ -127,6 +127,14 @@ def test_ticked_runs_are_tagged_found_by_their_tag_and_compared(visit: Visit, te
     assert loading.value.path().read_text().count("\n") == 3
 
 
+def test_the_numbers_of_the_curve_come_when_they_are_opened(visit: Visit, team: Team) -> None:
+    run = drive(make_run(team))
+    page = visit(f"/runs/{run.pk}/")
+    expect(page.locator("#curve-table tbody tr")).to_have_count(0)
+    page.get_by_text("The curve as a table").click()
+    expect(page.locator("#curve-table tbody tr")).to_have_count(run.kernels.count())
+
+
 def test_the_board_switches_to_calibration(visit: Visit, team: Team) -> None:
     run: Run = drive(make_run(team))
     call = run.calls.create(key="d", role="designer", model="m", state="answered")
