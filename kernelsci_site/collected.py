@@ -6,12 +6,37 @@ changed since the server looked at it, and every file may be kept by browsers fo
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 from django.contrib.staticfiles.finders import get_finders
+from django.contrib.staticfiles.views import serve
 from django.core.files.storage import Storage
+from django.http import HttpRequest, HttpResponseBase
+from django.views.decorators.http import require_safe
 from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+logger = logging.getLogger(__name__)
+
+
+class CollectedStorage(CompressedManifestStaticFilesStorage):
+    """The names under which files were collected. One that was added since, under a running site, has none: it goes by
+    its plain name, where `late_file` answers, instead of failing the page that asks for it."""
+
+    def stored_name(self, name: str) -> str:
+        """The collected name, or the plain one."""
+        try:
+            return str(super().stored_name(name))
+        except ValueError:
+            logger.warning("%s was not collected; restart the site to have browsers keep it", name)
+            return name
+
+
+@require_safe
+def late_file(request: HttpRequest, path: str) -> HttpResponseBase:
+    """A static file that was not there when the site started. WhiteNoise answers for all others."""
+    return serve(request, path, insecure=True)
 
 
 def collect(folder: Path, base_url: str) -> int:

@@ -187,7 +187,7 @@ STATIC_FOLDER = VAR.root / "static"
 STATIC_COLLECTED = env.flag("KERNELSCI_STATIC_COLLECTED")
 STATIC_ROOT = STATIC_FOLDER if STATIC_COLLECTED else None
 STATIC_STORAGE = (
-    "whitenoise.storage.CompressedManifestStaticFilesStorage"
+    "kernelsci_site.collected.CollectedStorage"
     if STATIC_COLLECTED
     else "django.contrib.staticfiles.storage.StaticFilesStorage"
 )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kernelsci_site.collected import collect
+import pytest
+from django.test import Client, RequestFactory
+
+from kernelsci_site.collected import CollectedStorage, collect, late_file
 
 
 def names(folder: Path) -> dict[str, str]:
@@ -31,3 +34,20 @@ def test_a_changed_file_gets_another_name_and_the_old_one_stays(tmp_path: Path) 
     collect(tmp_path, "/static/")
     assert names(tmp_path)["js/site.js"] == before
     assert (tmp_path / before).exists() and old.read_text() != "// an older version\n"
+
+
+def test_a_file_added_under_a_running_site_goes_by_its_plain_name_and_is_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    collect(tmp_path, "/static/")
+    running = CollectedStorage(location=tmp_path, base_url="/static/")
+    assert running.url("js/site.js") == f"/static/{names(tmp_path)['js/site.js']}"
+    assert running.url("js/added_since.js") == "/static/js/added_since.js"
+    assert "js/added_since.js was not collected" in caplog.text
+    served = late_file(RequestFactory().get("/static/js/site.js"), "js/site.js")
+    assert served.status_code == 200 and b"use strict" in served.getvalue()
+
+
+@pytest.mark.parametrize("path", ["js/no_such_file.js", "../manage.py", "%2e%2e/manage.py", "//etc/passwd"])
+def test_what_is_no_static_file_is_not_there(path: str, client: Client) -> None:
+    assert client.get(f"/static/{path}").status_code in (400, 404)
