@@ -8,12 +8,12 @@ from typing import Any, Literal
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
-from pydantic import ConfigDict
 
 from optimizer.access import Verb, access_kernel, access_run
 from optimizer.actions.review import Place, Words, do_begin_thread, do_publish_review, do_reply, do_say
 from optimizer.actions.thread import do_change_thread
 from optimizer.api.auth import caller, needs
+from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, page_of
 from optimizer.models import (
@@ -33,11 +33,9 @@ WRITE = needs(TokenScope.REVIEW)
 BIG = 2**63
 
 
-class CommentIn(Schema):
+class CommentIn(Body):
     """Markdown. `guidance` gives it to the agents too: of the whole `run`, or of the kernel's `lineage`. A `draft` is
     seen by its author alone, until a review publishes it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     body: str = Field(min_length=1, max_length=20_000)
     guidance: Literal["", "run", "lineage"] = ""
@@ -58,18 +56,14 @@ class ThreadIn(CommentIn):
     last: int | None = Field(default=None, ge=1, lt=2**31)
 
 
-class StateIn(Schema):
+class StateIn(Body):
     """Resolve, drop or open again."""
-
-    model_config = ConfigDict(extra="forbid")
 
     state: ThreadState
 
 
-class ReviewIn(Schema):
+class ReviewIn(Body):
     """Publishes the caller's drafts about a kernel (or, without one, about the run), with a verdict."""
-
-    model_config = ConfigDict(extra="forbid")
 
     kernel: int | None = Field(default=None, ge=0, lt=2**31)
     verdict: ReviewVerdict = ReviewVerdict.COMMENT

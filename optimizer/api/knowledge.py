@@ -8,11 +8,11 @@ from typing import Any
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
-from pydantic import ConfigDict
 
 from optimizer.access import access_team
 from optimizer.actions.finding import FindingSupersededError, do_edit_finding, do_write_finding
 from optimizer.api.auth import caller, needs
+from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first
 from optimizer.fulltext import findings_seen_by
@@ -39,27 +39,20 @@ class FindingOut(Schema):
     created_at: dt.datetime
 
 
-class FindingIn(Schema):
-    """A finding of a team; without target and problem it applies everywhere."""
+class FindingEdit(Body):
+    """What it says from now on."""
 
-    model_config = ConfigDict(extra="forbid")
+    title: str = Field(min_length=1, max_length=200)
+    text: str = Field(min_length=1, max_length=50_000)
+    source: str = Field(default="", max_length=400)
+
+
+class FindingIn(FindingEdit):
+    """A finding of a team; without target and problem it applies everywhere."""
 
     team: str
     target: str = ""
     problem: str = ""
-    title: str = Field(min_length=1, max_length=200)
-    text: str = Field(min_length=1, max_length=50_000)
-    source: str = Field(default="", max_length=400)
-
-
-class FindingEdit(Schema):
-    """What it says from now on."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    title: str = Field(min_length=1, max_length=200)
-    text: str = Field(min_length=1, max_length=50_000)
-    source: str = Field(default="", max_length=400)
 
 
 @router.get("", response=Page[FindingOut])

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema
-from pydantic import ConfigDict
 
 from optimizer.access import access_run
 from optimizer.actions.run_labels import (
@@ -20,6 +19,7 @@ from optimizer.actions.run_labels import (
     operable,
 )
 from optimizer.api.auth import caller, needs
+from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.runs import RunOut, run_out
 from optimizer.models import Run, TokenScope
@@ -29,27 +29,21 @@ router = Router(tags=["runs"], auth=needs(TokenScope.RUNS))
 MOST = 200
 
 
-class Labels(Schema):
+class Labels(Body):
     """What people write on a run. Replaces what is there."""
-
-    model_config = ConfigDict(extra="forbid")
 
     tags: list[str] = Field(default=[], max_length=MAX_TAGS)
     notes: str = Field(default="", max_length=NOTES_CHARS)
 
 
-class Archived(Schema):
+class Archived(Body):
     """Whether a run is put away."""
-
-    model_config = ConfigDict(extra="forbid")
 
     archived: bool
 
 
-class BulkIn(Schema):
+class BulkIn(Body):
     """One thing to do with many runs; `tags` for `tag` and `untag`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     do: Bulk
     runs: list[int] = Field(min_length=1, max_length=MOST)

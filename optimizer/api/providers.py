@@ -6,7 +6,6 @@ from typing import Any
 
 from django.http import HttpRequest
 from ninja import Field, Router, Schema, Status
-from pydantic import ConfigDict
 
 from optimizer.access import access_team
 from optimizer.actions.provider import (
@@ -18,6 +17,7 @@ from optimizer.actions.provider import (
     usable_provider,
 )
 from optimizer.api.auth import caller, needs
+from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.llm.check import check_provider
 from optimizer.models import Provider, ProviderApi, TeamRole, TokenScope
@@ -49,10 +49,8 @@ class ProviderOut(Schema):
         return row.team.slug
 
 
-class ProviderEdit(Schema):
+class ProviderEdit(Body):
     """All that a server is, but for its key. Where one is stored the address cannot change: it would go with it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(pattern=r"^[-a-z0-9_]{1,60}$")
     base_url: str = Field(min_length=1, max_length=400)

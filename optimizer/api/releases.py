@@ -8,11 +8,11 @@ from typing import Any
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
-from pydantic import ConfigDict
 
 from optimizer.access import Verb, access_kernel, access_run
 from optimizer.actions.release import conditions_of, do_ask_release, do_release, do_withdraw_release
 from optimizer.api.auth import caller, needs
+from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first
 from optimizer.models import Release, ReleaseState, TokenScope
@@ -21,10 +21,8 @@ router = Router(tags=["releases"], auth=needs(TokenScope.READ))
 WRITE = needs(TokenScope.REVIEW)
 
 
-class ReleaseIn(Schema):
+class ReleaseIn(Body):
     """Which kernel is proposed, and why."""
-
-    model_config = ConfigDict(extra="forbid")
 
     run: int = Field(ge=0, lt=2**63)
     kernel: int = Field(ge=0, lt=2**31)

@@ -8,10 +8,10 @@ from typing import Any
 from django.http import Http404, HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Field, Router, Schema
-from pydantic import ConfigDict
 
 from optimizer.actions.runner import do_drain_runner, do_undrain_runner
 from optimizer.api.auth import caller, needs
+from optimizer.api.body import Body
 from optimizer.models import Runner, TokenScope
 
 router = Router(tags=["runners"], auth=needs(TokenScope.READ))
@@ -38,10 +38,8 @@ class RunnerOut(Schema):
         return row.target.key
 
 
-class Drain(Schema):
+class Drain(Body):
     """Why it is taken out of service."""
-
-    model_config = ConfigDict(extra="forbid")
 
     note: str = Field(default="", max_length=200)
 

@@ -10,7 +10,6 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from ninja import Field, Header, Query, Router, Schema, Status
-from pydantic import ConfigDict
 
 from optimizer.access import access_run
 from optimizer.actions import run as actions
@@ -18,6 +17,7 @@ from optimizer.actions.guidance import do_give_guidance
 from optimizer.actions.once import KeyReusedError, do_once
 from optimizer.actions.run import Budget, NewRun
 from optimizer.api.auth import caller, needs
+from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first, page_of
 from optimizer.models import Problem, Run, RunEvent, RunState, Target, Team, TokenScope
@@ -29,10 +29,8 @@ HEAVY = ("problem_version__bundle", "problem_version__description", "best_kernel
          "best_kernel__meta")  # fmt: skip
 
 
-class Limits(Schema):
+class Limits(Body):
     """Budgets; null is unlimited. A dollar budget of 0 allows models that cost nothing."""
-
-    model_config = ConfigDict(extra="forbid")
 
     evaluations: int | None = Field(default=None, le=2**31 - 1)
     minutes: float | None = Field(default=None, allow_inf_nan=False)
@@ -88,11 +86,9 @@ class RunFilter(Schema):
     archived: bool = False
 
 
-class StartRun(Schema):
+class StartRun(Body):
     """What to start. `settings` are the strategy's, `providers` say who answers which role, as
     `{"default": {"provider": "name", "model": "name"}}`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     problem: str
     target: str = "cpu"
@@ -120,10 +116,8 @@ class EventOut(Schema):
     created_at: dt.datetime
 
 
-class Instruction(Schema):
+class Instruction(Body):
     """Something to tell the agents of a run; it enters every later prompt."""
-
-    model_config = ConfigDict(extra="forbid")
 
     text: str = Field(min_length=1, max_length=8000)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema, Status
-from pydantic import ConfigDict
 
 from optimizer.access import access_team
 from optimizer.actions.webhook import do_delete_webhook, do_make_webhook, owned_webhook
 from optimizer.api.auth import caller, needs
+from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first
 from optimizer.models import TeamRole, TokenScope, Webhook, WebhookDelivery
@@ -42,10 +42,8 @@ class WebhookMade(WebhookOut):
     secret: str
 
 
-class WebhookIn(Schema):
+class WebhookIn(Body):
     """What to tell whom. Only administrators may allow private addresses."""
-
-    model_config = ConfigDict(extra="forbid")
 
     team: str
     url: str
