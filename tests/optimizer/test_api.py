@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,42 +25,10 @@ from optimizer.models import (
     User,
 )
 from tests.factories import drive, make_run, make_team, make_user
+from tests.optimizer.clients import Call, caller_of
 
 pytestmark = pytest.mark.django_db
-Call = Callable[..., Any]
 START = {"problem": "softmax_rows", "budget": {"evaluations": 4}}
-
-
-@pytest.fixture
-def team() -> Team:
-    return make_team()
-
-
-@pytest.fixture
-def member(team: Team) -> User:
-    return make_user(team)
-
-
-@pytest.fixture
-def run(team: Team, member: User) -> Run:
-    return make_run(team, member)
-
-
-def caller_of(user: User, *scopes: TokenScope) -> Call:
-    """Calls the API with a token of that person: method, path and body in, the answer out."""
-    secret = do_make_token(user, "test", [scope.value for scope in scopes or tuple(TokenScope)])[1]
-    client = Client(headers={"authorization": f"Bearer {secret}"})
-
-    def call(method: str, path: str, body: Any = None, **headers: str) -> Any:
-        extra = {"data": json.dumps(body), "content_type": "application/json"} if body is not None else {}
-        return client.generic(method, f"/api/v1{path}", **extra, headers=headers)
-
-    return call
-
-
-@pytest.fixture
-def api(member: User) -> Call:
-    return caller_of(member)
 
 
 def reads_of(run: Run) -> list[str]:

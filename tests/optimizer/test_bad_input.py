@@ -26,27 +26,11 @@ from optimizer.models import (
     User,
 )
 from runners.job import BuildReport, JobResult, JobSpec, Status
-from tests.factories import drive, failed_result, make_run, make_team, make_user
+from tests.factories import drive, failed_result, make_run, make_user
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
 RTL = "\u202e"
-
-
-@pytest.fixture
-def team() -> Team:
-    return make_team()
-
-
-@pytest.fixture
-def member(team: Team) -> User:
-    return make_user(team, TeamRole.OPERATOR)
-
-
-@pytest.fixture
-def pages(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
 
 
 def page_of(client: Client, run: Run, name: str = "run_page", *more: Any) -> str:

@@ -17,16 +17,6 @@ from tests.factories import drive, make_run, make_team, make_user
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def team() -> Team:
-    return make_team()
-
-
-@pytest.fixture
-def owner(team: Team) -> User:
-    return make_user(team, TeamRole.OWNER)
-
-
 def told(*words: str) -> str:
     out = StringIO()
     call_command(*words, stdout=out, stderr=StringIO())

@@ -17,6 +17,7 @@ from optimizer.actions.run import Budget
 from optimizer.llm.worker import answer, revive_calls
 from optimizer.models import ApiToken, CallState, LlmCall, Run, TeamRole, TokenScope, User
 from tests.factories import drive, make_run, make_team, make_user
+from tests.optimizer.clients import signed_in
 
 pytestmark = pytest.mark.django_db
 GOOD = "Title: By hand\n```cpp\n// by hand\nint x;\n```"
@@ -45,12 +46,6 @@ def waiting_prompt(**default: Any) -> LlmCall:
 
 def operator(call: LlmCall, role: TeamRole = TeamRole.OPERATOR) -> User:
     return make_user(call.run.team, role)
-
-
-def signed_in(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def api(user: User, scopes: list[TokenScope] | None = None) -> Client:

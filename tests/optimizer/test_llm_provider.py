@@ -6,7 +6,7 @@ import datetime as dt
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from optimizer.llm.port import (
     ProviderUnavailableError,
 )
 from optimizer.llm.retries import RetryPolicy, retry_after_s
-from tests.llm_server import KEY, LlmServer, Reply, error, llm_server
+from tests.llm_server import KEY, LlmServer, Reply, error
 
 QUICK = RetryPolicy(tries=4, base_s=0.01, cap_s=0.05, patience_s=5)
 SCHEMA = {
@@ -31,12 +31,6 @@ SCHEMA = {
     "required": ["n"],
     "additionalProperties": False,
 }
-
-
-@pytest.fixture
-def server() -> Iterator[LlmServer]:
-    with llm_server() as running:
-        yield running
 
 
 def ask(

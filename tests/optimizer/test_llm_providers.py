@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
-from collections.abc import Iterator
 from decimal import Decimal
 from io import StringIO
 from typing import Any
@@ -15,7 +14,6 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.db import connection
-from django.test import Client
 from django.utils.html import escape
 
 from optimizer.actions.provider import ProviderFields, do_save_provider
@@ -30,18 +28,13 @@ from optimizer.llm.record import record_of, to_bytes
 from optimizer.llm.worker import answer
 from optimizer.models import ApiToken, LlmCall, Provider, RunEvent, TeamRole, User
 from tests.factories import make_team, make_user
-from tests.llm_server import KEY, LlmServer, Reply, error, llm_server
+from tests.llm_server import KEY, LlmServer, Reply, error
+from tests.optimizer.clients import signed_in
 from tests.optimizer.test_llm_worker import KERNEL, asked_run, first_call, make_provider
 
 METADATA = "metadata or link-local"
 PRIVATE = "private address"
 OTHER = "not a public address"
-
-
-@pytest.fixture
-def server() -> Iterator[LlmServer]:
-    with llm_server() as running:
-        yield running
 
 
 @pytest.mark.parametrize(
@@ -199,8 +192,7 @@ def test_only_owners_write_providers(role: TeamRole | None) -> None:
     team = make_team()
     row = do_save_provider(make_user(team, TeamRole.OWNER), team, fields())
     user = make_user() if role is None else make_user(team, role)
-    client = Client()
-    client.force_login(user)
+    client = signed_in(user)
     assert client.get(f"/providers/{row.pk}/").status_code == 404
     assert client.post(f"/providers/{row.pk}/delete/").status_code == 404
     assert client.get("/providers/new/").status_code == 404
@@ -213,8 +205,7 @@ def test_only_owners_write_providers(role: TeamRole | None) -> None:
 @pytest.mark.django_db
 def test_the_form_takes_a_key_and_never_gives_one_back() -> None:
     team = make_team()
-    client = Client()
-    client.force_login(make_user(team, TeamRole.OWNER))
+    client = signed_in(make_user(team, TeamRole.OWNER))
     entered = {
         "team": team.slug, "name": "mine", "base_url": "https://8.8.8.8/v1", "key": KEY, "api": "chat",
         "concurrency": "2", "timeout_s": "60", "silence_s": "60", "prices": "{}", "is_enabled": "on",
@@ -254,8 +245,7 @@ def test_the_test_button_on_the_page(server: LlmServer) -> None:
     server.script(Reply(text='{"sum": 42}'))
     team = make_team()
     row = make_provider(server, team)
-    client = Client()
-    client.force_login(make_user(team, TeamRole.OPERATOR))
+    client = signed_in(make_user(team, TeamRole.OPERATOR))
     page = client.post(f"/providers/{row.pk}/check/", headers={"hx-request": "true"}).content.decode()
     assert "structured output works" in page
     client.force_login(make_user())
@@ -319,8 +309,7 @@ def test_a_price_that_somebody_quoted_is_marked_second_hand() -> None:
 
 @pytest.mark.django_db
 def test_the_page_lists_every_price_with_its_day_and_its_source() -> None:
-    client = Client()
-    client.force_login(make_user(make_team()))
+    client = signed_in(make_user(make_team()))
     shown = client.get("/providers/").content.decode()
     assert all(escape(price.source) in shown for price in listed().values())
     assert shown.count("Second-hand</span>") == sum(price.second_hand for price in listed().values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -27,17 +26,11 @@ from optimizer.llm.record import (
 from optimizer.llm.worker import answer
 from optimizer.models import CallState, LlmCall, Record, Run, TeamRole, User
 from tests.factories import drive, make_run, make_team, make_user
-from tests.llm_server import KEY, LlmServer, Reply, llm_server
+from tests.llm_server import KEY, LlmServer, Reply
 from tests.optimizer.test_llm_worker import make_provider
 
 pytestmark = pytest.mark.django_db
 ANSWERS = 3
-
-
-@pytest.fixture
-def server() -> Iterator[LlmServer]:
-    with llm_server() as running:
-        yield running
 
 
 def played(run: Run, rounds: int = 20) -> Run:

@@ -27,24 +27,21 @@ from optimizer.models import (
     User,
 )
 from runners.job import Effort, JobSpec, Verdict
-from tests.factories import correct_result, drive, fake_evaluate, make_run, make_team, make_user
+from tests.factories import correct_result, drive, fake_evaluate, make_run, make_user
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def team() -> Team:
-    return make_team()
+def starter(member: User) -> User:
+    """Who started the run, and so is not alone in judging it."""
+    return member
 
 
 @pytest.fixture
-def starter(team: Team) -> User:
-    return make_user(team, TeamRole.OPERATOR)
-
-
-@pytest.fixture
-def run(team: Team, starter: User) -> Run:
-    return drive(make_run(team, starter))
+def run(run: Run) -> Run:
+    """Every run here has gone to its end."""
+    return drive(run)
 
 
 @pytest.fixture

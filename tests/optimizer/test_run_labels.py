@@ -7,36 +7,15 @@ import json
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.test import Client
 from django.urls import reverse
 
-from optimizer.models import Run, RunState, Team, TeamRole, User
+from optimizer.models import Run, RunState, Team, TeamRole
 from tests.factories import make_run, make_team, make_user
+from tests.optimizer.clients import streamed
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
-
-
-@pytest.fixture
-def team() -> Team:
-    return make_team()
-
-
-@pytest.fixture
-def member(team: Team) -> User:
-    return make_user(team, TeamRole.OPERATOR)
-
-
-@pytest.fixture
-def pages(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
 
 
 def fresh(run: Run) -> Run:
@@ -50,11 +29,7 @@ def bulk(client: Client, verb: str, *runs: Run, **more: Any) -> Any:
 def exported(client: Client, name: str, **asked: Any) -> str:
     answer = client.get(reverse(name), asked)
     assert answer.status_code == 200
-
-    async def whole() -> bytes:
-        return b"".join([part async for part in answer.streaming_content])  # type: ignore[attr-defined]
-
-    return async_to_sync(whole)().decode()
+    return streamed(answer)
 
 
 def test_tags_and_notes_are_kept_and_found_again(pages: Client, run: Run, team: Team) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,38 +11,11 @@ from django.urls import reverse
 
 from optimizer.actions.run_template import do_save_template
 from optimizer.models import Provider, Run, RunState, RunTemplate, Team, TeamRole, User
-from tests.factories import make_run, make_team, make_user
-from tests.llm_server import LlmServer, Reply, llm_server
+from tests.factories import make_team, make_user
+from tests.llm_server import LlmServer, Reply
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
-
-
-@pytest.fixture
-def team() -> Team:
-    return make_team()
-
-
-@pytest.fixture
-def run(team: Team) -> Run:
-    return make_run(team)
-
-
-@pytest.fixture
-def member(team: Team) -> User:
-    return make_user(team, TeamRole.OPERATOR)
-
-
-@pytest.fixture
-def pages(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-@pytest.fixture
-def server() -> Iterator[LlmServer]:
-    with llm_server() as started:
-        yield started
 
 
 def filled(team: Team, **changes: Any) -> dict[str, Any]:

@@ -33,16 +33,6 @@ pytestmark = pytest.mark.django_db
 STRONG = "a long and odd sentence 7"
 
 
-@pytest.fixture
-def team() -> Team:
-    return make_team()
-
-
-@pytest.fixture
-def owner(team: Team) -> User:
-    return make_user(team, TeamRole.OWNER)
-
-
 def invite(owner: User, team: Team, role: TeamRole = TeamRole.REVIEWER) -> tuple[Invitation, str]:
     return actions.do_invite(owner, team, role, "for Grace", 7)
 

@@ -12,22 +12,12 @@ from optimizer.agents.sections import outcome
 from optimizer.charts.curve import curve, points_of
 from optimizer.llm.fence import Fencer
 from optimizer.loop.history import history_of
-from optimizer.models import Run, Team, TeamRole, User
+from optimizer.models import Run, Team, User
 from optimizer.views.compare import outcomes_of
 from runners.job import JobResult, JobSpec, Verdict
-from tests.factories import correct_result, drive, fake_evaluate, make_run, make_team, make_user
+from tests.factories import correct_result, drive, fake_evaluate, make_run
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def team() -> Team:
-    return make_team()
-
-
-@pytest.fixture
-def member(team: Team) -> User:
-    return make_user(team, TeamRole.OPERATOR)
 
 
 def boast(spec: JobSpec, **more: Any) -> JobResult:

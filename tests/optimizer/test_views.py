@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -26,32 +24,9 @@ pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
 
 
-@pytest.fixture(autouse=True)
-def empty_cache() -> Iterator[None]:
-    cache.clear()
-    yield
-    cache.clear()
-
-
 @pytest.fixture
-def team() -> Team:
-    return make_team()
-
-
-@pytest.fixture
-def member(team: Team) -> User:
-    return make_user(team)
-
-
-@pytest.fixture
-def pages(client: Client, member: User) -> Client:
-    client.force_login(member)
-    return client
-
-
-@pytest.fixture
-def finished(team: Team, member: User) -> Run:
-    return drive(make_run(team, member))
+def finished(run: Run) -> Run:
+    return drive(run)
 
 
 def text_of(client: Client, address: str) -> str:

@@ -64,11 +64,6 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def team() -> Team:
-    return make_team()
-
-
-@pytest.fixture
 def root() -> User:
     return User.objects.create_superuser("root")
 
