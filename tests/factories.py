@@ -10,8 +10,22 @@ from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.run import Budget, NewRun, do_start_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.job_source import DatabaseJobSource
+from optimizer.llm.prepare import prepare
 from optimizer.loop import advance
-from optimizer.models import Membership, Problem, Run, RunState, Target, Team, TeamRole, User
+from optimizer.models import (
+    CallState,
+    Kernel,
+    KernelParent,
+    LlmCall,
+    Membership,
+    Problem,
+    Run,
+    RunState,
+    Target,
+    Team,
+    TeamRole,
+    User,
+)
 from runners.job import (
     CaseResult,
     Effort,
@@ -26,6 +40,8 @@ from runners.job import (
 from runners.worker import work_once
 
 QUEUE = "bench.cpu"
+# a source whose lines can be told apart
+BASE = "".join(f"float line_{n} = {n}.0f;\n" for n in range(1, 101))
 _numbers = itertools.count(1)
 
 
@@ -56,6 +72,31 @@ def make_run(team: Team | None = None, user: User | None = None, **changes: Any)
         "budget": Budget(evaluations=4),
     }
     return do_start_run(user, NewRun(**(start | changes)))
+
+
+def make_kernel(
+    run: Run, source: str = "int main;", parent: Kernel | None = None, *, title: str = "", language: str = "cpp"
+) -> Kernel:
+    """A kernel as an agent would add it, not measured."""
+    number = run.kernels.count()
+    kernel = Kernel.objects.create(
+        run=run, number=number, key=f"k{number}", title=title, author_kind="agent", language=language, source=source,
+        content_hash=f"{run.pk}-{number}",
+    )  # fmt: skip
+    if parent is not None:
+        KernelParent.objects.create(kernel=kernel, parent=parent)
+    return kernel
+
+
+def make_question(kernel: Kernel) -> LlmCall:
+    """A question about a kernel, with the prompt that is stored when it is sent."""
+    call = LlmCall.objects.create(
+        run=kernel.run, key="ask", role="solo", provider="x", state=CallState.ASKING,
+        context={"node": kernel.key, "window": [kernel.key]}, answer_schema="KernelAnswer",
+    )  # fmt: skip
+    prepare(call)
+    call.refresh_from_db()
+    return call
 
 
 def fake_time_us(spec: JobSpec) -> float:

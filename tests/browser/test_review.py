@@ -10,11 +10,9 @@ from django.test import Client
 from playwright.sync_api import Browser, Page, expect
 
 from optimizer.actions.review import Place, Words, do_begin_thread, do_say
-from optimizer.llm.prepare import prepare
-from optimizer.models import AuthorKind, CallState, Guidance, Kernel, LlmCall, Run, Team, TeamRole, User
+from optimizer.models import AuthorKind, Guidance, Kernel, Run, Team, TeamRole, User
 from tests.browser.test_every_page import AXE, AXE_RUN
-from tests.factories import drive, make_run, make_user
-from tests.optimizer.test_review_pages import BASE, generation
+from tests.factories import BASE, drive, make_kernel, make_question, make_run, make_user
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[[str], Page]
@@ -29,8 +27,8 @@ def run(team: Team) -> Run:
 @pytest.fixture
 def kernel(run: Run) -> Kernel:
     """The second of two generations; line 50 differs."""
-    old = generation(run, BASE)
-    return generation(run, BASE.replace("float line_50 = 50.0f;", "float line_50 = 51.0f;"), old)
+    old = make_kernel(run, BASE)
+    return make_kernel(run, BASE.replace("float line_50 = 50.0f;", "float line_50 = 51.0f;"), old)
 
 
 @pytest.fixture
@@ -81,7 +79,7 @@ def test_a_draft_is_invisible_to_the_other_and_its_publishing_is_seen_live(
 def test_a_thread_follows_into_the_third_generation_and_is_resolved_there_for_everybody(
     visit: Visit, site: str, others: Page, kernel: Kernel
 ) -> None:
-    third = generation(kernel.run, "int first;\nint second;\n" + kernel.source, kernel)
+    third = make_kernel(kernel.run, "int first;\nint second;\n" + kernel.source, kernel)
     mine = visit(diff_of(kernel))
     comment_on_line(mine, 50, "Why 51?", "Publish now")
     expect(mine.locator("[data-state]")).to_have_text("Open")
@@ -126,14 +124,9 @@ def test_guidance_written_in_a_comment_is_found_in_the_next_stored_prompt(
     page.locator("form.say").get_by_label("For the agents").select_option("run")
     page.locator("form.say").get_by_role("button", name="Publish now").click()
     expect(page.locator(".tag.guidance")).to_contain_text("whole run")
-    call = LlmCall.objects.create(
-        run=run, key="ask", role="solo", provider="x", state=CallState.ASKING,
-        context={"node": seed.key, "window": [seed.key]}, answer_schema="KernelAnswer",
-    )  # fmt: skip
-    prepare(call)
-    call.refresh_from_db()
+    call = make_question(seed)
     assert "> Keep the row in registers." in call.messages[1]["content"]
-    Kernel.objects.filter(pk=generation(run, "int led_to;", seed).pk).update(call=call)
+    Kernel.objects.filter(pk=make_kernel(run, "int led_to;", seed).pk).update(call=call)
     page.reload()
     led_to = page.locator(".followed a")
     expect(led_to).to_have_count(1)

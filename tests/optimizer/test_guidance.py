@@ -8,11 +8,10 @@ from django.core.exceptions import ValidationError
 from optimizer.actions.guidance import do_give_guidance, do_withdraw_guidance
 from optimizer.agents.prompting import GUIDANCE_HEADING, build_prompt
 from optimizer.guidance import taken_by
-from optimizer.llm.prepare import prepare
 from optimizer.loop.history import history_of
-from optimizer.models import CallState, Kernel, KernelParent, LlmCall, Run, RunState, TeamRole
+from optimizer.models import Kernel, Run, RunState, TeamRole
 from optimizer.search.base import Ask
-from tests.factories import drive, make_run, make_user
+from tests.factories import drive, make_kernel, make_question, make_run, make_user
 
 pytestmark = pytest.mark.django_db
 WORDS = "Keep the row in registers; do not write it back between the passes."
@@ -30,16 +29,6 @@ def solo(run: Run, node: Kernel) -> str:
     return build_prompt(ask, history_of(run)).messages[1]["content"]
 
 
-def child_of(parent: Kernel, key: str) -> Kernel:
-    """A kernel derived from another."""
-    child = Kernel.objects.create(
-        run=parent.run, number=parent.run.kernels.count(), key=key, author_kind="agent", language="cpp",
-        source="int x;", content_hash=key,
-    )  # fmt: skip
-    KernelParent.objects.create(kernel=child, parent=parent)
-    return child
-
-
 def test_guidance_stands_in_the_next_prompt_outside_the_fences_and_not_after_its_withdrawal(run: Run) -> None:
     user = make_user(run.team, TeamRole.REVIEWER)
     seed = run.kernels.all()[0]
@@ -54,7 +43,7 @@ def test_guidance_stands_in_the_next_prompt_outside_the_fences_and_not_after_its
 
 def test_guidance_for_a_lineage_holds_for_the_kernel_and_its_descendants_alone(run: Run) -> None:
     first, other = run.kernels.all()[:2]
-    grandchild = child_of(child_of(first, "a"), "b")
+    grandchild = make_kernel(run, parent=make_kernel(run, parent=first))
     do_give_guidance(make_user(run.team), run, WORDS, kernel=first)
     assert WORDS in solo(run, first) and WORDS in solo(run, grandchild)
     assert WORDS not in solo(run, other)
@@ -63,15 +52,10 @@ def test_guidance_for_a_lineage_holds_for_the_kernel_and_its_descendants_alone(r
 def test_a_stored_prompt_names_its_guidance_and_its_kernel_leads_back(run: Run) -> None:
     guidance = do_give_guidance(make_user(run.team), run, WORDS)
     node = run.kernels.all()[0]
-    call = LlmCall.objects.create(
-        run=run, key="ask", role="solo", provider="x", state=CallState.ASKING,
-        context={"node": node.key, "window": [node.key]}, answer_schema="KernelAnswer",
-    )  # fmt: skip
-    prepare(call)
-    call.refresh_from_db()
+    call = make_question(node)
     assert WORDS in call.messages[1]["content"]
     assert taken_by(call) == [guidance]
-    child = child_of(node, "led to")
+    child = make_kernel(run, parent=node)
     Kernel.objects.filter(pk=child.pk).update(call=call)
     assert list(guidance.followers()) == [child]
 

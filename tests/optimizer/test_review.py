@@ -20,16 +20,13 @@ from optimizer.diffs.merge import merge
 from optimizer.diffs.porting import Fit, Position
 from optimizer.diffs.positions import path_between, position_in
 from optimizer.diffs.rows import RowKind, compare
-from optimizer.llm.prepare import prepare
 from optimizer.mentions import mentioned
 from optimizer.models import (
     AuthorKind,
-    CallState,
     Comment,
     EvaluationStatus,
     Guidance,
     Kernel,
-    LlmCall,
     Review,
     ReviewVerdict,
     Run,
@@ -41,8 +38,16 @@ from optimizer.models import (
 )
 from optimizer.views.diff_change import change_between
 from runners.job import JobResult, JobSpec
-from tests.factories import correct_result, drive, fake_evaluate, make_run, make_user
-from tests.optimizer.test_review_pages import BASE, generation
+from tests.factories import (
+    BASE,
+    correct_result,
+    drive,
+    fake_evaluate,
+    make_kernel,
+    make_question,
+    make_run,
+    make_user,
+)
 
 texts = st.lists(st.sampled_from(["a", "b", "", "}", "\tx\r", "🙂", "\u202egnp", "x = 1;"]), max_size=20).map(
     "\n".join
@@ -56,7 +61,7 @@ def run(db: None) -> Run:
 
 @pytest.fixture
 def kernel(run: Run) -> Kernel:
-    return generation(run, BASE)
+    return make_kernel(run, BASE)
 
 
 @pytest.fixture
@@ -172,29 +177,24 @@ def test_a_comment_as_guidance_enters_the_next_stored_prompt_with_the_lines_it_i
     do_publish_review(draft.author, run, seed, ReviewVerdict.COMMENT)
     guidance = Guidance.objects.get()
     assert guidance.kernel == seed and guidance.comment == draft
-    call = LlmCall.objects.create(
-        run=run, key="ask", role="solo", provider="x", state=CallState.ASKING,
-        context={"node": seed.key, "window": [seed.key]}, answer_schema="KernelAnswer",
-    )  # fmt: skip
-    prepare(call)
-    call.refresh_from_db()
+    call = make_question(seed)
     prompt = call.messages[1]["content"]
     assert "> Keep the row in registers." in prompt and f"About kernel #{seed.number}, lines 7–8:" in prompt
     assert seed.source.split("\n")[6].strip() in prompt.partition("About kernel")[2]
 
 
 def test_porting_goes_through_the_generations_between_and_back(run: Run, kernel: Kernel, rosa: User) -> None:
-    child = generation(run, "int one;\n" + BASE, kernel)
-    grandchild = generation(run, "int two;\nint one;\n" + BASE, child)
+    child = make_kernel(run, "int one;\n" + BASE, kernel)
+    grandchild = make_kernel(run, "int two;\nint one;\n" + BASE, child)
     thread = said(rosa, kernel)
     assert position_in(thread, grandchild) == Position(52, 1)
     assert position_in(said(rosa, grandchild, 52, 52), kernel) == Position(50, 1)
 
 
 def test_porting_to_a_kernel_that_is_no_relative_is_one_direct_diff(run: Run, kernel: Kernel, rosa: User) -> None:
-    cousin = generation(run, "int other;\n" + BASE)
+    cousin = make_kernel(run, "int other;\n" + BASE)
     assert position_in(said(rosa, kernel), cousin) == Position(51, 1)
-    stranger = generation(run, "")
+    stranger = make_kernel(run, "")
     assert position_in(said(rosa, kernel), stranger) in (
         Position(0, 0, Fit.WHOLE_FILE),
         Position(1, 1, Fit.CHANGED),
@@ -267,7 +267,7 @@ def test_a_run_that_is_being_stopped_takes_no_edit(kernel: Kernel, rosa: User) -
 
 def test_an_edit_whose_base_moved_on_is_brought_along_or_said_to_conflict(kernel: Kernel) -> None:
     assert base_moved(kernel, kernel.source, kernel.number) is None
-    latest = generation(kernel.run, BASE.replace("line_90 = 90.0f", "line_90 = 9.0f"), kernel)
+    latest = make_kernel(kernel.run, BASE.replace("line_90 = 90.0f", "line_90 = 9.0f"), kernel)
     measured(latest)
     moved = base_moved(kernel, suggestion(kernel).text, kernel.number)
     assert moved is not None and moved.latest == latest and moved.merged is not None
