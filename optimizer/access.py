@@ -6,7 +6,7 @@ from typing import Literal
 
 from django.http import Http404
 
-from optimizer.models import Kernel, Run, Team, TeamRole, User
+from optimizer.models import Kernel, Run, Team, TeamRole, Thread, User
 
 Verb = Literal["view", "comment", "operate", "own"]
 
@@ -35,6 +35,18 @@ def access_kernel(user: User, run_id: int, number: int, verb: Verb) -> Kernel:
         raise Http404("There is no such kernel.")
     kernel.run = run
     return kernel
+
+
+def access_thread(user: User, run_id: int, thread_id: int, verb: Verb) -> Thread:
+    """A thread of a run that the person may use in that way, if any of it is theirs to read. Raises Http404
+    otherwise."""
+    run = access_run(user, run_id, verb)
+    threads = Thread.objects.visible_to(user).select_related("kernel", "hypothesis")
+    thread = threads.filter(run=run, pk=thread_id).first()
+    if thread is None:
+        raise Http404("There is no such thread.")
+    thread.run = run
+    return thread
 
 
 def may(user: User, run: Run, verb: Verb) -> bool:

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
 
-from optimizer.access import Verb, access_kernel, access_run
+from optimizer.access import access_kernel, access_run, access_thread
 from optimizer.actions.review import Place, Words, do_begin_thread, do_publish_review, do_reply, do_say
 from optimizer.actions.thread import do_change_thread
 from optimizer.api.auth import caller, needs
@@ -144,13 +144,13 @@ def begin_thread(request: HttpRequest, run_id: int, body: ThreadIn) -> Any:
 @router.get("/{int:run_id}/threads/{int:thread_id}", response=ThreadOut)
 def read_thread(request: HttpRequest, run_id: int, thread_id: int) -> Any:
     """One thread."""
-    return _thread_out(request, _thread(request, run_id, thread_id, "view"))
+    return _thread_out(request, access_thread(caller(request), run_id, thread_id, "view"))
 
 
 @router.post("/{int:run_id}/threads/{int:thread_id}/comments", response={201: ThreadOut, 422: Refusal}, auth=WRITE)
 def reply(request: HttpRequest, run_id: int, thread_id: int, body: CommentIn) -> Any:
     """Answer in a thread."""
-    thread = _thread(request, run_id, thread_id, "comment")
+    thread = access_thread(caller(request), run_id, thread_id, "comment")
     say = do_reply if body.draft else do_say
     say(caller(request), thread, body.words)
     return Status(201, _thread_out(request, thread))
@@ -159,9 +159,9 @@ def reply(request: HttpRequest, run_id: int, thread_id: int, body: CommentIn) ->
 @router.put("/{int:run_id}/threads/{int:thread_id}/state", response={200: ThreadOut, 422: Refusal}, auth=WRITE)
 def change_thread(request: HttpRequest, run_id: int, thread_id: int, body: StateIn) -> Any:
     """Resolve, drop or open again. 422 where somebody else was faster."""
-    thread = _thread(request, run_id, thread_id, "comment")
+    thread = access_thread(caller(request), run_id, thread_id, "comment")
     do_change_thread(caller(request), thread, body.state)
-    return _thread_out(request, _thread(request, run_id, thread_id, "comment"))
+    return _thread_out(request, access_thread(caller(request), run_id, thread_id, "comment"))
 
 
 @router.get("/{int:run_id}/reviews", response=Page[ReviewOut])
@@ -179,14 +179,6 @@ def publish_review(request: HttpRequest, run_id: int, body: ReviewIn) -> Any:
     user, run = caller(request), access_run(caller(request), run_id, "comment")
     review = do_publish_review(user, run, _kernel(request, run, body.kernel), body.verdict, body.summary)
     return Status(201, _review_out(review))
-
-
-def _thread(request: HttpRequest, run_id: int, thread_id: int, verb: Verb) -> Thread:
-    run = access_run(caller(request), run_id, verb)
-    threads = Thread.objects.visible_to(caller(request)).select_related("kernel", "hypothesis")
-    thread = get_object_or_404(threads, pk=thread_id, run=run)
-    thread.run = run
-    return thread
 
 
 def _kernel(request: HttpRequest, run: Run, number: int | None) -> Kernel | None:
