@@ -18,6 +18,7 @@ from urllib.parse import parse_qs
 
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
+from optimizer.digits import number_in
 from optimizer.live import hub
 from optimizer.live.people import group_of_person
 from optimizer.live.rights import MALFORMED, person_of, refusal
@@ -121,5 +122,4 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
 
 def _after(query: bytes) -> int | None:
     """The number after which events are wanted; None when it is no such number."""
-    text = parse_qs(query.decode("latin-1")).get("after", ["0"])[0]
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    return number_in(parse_qs(query.decode("latin-1")).get("after", ["0"])[0])

@@ -17,6 +17,7 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from optimizer.actions.notification import unread_of
+from optimizer.digits import number_in
 from optimizer.live.payloads import KernelAdded
 from optimizer.live.people import group_of_person
 from optimizer.live.presence import Place, Presence
@@ -128,9 +129,10 @@ def _place(query: bytes) -> Place | None:
     """Where the page is (run 0: nowhere); None for a malformed address."""
     found = parse_qs(query.decode("latin-1"))
     texts = [found.get(name, [""])[0] for name in ("run", "kernel")]
-    if not all(text == "" or (text.isascii() and text.isdigit() and len(text) < 19) for text in texts):
+    run, kernel = (number_in(text) for text in texts)
+    if any(text and number is None for text, number in zip(texts, (run, kernel), strict=True)):
         return None
-    return Place(int(texts[0] or 0), int(texts[1]) if texts[1] else None)
+    return Place(run or 0, kernel)
 
 
 @database_sync_to_async

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 
 from optimizer.charts import compare as charts
 from optimizer.charts.curve import AXES, Axis, points_of
+from optimizer.digits import number_in
 from optimizer.forms.start_run import values_of
 from optimizer.intervals import Interval, geometric_mean, share
 from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Run, VerdictChoice
@@ -75,9 +76,7 @@ def compare_curves(request: HttpRequest) -> HttpResponse:
 
 def _runs(request: HttpRequest) -> list[Run]:
     """Those of the named runs that the person may see, in the order named."""
-    named = [
-        int(text) for text in request.GET.getlist("run") if text.isascii() and text.isdigit() and len(text) < 19
-    ]
+    named = [number for text in request.GET.getlist("run") if (number := number_in(text)) is not None]
     wanted = list(dict.fromkeys(named))[:MOST]
     visible = Run.objects.visible_to(user_of(request)).order_by().values("pk")
     wide = (

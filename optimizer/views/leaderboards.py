@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
+from optimizer.digits import number_in
 from optimizer.leaderboard import boards_for, bounds_for, leaders_of, published_for, published_suites
 from optimizer.models import Problem, Target
 from optimizer.views.signed_in import user_of
@@ -26,8 +27,8 @@ def leaderboard(request: HttpRequest, slug: str, key: str) -> HttpResponse:
     """One problem on one target; of one version, for others have other cases."""
     problem, target = get_object_or_404(Problem, slug=slug), get_object_or_404(Target, key=key)
     numbers = list(problem.versions.order_by("-number").values_list("number", flat=True))
-    wanted = request.GET.get("version", "")
-    version = int(wanted) if wanted.isascii() and wanted.isdigit() and int(wanted[:9]) in numbers else numbers[0]
+    wanted = number_in(request.GET.get("version"))
+    version = wanted if wanted in numbers else numbers[0]
     context = {
         "problem": problem,
         "target": target,

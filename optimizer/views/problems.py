@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
+from optimizer.digits import COUNT_DIGITS, number_in
 from optimizer.models import Problem, ProblemVersion, Run, Target, User
 from optimizer.views.safe_html import markdown
 from optimizer.views.signed_in import user_of
@@ -57,9 +58,9 @@ def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _wanted(request: HttpRequest, versions: list[ProblemVersion]) -> int:
-    text = request.GET.get("version", "")
+    wanted = number_in(request.GET.get("version"), COUNT_DIGITS)
     newest = versions[0].number if versions else 0
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else newest
+    return newest if wanted is None else wanted
 
 
 def _read(version: ProblemVersion) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from optimizer.access import access_team
 from optimizer.actions import account as actions
 from optimizer.actions.token import do_make_token, do_revoke_token
+from optimizer.digits import number_in
 from optimizer.forms.account import ProfileForm
 from optimizer.models import ApiToken, SignIn, TeamRole, User
 from optimizer.views import throttle
@@ -93,8 +94,8 @@ def service_tokens(request: HttpRequest, slug: str, user_id: int) -> HttpRespons
     """The tokens of a service account; the team's owners make and revoke them."""
     team = access_team(user_of(request), slug, TeamRole.OWNER)
     account = get_object_or_404(User, pk=user_id, memberships__team=team, is_service_account=True, is_active=True)
-    if request.method == "POST" and request.POST.get("revoke", "").isdigit():
-        row = get_object_or_404(ApiToken, pk=int(request.POST["revoke"]), user=account)
+    if (number := number_in(request.POST.get("revoke"))) is not None:
+        row = get_object_or_404(ApiToken, pk=number, user=account)
         attempt(request, lambda: do_revoke_token(user_of(request), row), f"{row.name} no longer works.")
         return redirect("service_tokens", slug=slug, user_id=user_id)
     form = TokenForm(request.POST if request.method == "POST" else None)

@@ -18,6 +18,7 @@ from optimizer.access import access_run
 from optimizer.actions import run as actions
 from optimizer.actions.runner import absence_of_runners
 from optimizer.charts import curve as charts
+from optimizer.digits import number_in
 from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
 from optimizer.models.run import RunTransitionError
@@ -208,7 +209,7 @@ def _sorted(kernels: QuerySet[Kernel], sort: str) -> QuerySet[Kernel]:
 
 
 def _after(request: HttpRequest) -> int:
-    text = request.GET.get("after", "0")
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
+    after = number_in(request.GET.get("after", "0"))
+    if after is None:
         raise Http404
-    return int(text)
+    return after

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from optimizer.access import access_run
 from optimizer.actions.run import do_start_run
 from optimizer.actions.run_template import access_template, templates_of
+from optimizer.digits import number_in
 from optimizer.forms.start_run import StartRunForm, values_of
 from optimizer.models import Run
 from optimizer.search import STRATEGIES
@@ -79,17 +80,12 @@ def _origin(request: HttpRequest) -> dict[str, Any]:
     """What the form is filled from: the run, then the template, then the address, the later before the earlier."""
     clone_of = _clone_of(request)
     values = values_of(clone_of) if clone_of else {}
-    if (number := _number(request, "template")) is not None:
+    if (number := number_in(request.GET.get("template"))) is not None:
         values |= access_template(user_of(request), number).values
     address = {name: value for name, value in request.GET.dict().items() if name not in NOT_FIELDS}
     return {"given": values | address, "clone_of": clone_of}
 
 
 def _clone_of(request: HttpRequest) -> Run | None:
-    number = _number(request, "clone")
+    number = number_in(request.GET.get("clone"))
     return None if number is None else access_run(user_of(request), number, "view")
-
-
-def _number(request: HttpRequest, name: str) -> int | None:
-    text = request.GET.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
