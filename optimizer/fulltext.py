@@ -7,13 +7,14 @@ come while somebody types; quotes, `or` and `-` mean what they mean in web searc
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.postgres.search import CombinedSearchQuery, SearchQuery, SearchVector
 from django.db import connection, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.urls import reverse
 
 from optimizer.models import Comment, Finding, Hypothesis, Kernel, Membership, Run, User
@@ -31,6 +32,8 @@ NEWEST = 1000
 """Of more hits than that the newest are looked at."""
 RANKED = 200
 """Among so many of them those with the words in their title come first."""
+RECENT = 4000
+"""Where `RANKED` of so many rows, the newest, hold the words, no others are looked for."""
 EXCERPT = 160
 _BITMAPS_ONLY = "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', 'off', true)"
 _ANY_SCAN = "SELECT set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'on', true)"
@@ -64,13 +67,25 @@ class Source:
     title: str = "title"
 
 
+@dataclass(frozen=True)
+class Matches:
+    """Ids of rows that hold the words, newest first; not `are_all` where there are older ones, or may be."""
+
+    ids: list[int]
+    are_all: bool
+
+
 def search(user: User, text: str, kinds: tuple[str, ...] = (), limit: int = 20) -> dict[str, list[Hit]]:
     """Hits by kind, at most `limit` of each: those with the words in their title first, then the newest."""
     query = query_of(text)
     wanted = [source for source in SOURCES if not kinds or source.kind in kinds]
     if query is None:
         return {source.kind: [] for source in wanted}
-    return {source.kind: _hits(source, user, query, text, limit) for source in wanted}
+    models = {source.kind: source.rows(user).model for source in wanted}
+    newest = _newest(list(models.values()))
+    with _bitmaps_only():
+        matches = {one.kind: _matches(one, models[one.kind], query, newest[models[one.kind]]) for one in wanted}
+    return {source.kind: _hits(source, user, query, matches[source.kind], text, limit) for source in wanted}
 
 
 def query_of(text: str) -> Query | None:
@@ -88,9 +103,9 @@ def query_of(text: str) -> Query | None:
     return SearchQuery(rest, config=CONFIG, search_type="websearch") & last
 
 
-def _hits(source: Source, user: User, query: Query, text: str, limit: int) -> list[Hit]:
+def _hits(source: Source, user: User, query: Query, matches: Matches, text: str, limit: int) -> list[Hit]:
     rows = source.rows(user)
-    ids = _newest(source, rows, query, limit)
+    ids = _seen(source, rows, query, matches, limit)
     titled = SearchVector(source.title, config=CONFIG)
     in_title = rows.filter(pk__in=ids[:RANKED]).annotate(titled=titled).filter(titled=query)
     first = list(in_title.order_by("-pk").values_list("pk", flat=True)[:limit])
@@ -99,26 +114,46 @@ def _hits(source: Source, user: User, query: Query, text: str, limit: int) -> li
     return [_hit(source, found[pk], text) for pk in chosen if pk in found]
 
 
-def _newest(source: Source, rows: QuerySet[Any], query: Query, limit: int) -> list[int]:
-    """Ids of the newest hits that a person may see. Looked up in two steps: by the words alone, which the index
-    answers at once, then by who may see them. Only where that leaves too few of very many hits both are asked at
-    once, which takes longer."""
-    words = rows.model._default_manager.annotate(words=source.words).filter(words=query)
-    ids = _by_index(words)
-    seen = list(rows.filter(pk__in=ids).order_by("-pk").values_list("pk", flat=True))
-    if len(ids) < NEWEST or len(seen) >= limit:
+def _newest(models: Sequence[type[Model]]) -> dict[type[Model], int]:
+    """The greatest id of each. One query."""
+    asked = ", ".join(f'(SELECT max(id) FROM "{model._meta.db_table}")' for model in models)  # noqa: S608 - our own tables
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {asked}")
+        return {model: newest or 0 for model, newest in zip(models, cursor.fetchone() or (), strict=True)}
+
+
+def _matches(source: Source, model: type[Model], query: Query, newest: int) -> Matches:
+    """Rows with the words, whoever may see them. Looked for among the newest first, for of a word that is everywhere
+    the index names every row, and each would be fetched for its number."""
+    rows = model._default_manager.annotate(words=source.words).filter(words=query)
+    if newest > RECENT and len(ids := _ids(rows.filter(pk__gt=newest - RECENT))) >= RANKED:
+        return Matches(ids, are_all=False)
+    ids = _ids(rows)
+    return Matches(ids, are_all=len(ids) < NEWEST)
+
+
+def _seen(source: Source, rows: QuerySet[Any], query: Query, matches: Matches, limit: int) -> list[int]:
+    """Those of them that a person may see. Only where that leaves too few of very many, words and person are asked for
+    at once, which takes longer."""
+    seen = list(rows.filter(pk__in=matches.ids).order_by("-pk").values_list("pk", flat=True))
+    if matches.are_all or len(seen) >= limit:
         return seen
-    return _by_index(rows.annotate(words=source.words).filter(words=query))
+    with _bitmaps_only():
+        return _ids(rows.annotate(words=source.words).filter(words=query))
 
 
-def _by_index(rows: QuerySet[Any]) -> list[int]:
-    """Ids of the newest of them. Only bitmap scans are allowed here: walking the table backwards looks cheap to the
-    planner, but reads every source's words anew, which takes a minute where few rows match."""
+def _ids(rows: QuerySet[Any]) -> list[int]:
+    return list(rows.order_by("-pk").values_list("pk", flat=True)[:NEWEST])
+
+
+@contextmanager
+def _bitmaps_only() -> Iterator[None]:
+    """No other scans of tables: walking one backwards looks cheap to the planner, but reads every source's words anew,
+    which takes a minute where few rows match."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_BITMAPS_ONLY)
-        found = list(rows.order_by("-pk").values_list("pk", flat=True)[:NEWEST])
+        yield
         cursor.execute(_ANY_SCAN)
-    return found
 
 
 def _hit(source: Source, row: Any, text: str) -> Hit:
