@@ -15,6 +15,7 @@ from django.core.asgi import get_asgi_application
 
 http_application = get_asgi_application()  # loads the apps; what follows needs them
 
+from kernelsci_site.garbage import leave_the_loaded_alone  # noqa: E402
 from kernelsci_site.sockets import counted  # noqa: E402
 from optimizer.live.routing import websocket_urlpatterns  # noqa: E402
 
@@ -25,3 +26,4 @@ application = ProtocolTypeRouter(
         "websocket": counted(AllowedHostsOriginValidator(AuthMiddlewareStack(sockets))),
     }
 )
+leave_the_loaded_alone()
