@@ -11,19 +11,22 @@ os.environ.setdefault("KERNELSCI_DATABASE_POOL", "1")
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 
 http_application = get_asgi_application()  # loads the apps; what follows needs them
 
 from kernelsci_site.garbage import leave_the_loaded_alone  # noqa: E402
+from kernelsci_site.proxies import behind_proxies  # noqa: E402
 from kernelsci_site.sockets import counted  # noqa: E402
 from optimizer.live.routing import websocket_urlpatterns  # noqa: E402
 
 sockets = URLRouter(websocket_urlpatterns)  # type: ignore[arg-type]  # the stubs know only their own patterns
-application = ProtocolTypeRouter(
+by_protocol = ProtocolTypeRouter(
     {
         "http": http_application,
         "websocket": counted(AllowedHostsOriginValidator(AuthMiddlewareStack(sockets))),
     }
 )
+application = behind_proxies(by_protocol, settings.PROXIES)
 leave_the_loaded_alone()

@@ -1,5 +1,5 @@
-"""The cache that all processes share: counts of failed sign-ins, who looks at what. Losing Redis loses these and
-nothing else, so a cache that does not answer is an empty one and never an error."""
+"""The cache that all processes share: counts of failed sign-ins, who looks at what. While Redis does not answer, each
+process keeps its own instead: passwords stay hard to guess, and no page fails."""
 
 from __future__ import annotations
 
@@ -7,50 +7,61 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from django.core.cache.backends.locmem import LocMemCache
 from django.core.cache.backends.redis import RedisCache
 from redis.exceptions import RedisError
+
+NEAR_ENTRIES = 10_000
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class ForgivingRedisCache(RedisCache):
-    """Django's own, silent when Redis is away. A count that cannot be raised is 1."""
+    """Django's own; this process's memory when Redis is away. Neither is ever copied to the other."""
+
+    def __init__(self, server: Any, params: dict[str, Any]) -> None:
+        super().__init__(server, params)
+        self._near = LocMemCache(f"instead of {server}", {**params, "OPTIONS": {"MAX_ENTRIES": NEAR_ENTRIES}})
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         """What is stored, or the default."""
-        return _or(default, lambda: super(ForgivingRedisCache, self).get(key, default, version))
+        return _either(super().get, self._near.get, key, default, version)
 
     def set(self, key: Any, value: Any, *args: Any, **options: Any) -> None:
-        """Store it, if that can be done."""
-        _or(None, lambda: super(ForgivingRedisCache, self).set(key, value, *args, **options))
+        """Store it."""
+        _either(super().set, self._near.set, key, value, *args, **options)
 
     def add(self, key: Any, value: Any, *args: Any, **options: Any) -> bool:
-        """True when it was stored now; False when it was there or nothing could be stored."""
-        return bool(_or(False, lambda: super(ForgivingRedisCache, self).add(key, value, *args, **options)))
+        """True when it was stored now; False when it was there."""
+        return _either(super().add, self._near.add, key, value, *args, **options)
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """The new count."""
-        return int(_or(1, lambda: super(ForgivingRedisCache, self).incr(key, delta, version)))
+        """The new count. Raises ValueError where there is none in Redis; in memory it begins at 0."""
+        return int(_either(super().incr, self._near_incr, key, delta, version))
 
     def delete(self, key: Any, version: int | None = None) -> bool:
         """True when there was something."""
-        return bool(_or(False, lambda: super(ForgivingRedisCache, self).delete(key, version)))
+        return bool(_either(super().delete, self._near.delete, key, version))
 
     def get_many(self, keys: Any, version: int | None = None) -> dict[Any, Any]:
         """What is stored of these."""
-        found: dict[Any, Any] = _or({}, lambda: super(ForgivingRedisCache, self).get_many(keys, version))
-        return found
+        keys = list(keys)
+        return _either(super().get_many, self._near.get_many, keys, version)
 
     def set_many(self, data: Any, *args: Any, **options: Any) -> list[Any]:
         """Store them; the keys that could not be."""
-        left: list[Any] = _or(list(data), lambda: super(ForgivingRedisCache, self).set_many(data, *args, **options))
-        return left
+        return _either(super().set_many, self._near.set_many, data, *args, **options)
+
+    def _near_incr(self, key: Any, delta: int, version: int | None) -> int:
+        """Redis may have gone between `add` and this."""
+        self._near.add(key, 0, version=version)
+        return self._near.incr(key, delta, version)
 
 
-def _or(otherwise: T, ask: Callable[[], T]) -> T:
+def _either(shared: Callable[..., T], near: Callable[..., T], *args: Any, **options: Any) -> T:
     try:
-        return ask()
+        return shared(*args, **options)
     except RedisError as error:
-        logger.warning("the cache does not answer: %r", error)
-        return otherwise
+        logger.warning("the cache does not answer, this process counts alone: %r", error)
+        return near(*args, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,14 @@ def flag(name: str, default: bool = False) -> bool:
     if value not in ("0", "1", "true", "false", "yes", "no", "on", "off"):
         raise ImproperlyConfigured(f"{name} is {value!r}: write 1 or 0")
     return value in ("1", "true", "yes", "on")
+
+
+def count(name: str) -> int:
+    """How many, 0 where nothing is said. Raises `ImproperlyConfigured` for anything but a small whole number."""
+    value = text(name, "0")
+    if not re.fullmatch(r"[0-9]", value):
+        raise ImproperlyConfigured(f"{name} is {value!r}: write how many, 0 to 9")
+    return int(value)
 
 
 def words(name: str, default: str = "") -> list[str]:

@@ -33,7 +33,7 @@ def _may_read(request: HttpRequest) -> bool:
     if settings.METRICS_TOKEN:
         given = request.headers.get("Authorization", "")
         return constant_time_compare(given, f"Bearer {settings.METRICS_TOKEN}")
-    return not settings.BEHIND_PROXY and _is_local(request.META.get("REMOTE_ADDR", ""))
+    return not settings.PROXIES and _is_local(request.META.get("REMOTE_ADDR", ""))
 
 
 def _is_local(address: str) -> bool:

@@ -124,12 +124,13 @@ CHANNEL_LAYERS = {
         "CONFIG": {"hosts": [REDIS_SERVER_URL], "prefix": "kernelsci"},
     }
 }
-# What processes share and may lose: failed sign-ins, who looks at what.
+# What processes share and may lose: failed sign-ins, who looks at what. A stalled Redis holds no page up for long.
 CACHES = {
     "default": {
         "BACKEND": "kernelsci_site.cache.ForgivingRedisCache",
         "LOCATION": REDIS_SERVER_URL,
         "KEY_PREFIX": "kernelsci",
+        "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 1},
     }
 }
 
@@ -212,8 +213,8 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = HTTPS
 SECURE_HSTS_PRELOAD = HTTPS
 SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
-BEHIND_PROXY = env.flag("KERNELSCI_BEHIND_PROXY")
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
+PROXIES = env.count("KERNELSCI_BEHIND_PROXY")  # how many of our own every request comes through
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if PROXIES else None
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|live|ready|metrics)$"]
 METRICS_TOKEN = env.text("KERNELSCI_METRICS_TOKEN")
 SECURE_REFERRER_POLICY = "same-origin"

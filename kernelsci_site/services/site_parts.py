@@ -51,12 +51,11 @@ def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     return listener
 
 
-def web_part(listener: socket.socket, folder: Path, *, host_header: str, behind_proxy: bool = False) -> Part:
+def web_part(listener: socket.socket, folder: Path, *, host_header: str) -> Part:
     """Daphne on an open socket."""
     command = [sys.executable, "-m", "daphne", "-v", "0", "--fd", str(listener.fileno())]
     # after a restart all open pages come back at once, and who they are is looked up one after the other
     command += ["--websocket_connect_timeout", "60"]
-    command += ["--proxy-headers"] if behind_proxy else []
     return Part(
         name="web",
         command=[*command, "kernelsci_site.asgi:application"],

@@ -1,5 +1,6 @@
 """Slows down guessing of passwords: after `FAILURES` failures within `WINDOW_S`, an account at one address, and an
-address as a whole after ten times as many, has to wait. Counted in the cache; who signs in starts afresh."""
+address as a whole after ten times as many, has to wait. Counted in the cache, and by each web process for itself while
+Redis is away; who signs in starts afresh."""
 
 from __future__ import annotations
 

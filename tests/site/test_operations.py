@@ -96,7 +96,7 @@ def test_metrics_are_for_this_machine_or_for_who_has_the_token(
 ) -> None:
     assert client.get("/metrics", REMOTE_ADDR="203.0.113.9").status_code == 404
 
-    monkeypatch.setattr(settings, "BEHIND_PROXY", True)
+    monkeypatch.setattr(settings, "PROXIES", 1)
     assert client.get("/metrics").status_code == 404
 
     monkeypatch.setattr(settings, "METRICS_TOKEN", "a-token")

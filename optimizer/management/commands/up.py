@@ -125,8 +125,7 @@ class Site:
 
     def _start_site(self, listener: socket.socket) -> None:
         targets = self.options["bench"] or ["cpu"]
-        name, proxied = self._host_name(), settings.BEHIND_PROXY
-        web = web_part(listener, settings.BASE_DIR, host_header=name, behind_proxy=proxied)
+        web = web_part(listener, settings.BASE_DIR, host_header=self._host_name())
         workers = worker_parts(targets, settings.BASE_DIR)
         self.console.expect([web.name, *(part.name for part in workers)])
         self.supervisor.wait_until_ready([self.supervisor.start(web)])  # pages first: the cores are few
