@@ -2,7 +2,8 @@
 
 Messages to the browser, as JSON:
 `{"kind": "events", "events": [{seq, type, payload, at}, …]}` in order, each number exactly once;
-`{"kind": "heartbeat", "seq": n}` every `HEARTBEAT_S`, n being the last number sent;
+`{"kind": "heartbeat", "seq": n}` once nothing can be missed any more, and then every `HEARTBEAT_S`, n being the last
+number sent;
 `{"kind": "passing", "what": "token" | "stage" | "log", …}` throw-away news of the moment.
 Close codes: 4401 not signed in, 4404 no such run for this person (any more), 4400 a malformed address.
 """
@@ -49,6 +50,7 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
         self.seq, self.user = after, person_of(self.scope)
         await self._join()
         await self._catch_up()
+        await self._beat()
         self._keeper = asyncio.create_task(self._keep())
 
     async def disconnect(self, code: int) -> None:
@@ -99,6 +101,9 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
                 if len(events) < PAGE and (up_to is None or self.seq >= up_to):
                     return
 
+    async def _beat(self) -> None:
+        await self.send_json({"kind": "heartbeat", "seq": self.seq})
+
     async def _keep(self) -> None:
         """Heartbeat; look for events whose announcement was lost; ask again whether the person may look."""
         checked = joined = time.monotonic()
@@ -115,7 +120,7 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
                     joined = now
                     await self._join()
                 await self._catch_up()
-                await self.send_json({"kind": "heartbeat", "seq": self.seq})
+                await self._beat()
             except Exception:
                 logger.warning("a socket of run %s missed a beat", self.run_id, exc_info=True)
 

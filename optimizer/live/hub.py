@@ -1,8 +1,9 @@
 """One listener a run in each web process, however many sockets look at it.
 
 Hearing of an event costs a process a tenth of a millisecond and more; three hundred sockets that each hear of twenty
-a second would keep more than one core busy with that alone. So the process hears once, waits a moment for what
-follows close behind, and then rings its sockets, which send everything new in one message.
+a second would keep more than one core busy with that alone. So the process hears once, reads once, and rings its
+sockets, which send everything new in one message: at once, and then no more often than every `GATHER_S`, so that what
+follows close behind goes together.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from weakref import WeakKeyDictionary
 from channels.layers import get_channel_layer
 
 from optimizer.live.publish import group_of
+from optimizer.live.tail import events_after
 
 GATHER_S = 0.1
 LISTEN_AGAIN_S = 1.0
@@ -40,7 +42,7 @@ class Hub:
     def __init__(self, run_id: int) -> None:
         self.run_id = run_id
         self.listeners: set[Listener] = set()
-        self._newest = 0
+        self._newest = self._told = 0
         self._flush: asyncio.Task[None] | None = None
         self._joined = asyncio.Event()
         self._task = asyncio.create_task(self._listen())
@@ -93,12 +95,13 @@ class Hub:
             self._flush = asyncio.create_task(self._ring())
 
     async def _ring(self) -> None:
-        """Rings for all that came in the meantime, too; whatever comes while it tells starts the next round."""
-        told = 0
-        while told < self._newest:
+        """Rings for all that came in the meantime, too; what comes while it tells or rests is told next."""
+        while self._told < self._newest:
+            before, self._told = self._told or self._newest - 1, self._newest
+            with contextlib.suppress(Exception):  # each socket asks for what it lacks, and has its own patience
+                await events_after(self.run_id, before, self._told)
+            await self._tell("run_event", {"type": "run.event", "run": self.run_id, "seq": self._told})
             await asyncio.sleep(GATHER_S)
-            told = self._newest
-            await self._tell("run_event", {"type": "run.event", "run": self.run_id, "seq": told})
 
     async def _tell(self, how: str, message: dict[str, Any]) -> None:
         """All listeners at once, for one may be busy catching up; trouble of one is not that of the others."""

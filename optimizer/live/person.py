@@ -18,10 +18,10 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from optimizer.actions.notification import unread_of
 from optimizer.digits import number_in
+from optimizer.live import hub
 from optimizer.live.payloads import KernelAdded
 from optimizer.live.people import group_of_person
 from optimizer.live.presence import Place, Presence
-from optimizer.live.publish import group_of
 from optimizer.live.rights import MALFORMED, person_of, refusal
 from optimizer.live.tail import events_after
 from optimizer.models import Run, User
@@ -42,9 +42,10 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
         self._keeper: asyncio.Task[None] | None = None
         self._groups: list[str] = []
         self._shown: list[str] = []
+        self.run_id = 0
         await self.accept()
         place = _place(self.scope["query_string"])
-        self.run_id = place.run_id if place else None
+        self.run_id = place.run_id if place else 0
         refused = MALFORMED if place is None else await refusal(self.scope, self.run_id or None)
         if place is None or refused is not None:
             await self.close(refused)
@@ -61,6 +62,7 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
         if self._keeper is not None:
             self._keeper.cancel()
         with contextlib.suppress(Exception):
+            hub.leave(self.run_id, self)
             if self._presence is not None:
                 await self._presence.leave()
                 await self.channel_layer.group_send(self._presence.place.name, {"type": "here.changed"})
@@ -107,7 +109,7 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
     async def _arrive(self, place: Place, username: str) -> None:
         self.seq = await _last_seq(place.run_id)
         self._presence = Presence(place, username, self.channel_name)
-        await self._join(group_of(place.run_id))
+        await hub.join(place.run_id, self)
         await self._join(place.name)
         await self._presence.touch()
         await self.channel_layer.group_send(place.name, {"type": "here.changed"})

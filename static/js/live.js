@@ -3,6 +3,8 @@
 // Where sockets are blocked, it asks on a timer.
 "use strict";
 
+// After an answer the page rests a few times as long as it took: many pages at a busy run slow down, not the server.
+const REST_LEAST_MS = 150, REST_MOST_MS = 5000, REST_TIMES = 4;
 const RECONNECT_FIRST_MS = 500, RECONNECT_MOST_MS = 15000, POLL_MS = 4000, IDLE_POLL_MS = 30000, FEED_KEPT = 400, CHANGED_EVERY_MS = 1500;
 
 class LiveRun {
@@ -29,14 +31,19 @@ class LiveRun {
     this.show("Connecting…", "muted");
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const socket = new WebSocket(`${scheme}://${location.host}${this.root.dataset.socket}?after=${this.last}`);
-    socket.addEventListener("open", () => {
-      this.failures = 0;
-      this.connected = true;
-      this.show("Live", "live");
-      this.ask();
+    socket.addEventListener("message", (event) => {
+      if (!this.connected) this.welcome();
+      this.hear(event.data);
     });
-    socket.addEventListener("message", (event) => this.hear(event.data));
     socket.addEventListener("close", () => this.retry());
+  }
+
+  // The first message comes once the server tells this page of everything; an open socket alone hears of nothing yet.
+  welcome() {
+    this.failures = 0;
+    this.connected = true;
+    this.show("Live", "live");
+    this.ask();
   }
 
   retry() {
@@ -76,7 +83,9 @@ class LiveRun {
     try {
       do {
         this.wanted = false;
-        await this.take();
+        const began = performance.now();
+        const isBehind = await this.take();
+        if (!isBehind) await rest((performance.now() - began) * REST_TIMES);
       } while (this.wanted);
     } catch {
       if (!this.connected) this.show("Offline", "bad");
@@ -85,20 +94,23 @@ class LiveRun {
     }
   }
 
+  // True when there is more to take at once.
   async take() {
     const answer = await fetch(`${this.root.dataset.liveUrl}?after=${this.last}`, { headers: { "HX-Request": "true" } });
-    if (answer.redirected || answer.status === 404) { location.reload(); return; }
+    if (answer.redirected || answer.status === 404) { location.reload(); return false; }
     if (!answer.ok) throw new Error(answer.status);
     const part = new DOMParser().parseFromString(await answer.text(), "text/html");
     const feed = part.getElementById("feed");
     const fresh = [...feed.querySelectorAll("li[data-seq]")].filter((item) => Number(item.dataset.seq) > this.last);
     for (const box of part.querySelectorAll("[data-live-part]")) this.swap(box);
-    if (!fresh.length) return;
+    if (!fresh.length) return false;
     this.feed.querySelector("[data-empty]")?.remove();
     this.append(fresh);
     this.last = Number(feed.dataset.lastSeq);
-    this.wanted ||= Number(feed.dataset.runSeq) > this.last;
     this.changed();
+    const isBehind = Number(feed.dataset.runSeq) > this.last;
+    this.wanted ||= isBehind;
+    return isBehind;
   }
 
   // The newest line stays in sight, unless the reader has scrolled up.
@@ -126,6 +138,10 @@ class LiveRun {
     badge.textContent = text;
     this.light.replaceChildren(badge);
   }
+}
+
+function rest(ms) {
+  return new Promise((done) => { setTimeout(done, Math.min(REST_MOST_MS, Math.max(REST_LEAST_MS, ms))); });
 }
 
 function tell(name, detail) {

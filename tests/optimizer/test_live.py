@@ -15,7 +15,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser
 from pydantic import ValidationError
 
-from optimizer.live import consumers, publish, rights, tail
+from optimizer.live import consumers, hub, publish, rights, tail
 from optimizer.live.payloads import PAYLOADS, RunNoted, parse
 from optimizer.live.publish import pass_by, record
 from optimizer.live.routing import websocket_urlpatterns
@@ -106,6 +106,8 @@ async def close_code(communicator: WebsocketCommunicator) -> int:
 
 async def seqs(communicator: WebsocketCommunicator) -> list[int]:
     message = await communicator.receive_json_from(5)
+    while message["kind"] == "heartbeat":
+        message = await communicator.receive_json_from(5)
     assert message["kind"] == "events", message
     return [event["seq"] for event in message["events"]]
 
@@ -166,7 +168,7 @@ async def test_an_event_whose_announcement_was_lost_arrives_with_the_next_heartb
 async def test_passing_news_reaches_who_is_looking_and_is_not_stored(setup: Setup, servers: None) -> None:
     run, user = await setup()
     async with looking(user, run.pk, after=str(run.last_seq)) as page:
-        await asyncio.sleep(0.2)
+        assert await page.receive_json_from(5) == {"kind": "heartbeat", "seq": run.last_seq}
         await sync_to_async(pass_by)(run.pk, "token", call=7, text="float4")
         assert await page.receive_json_from(5) == {"kind": "passing", "what": "token", "call": 7, "text": "float4"}
     assert await RunEvent.objects.filter(run=run).acount() == run.last_seq
@@ -205,6 +207,43 @@ async def test_a_member_who_is_removed_loses_the_open_socket(
         while message["type"] == "websocket.send":
             message = await page.receive_output(5)
         assert message["code"] == rights.NO_SUCH_RUN
+
+
+# one hub a run
+
+
+class Ear:
+    """A socket that notes what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    async def run_event(self, message: dict[str, Any]) -> None:
+        self.told.append(message["seq"])
+
+    async def run_passing(self, message: dict[str, Any]) -> None:
+        raise AssertionError(message)
+
+
+async def test_after_a_silence_news_is_told_at_once_and_what_follows_close_behind_goes_together(
+    monkeypatch: pytest.MonkeyPatch, table: Table
+) -> None:
+    async def deaf(self: hub.Hub) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(hub.Hub, "_listen", deaf)
+    ears, one = [Ear() for _ in range(50)], hub.Hub(1)
+    one.listeners.update(ears)
+    for seq in (296, 297, 298, 299):
+        await one._hear({"type": "run.event", "seq": seq})
+        while not ears[-1].told:
+            await asyncio.sleep(0)
+    while len(ears[-1].told) < 2:
+        await asyncio.sleep(0.01)
+    assert [ear.told for ear in ears] == [[296, 299]] * 50
+    assert table.readings == 1
+    one.remove(ears[0])
+    one._task.cancel()
 
 
 # the newest events, shared
