@@ -83,7 +83,10 @@ def outcome(kernel: KernelView, fencer: Fencer) -> str:
         return "Not evaluated yet."
     if kernel.correct:
         if kernel.time_us is None:
-            return "Correct. It has no times that count: it was not timed, or a second clock did not confirm them."
+            return (
+                "Correct. It has no times that count: it was not timed, a second clock did not confirm them, or they "
+                "did not stand when it was measured again."
+            )
         return f"Correct. Geometric mean {kernel.time_us:.2f} µs. {_times(kernel)}{_speedup(kernel.result)}"
     result = kernel.result
     status = kernel.status.value if kernel.status else "unknown"

@@ -75,11 +75,17 @@ def is_refuted(kernel: Kernel) -> bool:
     return newest.status != EvaluationStatus.CORRECT or (claimed and newest.verdict != VerdictChoice.FASTER)
 
 
+def refuted(run: Run) -> frozenset[int]:
+    """The run's kernels (ids) that were measured again and did not stand."""
+    again = run.kernels.filter(pk__in=confirmations(run).values("kernel_id")).select_related("evaluation")
+    return frozenset(kernel.pk for kernel in again if is_refuted(kernel))
+
+
 def _leader(run: Run) -> Kernel | None:
     """The fastest correct kernel whose claim is confirmed and not refuted; ties go to the older."""
+    out = refuted(run)
     ranked = run.kernels.rankable().select_related("evaluation").order_by(*FASTEST_FIRST)
-    refutable = set(confirmations(run).values_list("kernel_id", flat=True))
-    return next((kernel for kernel in ranked if kernel.pk not in refutable or not is_refuted(kernel)), None)
+    return next((kernel for kernel in ranked if kernel.pk not in out), None)
 
 
 def _newest_confirmation(kernel: Kernel) -> Evaluation | None:

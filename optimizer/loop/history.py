@@ -8,6 +8,7 @@ from functools import lru_cache
 from django.db.models import QuerySet
 
 from optimizer.guidance import guidance_views
+from optimizer.loop.best import refuted
 from optimizer.loop.budget import evaluations_left
 from optimizer.loop.drift import Anchor, anchor_of
 from optimizer.models import (
@@ -63,10 +64,13 @@ def history_of(run: Run) -> History:
 
 
 def kernel_views(run: Run) -> list[KernelView]:
-    """All kernels by number. Views of finished kernels never change, so they are read once a process."""
-    anchor = anchor_of(run)
+    """All kernels by number. Views of finished kernels change only when they are refuted, so they are read once a
+    process."""
+    anchor, out = anchor_of(run), refuted(run)
     rows = run.kernels.order_by("number").values_list("pk", "evaluation__state")
-    return [_finished_view(pk, anchor) if state == EvaluationState.DONE else _view(pk) for pk, state in rows]
+    return [
+        _finished_view(pk, anchor, pk in out) if state == EvaluationState.DONE else _view(pk) for pk, state in rows
+    ]
 
 
 def call_views(run: Run) -> dict[str, CallView]:
@@ -91,8 +95,9 @@ def _opened(version_id: int) -> Problem:
 
 
 @lru_cache(maxsize=8192)
-def _finished_view(kernel_id: int, anchor: Anchor | None) -> KernelView:
-    return _view(kernel_id, anchor)
+def _finished_view(kernel_id: int, anchor: Anchor | None, is_out: bool) -> KernelView:
+    view = _view(kernel_id, anchor)
+    return replace(view, time_us=None, times_us={}) if is_out else view
 
 
 def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:

@@ -41,9 +41,9 @@ class StrategySettings(BaseModel):
 
 @dataclass(frozen=True)
 class KernelView:
-    """A kernel as a strategy sees it. `times_us` and `parent_times_us` map case name to median; `time_us` is their
-    geometric mean and None until the kernel is known to be correct, and for good where its claim was not confirmed;
-    both are corrected for the machine's drift by the baseline that was timed beside them (`optimizer.loop.drift`).
+    """A kernel as a strategy sees it. `times_us` maps case name to median; `time_us` is their geometric mean and None
+    until the kernel is known to be correct, and for good where its claim was not confirmed or was refuted; both are
+    the speedup over the baseline that was timed beside them, turned back into time (`optimizer.loop.drift`).
     `finished` says the evaluation has ended."""
 
     key: str
@@ -67,9 +67,21 @@ class KernelView:
         return self.status == Status.CORRECT
 
     @property
+    def counts(self) -> bool:
+        """True for a correct kernel with a time that something may be built on."""
+        return self.correct and self.time_us is not None
+
+    @property
     def failed(self) -> bool:
         """True when it was evaluated and not accepted."""
         return self.finished and self.status != Status.CORRECT
+
+
+def fastest(kernels: Iterable[KernelView]) -> KernelView | None:
+    """The fastest kernel that counts, ties to the older; None when there is none. As times are speedups over the
+    baseline beside them, this is the run's own order."""
+    counting = [kernel for kernel in kernels if kernel.counts]
+    return min(counting, key=lambda kernel: (kernel.time_us, kernel.number), default=None)
 
 
 @dataclass(frozen=True)
@@ -149,9 +161,8 @@ class History:
         return self.kernels_by_key.get(key)
 
     def best(self) -> KernelView | None:
-        """The fastest correct kernel so far; ties go to the older."""
-        correct = [kernel for kernel in self.kernels if kernel.correct and kernel.time_us is not None]
-        return min(correct, key=lambda kernel: (kernel.time_us, kernel.number), default=None)
+        """The fastest correct kernel so far."""
+        return fastest(self.kernels)
 
     def open_kernels(self) -> list[KernelView]:
         """Kernels whose evaluation has not ended."""

@@ -19,7 +19,16 @@ from typing import Any
 
 from pydantic import Field
 
-from optimizer.search.base import CallView, Draft, History, Hypothesise, KernelView, Note, StrategySettings
+from optimizer.search.base import (
+    CallView,
+    Draft,
+    History,
+    Hypothesise,
+    KernelView,
+    Note,
+    StrategySettings,
+    fastest,
+)
 from optimizer.search.flow import Flow, FlowStrategy
 from optimizer.search.machinery.crossover import complement
 from optimizer.search.machinery.handoff import TuneSettings, tune_promising
@@ -279,12 +288,6 @@ def choose(experiments: Sequence[Experiment]) -> list[Experiment]:
     return chosen
 
 
-def fastest(kernels: Sequence[KernelView]) -> KernelView | None:
-    """The fastest correct kernel, ties to the older; None when none is correct."""
-    correct = [kernel for kernel in kernels if kernel.correct and kernel.time_us is not None]
-    return min(correct, key=lambda kernel: (kernel.time_us, kernel.number), default=None)
-
-
 def best_by_round(history: History, before: int) -> list[float | None]:
     """Best time of each round before `before`, µs; the seeds come first as round 0."""
     best: list[float | None] = []
@@ -301,7 +304,7 @@ def _round_of(kernel: KernelView) -> int:
 
 
 def _by_number(population: Sequence[KernelView], number: Any) -> KernelView | None:
-    return next((kernel for kernel in population if kernel.number == number and kernel.correct), None)
+    return next((kernel for kernel in population if kernel.number == number and kernel.counts), None)
 
 
 def _note_findings(flow: Flow, call: CallView, prefix: str) -> None:

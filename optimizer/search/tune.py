@@ -52,8 +52,7 @@ class Tune(Strategy):
 def choose_basis(history: History, key: str) -> KernelView | None:
     """The kernel to tune: the one asked for, or the most promising seed. None when there is none that works."""
     candidates = [kernel for kernel in history.kernels if kernel.correct and not is_numbered(kernel.key, PREFIX)]
-    if key:
-        candidates = [kernel for kernel in candidates if kernel.key == key]
+    candidates = [kernel for kernel in candidates if (kernel.key == key if key else kernel.counts)]
     tunable = [(size_of(kernel.source), kernel) for kernel in candidates]
     promising = [(size, kernel) for size, kernel in tunable if size > 1]
     best = min(promising, key=lambda pair: (-pair[0], pair[1].time_us or 0.0, pair[1].number), default=None)

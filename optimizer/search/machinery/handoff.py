@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from optimizer.search.base import History, KernelView
+from optimizer.search.base import History, KernelView, fastest
 from optimizer.search.flow import Flow
 
 
@@ -19,11 +19,10 @@ class TuneSettings(BaseModel):
 
 
 def is_promising(kernel: KernelView, history: History) -> bool:
-    """True for a correct kernel that was faster than every kernel before it."""
-    if not kernel.correct or kernel.time_us is None:
-        return False
-    earlier = [k.time_us for k in history.kernels if k.number < kernel.number and k.correct and k.time_us]
-    return kernel.time_us < min(earlier, default=float("inf"))
+    """True for a correct kernel that was faster than every kernel before it: its speedup over the baseline beside it
+    was the largest so far."""
+    leader = fastest(other for other in history.kernels if other.number <= kernel.number)
+    return leader is not None and leader.key == kernel.key
 
 
 def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings) -> None:
