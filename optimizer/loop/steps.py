@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django.db.models import QuerySet
+
 from optimizer.actions.llm_call import do_request_call
 from optimizer.live.payloads import FindingAdded, HypothesisAdded
 from optimizer.live.publish import record
@@ -14,6 +16,7 @@ from optimizer.plain import storable_text
 from optimizer.search.base import Ask, Draft, Hypothesise, Note, Step
 
 KINDS_OF_NOTES = {"run": "note", "digest": "digest"}
+NOTED_SINCE = "*Noted by the agents since:*"
 
 
 def take_steps(run: Run, steps: Iterable[Step]) -> int:
@@ -76,10 +79,12 @@ def _hypothesise(run: Run, step: Hypothesise) -> bool:
 
 def _note(run: Run, step: Note) -> bool:
     """A note of scope `run` or `digest` applies to this run alone, one of scope `problem` or `target` to every run of
-    the team there; `source` names the run either way."""
+    the team there; `source` names the run either way. A note that supersedes another becomes the next version of
+    what that one is by now: where a person has edited it, their text stays and the new note stands below it."""
     noted = Finding.objects.filter(source=source_of(run))
     if noted.filter(key=step.key).exists():
         return False
+    older = _newest_version(noted, step.supersedes)
     finding = Finding.objects.create(
         team=run.team,
         run=run if step.scope in {"run", "digest"} else None,
@@ -87,13 +92,34 @@ def _note(run: Run, step: Note) -> bool:
         target=run.target if step.scope in {"problem", "target"} else None,
         key=step.key,
         kind=KINDS_OF_NOTES.get(step.scope, "finding"),
-        text=storable_text(step.text),
+        title=older.title if older else "",
+        text=_with_what_people_wrote(older, storable_text(step.text)),
         source=source_of(run),
         call=_call(run, step.call_key),
     )
-    noted.filter(key=step.supersedes or "", superseded_by=None).exclude(key="").update(superseded_by=finding)
+    if older is not None:
+        Finding.objects.filter(pk=older.pk).update(superseded_by=finding)
     record(run, FindingAdded(finding=finding.pk, kind=finding.kind, text=finding.text[:500]))
     return True
+
+
+def _newest_version(noted: QuerySet[Finding], key: str | None) -> Finding | None:
+    """What the note with that key has become, locked against an edit at the same time; None without such a note."""
+    row = noted.filter(key=key).first() if key else None
+    while row is not None:
+        row = Finding.objects.select_for_update(of=("self",)).get(pk=row.pk)
+        if row.superseded_by is None:
+            return row
+        row = row.superseded_by
+    return None
+
+
+def _with_what_people_wrote(older: Finding | None, text: str) -> str:
+    """The text, below that of the newest version of `older` that a person wrote."""
+    row = older
+    while row is not None and row.origin != "person":
+        row = Finding.objects.filter(superseded_by=row).first()
+    return f"{row.text}\n\n{NOTED_SINCE}\n\n{text}" if row else text
 
 
 def source_of(run: Run) -> str:

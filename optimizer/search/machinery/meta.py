@@ -1,11 +1,12 @@
 """Meta notes: every N kernels an agent writes down what worked and what did not; people may edit the note, and the
-next prompts show it (ShinkaEvolve's scratchpad is the model)."""
+next prompts show it (ShinkaEvolve's scratchpad is the model). A later note never replaces a person's text: it is put
+below it (`optimizer.loop.steps`)."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from optimizer.search.base import Note
+from optimizer.search.base import History, Note
 from optimizer.search.flow import Flow
 
 
@@ -23,7 +24,12 @@ def write_meta_notes(flow: Flow, number: int, settings: MetaSettings) -> None:
         return
     block = number // settings.every
     call = flow.ask(f"meta{block}", "meta", "NotesAnswer", {"upto": number})
-    previous = f"meta{block - 1}.note" if block > 1 else None
     if call.answer is not None:
         text = "\n".join(f"- {note}" for note in call.answer["notes"])
-        flow.note(Note(f"meta{block}.note", text, scope="run", supersedes=previous, call_key=call.key))
+        flow.note(Note(f"meta{block}.note", text, "run", _note_before(flow.history, block), call.key))
+
+
+def _note_before(history: History, block: int) -> str | None:
+    """The key of the last note that was written before that block: a call may have brought none."""
+    earlier = ((number, history.calls.get(f"meta{number}")) for number in range(block - 1, 0, -1))
+    return next((f"meta{number}.note" for number, call in earlier if call and call.answer is not None), None)
