@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from optimizer.views import api_page, exports, knowledge, leaderboards, lineage, search, tokens, tuned
+from optimizer.views import api_page, calls, exports, knowledge, leaderboards, lineage, search, tokens, tuned
 
 urlpatterns = [
     path("search/", search.search_page, name="search"),
     path("runs/<int:run_id>/lineage/", lineage.lineage, name="lineage"),
     path("runs/<int:run_id>/lineage/data/", lineage.lineage_data, name="lineage_data"),
+    path("runs/<int:run_id>/calls/", calls.calls, name="calls"),
+    path("runs/<int:run_id>/calls/<int:call_id>/", calls.call_page, name="call_page"),
+    path("runs/<int:run_id>/calls/<int:call_id>/text/", calls.call_text, name="call_text"),
     path("runs/<int:run_id>/parameters/", tuned.tuned, name="tuned"),
     path("runs/<int:run_id>/parameters/<slug:name>/", tuned.tuned_chart, name="tuned_chart"),
     path("runs/<int:run_id>/export/", exports.run_export, name="run_export"),

@@ -29,8 +29,10 @@ class Complaint:
 
 
 def plain_log(text: str) -> str:
-    """A log without terminal codes and control characters; head and tail kept when it is very long."""
+    """A log without terminal codes and control characters, what reorders or hides text named in its place; head and
+    tail kept when it is very long."""
     text = _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+    text = UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
     if len(text) <= SHOWN_LOG_CHARS:
         return text
     half = SHOWN_LOG_CHARS // 2
