@@ -33,7 +33,7 @@ PLOTLY_ELEMENTS = [
     "'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o='",  # the style of maps, added whether or not there is one
 ]
 
-POLICY = "; ".join(
+_REST = "; ".join(
     [
         "default-src 'none'",
         "script-src 'self'",
@@ -42,12 +42,14 @@ POLICY = "; ".join(
         "img-src 'self' data: blob:",  # plotly's icons and its picture download
         "font-src 'self'",
         "connect-src 'self'",
-        # a form that leads to the company's sign-in is redirected there, which this directive governs as well
-        " ".join(["form-action 'self'", *filter(None, [origin(settings.OIDC_SERVER)])]),
         "base-uri 'none'",
         "frame-ancestors 'none'",
     ]
 )
+POLICY = f"{_REST}; form-action 'self'"
+# A form that leads to the company's sign-in is redirected there, and perhaps on to whoever really knows the people;
+# the directive governs every step of that.
+POLICY_TOWARDS_COMPANY = f"{_REST}; form-action 'self' https: {origin(settings.OIDC_SERVER)}"
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 GetResponseLater = Callable[[HttpRequest], Awaitable[HttpResponse]]

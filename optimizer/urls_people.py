@@ -58,7 +58,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
 ]  # fmt: skip
 
 if settings.OIDC_SERVER:
+    from optimizer.views import company  # its models are there only now
+
     urlpatterns += [
+        path("company/", company.connections, name="socialaccount_connections"),
         path("company/", include("allauth.socialaccount.urls")),
-        path("company/", include("allauth.socialaccount.providers.openid_connect.urls")),
+        path("company/oidc/<str:provider_id>/login/", company.login, name="openid_connect_login"),
+        path("company/oidc/<str:provider_id>/login/callback/", company.callback, name="openid_connect_callback"),
     ]

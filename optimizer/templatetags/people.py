@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from django import template
+from django.conf import settings
 
 from optimizer.access import may
 from optimizer.models import Follow, Kernel, Release, ReleaseState, Run
 
 register = template.Library()
+
+
+@register.simple_tag
+def company() -> str:
+    """What the company's sign-in is called; empty where there is none."""
+    return settings.OIDC_NAME if settings.OIDC_SERVER else ""
 
 
 @register.inclusion_tag("parts/run_person.html", takes_context=True)

@@ -11,6 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
+from kernelsci_site.security_policy import POLICY_TOWARDS_COMPANY
 from optimizer.forms.sign_in import SignInForm
 
 
@@ -34,7 +35,14 @@ def sign_in(request: HttpRequest) -> HttpResponseBase:
         redirect_authenticated_user=True,
         extra_context={"company": settings.OIDC_NAME if settings.OIDC_SERVER else ""},
     )
-    return view(request)
+    return towards_company(view(request))
+
+
+def towards_company(response: HttpResponseBase) -> HttpResponseBase:
+    """The same page, with leave to send its forms to the company's sign-in where there is one."""
+    if settings.OIDC_SERVER:
+        response.headers["Content-Security-Policy"] = POLICY_TOWARDS_COMPANY
+    return response
 
 
 @require_POST

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import connection
 from django.test import Client
 from playwright.sync_api import BrowserContext, Page
 
 from optimizer.models import Membership, Team, TeamRole, User
 from tests.browser.chromium import LAUNCH
 from tests.factories import make_team
-from tests.site.site_process import free_port
+from tests.site import served
 
-UP_WITHIN_S = 60.0
 PASSWORD = "correct horse"
 
 
@@ -35,28 +27,8 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
 @pytest.fixture(scope="session")
 def daphne(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real Daphne that serves the test database."""
-    port = free_port()
-    log = tmp_path_factory.mktemp("daphne") / "log"
-    command = [
-        sys.executable,
-        "-m",
-        "daphne",
-        "-b",
-        "127.0.0.1",
-        "-p",
-        str(port),
-        "kernelsci_site.asgi:application",
-    ]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, cwd=settings.BASE_DIR, env=_environment(), stdout=output, stderr=subprocess.STDOUT
-        )
-    try:
-        _wait_until_up(f"http://127.0.0.1:{port}", process, log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
+    with served.daphne(tmp_path_factory.mktemp("daphne"), {"DATABASE_URL": served.database_url()}) as address:
+        yield address
 
 
 @pytest.fixture
@@ -106,22 +78,3 @@ def visit(site: str, page: Page, sign_in: Callable[[BrowserContext], None]) -> I
 
     yield go
     assert complaints == []
-
-
-def _environment() -> dict[str, str]:
-    entry = connection.settings_dict
-    address = f"postgresql://{entry['USER']}:{entry['PASSWORD']}@/{entry['NAME']}?host={entry['HOST']}"
-    if entry["PORT"]:
-        address += f"&port={entry['PORT']}"
-    return os.environ | {"DATABASE_URL": address, "DJANGO_SETTINGS_MODULE": "tests.settings"}
-
-
-def _wait_until_up(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + UP_WITHIN_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{address}/healthz", timeout=5):  # noqa: S310 - our own http
-                return
-        except OSError:
-            time.sleep(0.1)
-    pytest.fail(f"Daphne did not answer:\n{log.read_text(errors='replace')}")

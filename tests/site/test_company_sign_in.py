@@ -1,0 +1,200 @@
+"""Signing in through a company's OpenID Connect server: a real one on this machine, and the site as a process of its
+own that is configured for it by the environment alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urljoin, urlsplit
+
+import psycopg
+import pytest
+import requests
+from django.conf import settings
+from oidc_provider_mock import User as Claims
+from oidc_provider_mock import run_server_in_thread
+from werkzeug.serving import BaseWSGIServer
+
+from tests.site import served
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+OWNER = "owner@example.org"
+"""The address of a local account that somebody else may claim to have."""
+PEOPLE = {
+    "sub-grace": {"email": "grace@example.org", "email_verified": True, "preferred_username": "grace"},
+    "sub-mallory": {"email": OWNER, "email_verified": False, "preferred_username": "mallory"},
+    "sub-vouched": {"email": OWNER, "email_verified": True, "preferred_username": "vouched"},
+    "sub-owner": {"email": "o@example.org", "email_verified": True, "preferred_username": "o"},
+    "sub-namesake": {"email": "", "preferred_username": "owner"},
+}
+LOCAL = {"DJANGO_SUPERUSER_PASSWORD": "correct horse battery", "DJANGO_SUPERUSER_EMAIL": OWNER}
+DATABASE = "company_sign_in"
+
+
+@dataclass
+class Browser:
+    """A person's browser without scripts: follows redirects, keeps cookies, sends the forms it is shown."""
+
+    site: str
+    http: requests.Session = field(default_factory=requests.Session)
+
+    def submit(self, page: requests.Response, holding: str = "", /, **values: str) -> requests.Response:
+        """Send the page's first form that holds this text, with these values."""
+        forms = re.findall(r"<form[^>]*>.*?</form>", page.text, re.DOTALL)
+        form = next(one for one in forms if holding in one)
+        hidden = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', form))
+        target = re.search(r'action="([^"]*)"', form.partition(">")[0])
+        address = urljoin(page.url, target[1].replace("&amp;", "&") if target else page.url)
+        return self.http.post(address, {**hidden, **values}, headers={"Referer": page.url}, timeout=20)
+
+    def get(self, path: str) -> requests.Response:
+        return self.http.get(self.site + path, timeout=20)
+
+    def to_the_company(self, query: str = "") -> requests.Response:
+        """The company's page that asks who one is."""
+        return self.submit(self.get(f"/sign-in/{query}"), "/company/")
+
+    def sign_in(self, subject: str, query: str = "") -> requests.Response:
+        """Where somebody lands whom the company knows."""
+        return self.submit(self.to_the_company(query), sub=subject)
+
+    @property
+    def name(self) -> str:
+        """Who is signed in; empty for nobody."""
+        found = re.search(r"<h1>([^<]+)</h1>", self.get("/profile/").text)
+        return found[1] if found and found[1] != "Sign in" else ""
+
+
+@pytest.fixture(scope="module")
+def company() -> Iterator[BaseWSGIServer]:
+    """The company's server (the library oidc-provider-mock), with the people it knows."""
+    claims = [Claims(sub=subject, claims=said) for subject, said in PEOPLE.items()]
+    with run_server_in_thread(user_claims=claims) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def variables(servers: None, company: BaseWSGIServer) -> Iterator[dict[str, str]]:
+    """A database of its own, with the tables of social accounts and one local account, `owner`."""
+    with psycopg.connect(served.database_url("postgres"), autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        admin.execute(f"CREATE DATABASE {DATABASE}")
+        given = {"DATABASE_URL": served.database_url(DATABASE), "OIDC_SERVER": f"http://localhost:{company.server_port}",
+                 "OIDC_CLIENT_ID": "kernels", "OIDC_SECRET": "secret", "OIDC_NAME": "Example"}  # fmt: skip
+        manage(given, "migrate", "--verbosity", "0")
+        manage({**given, **LOCAL}, "createsuperuser", "--noinput", "--username", "owner")
+        yield given
+        admin.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
+
+
+def manage(variables: dict[str, str], *arguments: str) -> None:
+    subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=settings.BASE_DIR,
+        env=served.environment(variables),
+        check=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served.daphne(tmp_path_factory.mktemp("daphne"), variables) as address:
+        yield address
+
+
+@pytest.fixture
+def visitor(site: str) -> Browser:
+    return Browser(site)
+
+
+def test_whom_the_company_vouches_for_is_signed_in_and_is_in_no_team(site: str) -> None:
+    grace, again = Browser(site), Browser(site)
+    assert grace.sign_in("sub-grace", "?next=/profile/sessions/").url == f"{site}/profile/sessions/"
+    assert grace.name == "grace"
+    assert "You are in no team" in grace.get("/teams/").text
+    again.sign_in("sub-grace")
+    assert again.name == "grace", "the same account the second time"
+
+
+@pytest.mark.parametrize("subject", ["sub-mallory", "sub-vouched"])
+def test_an_address_in_a_token_opens_nobodys_account(visitor: Browser, subject: str) -> None:
+    page = visitor.sign_in(subject)
+    assert "Choose a name" in page.text
+    refused = visitor.submit(page, username="owner", email=OWNER)
+    assert "A user with that username already exists" in refused.text
+    assert "An account already exists with this email address" in refused.text
+    assert visitor.name == ""
+    visitor.submit(refused, username=f"new-{subject}", email="")
+    assert visitor.name == f"new-{subject}"
+
+
+def test_a_name_that_is_taken_opens_nobodys_account(visitor: Browser) -> None:
+    visitor.sign_in("sub-namesake")
+    assert visitor.name not in ("", "owner")
+
+
+def test_who_has_signed_in_with_a_password_connects_the_two(site: str) -> None:
+    owner, later = Browser(site), Browser(site)
+    owner.submit(owner.get("/sign-in/"), username="owner", password=LOCAL["DJANGO_SUPERUSER_PASSWORD"])
+    assert owner.name == "owner"
+    there = owner.submit(owner.get("/company/"), "process=connect")
+    assert "Connected since" in owner.submit(there, sub="sub-owner").text
+    later.sign_in("sub-owner")
+    assert later.name == "owner"
+
+
+def test_whom_the_company_turns_away_is_told_and_is_nobody_here(visitor: Browser) -> None:
+    page = visitor.submit(visitor.to_the_company(), "deny", action="deny")
+    assert (page.status_code, visitor.name) == (401, "")
+    assert "did not let you in" in page.text
+
+
+@pytest.mark.parametrize("state", ["its own", "another browser's"])
+def test_a_forged_answer_signs_nobody_in(site: str, visitor: Browser, state: str) -> None:
+    began = visitor if state == "its own" else Browser(site)
+    value = parse_qs(urlsplit(began.to_the_company().url).query)["state"][0]
+    page = visitor.get(f"/company/oidc/company/login/callback/?code=guessed&state={value}")
+    assert (page.status_code, visitor.name) == (401, "")
+
+
+def test_nobody_is_led_to_another_site_afterwards(site: str, visitor: Browser) -> None:
+    assert visitor.sign_in("sub-grace", "?next=https://evil.example/").url.startswith(f"{site}/")
+
+
+@pytest.mark.parametrize(("status", "body"), [("503 Away", b"no"), ("200 OK", b"{}"), ("200 OK", b"<html>")])
+def test_a_server_that_is_away_or_is_no_such_server_is_said_in_words(
+    company: BaseWSGIServer, visitor: Browser, monkeypatch: pytest.MonkeyPatch, status: str, body: bytes
+) -> None:
+    def answer(_environment: WSGIEnvironment, start: StartResponse) -> list[bytes]:
+        start(status, [("Content-Type", "text/plain")])
+        return [body]
+
+    state = parse_qs(urlsplit(visitor.to_the_company().url).query)["state"][0]
+    monkeypatch.setattr(company, "app", answer)
+    for page in (
+        visitor.to_the_company(),
+        visitor.get(f"/company/oidc/company/login/callback/?code=c&state={state}"),
+    ):
+        assert page.status_code == 503
+        assert "cannot be reached, or its address is not that of an OpenID Connect server" in page.text
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "words"),
+    [("http://login.example.org", "kernels", "https://"), ("https://login.example.org", "", "OIDC_CLIENT_ID")],
+)
+def test_a_mistake_in_the_settings_stops_the_start(server: str, client: str, words: str) -> None:
+    variables = served.environment({"OIDC_SERVER": server, "OIDC_CLIENT_ID": client})
+    done = subprocess.run(
+        [sys.executable, "-c", "import tests.settings"],
+        cwd=settings.BASE_DIR, env=variables, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert words in done.stderr.splitlines()[-1]
