@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
 
 from optimizer.access import may
 from optimizer.actions.guidance import MAX_CHARACTERS, add_guidance
@@ -108,23 +111,29 @@ def draft_review(user: User, run: Run, kernel: Kernel | None) -> Review:
 
 
 def do_publish_review(
-    user: User, run: Run, kernel: Kernel | None, verdict: ReviewVerdict, summary: str = ""
+    user: User,
+    run: Run,
+    kernel: Kernel | None,
+    verdict: ReviewVerdict,
+    summary: str = "",
+    seen: Collection[Comment] = (),
 ) -> Review:
-    """Make the person's drafts on this subject visible, with a verdict. Raises ValidationError where there is nothing
-    to say, and for a verdict on a run."""
+    """Make the person's drafts on this subject visible, with a verdict; and with them the drafts in `seen`, which stand
+    before their eyes wherever they were begun. Those of other runs are published there, as comments. Raises
+    ValidationError where there is nothing to say, and for a verdict on a run."""
     summary = check_summary(user, run, kernel, verdict, summary)
     with transaction.atomic():
-        locked = lock_run(run.pk)
-        review = draft_review(user, locked, kernel)
-        comments = list(
-            review.comments.select_related("thread__kernel", "thread__run", "thread__hypothesis__basis")
-        )
-        if not comments and not summary and verdict == ReviewVerdict.COMMENT:
+        runs = {pk: lock_run(pk) for pk in sorted({run.pk, *(comment.thread.run_id for comment in seen)})}
+        review = draft_review(user, runs[run.pk], kernel)
+        here, elsewhere = _sorted_out(user, review, seen)
+        if here or summary or verdict != ReviewVerdict.COMMENT:
+            _publish(user, review, here, verdict, summary)
+        elif elsewhere:
+            review.delete()
+        else:
             raise ValidationError("There is nothing to publish: write a comment, or give a verdict.")
-        review.publish(verdict, summary)
-        for comment in comments:
-            _guide(user, comment)
-        record(locked, _published(review, comments))
+        for (other, about), comments in elsewhere.items():
+            _publish(user, Review(run=runs[other], kernel_id=about, author=user), comments)
     return review
 
 
@@ -135,11 +144,9 @@ def do_say(user: User, where: Place | Thread, words: Words) -> Comment:
     with transaction.atomic():
         locked = lock_run(where.run.pk)
         thread = _create_thread(user, locked, where) if isinstance(where, Place) else where
-        review = Review(run=locked, kernel=thread.kernel, author=user)
-        review.publish(ReviewVerdict.COMMENT, "")
+        review = Review.objects.create(run=locked, kernel=thread.kernel, author=user, published_at=timezone.now())
         comment = _create_comment(user, thread, review, words)
-        _guide(user, comment)
-        record(locked, _published(review, [comment]))
+        _publish(user, review, [comment])
     return comment
 
 
@@ -191,6 +198,43 @@ def _create_comment(user: User, thread: Thread, review: Review, words: Words) ->
     )
 
 
+def _sorted_out(
+    user: User, review: Review, seen: Collection[Comment]
+) -> tuple[list[Comment], dict[tuple[int, int | None], list[Comment]]]:
+    """The person's drafts that go with `review`, and those of other runs where they may speak, by run and kernel."""
+    wanted = Q(review=review) | Q(pk__in=[comment.pk for comment in seen], author=user, review__published_at=None)
+    drafts = Comment.objects.filter(wanted).select_related(
+        "review", "thread__kernel", "thread__run__team", "thread__hypothesis__basis"
+    )
+    here: list[Comment] = []
+    elsewhere: dict[tuple[int, int | None], list[Comment]] = {}
+    for draft in drafts:
+        thread = draft.thread
+        if thread.run_id == review.run_id:
+            here.append(draft)
+        elif may(user, thread.run, "comment"):
+            elsewhere.setdefault((thread.run_id, thread.kernel_id), []).append(draft)
+    return here, elsewhere
+
+
+def _publish(
+    user: User,
+    review: Review,
+    comments: Sequence[Comment],
+    verdict: ReviewVerdict = ReviewVerdict.COMMENT,
+    summary: str = "",
+) -> None:
+    """Published, with these comments: told to people, and where they are guidance to the agents. Draft reviews that
+    are left empty by it go."""
+    review.publish(verdict, summary)
+    left = {comment.review_id for comment in comments} - {review.pk}
+    Comment.objects.filter(pk__in=[comment.pk for comment in comments]).update(review=review)
+    Review.objects.filter(pk__in=left, comments=None).delete()
+    for comment in comments:
+        _guide(user, comment)
+    record(review.run, _published(review, comments))
+
+
 def _guide(user: User, comment: Comment) -> None:
     """What is marked as guidance is given to the agents now, with the lines it is about."""
     thread = comment.thread
@@ -211,7 +255,7 @@ def _in_context(comment: Comment) -> str:
     return "\n\n".join(part for part in (f"About {thread.subject}:", code, comment.body) if part)[:MAX_CHARACTERS]
 
 
-def _published(review: Review, comments: list[Comment]) -> ReviewPublished:
+def _published(review: Review, comments: Sequence[Comment]) -> ReviewPublished:
     return ReviewPublished(
         review=review.pk,
         number=review.kernel.number if review.kernel else None,

@@ -14,6 +14,12 @@ _PLACE = re.compile(r"(\d{1,12})\.(\d{1,9})")
 GUIDANCE = (("", "for people"), ("run", "guidance for the whole run"), ("lineage", "guidance for this lineage"))
 
 
+def place_of(text: str) -> tuple[int, int] | None:
+    """Run and number of a kernel that is written as `12.3`; None for anything else."""
+    found = _PLACE.fullmatch(text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
 def text_area(label: str, rows: int, **attributes: Any) -> forms.CharField:
     """A field for markdown. Its length is checked by the action, which says so in words."""
     widget = forms.Textarea({"rows": rows, **attributes})
@@ -46,8 +52,7 @@ class ThreadForm(WordsForm):
 
     def old_place(self) -> tuple[int, int] | None:
         """Run and number of the kernel on the old side."""
-        found = _PLACE.fullmatch(self.cleaned_data.get("old") or "")
-        return (int(found[1]), int(found[2])) if found else None
+        return place_of(self.cleaned_data.get("old") or "")
 
 
 class PublishForm(forms.Form):

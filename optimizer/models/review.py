@@ -209,6 +209,10 @@ class CommentQuerySet(models.QuerySet["Comment"]):
         """Published ones, and the person's own drafts. Whoever calls has checked the run."""
         return self.filter(Q(review__published_at__isnull=False) | Q(author=user))
 
+    def drafts_of(self, user: User) -> Self:
+        """What the person has written and not published."""
+        return self.filter(author=user, review__published_at=None)
+
 
 class Comment(models.Model):
     """One statement in a thread, in markdown. `is_guidance` asks for it to be given to the agents once it is

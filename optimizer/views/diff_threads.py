@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
-from django.db.models import Prefetch, Q
+from django.db.models import Prefetch, Q, QuerySet
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
@@ -119,18 +120,26 @@ def views_of(user: User, threads: Sequence[Thread], request: HttpRequest) -> lis
     return views
 
 
+def drafts_beside(user: User, old: Kernel | None, new: Kernel) -> QuerySet[Comment]:
+    """What the person has drafted and sees on the page of these two: on either side, carried here, or about `new`."""
+    shown = [thread.pk for thread, _ in _threads(user, old, new)]
+    drafts = Comment.objects.drafts_of(user).filter(Q(thread__in=shown) | Q(review__kernel=new))
+    return drafts.select_related("thread__run")
+
+
 def forms(user: User, new: Kernel, old: Kernel | None, here: str) -> dict[str, Any]:
     """What a page needs to let the person speak; `here` is where they come back to."""
     if not may(user, new.run, "comment"):
         return {"may_comment": False}
-    draft = Review.objects.draft_of(user).filter(kernel=new).first()
-    initial = {"kernel": new.number, "old": f"{old.run_id}.{old.number}" if old else ""}
+    beside = f"{old.run_id}.{old.number}" if old else ""
+    initial = {"kernel": new.number, "old": beside}
     return {
         "may_comment": True,
         "here": here,
         "thread_form": ThreadForm(initial=initial, auto_id="say-%s"),
         "publish_form": PublishForm(auto_id="publish-%s"),
-        "drafts": draft.comments.count() if draft else 0,
+        "publish_about": urlencode({"kernel": new.number, "old": beside}),
+        "drafts": drafts_beside(user, old, new).count(),
         "verdicts": verdicts_on(new),
     }
 

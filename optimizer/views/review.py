@@ -9,18 +9,20 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from optimizer.access import access_kernel, access_run
+from optimizer.access import access_kernel, access_run, access_thread, may
 from optimizer.actions.review import Place, do_begin_thread, do_publish_review, do_reply, do_say
 from optimizer.actions.thread import do_change_thread, do_delete_draft, do_edit_comment
-from optimizer.forms.review import EditForm, PublishForm, StateForm, ThreadForm, WordsForm
+from optimizer.digits import COUNT_DIGITS, number_in
+from optimizer.forms.review import EditForm, PublishForm, StateForm, ThreadForm, WordsForm, place_of
 from optimizer.models import Comment, Hypothesis, Kernel, ReviewVerdict, Run, Side, Thread, ThreadState, User
-from optimizer.views.diff_threads import views_of
+from optimizer.views.diff_threads import drafts_beside, views_of
 from optimizer.views.signed_in import user_of
 
 SHOWN_THREADS = 200
@@ -52,7 +54,7 @@ def discussion(request: HttpRequest, run_id: int) -> HttpResponse:
 @require_safe
 def thread_page(request: HttpRequest, run_id: int, thread_id: int) -> HttpResponse:
     """A thread's own address: where it was begun."""
-    thread = _thread(request, run_id, thread_id, "view")
+    thread = access_thread(user_of(request), run_id, thread_id, "view")
     if thread.kernel is None:
         return redirect(f"{reverse('discussion', args=[run_id])}?show=all#thread-{thread.pk}")
     line = f"&line=n{thread.last_line}" if thread.last_line else ""
@@ -85,7 +87,7 @@ def thread_new(request: HttpRequest, run_id: int) -> HttpResponse:
 def thread_reply(request: HttpRequest, run_id: int, thread_id: int) -> HttpResponse:
     """Say something in a thread, as a draft or at once."""
     user = user_of(request)
-    thread = _thread(request, run_id, thread_id, "comment")
+    thread = access_thread(user, run_id, thread_id, "comment")
     form = WordsForm(request.POST)
     if not form.is_valid():
         return _again(request, thread.run, form)
@@ -103,7 +105,7 @@ def thread_reply(request: HttpRequest, run_id: int, thread_id: int) -> HttpRespo
 @require_POST
 def thread_state(request: HttpRequest, run_id: int, thread_id: int) -> HttpResponse:
     """Resolve, drop or open again."""
-    thread = _thread(request, run_id, thread_id, "comment")
+    thread = access_thread(user_of(request), run_id, thread_id, "comment")
     form = StateForm(request.POST)
     if not form.is_valid():
         raise Http404
@@ -145,38 +147,35 @@ def comment_delete(request: HttpRequest, run_id: int, comment_id: int) -> HttpRe
 @login_required
 @require_POST
 def review_publish(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Publish one's drafts about a kernel (`?kernel=`) or about the run, with a verdict."""
+    """Publish the drafts that one sees, with a verdict: beside a kernel (`?kernel=`) and what it is compared with
+    (`?old=`, as `run.number`), or without one in the run's discussion."""
     user = user_of(request)
     run = access_run(user, run_id, "comment")
-    kernel = _kernel(user, run, _number(request.GET.get("kernel")))
+    kernel = _kernel(user, run, number_in(request.GET.get("kernel"), COUNT_DIGITS))
     form = PublishForm(request.POST)
     if not form.is_valid():
         return _again(request, run, form)
     verdict, summary = ReviewVerdict(form.cleaned_data["verdict"]), form.cleaned_data["summary"]
-    return _done(request, run, form, lambda: do_publish_review(user, run, kernel, verdict, summary))
+    seen = list(_drafts_seen(user, run, kernel, request.GET.get("old", "")))
+    return _done(request, run, form, lambda: do_publish_review(user, run, kernel, verdict, summary, seen))
+
+
+def _drafts_seen(user: User, run: Run, kernel: Kernel | None, beside: str) -> QuerySet[Comment]:
+    if kernel is None:
+        return Comment.objects.drafts_of(user).filter(thread__run=run).select_related("thread__run")
+    place = place_of(beside)
+    return drafts_beside(user, access_kernel(user, *place, "view") if place else None, kernel)
 
 
 def _run_forms(user: User, run: Run, request: HttpRequest) -> dict[str, Any]:
-    from optimizer.access import may
-
-    drafts = run.reviews.draft_of(user).filter(kernel=None).first()
-    hypothesis = _hypothesis(run, _number(request.GET.get("hypothesis")))
+    hypothesis = _hypothesis(run, number_in(request.GET.get("hypothesis")))
     return {
         "may_comment": may(user, run, "comment"),
         "hypothesis": hypothesis,
         "thread_form": ThreadForm(initial={"hypothesis": hypothesis.pk if hypothesis else ""}, auto_id="say-%s"),
         "publish_form": PublishForm(auto_id="publish-%s"),
-        "drafts": drafts.comments.count() if drafts else 0,
+        "drafts": _drafts_seen(user, run, None, "").count(),
     }
-
-
-def _thread(request: HttpRequest, run_id: int, thread_id: int, verb: Any) -> Thread:
-    user = user_of(request)
-    run = access_run(user, run_id, verb)
-    threads = Thread.objects.visible_to(user).select_related("kernel", "hypothesis")
-    thread = get_object_or_404(threads, pk=thread_id, run=run)
-    thread.run = run
-    return thread
 
 
 def _own_comment(request: HttpRequest, run_id: int, comment_id: int) -> Comment:
@@ -205,10 +204,6 @@ def _kernel(user: User, run: Run, number: int | None) -> Kernel | None:
 
 def _hypothesis(run: Run, pk: int | None) -> Hypothesis | None:
     return None if pk is None else get_object_or_404(Hypothesis, pk=pk, run=run)
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _done(request: HttpRequest, run: Run, form: forms.Form, act: Callable[[], Any]) -> HttpResponse:

@@ -1,5 +1,5 @@
-// What others say while this page is read. States of threads change in place; new words and new kernels are announced
-// and shown when the reader asks for them, so that nothing moves under their eyes.
+// What others say while this page is read. States of threads change in place; new words are announced and shown when
+// the reader asks for them, so that nothing moves under their eyes. (person.js announces new kernels the same way.)
 "use strict";
 
 (() => {
@@ -38,7 +38,6 @@
     },
     "review.thread": thread,
     "review.edited": (payload) => say(`${payload.by} edited a comment.`),
-    "kernel.added": (payload) => say(`Kernel #${payload.number} arrived.`),
   };
 
   function connect() {

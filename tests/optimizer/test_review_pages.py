@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 import pytest
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from optimizer.models import Comment, Kernel, KernelParent, Review, Run, RunState, TeamRole, Thread, User
-from tests.factories import make_run, make_user
+from optimizer.models import Comment, Kernel, Review, Run, RunState, TeamRole, Thread, User
+from tests.factories import BASE, make_kernel, make_run, make_user
+from tests.optimizer.clients import signed_in
 
 pytestmark = pytest.mark.django_db
-BASE = "".join(f"float line_{n} = {n}.0f;\n" for n in range(1, 101))
-
-
-def signed_in(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-def generation(run: Run, source: str, parent: Kernel | None = None, language: str = "cpp") -> Kernel:
-    """A kernel as the run would add it."""
-    number = run.kernels.count()
-    kernel = Kernel.objects.create(
-        run=run, number=number, key=f"k{number}", author_kind="agent", language=language, source=source,
-        content_hash=f"{run.pk}-{number}",
-    )  # fmt: skip
-    if parent is not None:
-        KernelParent.objects.create(kernel=kernel, parent=parent)
-    return kernel
 
 
 @pytest.fixture
@@ -45,8 +29,8 @@ def reviewer(run: Run) -> User:
 
 @pytest.fixture
 def pair(run: Run) -> tuple[Kernel, Kernel]:
-    old = generation(run, BASE)
-    return old, generation(run, BASE.replace("float line_50 = 50.0f;", "float line_50 = 51.0f;"), old)
+    old = make_kernel(run, BASE)
+    return old, make_kernel(run, BASE.replace("float line_50 = 50.0f;", "float line_50 = 51.0f;"), old)
 
 
 def page(user: User, kernel: Kernel, query: str = "") -> str:
@@ -87,8 +71,8 @@ def test_a_fragment_holds_the_opened_rows_and_what_stays_folded(
 def test_to_the_function_opens_from_where_the_function_begins(run: Run, reviewer: User) -> None:
     body = "\n".join(f"  x += {n};" for n in range(60))
     source = f"int a;\nint b;\nint c;\n\nfloat kernel_body(float x) {{\n{body}\n  return x;\n}}\n"
-    old = generation(run, source)
-    new = generation(run, source.replace("x += 50;", "x += 51;"), old)
+    old = make_kernel(run, source)
+    new = make_kernel(run, source.replace("x += 50;", "x += 51;"), old)
     text = page(reviewer, new)
     link = text.split(">to the function<")[0].rsplit('href="', 1)[1].split('"')[0].replace("&amp;", "&")
     opened = signed_in(reviewer).get(link.partition("#")[0]).content.decode()
@@ -96,8 +80,8 @@ def test_to_the_function_opens_from_where_the_function_begins(run: Run, reviewer
 
 
 def test_white_space_alone_is_no_change_when_it_is_ignored(run: Run, reviewer: User) -> None:
-    old = generation(run, "if (x) {\n  y = 1;\n}\n")
-    new = generation(run, "if (x) {\n\ty  =  1;\n}\n", old)
+    old = make_kernel(run, "if (x) {\n  y = 1;\n}\n")
+    new = make_kernel(run, "if (x) {\n\ty  =  1;\n}\n", old)
     assert 'class="line ins"' in page(reviewer, new)
     assert 'class="line ins"' not in page(reviewer, new, "?space=ignore")
 
@@ -105,15 +89,15 @@ def test_white_space_alone_is_no_change_when_it_is_ignored(run: Run, reviewer: U
 def test_a_moved_block_is_marked_and_leads_to_its_other_place(run: Run, reviewer: User) -> None:
     block = [f"float sum_of_rows_{n} = 0.0f;" for n in range(5)]
     others = [f"other_statement({n});" for n in range(30)]
-    old = generation(run, "\n".join([*block, *others]))
-    text = page(reviewer, generation(run, "\n".join([*others, *block]), old))
+    old = make_kernel(run, "\n".join([*block, *others]))
+    text = page(reviewer, make_kernel(run, "\n".join([*others, *block]), old))
     assert "moved to line 31" in text and "moved from line 1" in text and 'href="#n31"' in text
 
 
 def test_presets_and_kernels_of_other_runs_can_be_compared_with(run: Run, reviewer: User) -> None:
-    old = generation(run, BASE)
-    new = generation(run, BASE, old)
-    elsewhere = generation(make_run(run.team), BASE + "int more;\n")
+    old = make_kernel(run, BASE)
+    new = make_kernel(run, BASE, old)
+    elsewhere = make_kernel(make_run(run.team), BASE + "int more;\n")
     text = page(reviewer, new, f"?against={elsewhere.run_id}.{elsewhere.number}")
     assert "int" in text and f"against run {elsewhere.run_id}" in text
     assert 'aria-current="true">Nothing' in page(reviewer, new, "?against=none")
@@ -135,25 +119,25 @@ def test_nonsense_in_the_address_is_left_out(reviewer: User, pair: tuple[Kernel,
 def test_an_outsider_finds_neither_the_diff_nor_a_foreign_kernel_to_compare_with(
     reviewer: User, pair: tuple[Kernel, Kernel]
 ) -> None:
-    foreign = generation(make_run(), BASE)
+    foreign = make_kernel(make_run(), BASE)
     assert signed_in(make_user()).get(reverse("diff_page", args=[pair[1].run_id, 1])).status_code == 404
     address = reverse("diff_page", args=[pair[1].run_id, 1]) + f"?against={foreign.run_id}.{foreign.number}"
     assert signed_in(reviewer).get(address).status_code == 404
 
 
 def test_hostile_source_is_text_and_what_hides_in_it_is_named(run: Run, reviewer: User) -> None:
-    old = generation(run, "int a;\n")
+    old = make_kernel(run, "int a;\n")
     hostile = "int a;\n// </td><script>alert(1)</script>\nint \u202ed;\nint c\u043eunt;\n"
-    text = page(reviewer, generation(run, hostile, old))
+    text = page(reviewer, make_kernel(run, hostile, old))
     assert "<script>alert" not in text and "RIGHT-TO-LEFT OVERRIDE" in text and "\u202e" not in text
     assert "mixes Latin with Cyrillic letters" in text
 
 
 def test_line_ends_that_differ_are_said_and_not_shown_on_every_line(run: Run, reviewer: User) -> None:
-    old = generation(run, "int a;\nint b;\n")
-    text = page(reviewer, generation(run, "int a;\r\nint b;", old))
+    old = make_kernel(run, "int a;\nint b;\n")
+    text = page(reviewer, make_kernel(run, "int a;\r\nint b;", old))
     assert "has no line end after its last line" in text
-    assert page(reviewer, generation(run, "int a;\r\nint b;\r\n", old)).count(">CR<") == 0
+    assert page(reviewer, make_kernel(run, "int a;\r\nint b;\r\n", old)).count(">CR<") == 0
 
 
 def test_a_draft_is_seen_by_its_author_alone_until_it_is_published(
@@ -177,7 +161,7 @@ def test_an_open_thread_follows_its_line_into_the_third_generation_and_is_resolv
 ) -> None:
     thread = say(reviewer, pair[1])
     shifted = "int first;\nint second;\n" + pair[1].source
-    third = generation(run, shifted, generation(run, "int first;\n" + pair[1].source, pair[1]))
+    third = make_kernel(run, shifted, make_kernel(run, "int first;\n" + pair[1].source, pair[1]))
     text = page(reviewer, third)
     assert "Why 51?" in text and "the same lines" in text
     assert 'id="n52"' in text.split("Why 51?")[0].rsplit('<tr class="said', 1)[0][-4000:]
@@ -191,7 +175,7 @@ def test_a_thread_whose_lines_are_gone_is_about_the_kernel_as_a_whole(
 ) -> None:
     say(reviewer, pair[1])
     without = BASE.replace("float line_50 = 50.0f;\n", "")
-    text = page(reviewer, generation(run, without, pair[1]), "?against=none")
+    text = page(reviewer, make_kernel(run, without, pair[1]), "?against=none")
     assert "its lines are gone" in text and "Why 51?" in text and "float line_50" in text
 
 
@@ -206,12 +190,12 @@ def test_a_line_that_does_not_exist_is_refused_and_the_words_are_kept(
 
 
 def test_a_comment_on_a_foreign_kernel_or_a_deleted_run_is_not_found(run: Run, reviewer: User) -> None:
-    foreign = generation(make_run(), BASE)
+    foreign = make_kernel(make_run(), BASE)
     client = signed_in(reviewer)
     for run_id, number in ((foreign.run_id, foreign.number), (run.pk, 99), (10**9, 0)):
         data = {"kernel": number, "body": "x", "now": "1"}
         assert client.post(reverse("thread_new", args=[run_id]), data).status_code == 404
-    own = generation(run, BASE)
+    own = make_kernel(run, BASE)
     data = {
         "kernel": own.number,
         "old": f"{foreign.run_id}.{foreign.number}",
@@ -306,3 +290,68 @@ def test_guidance_in_an_ended_run_is_refused_with_its_words_kept(
     answer = signed_in(reviewer).post(reverse("thread_new", args=[pair[1].run_id]), data)
     assert answer.status_code == 422 and "has ended" in answer.content.decode()
     assert not Comment.objects.exists()
+
+
+# publishing what one sees
+
+
+def draft(user: User, kernel: Kernel, body: str, **fields: object) -> Comment:
+    """A draft on line 50, written as the page sends it."""
+    return say(user, kernel, body, now="", **fields).comments.get()
+
+
+def publish(user: User, kernel: Kernel, words: str) -> None:
+    """As a browser does it: with the address of the form on the kernel's page, whose button says `words`."""
+    text = page(user, kernel)
+    assert words in text
+    found = re.search(rf'action="({re.escape(reverse("review_publish", args=[kernel.run_id]))}[^"]*)"', text)
+    assert found is not None
+    answer = signed_in(user).post(html.unescape(found[1]), {"verdict": "comment"})
+    assert answer.status_code == 302, answer.content.decode()[-3000:]
+
+
+def test_drafts_on_either_side_are_published_where_they_are_seen(
+    reviewer: User, pair: tuple[Kernel, Kernel]
+) -> None:
+    old, new = pair
+    was, now = draft(reviewer, new, "Was."), draft(reviewer, old, "On its own page.")
+    said_old = draft(reviewer, new, "Old side.", old=f"{old.run_id}.{old.number}", side="old")
+    publish(reviewer, new, "Publish 3 drafts")
+    for comment in (was, now, said_old):
+        comment.refresh_from_db()
+        assert not comment.is_draft
+    assert Review.objects.get().kernel == new, "one review, and no empty draft left behind"
+
+
+def test_a_draft_on_the_old_side_of_another_run_is_published_there_along_with_the_rest(
+    run: Run, reviewer: User, pair: tuple[Kernel, Kernel]
+) -> None:
+    other = make_kernel(make_run(run.team), BASE)
+    beside = f"?against={other.run_id}.{other.number}"
+    comment = draft(reviewer, pair[1], "There.", old=f"{other.run_id}.{other.number}", side="old")
+    assert "Publish 1 draft" in page(reviewer, pair[1], beside)
+    address = reverse("review_publish", args=[run.pk])
+    query = f"?kernel={pair[1].number}&old={other.run_id}.{other.number}"
+    assert signed_in(reviewer).post(address + query, {"verdict": "comment"}).status_code == 302
+    review = Review.objects.get()
+    assert (review.run, review.kernel, review.comments.get()) == (other.run, other, comment)
+    assert other.run.events.latest("seq").type == "review.published"
+
+
+def test_a_draft_reply_in_a_carried_thread_is_published_where_it_was_written(
+    run: Run, reviewer: User, pair: tuple[Kernel, Kernel]
+) -> None:
+    thread = say(reviewer, pair[1])
+    third = make_kernel(run, "int first;\n" + pair[1].source, pair[1])
+    signed_in(reviewer).post(reverse("thread_reply", args=[run.pk, thread.pk]), {"body": "Still?"})
+    publish(reviewer, third, "Publish 1 draft")
+    assert "draft: only you see it" not in page(reviewer, third)
+
+
+def test_the_drafts_of_others_stay_theirs(run: Run, reviewer: User, pair: tuple[Kernel, Kernel]) -> None:
+    other = make_user(run.team, TeamRole.REVIEWER, "grace")
+    theirs = draft(other, pair[1], "Not yet.")
+    draft(reviewer, pair[1], "Now.")
+    publish(reviewer, pair[1], "Publish 1 draft")
+    theirs.refresh_from_db()
+    assert theirs.is_draft
