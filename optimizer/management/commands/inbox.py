@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from django.http import Http404
+from django.core.management.base import CommandError
 
 from optimizer.actions.inbox import (
     PromptClosedError,
@@ -19,49 +17,39 @@ from optimizer.actions.inbox import (
 )
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.llm.prepare import prompt_text
-from optimizer.management.people import acting_user
-from optimizer.models import LlmCall, User
+from optimizer.management.words import Words, WordsCommand
+from optimizer.models import LlmCall
 
 
-class Command(BaseCommand):
-    """Whoever may run this command has the database: it acts for `--user`, by default the first administrator."""
+class Command(WordsCommand):
+    """A question that was claimed by somebody else is left to them."""
 
     help = "List, show and answer the prompts that wait for a person or an outside agent."
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_words(self, words: Words) -> None:
         """list | show ID | answer ID --file FILE."""
-        parser.add_argument("--user", help="user name to act for")
-        actions = parser.add_subparsers(dest="action", required=True)
-        listing = actions.add_parser("list", help="waiting prompts, oldest first")
+        listing = words.add_parser("list", help="waiting prompts, oldest first")
         listing.add_argument("--run", type=int)
-        show = actions.add_parser("show", help="print one prompt, whole")
+        show = words.add_parser("show", help="print one prompt, whole")
         show.add_argument("id", type=int)
-        answer = actions.add_parser("answer", help="answer a prompt")
+        answer = words.add_parser("answer", help="answer a prompt")
         answer.add_argument("id", type=int)
         answer.add_argument("--file", required=True, help="file with the answer; - is standard input")
         answer.add_argument("--model", default="", help="the model that wrote the answer, if one did")
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        """Do the action."""
-        user = acting_user(options["user"])
-        try:
-            getattr(self, f"_{options['action']}")(user, options)
-        except Http404 as error:
-            raise CommandError(str(error)) from error
-
-    def _list(self, user: User, options: dict[str, Any]) -> None:
-        waiting = waiting_prompts(user)
+    def _list(self, options: dict[str, Any]) -> None:
+        waiting = waiting_prompts(self.user)
         for call in waiting.filter(run_id=options["run"]) if options["run"] else waiting:
             self.stdout.write(f"{call.pk}\trun {call.run_id}\t{call.role}\t{call.key}.{call.attempt}")
 
-    def _show(self, user: User, options: dict[str, Any]) -> None:
-        self.stdout.write(prompt_text(access_prompt(user, options["id"])))
+    def _show(self, options: dict[str, Any]) -> None:
+        self.stdout.write(prompt_text(access_prompt(self.user, options["id"])))
 
-    def _answer(self, user: User, options: dict[str, Any]) -> None:
-        call = access_prompt(user, options["id"])
+    def _answer(self, options: dict[str, Any]) -> None:
+        call = access_prompt(self.user, options["id"])
         text = sys.stdin.read() if options["file"] == "-" else Path(options["file"]).read_text("utf-8", "replace")
         try:
-            do_answer_prompt(user, call, text, options["model"])
+            do_answer_prompt(self.user, call, text, options["model"])
         except AnswerError as error:
             raise CommandError(f"the answer cannot be used ({error.fault.value}): {error}") from error
         except PromptTakenError as error:

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from optimizer.actions.provider import do_rotate_keys
 from optimizer.llm.check import check_provider
+from optimizer.management.words import named
 from optimizer.models import Provider
 
 
@@ -36,9 +37,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{row.pk}\t{row.team.slug}/{row.name}\t{row.base_url}\t{row.default_model}\t{key}")
 
     def _check(self, options: dict[str, Any]) -> None:
-        row = Provider.objects.filter(pk=options["id"]).first()
-        if row is None:
-            raise CommandError(f"there is no provider {options['id']}")
+        row = named(Provider.objects.filter(pk=options["id"]), "provider", options["id"])
         check = check_provider(row, options["model"])
         if not check.answers:
             raise CommandError(check.summary)

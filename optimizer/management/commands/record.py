@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from optimizer.actions.record import do_import_record
 from optimizer.llm.record import RecordError, record_of, shipped, to_bytes
-from optimizer.management.people import acting_user
+from optimizer.management.words import acting_user, named
 from optimizer.models import Record, Run, Team
 
 
@@ -39,17 +39,13 @@ class Command(BaseCommand):
         getattr(self, f"_{options['action']}")(options)
 
     def _export(self, options: dict[str, Any]) -> None:
-        run = Run.objects.filter(pk=options["run"]).first()
-        if run is None:
-            raise CommandError(f"there is no run {options['run']}")
+        run = named(Run.objects.filter(pk=options["run"]), "run", options["run"])
         record = record_of(run, options["title"])
         options["file"].write_bytes(to_bytes(record))
         self.stdout.write(f"{len(record.calls)} calls written to {options['file']}")
 
     def _import(self, options: dict[str, Any]) -> None:
-        team = Team.objects.filter(slug=options["team"]).first()
-        if team is None:
-            raise CommandError(f"there is no team {options['team']}")
+        team = named(Team.objects.filter(slug=options["team"]), "team", options["team"])
         try:
             row = do_import_record(
                 acting_user(options["user"]), team, options["name"], options["file"].read_bytes()

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from optimizer.actions.runner import do_drain_runner, do_undrain_runner
-from optimizer.management.people import acting_user
+from optimizer.management.words import Words, WordsCommand
 from optimizer.models import Runner
 
 
-class Command(BaseCommand):
+class Command(WordsCommand):
     """One runner; `manage.py drain` is for all of them, before a deploy."""
 
     help = "List runners; drain one, or let it claim jobs again."
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_words(self, words: Words) -> None:
         """list | drain NAME [--note] | undrain NAME."""
-        parser.add_argument("--user", help="who acts; by default the first administrator")
-        actions = parser.add_subparsers(dest="action", required=True)
-        actions.add_parser("list", help="all, with their state")
-        draining = actions.add_parser("drain", help="let it finish what it has and claim no more")
+        words.add_parser("list", help="all, with their state")
+        draining = words.add_parser("drain", help="let it finish what it has and claim no more")
         draining.add_argument("--note", default="", help="why")
-        for one in (draining, actions.add_parser("undrain", help="let it claim jobs again")):
+        for one in (draining, words.add_parser("undrain", help="let it claim jobs again")):
             one.add_argument("name")
-
-    def handle(self, *args: Any, **options: Any) -> None:
-        """Do the action. CommandError for an unknown runner."""
-        getattr(self, f"_{options['action']}")(options)
 
     def _list(self, options: dict[str, Any]) -> None:
         for row in Runner.objects.select_related("target").order_by("name"):
@@ -37,11 +30,11 @@ class Command(BaseCommand):
             self.stdout.write(f"{row.name}\t{row.target.key}\t{state}\t{row.drain_note}".rstrip())
 
     def _drain(self, options: dict[str, Any]) -> None:
-        do_drain_runner(acting_user(options["user"]), _runner(options["name"]), options["note"])
+        do_drain_runner(self.user, _runner(options["name"]), options["note"])
         self.stdout.write(f"{options['name']} claims no more jobs")
 
     def _undrain(self, options: dict[str, Any]) -> None:
-        do_undrain_runner(acting_user(options["user"]), _runner(options["name"]))
+        do_undrain_runner(self.user, _runner(options["name"]))
         self.stdout.write(f"{options['name']} goes on")
 
 

@@ -12,6 +12,7 @@ from django.db import DatabaseError, connection
 
 from optimizer.actions.spool import AT_ONCE, Synced, do_sync_spool
 from optimizer.actions.target import do_sync_targets
+from optimizer.management.words import named
 from optimizer.models import Target
 from runners.dispatch.spool import Spool, SpoolError
 
@@ -32,9 +33,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Exchange once, or until interrupted."""
         do_sync_targets()
-        target = Target.objects.filter(key=options["target"]).first()
-        if target is None:
-            raise CommandError(f"there is no target {options['target']}")
+        target = named(Target.objects.filter(key=options["target"]), "target", options["target"])
         at_once = 0 if options["action"] == "import" else options["at_once"]
         while options["watch"]:
             self._try_to_exchange(options["directory"], target, at_once)

@@ -2,67 +2,53 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from typing import Any
-
-from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError
-from django.http import Http404
 
 from optimizer.access import access_team
 from optimizer.actions.webhook import do_delete_webhook, do_make_webhook, owned_webhook
-from optimizer.management.people import acting_user
-from optimizer.models import TeamRole, User, Webhook, WebhookEvent
+from optimizer.management.words import Words, WordsCommand
+from optimizer.models import TeamRole, Webhook, WebhookEvent
 
 
-class Command(BaseCommand):
+class Command(WordsCommand):
     """Acts for a person, by default the first administrator. The secret that signs is printed once."""
 
     help = "List, add and remove webhooks, and see what became of their deliveries."
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_words(self, words: Words) -> None:
         """list | add URL --team T [--event E …] | remove ID | deliveries ID."""
-        parser.add_argument("--user", help="who acts; by default the first administrator")
-        actions = parser.add_subparsers(dest="action", required=True)
-        actions.add_parser("list", help="of all teams that the person owns")
-        adding = actions.add_parser("add", help="set one up and print its secret")
+        words.add_parser("list", help="of all teams that the person owns")
+        adding = words.add_parser("add", help="set one up and print its secret")
         adding.add_argument("url")
         adding.add_argument("--team", required=True, help="slug of the team")
         adding.add_argument("--event", action="append", choices=WebhookEvent.values, help="all without")
         adding.add_argument("--allow-private", action="store_true", help="may lead into your own network")
-        actions.add_parser("remove", help="tell nobody there any more").add_argument("id", type=int)
-        telling = actions.add_parser("deliveries", help="the newest tellings")
+        words.add_parser("remove", help="tell nobody there any more").add_argument("id", type=int)
+        telling = words.add_parser("deliveries", help="the newest tellings")
         telling.add_argument("id", type=int)
         telling.add_argument("--count", type=int, default=20)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        """Do the action. CommandError where the person may not."""
-        try:
-            getattr(self, f"_{options['action']}")(acting_user(options["user"]), options)
-        except ValidationError as error:
-            raise CommandError("; ".join(error.messages)) from error
-        except Http404 as error:
-            raise CommandError(str(error)) from error
-
-    def _list(self, user: User, options: dict[str, Any]) -> None:
+    def _list(self, options: dict[str, Any]) -> None:
         for row in Webhook.objects.select_related("team"):
-            if user.role_in(row.team) == TeamRole.OWNER:
+            if self.user.role_in(row.team) == TeamRole.OWNER:
                 self.stdout.write(f"{row.pk}\t{row.team.slug}\t{row.url}\t{', '.join(row.events)}")
 
-    def _add(self, user: User, options: dict[str, Any]) -> None:
-        team = access_team(user, options["team"], TeamRole.OWNER)
+    def _add(self, options: dict[str, Any]) -> None:
+        team = access_team(self.user, options["team"], TeamRole.OWNER)
         events = options["event"] or list(WebhookEvent.values)
-        row, secret = do_make_webhook(user, team, options["url"], events, allow_private=options["allow_private"])
+        row, secret = do_make_webhook(
+            self.user, team, options["url"], events, allow_private=options["allow_private"]
+        )
         self.stderr.write(f"webhook {row.pk}; its secret, this once:")
         self.stdout.write(secret)
 
-    def _remove(self, user: User, options: dict[str, Any]) -> None:
-        row = owned_webhook(user, options["id"])
-        do_delete_webhook(user, row)
+    def _remove(self, options: dict[str, Any]) -> None:
+        row = owned_webhook(self.user, options["id"])
+        do_delete_webhook(self.user, row)
         self.stdout.write(f"{row} is told no more")
 
-    def _deliveries(self, user: User, options: dict[str, Any]) -> None:
-        rows = owned_webhook(user, options["id"]).deliveries.order_by("-pk")
+    def _deliveries(self, options: dict[str, Any]) -> None:
+        rows = owned_webhook(self.user, options["id"]).deliveries.order_by("-pk")
         for row in rows[: max(1, options["count"])]:
             said = row.last_status or row.last_error or "–"
             self.stdout.write(f"{row.pk}\trun {row.run_id}\t{row.event}\t{row.state}\t{row.attempts} tries\t{said}")
