@@ -30,6 +30,11 @@ class Language(StrEnum):
     TRITON = "triton"
     PYTHON = "python"
 
+    @property
+    def suffix(self) -> str:
+        """What the name of a file in it ends in, with the dot."""
+        return {"cuda": ".cu", "triton": ".py", "python": ".py"}.get(self, f".{self}")
+
 
 class Status(StrEnum):
     """How an evaluation ended. Only `correct` kernels are ranked; only `infra_error` is not the kernel's doing."""

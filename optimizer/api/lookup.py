@@ -13,10 +13,7 @@ from optimizer.api.auth import caller, needs
 from optimizer.fulltext import MAX_TEXT, SOURCES, search
 from optimizer.leaderboard import leaders_of, published_for
 from optimizer.models import Problem, Target, TokenScope
-from optimizer.reports.facts import facts_of
-from optimizer.reports.files import as_attachment
-from optimizer.reports.html import html_report
-from optimizer.reports.markdown import markdown_report
+from optimizer.reports.files import report_attachment
 
 router = Router(tags=["lookup"], auth=needs(TokenScope.READ))
 
@@ -86,9 +83,4 @@ def leaderboard(request: HttpRequest, problem: str, target: str) -> Any:
 @router.get("/runs/{int:run_id}/report.{form}")
 def report(request: HttpRequest, run_id: int, form: str) -> HttpResponse:
     """The run as one file: `html` or `md`."""
-    run = access_run(caller(request), run_id, "view")
-    if form == "html":
-        return as_attachment(html_report(facts_of(run)), f"run-{run.pk}.html", "text/html")
-    if form == "md":
-        return as_attachment(markdown_report(facts_of(run)), f"run-{run.pk}.md", "text/markdown")
-    raise Http404("A report is html or md.")
+    return report_attachment(access_run(caller(request), run_id, "view"), form)

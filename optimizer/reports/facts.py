@@ -11,7 +11,6 @@ from optimizer.charts.curve import Point, points_of
 from optimizer.models import EvaluationStatus, Hypothesis, Kernel, Run
 from optimizer.views.run_summary import RunSummary, summarise
 from runners.job import JobResult
-from runners.wire import WireError
 
 FASTEST = 20
 HYPOTHESES = 60
@@ -36,6 +35,7 @@ class Facts:
 def facts_of(run: Run) -> Facts:
     """Read a run."""
     best = run.best_kernel
+    evaluation = getattr(best, "evaluation", None)
     chosen = Hypothesis.objects.filter(run=run, measured_gain__isnull=False).order_by("-measured_gain")
     return Facts(
         run=run,
@@ -43,7 +43,7 @@ def facts_of(run: Run) -> Facts:
         summary=summarise(run),
         points=points_of(run),
         best=best,
-        result=_result(best),
+        result=evaluation.as_readable_result() if evaluation else None,
         line=ancestry(best) if best else [],
         fastest=_fastest(run),
         hypotheses=list(chosen[:HYPOTHESES]),
@@ -59,14 +59,6 @@ def ancestry(kernel: Kernel) -> list[Kernel]:
         seen.add(parent.pk)
         line.insert(0, parent)
     return line
-
-
-def _result(best: Kernel | None) -> JobResult | None:
-    evaluation = getattr(best, "evaluation", None)
-    try:
-        return evaluation.as_result() if evaluation else None
-    except WireError:  # stored by a version with another contract
-        return None
 
 
 def _fastest(run: Run) -> list[Kernel]:

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-from django.http import HttpResponse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.http import Http404, HttpResponse
+
+from optimizer.models import Run
+from optimizer.reports.facts import Facts, facts_of
+from optimizer.reports.html import html_report
+from optimizer.reports.markdown import markdown_report
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way to write a run's report down."""
+
+    content_type: str
+    write: Callable[[Facts], str]
+
+
+FORMS = {"html": Form("text/html", html_report), "md": Form("text/markdown", markdown_report)}
 
 
 def as_attachment(text: str, name: str, content_type: str) -> HttpResponse:
     """A download. `name` is our own: letters, digits, dot and dash."""
+    styles = "; style-src 'unsafe-inline'" if content_type == "text/html" else ""
     headers = {
         "Content-Disposition": f'attachment; filename="{name}"',
         "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+        "Content-Security-Policy": f"sandbox; default-src 'none'{styles}",
     }
     return HttpResponse(text, content_type=f"{content_type}; charset=utf-8", headers=headers)
+
+
+def report_attachment(run: Run, name: str) -> HttpResponse:
+    """The run's report in the form of that name. Raises Http404 where there is no such form."""
+    form = FORMS.get(name)
+    if form is None:
+        raise Http404(f"A report is {' or '.join(FORMS)}.")
+    return as_attachment(form.write(facts_of(run)), f"run-{run.pk}.{name}", form.content_type)

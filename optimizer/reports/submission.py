@@ -18,13 +18,6 @@ from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError
 from runners.tunables import TunablesError, parse
 
-SUFFIXES = {
-    Language.CPP: "cpp",
-    Language.HIP: "hip",
-    Language.CUDA: "cu",
-    Language.TRITON: "py",
-    Language.PYTHON: "py",
-}
 PYTHON = (Language.PYTHON, Language.TRITON)
 
 
@@ -72,7 +65,7 @@ def submission(kernel: Kernel, kind: str) -> Submission:
 
 def patch_against_seed(kernel: Kernel, seed: Kernel) -> str:
     """What was changed, as a unified diff that `patch -p1` applies to the seed's file."""
-    name = f"kernel.{SUFFIXES[Language(kernel.language)]}"
+    name = f"kernel{Language(kernel.language).suffix}"
     old, new = seed.source.splitlines(keepends=True), kernel.source.splitlines(keepends=True)
     lines = difflib.unified_diff(old, new, f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
@@ -80,7 +73,7 @@ def patch_against_seed(kernel: Kernel, seed: Kernel) -> str:
 
 def _native(kernel: Kernel, problem: Problem, source: Source) -> Submission:
     text = with_tunables(source) if source.language in PYTHON else _settled(source)
-    return Submission(f"{problem.name}.{SUFFIXES[source.language]}", text)
+    return Submission(f"{problem.name}{source.language.suffix}", text)
 
 
 def _gpumode(kernel: Kernel, problem: Problem, source: Source) -> Submission:

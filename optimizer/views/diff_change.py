@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from optimizer.models import Evaluation, Kernel, Measurement
-from optimizer.views.kernel_page import result_of
 from optimizer.views.kernel_resources import FIGURES as RESOURCES
 from runners.job import CaseResult, JobResult, KernelResources
 
@@ -74,7 +73,7 @@ class Change:
 def change_between(old: Kernel, new: Kernel) -> Change:
     """The change from one kernel to the other, by their first evaluations."""
     was, now = _evaluation(old), _evaluation(new)
-    before, after = result_of(was), result_of(now)
+    before, after = (one.as_readable_result() if one else None for one in (was, now))
     resources = _resources(before, after)
     if before is None or after is None or was is None or now is None:
         return Change([], None, resources, why_not="One of the two has not been measured.")

@@ -24,7 +24,6 @@ from optimizer.views import diff_threads
 from optimizer.views.diff_change import change_between
 from optimizer.views.diff_markup import Painter, has_crlf
 from optimizer.views.hostile_text import lookalikes_in, unseen_in
-from optimizer.views.kernel_page import result_of
 from optimizer.views.signed_in import user_of
 
 LAYOUTS = {"split": "Side by side", "unified": "Unified"}
@@ -227,7 +226,8 @@ def _sides(address: Address, new: Kernel, old: Kernel | None) -> Sides:
 
 
 def _assemblies(kernel: Kernel) -> Mapping[str, str]:
-    result = result_of(getattr(kernel, "evaluation", None))
+    evaluation = getattr(kernel, "evaluation", None)
+    result = evaluation.as_readable_result() if evaluation else None
     return result.build.assembly if result and result.build else {}
 
 

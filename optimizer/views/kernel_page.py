@@ -18,6 +18,7 @@ from optimizer.charts import cases as charts
 from optimizer.charts.roofline import Position, positions, roofline
 from optimizer.loop.history import problem_of
 from optimizer.models import Evaluation, Kernel, LlmCall, Measurement, Run
+from optimizer.reports.files import as_attachment
 from optimizer.views.hostile_text import Complaint, complaints_in, unseen_in
 from optimizer.views.kernel_flags import determinism, observations, warns
 from optimizer.views.kernel_resources import resource_rows
@@ -27,14 +28,6 @@ from runners.job import BuildReport, JobResult, Language
 from runners.problems.base import ProblemError
 from runners.targets import TARGETS
 from runners.wire import WireError
-
-SUFFIXES = {
-    Language.CPP: "cpp",
-    Language.HIP: "hip",
-    Language.CUDA: "cu",
-    Language.TRITON: "py",
-    Language.PYTHON: "py",
-}
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     kernel = _kernel(request, run_id, number)
     evaluations = list(kernel.evaluations.select_related("target").order_by("pk"))
     evaluation = _chosen(request, evaluations)
-    result = result_of(evaluation)
+    result = evaluation.as_readable_result() if evaluation else None
     measurements = list(evaluation.measurements.order_by("pk")) if evaluation else []
     context = {
         "run": kernel.run,
@@ -81,21 +74,15 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
 def kernel_download(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     """The source as a file; never shown in place, never guessed at."""
     kernel = _kernel(request, run_id, number)
-    name = f"{_file_stem(kernel)}.{SUFFIXES[Language(kernel.language)]}"
-    headers = {
-        "Content-Disposition": f'attachment; filename="{name}"',
-        "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": "sandbox; default-src 'none'",
-    }
-    return HttpResponse(kernel.source, content_type="text/plain; charset=utf-8", headers=headers)
+    name = f"{_file_stem(kernel)}{Language(kernel.language).suffix}"
+    return as_attachment(kernel.source, name, "text/plain")
 
 
 @login_required
 @require_safe
 def kernel_cases_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     """Speedups by case as plotly JSON."""
-    evaluation = _evaluation(request, run_id, number)
-    result = result_of(evaluation)
+    result = _evaluation(request, run_id, number).as_readable_result()
     if result is None:
         raise Http404
     return HttpResponse(charts.speedups(result.cases).to_json(), content_type="application/json")
@@ -114,7 +101,7 @@ def kernel_samples_chart(request: HttpRequest, run_id: int, number: int) -> Http
 def kernel_roofline_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     """The timed cases under the target's roofs as plotly JSON."""
     kernel = _kernel(request, run_id, number)
-    placed = _positions(kernel, result_of(_evaluation(request, run_id, number)))
+    placed = _positions(kernel, _evaluation(request, run_id, number).as_readable_result())
     if not placed:
         raise Http404
     figure = roofline(TARGETS[kernel.run.target.key], placed)
@@ -148,14 +135,6 @@ def _chosen(request: HttpRequest, evaluations: Sequence[Evaluation]) -> Evaluati
     raise Http404
 
 
-def result_of(evaluation: Evaluation | None) -> JobResult | None:
-    """What the harness found out, or None where there is nothing that this version can read."""
-    try:
-        return evaluation.as_result() if evaluation else None
-    except WireError:  # stored by a version with another contract: the row's own columns still say what came out
-        return None
-
-
 def _lines(kernel: Kernel, result: JobResult | None) -> list[ShownLine]:
     by_line: dict[int, list[Complaint]] = defaultdict(list)
     if result and result.build:
@@ -166,8 +145,8 @@ def _lines(kernel: Kernel, result: JobResult | None) -> list[ShownLine]:
 
 def _parent_build(kernel: Kernel) -> BuildReport | None:
     """What the compiler said of the base this kernel was made from."""
-    bases = Evaluation.objects.filter(first_of__child_links__kernel=kernel, first_of__child_links__rank=0)
-    result = result_of(bases.first())
+    base = Evaluation.objects.filter(first_of__child_links__kernel=kernel, first_of__child_links__rank=0).first()
+    result = base.as_readable_result() if base else None
     return result.build if result else None
 
 

@@ -16,17 +16,10 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
 from optimizer.mentions import MENTION
+from optimizer.views.colour import LEXERS
 from optimizer.views.hostile_text import UNSEEN, unseen_name
-from runners.job import Language
 
 COLOURED_CHARS = 200_000
-_LEXERS = {
-    Language.CPP: "cpp",
-    Language.HIP: "cuda",
-    Language.CUDA: "cuda",
-    Language.TRITON: "python",
-    Language.PYTHON: "python",
-}
 _TAGS = {
     *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "code"),
     *("em", "strong", "s", "table", "thead", "tbody", "tr", "th", "td", "a"),
@@ -47,7 +40,7 @@ def source_lines(text: str, language: str) -> list[SourceLine]:
     must not cost seconds. Characters that reorder or hide text are shown by name."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     plain = len(text) > COLOURED_CHARS
-    lexer = get_lexer_by_name("text" if plain else _LEXERS.get(Language(language), "text"), stripnl=False)
+    lexer = get_lexer_by_name("text" if plain else LEXERS.get(language, "text"), stripnl=False)
     markup = highlight(text, lexer, HtmlFormatter(nowrap=True))
     lines = markup.removesuffix("\n").split("\n")
     return [SourceLine(number, _show_unseen(line)) for number, line in enumerate(lines, 1)]

@@ -60,7 +60,6 @@ class Backend(ABC):
     """One language."""
 
     language: ClassVar[Language]
-    suffixes: ClassVar[tuple[str, ...]]
     kind: ClassVar[str]
 
     def complaints(self, source: Source) -> list[str]:

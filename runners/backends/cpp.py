@@ -45,7 +45,6 @@ class CppBackend(Backend):
     """g++ or clang++, whichever KERNELSCI_CXX names or the machine has."""
 
     language = Language.CPP
-    suffixes = (".cpp", ".cc", ".cxx")
     kind = "native"
 
     def refused_flags(self, source: Source, space: Space) -> list[str]:

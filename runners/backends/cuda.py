@@ -39,7 +39,6 @@ class CudaBackend(Backend):
     """nvcc."""
 
     language = Language.CUDA
-    suffixes = (".cu",)
     kind = "native"
 
     def refused_flags(self, source: Source, space: Space) -> list[str]:

@@ -38,7 +38,6 @@ class HipBackend(Backend):
     """hipcc, else clang."""
 
     language = Language.HIP
-    suffixes = (".hip",)
     kind = "native"
 
     def refused_flags(self, source: Source, space: Space) -> list[str]:

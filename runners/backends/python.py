@@ -19,7 +19,6 @@ class PythonBackend(Backend):
     """A module of its own, imported in the sandbox."""
 
     language = Language.PYTHON
-    suffixes = (".py",)
     kind = "module"
 
     def build(self, request: BuildRequest) -> Artefact:

@@ -8,12 +8,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from optimizer.management.words import named
 from optimizer.models import Run
 from optimizer.reports.facts import facts_of
-from optimizer.reports.html import html_report
+from optimizer.reports.files import FORMS
 from optimizer.reports.markdown import markdown_report
-
-FORMS = {".html": html_report, ".md": markdown_report}
 
 
 class Command(BaseCommand):
@@ -28,17 +27,16 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Write it. CommandError for an unknown run, another ending, or a place that cannot be written."""
-        run = Run.objects.for_dashboard().filter(pk=options["run"]).first()
-        if run is None:
-            raise CommandError(f"there is no run {options['run']}")
+        run = named(Run.objects.for_dashboard().filter(pk=options["run"]), "run", options["run"])
         if options["file"] == "-":
             self.stdout.write(markdown_report(facts_of(run)))
             return
         path = Path(options["file"])
-        if path.suffix not in FORMS:
-            raise CommandError(f"{path}: a report ends in {' or '.join(FORMS)}")
+        form = FORMS.get(path.suffix.removeprefix("."))
+        if form is None:
+            raise CommandError(f"{path}: a report ends in .{' or .'.join(FORMS)}")
         try:
-            path.write_text(FORMS[path.suffix](facts_of(run)), encoding="utf-8")
+            path.write_text(form.write(facts_of(run)), encoding="utf-8")
         except OSError as error:
             raise CommandError(f"{path} cannot be written: {error.strerror}") from error
         self.stdout.write(f"{path}: {run}")
