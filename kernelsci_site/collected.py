@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from django.contrib.staticfiles.finders import get_finders
+from django.contrib.staticfiles.finders import find, get_finders
 from django.contrib.staticfiles.views import serve
 from django.core.files.storage import Storage
 from django.http import HttpRequest, HttpResponseBase
@@ -25,10 +25,12 @@ class CollectedStorage(CompressedManifestStaticFilesStorage):
     its plain name, where `late_file` answers, instead of failing the page that asks for it."""
 
     def stored_name(self, name: str) -> str:
-        """The collected name, or the plain one."""
+        """The collected name, or the plain one. Raises ValueError where there is no such file at all."""
         try:
             return str(super().stored_name(name))
         except ValueError:
+            if find(name) is None:
+                raise
             logger.warning("%s was not collected; restart the site to have browsers keep it", name)
             return name
 

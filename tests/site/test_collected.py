@@ -40,12 +40,17 @@ def test_a_file_added_under_a_running_site_goes_by_its_plain_name_and_is_served(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     collect(tmp_path, "/static/")
+    manifest = json.loads((tmp_path / "staticfiles.json").read_text())
+    hashed = manifest["paths"].pop("js/site.js")  # as if this file had come after the site had started
+    (tmp_path / "staticfiles.json").write_text(json.dumps(manifest))
     running = CollectedStorage(location=tmp_path, base_url="/static/")
-    assert running.url("js/site.js") == f"/static/{names(tmp_path)['js/site.js']}"
-    assert running.url("js/added_since.js") == "/static/js/added_since.js"
-    assert "js/added_since.js was not collected" in caplog.text
+    assert running.url("js/live.js") == f"/static/{manifest['paths']['js/live.js']}"
+    assert running.url("js/site.js") == "/static/js/site.js" != f"/static/{hashed}"
+    assert "js/site.js was not collected" in caplog.text
     served = late_file(RequestFactory().get("/static/js/site.js"), "js/site.js")
     assert served.status_code == 200 and b"use strict" in served.getvalue()
+    with pytest.raises(ValueError, match="no_such_file"):
+        running.url("js/no_such_file.js")
 
 
 @pytest.mark.parametrize("path", ["js/no_such_file.js", "../manage.py", "%2e%2e/manage.py", "//etc/passwd"])
