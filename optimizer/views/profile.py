@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from optimizer.access import access_team
 from optimizer.actions import account as actions
-from optimizer.actions.token import do_make_token, do_revoke_token
+from optimizer.actions.token import do_revoke_token
 from optimizer.digits import number_in
 from optimizer.forms.account import ProfileForm
 from optimizer.models import ApiToken, SignIn, TeamRole, User
 from optimizer.views import throttle
 from optimizer.views.refusals import attempt, filled_in
 from optimizer.views.signed_in import user_of
-from optimizer.views.tokens import TokenForm
+from optimizer.views.tokens import TokenForm, make_token
 
 
 @login_required
@@ -99,7 +96,7 @@ def service_tokens(request: HttpRequest, slug: str, user_id: int) -> HttpRespons
         attempt(request, lambda: do_revoke_token(user_of(request), row), f"{row.name} no longer works.")
         return redirect("service_tokens", slug=slug, user_id=user_id)
     form = TokenForm(request.POST if request.method == "POST" else None)
-    secret = _make_token(account, form, user_of(request)) if request.method == "POST" else ""
+    secret = make_token(account, form, user_of(request)) if request.method == "POST" else ""
     context = {
         "team": team,
         "owner": account,
@@ -108,18 +105,6 @@ def service_tokens(request: HttpRequest, slug: str, user_id: int) -> HttpRespons
         "secret": secret,
     }
     return render(request, "teams/service_tokens.html", context)
-
-
-def _make_token(account: User, form: TokenForm, by: User) -> str:
-    """The new token's secret; "" where the form has errors."""
-
-    def make() -> str:
-        entered = form.cleaned_data
-        days = entered["days"]
-        ends = timezone.now() + dt.timedelta(days=int(days)) if days else None
-        return do_make_token(account, entered["name"], entered["scopes"], ends, by=by)[1]
-
-    return filled_in(form, make) or ""
 
 
 def _change_password(request: HttpRequest, form: PasswordChangeForm) -> HttpResponse:

@@ -9,7 +9,6 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -20,6 +19,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from optimizer.actions.token import do_make_token, do_revoke_token
 from optimizer.actions.webhook import do_delete_webhook, do_make_webhook, owned_webhook
 from optimizer.models import ApiToken, Team, TeamRole, TokenScope, User, Webhook, WebhookDelivery, WebhookEvent
+from optimizer.views.refusals import filled_in
 from optimizer.views.signed_in import user_of
 
 LASTS = (("30", "30 days"), ("90", "90 days"), ("365", "A year"), ("", "Until it is revoked"))
@@ -61,7 +61,7 @@ class WebhookForm(forms.Form):
 def tokens(request: HttpRequest) -> HttpResponse:
     """The person's tokens; on POST a new one, whose secret this answer alone shows."""
     form = TokenForm(request.POST if request.method == "POST" else None)
-    secret = _make_token(request, form) if request.method == "POST" and form.is_valid() else None
+    secret = make_token(user_of(request), form, user_of(request)) if request.method == "POST" else ""
     rows = ApiToken.objects.filter(user=user_of(request), revoked_at=None)
     context = {"form": TokenForm() if secret else form, "secret": secret, "tokens": rows, "now": timezone.now()}
     return render(request, "account/tokens.html", context)
@@ -84,7 +84,7 @@ def webhooks(request: HttpRequest) -> HttpResponse:
     """Webhooks of the teams the person owns, and what became of the latest deliveries."""
     user = user_of(request)
     form = WebhookForm(user, request.POST if request.method == "POST" else None)
-    secret = _make_webhook(user, form) if request.method == "POST" and form.is_valid() else None
+    secret = _make_webhook(user, form) if request.method == "POST" else ""
     rows = Webhook.objects.filter(team__in=owned_teams(user)).select_related("team")
     latest = WebhookDelivery.objects.filter(webhook__in=rows).select_related("webhook", "run")
     context = {
@@ -114,22 +114,21 @@ def owned_teams(user: User) -> QuerySet[Team]:
     return Team.objects.filter(memberships__user=user, memberships__role=TeamRole.OWNER).order_by("name")
 
 
-def _make_token(request: HttpRequest, form: TokenForm) -> str | None:
-    values = form.cleaned_data
-    ends = timezone.now() + dt.timedelta(days=int(values["days"])) if values["days"] else None
-    try:
-        return do_make_token(user_of(request), values["name"], values["scopes"], ends)[1]
-    except ValidationError as refusal:
-        form.add_error(None, refusal.messages)
-        return None
+def make_token(holder: User, form: TokenForm, by: User) -> str:
+    """The secret of the holder's new token; "" where the form has errors."""
+
+    def make() -> str:
+        entered = form.cleaned_data
+        ends = timezone.now() + dt.timedelta(days=int(entered["days"])) if entered["days"] else None
+        return do_make_token(holder, entered["name"], entered["scopes"], ends, by=by)[1]
+
+    return filled_in(form, make) or ""
 
 
-def _make_webhook(user: User, form: WebhookForm) -> str | None:
-    values = dict(form.cleaned_data)
-    try:
-        return do_make_webhook(user, values["team"], values["url"], values["events"],
-                               allow_private=values.get("allow_private", False))[1]  # fmt: skip
-    except ValidationError as refusal:
-        for name, texts in refusal.message_dict.items():
-            form.add_error(name if name in form.fields else None, texts)
-        return None
+def _make_webhook(user: User, form: WebhookForm) -> str:
+    def make() -> str:
+        entered = form.cleaned_data
+        private = entered.get("allow_private", False)
+        return do_make_webhook(user, entered["team"], entered["url"], entered["events"], allow_private=private)[1]
+
+    return filled_in(form, make) or ""
