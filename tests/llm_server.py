@@ -10,12 +10,13 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
 KEY = "sk-canary-0123456789abcdef"
+S = TypeVar("S", bound="LlmServer")
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,14 @@ class LlmServer:
                 self.open_now -= 1
 
 
-@contextmanager
-def llm_server() -> Iterator[LlmServer]:
+def llm_server() -> AbstractContextManager[LlmServer]:
     """A running server on a free port of this machine."""
-    server = LlmServer()
+    return serving(LlmServer())
+
+
+@contextmanager
+def serving(server: S) -> Iterator[S]:
+    """That server, running until the end of the block."""
     thread = threading.Thread(target=server._http.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

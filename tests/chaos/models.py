@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from tests.llm_server import Asked, LlmServer, Reply, error
+from tests.llm_server import Asked, LlmServer, Reply, error, serving
 
 ANSWER = """Title: attempt {number}
 A plain loop, written again.
@@ -47,15 +45,8 @@ class TroubledModels(LlmServer):
         return reply
 
 
-@contextmanager
-def troubled_models(seed: int) -> Iterator[TroubledModels]:
+def troubled_models(seed: int) -> AbstractContextManager[TroubledModels]:
     """The running server."""
     server = TroubledModels(seed)
     server._http.handle_error = lambda *_: None  # type: ignore[method-assign]  # agents are killed in mid-sentence
-    thread = threading.Thread(target=server._http.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server._http.shutdown()
-        server._http.server_close()
+    return serving(server)
