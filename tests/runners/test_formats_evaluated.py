@@ -152,6 +152,12 @@ def assert_accepted(result: JobResult) -> None:
     assert "baseline_disagrees" not in result.flags
 
 
+def assert_refused(result: JobResult, status: Status, said: str) -> None:
+    """Ended like that, without a verdict, and one of the reasons says so."""
+    assert (result.status, result.verdict) == (status, None)
+    assert said in " ".join(result.reasons)
+
+
 def test_a_model_equal_to_the_reference_is_correct(model: Path) -> None:
     assert_accepted(outcome(model, NEW))
 
@@ -175,8 +181,7 @@ def test_a_model_that_draws_random_numbers_agrees_with_its_like(tmp_path: Path) 
     ],
 )
 def test_a_wrong_model_is_refused_with_the_reason(model: Path, text: str, status: Status, said: str) -> None:
-    result = outcome(model, text)
-    assert (result.status, result.verdict) == (status, None) and said in " ".join(result.reasons)
+    assert_refused(outcome(model, text), status, said)
 
 
 def test_a_model_is_compared_with_its_compiled_reference(model: Path) -> None:
@@ -219,8 +224,7 @@ def test_the_seed_of_a_task_written_for_a_gpu_runs_here(task: Path, head: str) -
 def test_a_wrong_kernel_is_refused_with_the_tasks_word_or_ours(
     task: Path, text: str, status: Status, said: str
 ) -> None:
-    result = outcome(task, text)
-    assert (result.status, result.verdict) == (status, None) and said in " ".join(result.reasons)
+    assert_refused(outcome(task, text), status, said)
 
 
 def test_numbers_that_are_none_are_refused_even_where_the_task_lets_them_pass(task: Path) -> None:
@@ -282,8 +286,14 @@ def test_the_command_takes_files_and_directories_as_they_lie(
 
 @pytest.mark.timing
 def test_references_are_no_faster_than_themselves(model: Path, task: Path) -> None:
-    """What a format does around a call happens before the clock starts."""
+    """What a format does around a call happens before the clock starts: a difference would be found again.
+
+    One comparison in some hundred may call equals different on a busy machine, two of the same pair do not.
+    """
     kernel = REFERENCE.replace('"cuda"', '"cpu"') + "\ncustom_kernel = ref_kernel\n"
     for problem, text in ((model, NEW), (task, kernel)):
-        result = outcome(problem, text, Effort.FULL)
-        assert (result.status, result.verdict) == (Status.CORRECT, Verdict.SAME), (result.reasons, result.speedup)
+        results = [outcome(problem, text, Effort.FULL)]
+        if results[0].verdict is not Verdict.SAME:
+            results.append(outcome(problem, text, Effort.FULL))
+        assert all(result.status is Status.CORRECT for result in results), [result.reasons for result in results]
+        assert results[-1].verdict is Verdict.SAME, [result.speedup for result in results]
