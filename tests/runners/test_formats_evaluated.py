@@ -286,8 +286,14 @@ def test_the_command_takes_files_and_directories_as_they_lie(
 
 @pytest.mark.timing
 def test_references_are_no_faster_than_themselves(model: Path, task: Path) -> None:
-    """What a format does around a call happens before the clock starts."""
+    """What a format does around a call happens before the clock starts: a difference would be found again.
+
+    One comparison in some hundred may call equals different on a busy machine, two of the same pair do not.
+    """
     kernel = REFERENCE.replace('"cuda"', '"cpu"') + "\ncustom_kernel = ref_kernel\n"
     for problem, text in ((model, NEW), (task, kernel)):
-        result = outcome(problem, text, Effort.FULL)
-        assert (result.status, result.verdict) == (Status.CORRECT, Verdict.SAME), (result.reasons, result.speedup)
+        results = [outcome(problem, text, Effort.FULL)]
+        if results[0].verdict is not Verdict.SAME:
+            results.append(outcome(problem, text, Effort.FULL))
+        assert all(result.status is Status.CORRECT for result in results), [result.reasons for result in results]
+        assert results[-1].verdict is Verdict.SAME, [result.speedup for result in results]
