@@ -45,6 +45,13 @@ bench-pages: install  ## how fast the pages are in this database; manage.py load
 bench-live: install-dev  ## 300 sockets at one run: delay, losses, doubles
 	$(BIN)/python -m benchmarks.live $(BENCH)
 
+.PHONY: second-server
+SECOND_SERVER ?= var/second-server
+second-server: install-dev  ## the provider against `transformers serve` and a tiny random model, in an environment of its own
+	test -x $(SECOND_SERVER)/bin/transformers || { $(PYTHON) -m venv $(SECOND_SERVER) && \
+	  $(SECOND_SERVER)/bin/pip install --quiet "$$(grep -oE '^torch==[0-9.]+' requirements.txt)" "transformers[serving]==5.23.0"; }
+	KERNELSCI_TRANSFORMERS=$(abspath $(SECOND_SERVER))/bin/python $(BIN)/python -m pytest -q tests/optimizer/test_llm_second_server.py
+
 .PHONY: audit fuzz-api
 audit: install-dev  ## known vulnerabilities in what the product depends on; fails where one could not be looked up
 	$(BIN)/pip-audit --strict --progress-spinner off -r requirements.txt

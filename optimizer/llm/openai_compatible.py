@@ -266,7 +266,8 @@ def _describe(error: Exception) -> str:
 
 
 def _status_message(error: openai.APIStatusError) -> str:
-    """The server's own words: of OpenAI's error object, or the text that it sent instead."""
+    """The server's own words: of OpenAI's error object, of FastAPI's `detail` (Hugging Face's server),
+    or the text that it sent instead."""
     if isinstance(error.body, dict):
-        return str(error.body.get("message") or error.message)
+        return str(error.body.get("message") or error.body.get("detail") or error.message)
     return str(error.body or error.message)
