@@ -8,7 +8,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 
-from optimizer.views import throttle
+from optimizer import throttle
 
 
 class SignInForm(AuthenticationForm):

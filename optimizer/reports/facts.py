@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from optimizer.charts.curve import Point, points_of
 from optimizer.models import EvaluationStatus, Hypothesis, Kernel, Run
-from optimizer.views.run_summary import RunSummary, summarise
+from optimizer.run_summary import RunSummary, summarise
 from runners.job import JobResult
 
 FASTEST = 20

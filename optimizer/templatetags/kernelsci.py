@@ -13,8 +13,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from optimizer.hostile_text import plain_log
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, RunState, VerdictChoice
-from optimizer.views.hostile_text import plain_log
 from optimizer.views.theme import THEMES, theme_of
 
 register = template.Library()

@@ -10,10 +10,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
+from optimizer import throttle
 from optimizer.actions import team as actions
 from optimizer.forms.team import JoinForm
 from optimizer.models import Invitation, User
-from optimizer.views import throttle
 from optimizer.views.refusals import attempt, filled_in
 
 GUESSES = "invitations"

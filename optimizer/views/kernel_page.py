@@ -16,10 +16,10 @@ from django.views.decorators.http import require_safe
 from optimizer.access import access_run
 from optimizer.charts import cases as charts
 from optimizer.charts.roofline import Position, positions, roofline
+from optimizer.hostile_text import Complaint, complaints_in, unseen_in
 from optimizer.loop.history import problem_of
 from optimizer.models import Evaluation, Kernel, LlmCall, Measurement, Run
 from optimizer.reports.files import as_attachment
-from optimizer.views.hostile_text import Complaint, complaints_in, unseen_in
 from optimizer.views.kernel_flags import determinism, observations, warns
 from optimizer.views.kernel_resources import resource_rows
 from optimizer.views.safe_html import SourceLine, source_lines

@@ -12,13 +12,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from optimizer import throttle
 from optimizer.access import access_team
 from optimizer.actions import account as actions
 from optimizer.actions.token import do_revoke_token
 from optimizer.digits import number_in
 from optimizer.forms.account import ProfileForm
 from optimizer.models import ApiToken, SignIn, TeamRole, User
-from optimizer.views import throttle
 from optimizer.views.refusals import attempt, filled_in
 from optimizer.views.signed_in import user_of
 from optimizer.views.tokens import TokenForm, make_token

@@ -22,11 +22,11 @@ from optimizer.digits import number_in
 from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
 from optimizer.models.run import RunTransitionError
+from optimizer.run_summary import summarise
 from optimizer.search import STRATEGIES
 from optimizer.views import feed
 from optimizer.views.run_guidance import guidance_context
 from optimizer.views.run_labels import labels_context
-from optimizer.views.run_summary import summarise
 from optimizer.views.run_workers import workers_of
 from optimizer.views.signed_in import user_of
 from optimizer.views.strategies import strategy_titles

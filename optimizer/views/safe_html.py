@@ -15,9 +15,9 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
+from optimizer.hostile_text import UNSEEN, unseen_name
 from optimizer.mentions import MENTION
 from optimizer.views.colour import LEXERS
-from optimizer.views.hostile_text import UNSEEN, unseen_name
 
 COLOURED_CHARS = 200_000
 _TAGS = {

@@ -14,7 +14,7 @@ from django.test import RequestFactory
 from kernelsci_site import environment
 from kernelsci_site.cache import ForgivingRedisCache
 from kernelsci_site.proxies import behind_proxies, caller_of
-from optimizer.views import throttle
+from optimizer import throttle
 
 PROXY = ("10.0.0.1", 4711)
 CALLER = b"203.0.113.9"
