@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from django.conf import settings
@@ -10,12 +13,16 @@ from django.test import Client
 from playwright.sync_api import Browser, Page, expect
 
 from optimizer.actions.review import Place, Words, do_begin_thread, do_say
-from optimizer.models import AuthorKind, Guidance, Kernel, Run, Team, TeamRole, User
+from optimizer.actions.suggestion import Suggestion, do_suggest
+from optimizer.models import AuthorKind, Evaluation, EvaluationStatus, Guidance, Kernel, Run, Team, TeamRole, User
 from tests.browser.test_every_page import AXE, AXE_RUN
-from tests.factories import BASE, drive, make_kernel, make_question, make_run, make_user
+from tests.factories import BASE, QUEUE, drive, make_kernel, make_question, make_run, make_user
+from tests.site import served
+from tests.site.site_process import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[[str], Page]
+MEASURED_WITHIN_S = 120.0
 
 
 @pytest.fixture
@@ -113,6 +120,38 @@ def test_a_suggested_edit_is_previewed_submitted_measured_and_stands_in_the_line
     expect(page.locator(".change")).to_contain_text("All shapes")
 
 
+@pytest.fixture
+def worker(site: str, tmp_path: Path) -> Iterator[None]:
+    """What a machine runs that measures: a Celery worker with the real harness."""
+    command = [sys.executable, "-m", "celery", "-A", "kernelsci_site", "worker", "-Q", QUEUE, "-P", "solo"]
+    given = {"DJANGO_SETTINGS_MODULE": "kernelsci_site.settings", "DATABASE_URL": served.database_url()}
+    with (tmp_path / "worker.log").open("wb") as log:
+        process = subprocess.Popen(command, env=served.environment(given), stdout=log, stderr=log)
+    yield
+    process.terminate()
+    process.wait(30)
+
+
+@pytest.mark.timing
+def test_a_suggested_edit_is_built_and_timed_by_a_real_worker(visit: Visit, run: Run, worker: None) -> None:
+    base = run.kernels.get(key="seed.vectorised")
+    page = visit(f"/runs/{run.pk}/kernels/{base.number}/suggest/")
+    page.get_by_label("Source").fill(base.source + "\n// one more line\n")
+    page.get_by_label("Title").fill("By hand")
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Submit as a candidate").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("By hand")
+    edit = run.kernels.get(author_kind=AuthorKind.PERSON)
+    wait_for(lambda: Evaluation.objects.filter(kernel=edit, finished_at__isnull=False).exists(), MEASURED_WITHIN_S)
+    evaluation = Evaluation.objects.get(kernel=edit)
+    assert evaluation.status == EvaluationStatus.CORRECT, evaluation.result
+    result = evaluation.as_readable_result()
+    assert result is not None and result.build is not None and result.build.artefact_hash
+    assert evaluation.time_us and evaluation.measurements.filter(subject="candidate").exists()
+    page.reload()
+    expect(page.locator(".title-line")).to_contain_text("Correct")
+
+
 def test_guidance_written_in_a_comment_is_found_in_the_next_stored_prompt(
     visit: Visit, run: Run, member: User
 ) -> None:
@@ -133,6 +172,24 @@ def test_guidance_written_in_a_comment_is_found_in_the_next_stored_prompt(
     led_to.click()
     expect(page.get_by_role("heading", name="Guidance its author read")).to_be_visible()
     assert Guidance.objects.get().author == member
+
+
+def test_who_else_reads_a_diff_is_seen_and_a_new_generation_is_a_banner_that_moves_nothing(
+    visit: Visit, site: str, others: Page, kernel: Kernel, member: User
+) -> None:
+    mine = visit(diff_of(kernel))
+    others.goto(site + diff_of(kernel))
+    expect(mine.locator("#here")).to_have_text("Also here: grace", timeout=15_000)
+    expect(others.locator("#here")).to_have_text("Also here: ada", timeout=15_000)
+    place = "[document.body.scrollHeight, document.getElementById('n50').getBoundingClientRect().top]"
+    before = others.evaluate(place)
+    third = do_suggest(member, Suggestion(kernel, kernel.source + "int third;\n", "Third", ""))
+    expect(others.locator("#generation")).to_contain_text("has arrived: Third", timeout=15_000)
+    assert others.evaluate(place) == before
+    others.locator("#generation").get_by_role("link", name="Load").click()
+    expect(others).to_have_url(site + diff_of(third))
+    expect(others.locator("table.diff ins")).to_contain_text("third")
+    expect(mine.locator("#here")).to_have_text("", timeout=15_000)
 
 
 def test_keys_walk_through_the_changes_and_open_the_list_of_keys(visit: Visit, kernel: Kernel) -> None:
