@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,7 +26,9 @@ FORMS = {"html": Form("text/html", html_report), "md": Form("text/markdown", mar
 
 
 def as_attachment(text: str, name: str, content_type: str) -> HttpResponse:
-    """A download. `name` is our own: letters, digits, dot and dash."""
+    """A download. Of `name` letters, digits, dot, dash and line stay: nothing that a header, a shell or a file system
+    stumbles over, and no folder."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", name).lstrip(".")
     styles = "; style-src 'unsafe-inline'" if content_type == "text/html" else ""
     headers = {
         "Content-Disposition": f'attachment; filename="{name}"',
