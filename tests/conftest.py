@@ -10,7 +10,6 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +18,9 @@ from django.core.cache import cache
 
 from kernelsci_site.services.embedded import running_servers
 from runners.doctor import hip_compiler, local_targets
+from tests.browser.axe import AXE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-AXE = Path(__file__).parent / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 # Playwright's loop would make Django refuse its ORM in the same thread; these tests know what they do.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")

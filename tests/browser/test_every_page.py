@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from optimizer.models import Run, Team
+from tests.browser.axe import faults_of
 from tests.factories import drive, make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -17,13 +17,6 @@ Visit = Callable[[str], Page]
 
 PROMPT = [{"role": "system", "content": "You are an engineer."}, {"role": "user", "content": "Make it faster."}]
 INBOX = {"default": {"provider": "inbox"}}
-AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
-AXE_RUN = """async (rules) => {
-  const only = rules ? { runOnly: { type: "rule", values: rules } } : {};
-  const { violations } = await axe.run(document, { resultTypes: ["violations"], ...only });
-  return violations.filter(({ impact }) => ["serious", "critical"].includes(impact))
-    .map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target).join(", ")}`);
-}"""
 
 
 @pytest.fixture
@@ -113,10 +106,9 @@ def test_axe_finds_nothing_serious_in_any_appearance(opened: Iterator[tuple[str,
     """All rules in light, contrast again in the others: the appearance changes nothing else."""
     found = []
     for address, page in opened:
-        page.evaluate(AXE.read_text())
         for theme, rules in (("light", None), ("dark", ["color-contrast"]), ("contrast", ["color-contrast"])):
             page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
-            if faults := page.evaluate(AXE_RUN, rules):
+            if faults := faults_of(page, rules):
                 found.append(f"{address} in {theme}: {'; '.join(faults)}")
     assert "\n".join(found) == ""
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from optimizer.models import Run, Team
-from tests.browser.test_every_page import AXE, AXE_RUN
+from tests.browser.axe import faults_of
 from tests.factories import drive, make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -39,8 +39,7 @@ def test_axe_finds_nothing_serious_on_the_new_pages(visit: Visit, run: Run, page
     found = {}
     for address in addresses(run):
         visit(address)
-        page.evaluate(AXE.read_text())
-        if faults := page.evaluate(AXE_RUN):
+        if faults := faults_of(page):
             found[address] = faults
     assert found == {}
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from optimizer.actions.review import Place, Words, do_begin_thread, do_say
 from optimizer.actions.suggestion import Suggestion, do_suggest
 from optimizer.models import AuthorKind, Evaluation, EvaluationStatus, Guidance, Kernel, Run, Team, TeamRole, User
-from tests.browser.test_every_page import AXE, AXE_RUN
+from tests.browser.axe import faults_of
 from tests.factories import BASE, QUEUE, drive, make_kernel, make_question, make_run, make_user
 from tests.site import served
 from tests.site.site_process import wait_for
@@ -255,6 +255,5 @@ def test_diffs_with_threads_the_discussion_and_the_editor_have_no_fault_that_axe
             page = visit("/help/")
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             page = visit(address)
-            page.evaluate(AXE.read_text())
-            found += [f"{address} in {scheme}: {fault}" for fault in page.evaluate(AXE_RUN)]
+            found += [f"{address} in {scheme}: {fault}" for fault in faults_of(page)]
     assert "\n".join(found) == ""
