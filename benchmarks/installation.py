@@ -40,6 +40,20 @@ def folder(environment: Mapping[str, str]) -> Iterator[Var]:
 
 
 @contextmanager
+def bare_postgres() -> Iterator[None]:
+    """PostgreSQL with a database and no tables."""
+    from kernelsci_site.services.embedded import running_servers
+
+    with folder({}) as var, running_servers(var, redis=False):
+        from django.db import connections
+
+        try:
+            yield
+        finally:
+            connections.close_all()
+
+
+@contextmanager
 def servers(environment: Mapping[str, str]) -> Iterator[Var]:
     """The same with both servers running and the tables made."""
     from django.db import connections
