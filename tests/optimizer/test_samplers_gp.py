@@ -11,8 +11,9 @@ from scipy.stats import norm
 
 from optimizer.search.samplers import SAMPLERS, Sampler, Trial
 from optimizer.search.samplers.features import Features
-from optimizer.search.samplers.gp import STARTS, log_improvement, warped
+from optimizer.search.samplers.gp import STARTS, _Search, log_improvement
 from optimizer.search.samplers.process import Process, _Posterior
+from optimizer.search.samplers.targets import MOST, PATIENCE, STEP, Targets, hoped_for
 from optimizer.search.space import Config, Space
 
 SPACE = Space.of(
@@ -56,7 +57,7 @@ def evaluations_to_best(name: str, seed: int, most: int) -> int:
 def fitted(count: int = 40) -> tuple[Features, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(7)
     rows = SPACE.rows[rng.choice(len(SPACE.rows), count, replace=False)]
-    return Features.of(SPACE), rows, warped(np.exp(rng.normal(size=count) + rows[:, 0]))
+    return Features.of(SPACE), rows, Targets.of(np.exp(rng.normal(size=count) + rows[:, 0])).values
 
 
 def test_the_gradient_of_the_posterior_is_that_of_finite_differences() -> None:
@@ -69,7 +70,7 @@ def test_the_gradient_of_the_posterior_is_that_of_finite_differences() -> None:
 
 def test_a_process_returns_what_it_observed_and_is_unsure_elsewhere() -> None:
     features, rows, _ = fitted()
-    targets = warped(np.array([time_of(SPACE.config(row)) or 100.0 for row in rows]))
+    targets = Targets.of(np.array([time_of(SPACE.config(row)) or 100.0 for row in rows])).values
     process = Process.fit(features, rows, targets)
     at_rows, elsewhere = process.predict(rows), process.predict(SPACE.rows)
     assert at_rows[0] == pytest.approx(targets, abs=0.35)
@@ -101,11 +102,39 @@ def test_log_improvement_tells_hopeless_configurations_apart() -> None:
 
 def test_targets_keep_the_order_of_times_and_tame_the_slowest() -> None:
     times = np.array([1.0, 1.1, 1.2, 1.5, 2.0, 1e6])
-    targets = warped(times)
+    targets = Targets.of(times).values
     assert (np.diff(targets) > 0).all()
     logs = np.log(times)
     plain = (logs - logs.mean()) / logs.std()
     assert targets[3] - targets[0] > 3 * (plain[3] - plain[0])
+
+
+def test_the_slope_of_a_target_is_that_of_its_time_while_ranks_stay() -> None:
+    times = np.exp(np.random.default_rng(4).normal(size=200))
+    targets, slower = Targets.of(times), times.copy()
+    middle = int(np.argsort(times)[100])
+    slower[middle] *= 1 + 1e-9
+    moved = Targets.of(slower).values[middle] - targets.values[middle]
+    assert moved / 1e-9 == pytest.approx(targets.slope, rel=0.02)
+
+
+def test_while_the_search_gets_on_any_gain_counts_and_later_only_a_large_one() -> None:
+    falling = [0.9**n for n in range(30)]
+    assert hoped_for(falling) == 0
+    assert hoped_for([*falling, *[1.0] * PATIENCE]) == 0
+    assert hoped_for([*falling, *[1.0] * (PATIENCE + 5)]) == pytest.approx(5 * STEP)
+    assert hoped_for([*falling, *[1.0] * 500]) == MOST
+    crawling = [1 - 0.001 * n for n in range(PATIENCE + 10)]
+    assert hoped_for(crawling) == pytest.approx(9 * STEP), "a tenth of a per cent is no progress"
+
+
+def test_who_hopes_for_more_looks_where_less_is_known() -> None:
+    features, rows, targets = fitted()
+    speed = Process.fit(features, rows, targets)
+    spread = speed.predict(SPACE.rows)[1]
+    hopes = [_Search(speed, None, rows[targets.argmin()], margin) for margin in (0.0, 1.0, 3.0)]
+    unsure = [spread[hope._promise(speed, SPACE.rows).argmax()] for hope in hopes]
+    assert unsure[0] < unsure[1] <= unsure[2]
 
 
 def test_equal_times_do_not_break_the_model() -> None:

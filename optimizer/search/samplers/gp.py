@@ -2,10 +2,11 @@
 
 It follows Willemsen, van Nieuwpoort and van Werkhoven 2021 ("Bayesian Optimization for auto-tuning GPU kernels") in
 modelling only valid configurations and choosing among all of them instead of optimising an acquisition function over
-a box; features, kernel and target are our own (`features`, `process`, `warped`). Choice: the largest expected
+a box; features, kernel and target are our own (`features`, `process`, `targets`). Choice: the largest expected
 improvement (Jones, Schonlau and Welch 1998), in logarithms so that it stays comparable where it is tiny (Ament et al.
 2023), times the probability that the configuration works (Gelbart, Snoek and Adams 2014). Every third choice is held to
 the neighbours of the fastest configuration, a local search led by the same model (compare Eriksson et al. 2019).
+While nothing gets faster, improvement is counted from further and further below the fastest (`targets.hoped_for`).
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr, ndtri
-from scipy.stats import rankdata
+from scipy.special import log_ndtr, ndtr
 from threadpoolctl import ThreadpoolController
 
 from optimizer.search.samplers.base import Sampler, Trial
 from optimizer.search.samplers.candidates import balanced, held, rows_of, worth_scoring
 from optimizer.search.samplers.features import Features, Floats
 from optimizer.search.samplers.process import Process
+from optimizer.search.samplers.targets import Targets, hoped_for
 from optimizer.search.space import Config, Rows, Space
 
 STARTS = 8  # configurations before the first model, so chosen that every value is seen
@@ -67,24 +68,28 @@ class GaussianProcessSampler(Sampler):
 
 @dataclass(frozen=True)
 class _Search:
-    """What the history teaches: how fast a configuration may be, whether it works (None: nothing failed yet), and the
-    fastest row."""
+    """What the history teaches: how fast a configuration may be, whether it works (None: nothing failed yet), the
+    fastest row, and how far below it (in targets) improvement begins."""
 
     speed: Process
     works: Process | None
     best: NDArray[np.int32]
+    margin: float
 
     @classmethod
     def over(cls, features: Features, space: Space, history: Sequence[Trial]) -> _Search:
         """Both processes; whether a configuration works is told with the length scales of its speed."""
-        measured = _remembered([trial for trial in history if trial.measured])
-        times, rows = np.array([trial.time_us for trial in measured], dtype=float), rows_of(space, measured)
-        speed, best = Process.fit(features, rows, warped(times)), rows[times.argmin()]
+        in_order = [trial for trial in history if trial.measured]
+        measured = _remembered(in_order)
+        times, rows = np.array([_time(trial) for trial in measured]), rows_of(space, measured)
+        targets = Targets.of(times)
+        margin = targets.slope * hoped_for([_time(trial) for trial in in_order])
+        speed, best = Process.fit(features, rows, targets.values), rows[times.argmin()]
         ended = [trial for trial in history if not trial.pending][-_MOST_OBSERVED:]
         if not any(trial.failed for trial in ended):
-            return cls(speed, None, best)
+            return cls(speed, None, best, margin)
         outcomes = np.array([1.0 if trial.measured else -1.0 for trial in ended])
-        return cls(speed, speed.observing(rows_of(space, ended), outcomes, noise=_FAILURE_NOISE), best)
+        return cls(speed, speed.observing(rows_of(space, ended), outcomes, noise=_FAILURE_NOISE), best, margin)
 
     def choose(self, rows: Rows, pending: Rows, numbers: range, rng: np.random.Generator) -> Rows:
         """The most promising row for each of the run's suggestions `numbers`, chosen as if those before it and the
@@ -111,7 +116,7 @@ class _Search:
 
     def _promise(self, speed: Process, rows: Rows) -> Floats:
         """Log of expected improvement times the probability of working; shape (rows,)."""
-        promise = log_improvement(*speed.predict(rows), float(speed.targets.min()))
+        promise = log_improvement(*speed.predict(rows), float(speed.targets.min()) - self.margin)
         if self.works is None:
             return promise
         mean, spread = self.works.predict(rows)
@@ -124,15 +129,6 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def warped(times: Floats) -> Floats:
-    """Targets with mean 0 and variance 1 from times: the mean of standardised log times and of the ranks' normal
-    scores. The logarithm makes factors alike; the ranks tame configurations a hundred times slower and spread the
-    fast ones (a Gaussian copula, as in Salinas et al. 2020)."""
-    logs = np.log(times)
-    scores = ndtri((rankdata(logs) - 0.5) / len(logs))
-    return _standardised(_standardised(logs) + _standardised(scores))
-
-
 def log_improvement(mean: Floats, spread: Floats, best: float) -> Floats:
     """Logarithm of the expected improvement below `best`; shape as `mean`. Where improvement is more than five
     deviations off, by its asymptotic expansion, which doesn't underflow."""
@@ -143,11 +139,6 @@ def log_improvement(mean: Floats, spread: Floats, best: float) -> Floats:
     tail = -0.5 * far * far - 0.5 * np.log(2.0 * np.pi) - 2.0 * np.log(-far)
     value: Floats = np.where(gap > -5.0, np.log(near * ndtr(near) + density), tail) + np.log(spread)
     return value
-
-
-def _standardised(values: Floats) -> Floats:
-    standardised: Floats = (values - values.mean()) / max(float(values.std()), 1e-9)
-    return standardised
 
 
 def _remembered(trials: list[Trial]) -> list[Trial]:
