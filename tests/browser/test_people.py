@@ -8,10 +8,12 @@ from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from optimizer.actions.release import do_ask_release
-from optimizer.actions.review import do_publish_review
-from optimizer.actions.team import do_invite, do_remove_member
-from optimizer.models import AuthorKind, Kernel, Release, ReviewVerdict, TeamRole, User
+from optimizer.actions.review import Place, Words, do_publish_review, do_say
+from optimizer.actions.team import do_invite, do_make_service_account, do_remove_member
+from optimizer.models import AuthorKind, Kernel, Release, ReviewVerdict, Run, TeamRole, User
+from tests.browser.axe import faults_of
 from tests.factories import drive, make_run, make_team, make_user
+from tests.optimizer.test_accounts import code_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -70,8 +72,6 @@ def test_a_removed_member_is_out_of_the_page_they_look_at(site: str, browser: Br
 
 
 def test_a_guest_joins_by_link_and_hears_of_a_mention_without_a_reload(site: str, browser: Browser) -> None:
-    from optimizer.actions.review import Place, Words, do_say
-
     team = make_team()
     owner = make_user(team, TeamRole.OWNER)
     run = make_run(team, owner)
@@ -90,3 +90,97 @@ def test_a_guest_joins_by_link_and_hears_of_a_mention_without_a_reload(site: str
     page.get_by_role("link", name="Notifications, 1 unread").click()
     page.get_by_role("button", name="mentions you").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(str(run))
+
+
+@pytest.fixture
+def owner(site: str) -> User:
+    """Who looks after a team with everything in it: an open invitation, a service account, a release, news, a log."""
+    team = make_team()
+    owner = make_user(team, TeamRole.OWNER)
+    run = drive(make_run(team, owner))
+    assert run.best_kernel is not None
+    do_ask_release(owner, run.best_kernel)
+    do_invite(owner, team, TeamRole.REVIEWER, "Grace", 7)
+    do_make_service_account(owner, team, "ci", TeamRole.OPERATOR)
+    do_say(make_user(team), Place(run), Words(f"@{owner}, look at this."))
+    return owner
+
+
+def team_and_account_pages(owner: User) -> list[str]:
+    team, run = owner.teams.get(), Run.objects.get()
+    assert run.best_kernel is not None
+    service = team.members.get(username__contains="ci")
+    return [
+        "/teams/",
+        f"/teams/{team.slug}/",
+        f"/teams/{team.slug}/log/",
+        f"/teams/{team.slug}/service-accounts/{service.pk}/tokens/",
+        f"/runs/{run.pk}/kernels/{run.best_kernel.number}/release/",
+        "/releases/",
+        "/notifications/",
+        "/notifications/settings/",
+        "/profile/",
+        "/profile/password/",
+        "/profile/sessions/",
+        "/profile/second-factor/",
+        "/account/tokens/",
+    ]
+
+
+def in_every_appearance(page: Page) -> list[str]:
+    """What axe finds by all its rules in light, and in contrast in the others."""
+    found = []
+    for theme, rules in (("light", None), ("dark", ["color-contrast"]), ("contrast", ["color-contrast"])):
+        page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
+        found += [f"{page.url} in {theme}: {fault}" for fault in faults_of(page, rules)]
+    return found
+
+
+@pytest.mark.axe
+def test_axe_finds_nothing_serious_where_an_owner_looks_after_a_team_and_an_account(
+    site: str, browser: Browser, owner: User
+) -> None:
+    page, found = page_as(browser, site, owner), []
+    for address in team_and_account_pages(owner):
+        answer = page.goto(site + address)
+        assert answer is not None and answer.status == 200, address
+        found += in_every_appearance(page)
+    assert "\n".join(found) == ""
+
+
+@pytest.mark.axe
+def test_axe_finds_nothing_serious_from_an_invitation_to_a_second_factor(site: str, browser: Browser) -> None:
+    team = make_team()
+    _, token = do_invite(make_user(team, TeamRole.OWNER), team, TeamRole.REVIEWER, "Grace", 7)
+    page = browser.new_context().new_page()
+    page.goto(f"{site}/join/{token}/")
+    found = in_every_appearance(page)
+    page.get_by_label("Username").fill("grace")
+    page.get_by_label("Password", exact=True).fill(STRONG)
+    page.get_by_label("Password confirmation").fill(STRONG)
+    page.get_by_role("button", name="Make an account and join").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(str(team))
+    page.goto(f"{site}/join/{token}/")
+    found += in_every_appearance(page)
+    page.goto(f"{site}/profile/second-factor/on/")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Is it you?")
+    found += in_every_appearance(page)
+    page.get_by_label("Password").fill(STRONG)
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Set up the second factor")
+    found += in_every_appearance(page)
+    page.get_by_label("Code").fill(code_for(page.locator(".secret").inner_text()))
+    page.locator("main form button").first.click()
+    expect(page.get_by_role("heading", name="Recovery codes")).to_be_visible()
+    found += in_every_appearance(page)
+    for address in ("", "codes/", "codes/new/", "off/"):
+        page.goto(f"{site}/profile/second-factor/{address}")
+        found += in_every_appearance(page)
+    page.context.clear_cookies()
+    page.goto(f"{site}/sign-in/")
+    page.get_by_label("Username").fill("grace")
+    page.get_by_label("Password").fill(STRONG)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page).to_have_url(f"{site}/sign-in/code/")
+    found += in_every_appearance(page)
+    assert "\n".join(found) == ""
