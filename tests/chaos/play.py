@@ -20,7 +20,7 @@ from optimizer.models.run import RunTransitionError
 from tests.chaos.faults import FAULTS, PAUSE_S
 from tests.chaos.invariants import INVARIANTS
 from tests.chaos.models import TroubledModels, troubled_models
-from tests.chaos.report import Report, receipts_in
+from tests.chaos.report import Recovery, Report, receipts_in
 from tests.chaos.world import World, ask, world
 from tests.llm_server import KEY
 
@@ -114,7 +114,7 @@ class Play:
             )
         )
         healed = [wound for wound in self.wounds if not wound.jobs & still]
-        self.report.recoveries_s += [time.monotonic() - wound.at for wound in healed]
+        self.report.recoveries += [Recovery(time.monotonic() - wound.at, _last_of(wound.jobs)) for wound in healed]
         self.wounds = [wound for wound in self.wounds if wound.jobs & still]
 
     def _keep_runs_going(self) -> None:
@@ -183,6 +183,15 @@ def kinds_of_runs(options: argparse.Namespace) -> Iterator[dict[str, object]]:
     real = [{"problem_version": Problem.objects.get(slug="layernorm_residual").latest(), "evaluations": 3}]
     for number, kind in enumerate(itertools.chain(real if options.real else [], itertools.cycle(kinds))):
         yield {"evaluations": EVALUATIONS, "seed": options.seed * 1000 + number, **kind}
+
+
+def _last_of(jobs: set[int]) -> str:
+    """What kept a fault's recovery waiting: the job that ended last, by its road and how often it was claimed."""
+    job = Job.objects.filter(pk__in=jobs).order_by("finished_at").last()
+    if job is None:
+        return "a job that is gone"
+    problem = job.evaluation.kernel.run.problem_version.problem.slug
+    return f"{problem}, {job.queue} by {job.dispatcher}, claimed {job.fence} ×"
 
 
 def _running() -> list[int]:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.chaos.faults import receipts
 
 _RECEIPT = re.compile(rb"under fence \d+: \w+, (refused|repeated)")
+
+
+class Recovery(NamedTuple):
+    """From a fault to the end of all jobs that it found under way, and the last of them in words."""
+
+    seconds: float
+    last: str
 
 
 @dataclass
@@ -19,7 +27,7 @@ class Report:
 
     provenance: str
     faults: Counter[str] = field(default_factory=Counter)
-    recoveries_s: list[float] = field(default_factory=list)
+    recoveries: list[Recovery] = field(default_factory=list)
     resumed: int = 0
     jobs: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
@@ -37,7 +45,9 @@ class Report:
 
     def text(self) -> str:
         """The report."""
-        return "\n".join([self.provenance, "", *self._figures(), "", *self._faults(), "", *self._invariants()])
+        return "\n".join(
+            [self.provenance, "", *self._figures(), *self._waits(), "", *self._faults(), "", *self._invariants()]
+        )
 
     def _figures(self) -> list[str]:
         rows = {
@@ -54,11 +64,20 @@ class Report:
         return [f"{name:<24} {value}" for name, value in rows.items()]
 
     def _recovery(self) -> str:
-        """From a fault to the end of all jobs that it found under way."""
-        if len(self.recoveries_s) < 2:
+        if len(self.recoveries) < 2:
             return "too few to say"
-        cuts = statistics.quantiles(self.recoveries_s, n=20)
-        return f"{cuts[9]:.1f} / {cuts[18]:.1f} (of {len(self.recoveries_s)} faults that met jobs under way)"
+        cuts = statistics.quantiles([recovery.seconds for recovery in self.recoveries], n=20)
+        return f"{cuts[9]:.1f} / {cuts[18]:.1f} (of {len(self.recoveries)} faults that met jobs under way)"
+
+    def _waits(self) -> list[str]:
+        """Recoveries by the job that was waited for longest, the slowest kind first."""
+        kinds: dict[str, list[float]] = defaultdict(list)
+        for recovery in self.recoveries:
+            kinds[recovery.last].append(recovery.seconds)
+        rows = sorted(((max(times), statistics.median(times), len(times), last) for last, times in kinds.items()),
+                      reverse=True)  # fmt: skip
+        return [f"    longest {most:5.1f} s, median {middle:5.1f} s of {count:>3}  {last}"
+                for most, middle, count, last in rows]  # fmt: skip
 
     def _faults(self) -> list[str]:
         rows = [f"{count:>5}  {name}" for name, count in sorted(self.faults.items())]
