@@ -9,6 +9,7 @@ from kernelsci_site.collected import collect
 from kernelsci_site.welcome import ensure_administrator
 from optimizer.actions.demo import do_make_default_team
 from optimizer.actions.knowledge import do_sync_notes
+from optimizer.actions.leaders import do_mend_leaders
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.target import do_sync_targets
 from optimizer.models import User
@@ -20,11 +21,12 @@ def collect_static_files() -> None:
 
 
 def fill_tables() -> tuple[User, str | None]:
-    """An administrator, the team that people start with, targets, notes and problems. The administrator, and the
-    password if there was none before."""
+    """An administrator, the team that people start with, targets, notes and problems; what older versions left is
+    brought up to date. The administrator, and the password if there was none before."""
     administrator, password = ensure_administrator()
     do_make_default_team()
     do_sync_targets()
     do_sync_notes()
     do_sync_shipped_problems()
+    do_mend_leaders()
     return administrator, password

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from django.db.models import F, QuerySet
 
-from optimizer.live.payloads import BestChanged, BestRefuted
+from optimizer.live.payloads import BestChanged, BestRefuted, RunNoted
 from optimizer.live.publish import record
 from optimizer.loop.dispatch import dispatch
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Run, VerdictChoice
@@ -24,17 +24,17 @@ FASTEST_FIRST = (F("evaluation__speedup").desc(nulls_last=True), "evaluation__ti
 def update_best(run: Run) -> None:
     """Recompute the leader from the rows and record what changed. Call under the run's lock."""
     leader = _leader(run)
-    if leader is None:
-        return
-    figures = _confirmation_of(leader) or leader.evaluation
-    before = (run.best_kernel_id, run.best_speedup, run.best_speedup_low, run.best_speedup_high)
-    run.best_kernel = leader
-    run.best_speedup, run.best_speedup_low = figures.speedup, figures.speedup_low
-    run.best_speedup_high = figures.speedup_high
-    if before == (run.best_kernel_id, run.best_speedup, run.best_speedup_low, run.best_speedup_high):
-        return
-    run.save(update_fields=["best_kernel", "best_speedup", "best_speedup_low", "best_speedup_high"])
-    record(run, _changed(leader, figures))
+    if leader is not None and _lead(run, leader, figures := _confirmation_of(leader) or leader.evaluation):
+        record(run, _changed(leader, figures))
+
+
+def mend_best(run: Run) -> None:
+    """The same for a run that ended under the rules of an older version: whoever may not lead any more does not, and
+    its followers are not told of a record that is none. Call under the run's lock."""
+    leader = _leader(run)
+    if _lead(run, leader, leader and (_confirmation_of(leader) or leader.evaluation)):
+        now = f"kernel #{leader.number} leads" if leader else "no kernel leads"
+        record(run, RunNoted(text=f"Ranked anew by the rules of this version: {now}."))
 
 
 def judge_confirmation(run: Run, confirmation: Evaluation) -> None:
@@ -86,6 +86,20 @@ def _leader(run: Run) -> Kernel | None:
     out = refuted(run)
     ranked = run.kernels.rankable().select_related("evaluation").order_by(*FASTEST_FIRST)
     return next((kernel for kernel in ranked if kernel.pk not in out), None)
+
+
+def _lead(run: Run, leader: Kernel | None, figures: Evaluation | None) -> bool:
+    """Have it lead with these figures; False where it did."""
+    names = ("best_kernel_id", "best_speedup", "best_speedup_low", "best_speedup_high")
+    before = [getattr(run, name) for name in names]
+    run.best_kernel = leader
+    run.best_speedup = figures.speedup if figures else None
+    run.best_speedup_low = figures.speedup_low if figures else None
+    run.best_speedup_high = figures.speedup_high if figures else None
+    if before == [getattr(run, name) for name in names]:
+        return False
+    run.save(update_fields=["best_kernel", "best_speedup", "best_speedup_low", "best_speedup_high"])
+    return True
 
 
 def _newest_confirmation(kernel: Kernel) -> Evaluation | None:

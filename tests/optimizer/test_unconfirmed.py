@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from optimizer.actions.leaders import do_mend_leaders
 from optimizer.agents.sections import outcome
 from optimizer.charts.curve import curve, points_of
 from optimizer.llm.fence import Fencer
 from optimizer.loop.history import history_of
-from optimizer.models import Run, Team, User
+from optimizer.models import Evaluation, EvaluationStatus, Run, RunEvent, Team, User
 from optimizer.views.compare import outcomes_of
 from runners.job import JobResult, JobSpec, Verdict
 from tests.factories import correct_result, drive, fake_evaluate, make_run
@@ -73,3 +74,27 @@ def test_its_page_and_the_runs_page_say_so(client: Client, member: User, run: Ru
     assert "Not confirmed" in table
     rows = table.split("<tbody>")[1].split("</tr>")
     assert f"/kernels/{number}/" not in rows[0], "sorting by speedup must not put it first"
+
+
+def test_a_run_that_ended_under_older_rules_is_ranked_anew_once_and_nobody_is_told_of_a_record(run: Run) -> None:
+    best, events = run.best_kernel, RunEvent.objects.filter(run=run, type="best.changed").count()
+    figures = (run.best_speedup, run.best_speedup_low, run.best_speedup_high)
+    boaster = run.kernels.get(evaluation__unconfirmed=True)
+    for wrong in ({"best_kernel": boaster, "best_speedup": 40.0}, {"best_kernel": None, "best_speedup": None}):
+        Run.objects.filter(pk=run.pk).update(**wrong)
+        assert do_mend_leaders() == 1
+        assert do_mend_leaders() == 0
+        run.refresh_from_db()
+        assert run.best_kernel == best
+        assert (run.best_speedup, run.best_speedup_low, run.best_speedup_high) == figures
+    assert RunEvent.objects.filter(run=run, type="best.changed").count() == events
+    assert RunEvent.objects.filter(run=run, type="run.note", payload__text__icontains="ranked anew").count() == 2
+
+
+def test_where_only_a_refused_claim_was_made_nobody_leads(run: Run) -> None:
+    boaster = run.kernels.get(evaluation__unconfirmed=True)
+    Evaluation.objects.filter(kernel__run=run).exclude(kernel=boaster).update(status=EvaluationStatus.INCORRECT)
+    Run.objects.filter(pk=run.pk).update(best_kernel=boaster, best_speedup=40.0)
+    do_mend_leaders()
+    run.refresh_from_db()
+    assert (run.best_kernel, run.best_speedup, run.best_speedup_low) == (None, None, None)
