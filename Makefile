@@ -52,9 +52,18 @@ second-server: install-dev  ## the provider against `transformers serve` and a t
 	  $(SECOND_SERVER)/bin/pip install --quiet "$$(grep -oE '^torch==[0-9.]+' requirements.txt)" "transformers[serving]==5.23.0"; }
 	KERNELSCI_TRANSFORMERS=$(abspath $(SECOND_SERVER))/bin/python $(BIN)/python -m pytest -q tests/optimizer/test_llm_second_server.py
 
+.PHONY: bench-paint
+bench-paint: install-dev  ## first paint of a run's page with a slow processor, in this database; bytes of script
+	$(BIN)/python -m benchmarks.paint $(BENCH)
+
 .PHONY: audit fuzz-api
 audit: install-dev  ## known vulnerabilities in what the product depends on; fails where one could not be looked up
-	$(BIN)/pip-audit --strict --progress-spinner off -r requirements.txt
+	@told=$$($(BIN)/pip-audit --strict --progress-spinner off -r requirements.txt 2>&1); code=$$?; echo "$$told"; \
+	case $$code,$$told in \
+	  0,*) echo "audit: every package was looked up, none has a known vulnerability";; \
+	  *"vulnerabilit"*"in"*"package"*) echo "audit: known vulnerabilities, see above";; \
+	  *) echo "audit: could not be looked up, so nothing is known; ask again where PyPI's vulnerability data can be reached";; \
+	esac; exit $$code
 
 fuzz-api: install-dev  ## the API against requests made up from its own description, as two people; EXAMPLES an operation
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),100) $(BIN)/python -m pytest tests/site/test_fuzz_api.py -q
