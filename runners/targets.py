@@ -7,12 +7,14 @@ sparsity. Ceilings measured by `python -m runners probe` stand beside them, as `
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from runners.harness.state import read_json, state_dir
 from runners.problems.base import Work
@@ -129,10 +131,25 @@ def target(key: str) -> Target:
 
 def ceilings(key: str) -> Ceilings:
     """What a probe found on this machine for a target; empty where none ran."""
-    kept = read_json(state_dir("ceilings") / f"{key}.json")
-    if not isinstance(kept, dict):
+    return ceilings_in({"ceilings": read_json(state_dir("ceilings") / f"{key}.json")})
+
+
+def ceilings_in(environment: Mapping[str, Any]) -> Ceilings:
+    """What the machine that a result comes from had reached in a probe, from the result's environment; empty where it
+    had not been probed, and for anything of another form."""
+    kept = environment.get("ceilings")
+    if not isinstance(kept, Mapping):
         return Ceilings()
-    return Ceilings(kept.get("copy_bandwidth"), kept.get("matmul_flops") or {}, kept.get("measured_at", ""))
+    rates = kept.get("matmul_flops")
+    known = (
+        {str(name): rate for name, rate in rates.items() if _is_rate(rate)} if isinstance(rates, Mapping) else {}
+    )
+    copied = kept.get("copy_bandwidth")
+    return Ceilings(copied if _is_rate(copied) else None, known, str(kept.get("measured_at", ""))[:32])
+
+
+def _is_rate(value: object) -> bool:
+    return isinstance(value, float | int) and 0 < value < math.inf
 
 
 FMA_UNITS, FMA_FLOPS = 2, 2

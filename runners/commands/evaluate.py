@@ -40,6 +40,7 @@ def add_parser(subparsers: Any) -> None:
     effort.add_argument("--confirm", action="store_true", help="more sessions, all in cold processes")
     parser.add_argument("--total-s", type=float, default=Limits().total_s, help="limit for the whole evaluation")
     parser.add_argument("--call-s", type=float, default=Limits().call_s, help="limit for one call")
+    parser.add_argument("--profile", action="store_true", help="look closer: which kernels, bound by what")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -79,6 +80,7 @@ def _spec(arguments: argparse.Namespace) -> JobSpec:
         baseline=Baseline(arguments.baseline),
         parent=read_source(arguments.parent) if arguments.parent else None,
         limits=Limits(total_s=arguments.total_s, call_s=arguments.call_s),
+        profile=arguments.profile,
     )
 
 

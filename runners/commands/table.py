@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from runners.job import CaseResult, JobResult, JobSpec, Speedup
+from runners.profiling.summary import in_words
 
 
 def table(spec: JobSpec, result: JobResult) -> str:
@@ -15,8 +18,14 @@ def table(spec: JobSpec, result: JobResult) -> str:
         if speedup is not None:
             lines.append(f"  {_speedup(speedup)}")
     lines += ["", *_cases(result.cases)] if result.cases else []
+    lines += ["", *_profile(result.profile)] if "kernels" in result.profile else []
     stages = ", ".join(f"{stage.name} {stage.seconds:.2f} s" for stage in result.stages)
     return "\n".join([*lines, "", f"stages: {stages}", f"sandbox: {result.sandbox}"])
+
+
+def _profile(profile: dict[str, Any]) -> list[str]:
+    """What was seen in a closer look, and which tools could not be used."""
+    return [*in_words(profile), *profile["kernels"].get("notes", [])]
 
 
 def _verdict(result: JobResult) -> str:

@@ -41,12 +41,15 @@ class Ahead(Generic[Started]):
         self._threads = ThreadPoolExecutor(MOST, thread_name_prefix=name)
 
     def take(self) -> Started | None:
-        """The one started first; None where there is none alive."""
+        """The first that is ready, else the one started first; None where there is none alive."""
         while True:
             with self._lock:
                 if not self._ready:
                     return None
-                future, wanted = self._ready.popleft()
+                ready = (number for number, (future, _) in enumerate(self._ready) if future.done())
+                index = next(ready, 0)
+                future, wanted = self._ready[index]
+                del self._ready[index]
             wanted.set()
             with suppress(*FAILURES):
                 started = future.result()

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,16 +57,20 @@ class Enclosure:
 
 
 def enclose(
-    kind: str, policy: SandboxPolicy, preload: tuple[str, ...] = (), inbox: Path | None = None
+    kind: str,
+    policy: SandboxPolicy,
+    preload: tuple[str, ...] = (),
+    inbox: Path | None = None,
+    around: Callable[[Sequence[str]], list[str]] = list,
 ) -> Enclosure:
-    """Start the program for artefacts of that kind. `preload`: modules to import before it is told anything. Raises
-    SandboxError."""
+    """Start the program for artefacts of that kind. `preload`: modules to import before it is told anything. `around`
+    makes its command line another's, a profiler's. Raises SandboxError."""
     peer = Peer()
     isolation = ["-I", "-S"] if kind == "native" else ["-I"]
     channel_fd = peer.far_socket.fileno()
     argv = [sys.executable, *isolation, "-c", BOOTSTRAP, str(PROGRAM), str(channel_fd), ",".join(preload)]
     try:
-        process = spawn(argv, policy, (channel_fd,))
+        process = spawn(around(argv), policy, (channel_fd,))
     except BaseException:
         peer.close()
         raise

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from runners.harness.gpu_state import gpu_fixed, gpu_now
 from runners.harness.participant import thread_count
 from runners.harness.priority import may_raise
-from runners.targets import TARGETS, Target, vector_extensions
+from runners.targets import TARGETS, Target, ceilings, vector_extensions
 
 
 def describe(target: Target, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -21,6 +22,7 @@ def describe(target: Target, gpu: Mapping[str, Any] | None = None) -> dict[str, 
     at a better time."""
     return {
         **fixed(target),
+        **_ceilings(target),
         "load_average": [round(load, 2) for load in os.getloadavg()],
         **(gpu_now(target) if gpu is None else gpu),
     }
@@ -48,6 +50,12 @@ def fixed(target: Target) -> dict[str, Any]:
 def _processor(target: Target) -> dict[str, Any]:
     """For a CPU: its vector extensions and data caches in bytes, which decide how a kernel is to be written."""
     return {"vector": vector_extensions(), "caches": dict(target.caches_bytes)} if target.family == "cpu" else {}
+
+
+def _ceilings(target: Target) -> dict[str, Any]:
+    """What a probe reached on this machine, so that whoever reads the result elsewhere sees the same roofs."""
+    found = asdict(ceilings(target.key))
+    return {"ceilings": found} if found["measured_at"] else {}
 
 
 def _governor() -> str:

@@ -9,7 +9,6 @@ import random
 import secrets
 import shutil
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -22,8 +21,10 @@ from runners.backends import Artefact, BuildRequest, backend_for
 from runners.harness import HARNESS_VERSION, authorship, environment, insight, screen
 from runners.harness.band import band_of
 from runners.harness.checks import CaseOutcome, Checks
+from runners.harness.closer_look import Sight, looked_closer
 from runners.harness.contents import OracleClient, Setups
 from runners.harness.devices import Device, device_for, why_absent
+from runners.harness.doubts import doubts
 from runners.harness.errors import Cancelled, CandidateFailure, InfraFailure
 from runners.harness.gpu_state import watched
 from runners.harness.participant import Participant
@@ -31,6 +32,7 @@ from runners.harness.pool import TrustedPool, pool
 from runners.harness.report import case_results, speedup_of
 from runners.harness.samples import samples_of
 from runners.harness.sessions import BASELINE, PARENT, Bench, Timings, overall_us
+from runners.harness.stages import Stages
 from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
 from runners.job import (
     BuildReport,
@@ -40,7 +42,6 @@ from runners.job import (
     Language,
     Source,
     Speedup,
-    StageResult,
     Status,
     Verdict,
 )
@@ -53,9 +54,6 @@ from runners.targets import UnknownTarget, target
 PLANS = {Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
 ABANDON_FACTOR = 3.0
 REVIEW_FACTOR = 10.0
-CLOCK_MARGIN = 1.02
-BUSY_US, BUSY_SHARE = 4.0, 0.05
-"""How much longer than the baseline a candidate may keep the device busy outside its events."""
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +67,9 @@ class Evaluation:
         cancel: Callable[[], bool] | None,
         on_progress: Callable[[str, str], None] | None,
     ) -> None:
-        self.spec, self._cancel, self._on_progress = spec, cancel, on_progress
+        self.spec = spec
         self._rng = random.Random(secrets.randbits(64))  # noqa: S311 - order of blocks; seeds of inputs are secret
-        self._stages: list[StageResult] = []
+        self._stages = Stages(spec.limits, cancel, on_progress)
         self._status, self._reasons, self._flags = Status.INFRA_ERROR, list[str](), list[str]()
         self._build: BuildReport | None = None
         self._outcomes: list[CaseOutcome] = []
@@ -82,7 +80,6 @@ class Evaluation:
         self._sandbox = "none"
         self._profile: dict[str, Any] = {}
         self._seen: dict[str, Future[dict[str, Any]]] = {}
-        self._started = time.monotonic()
 
     def result(self) -> JobResult:
         """Run the cascade; whatever happens is in the result."""
@@ -104,7 +101,7 @@ class Evaluation:
     def _cascade(self) -> None:
         self._target = target(self.spec.target)
         problem = self._problem = open_bundle(self.spec.problem)
-        with self._stage("screen"):
+        with self._stages.stage("screen"):
             if problem.obstacles:
                 raise CandidateFailure(Status.REJECTED, f"not evaluated here: {'; '.join(problem.obstacles)}")
             if complaints := screen.complaints(self.spec, problem):
@@ -130,7 +127,8 @@ class Evaluation:
         warm.baselines.expect(self.spec.problem, self.spec.baseline, sessions)
         warm.spares.with_triton = any(source.language is Language.TRITON for source in self._sources)
         if modules or self.spec.profile:
-            warm.spares.expect((1 + modules * sessions if modules else 0) + self.spec.profile)
+            checked = bool(modules) and self._may_abandon
+            warm.spares.expect(modules * sessions + checked + self.spec.profile)
 
     @property
     def _sources(self) -> list[Source]:
@@ -143,9 +141,9 @@ class Evaluation:
         oracle = warm.borrow(self.spec.problem)
         healthy, ending = False, ExitStack()
         try:
-            oracle.listen(self._cancel)
-            with device.shared(self._cancel) as waited_s:
-                self._started += waited_s
+            oracle.listen(self._stages.cancel)
+            with device.shared(self._stages.cancel) as waited_s:
+                self._stages.forgive(waited_s)
                 artefact = self._built(self.spec.candidate, problem, folder)
                 if self._is_known(artefact):
                     healthy = True
@@ -161,7 +159,7 @@ class Evaluation:
                     self._set_up(problem, oracle, folder),
                     self.spec.limits,
                     self._rng,
-                    self._cancel,
+                    self._stages.cancel,
                     warm.spares,
                     warm.baselines,
                     at_once=oracle.on_gpu and not any(map(screen.measures_itself, self._sources)),
@@ -169,6 +167,7 @@ class Evaluation:
                 if oracle.on_gpu:
                     ending.callback(warm.afterwards, bench.close)
                 self._check(bench, artefact)
+                self._start_ahead(bench, artefact, parent)
             self._time(bench, device, artefact, parent)
             healthy = True
         except CandidateFailure:
@@ -187,9 +186,10 @@ class Evaluation:
         return oracle.set_up(cases, folder / "setups")
 
     def _built(self, source: Source, problem: Problem, folder: Path) -> Artefact:
-        with self._stage("build"):
+        with self._stages.stage("build") as logs:
             artefact = backend_for(source.language).build(self._request(source, problem, folder))
             self._build = artefact.report
+            logs.append(artefact.report.log)
             if artefact.path is None:
                 raise CandidateFailure(Status.BUILD_FAILED, artefact.report.log.strip() or "the build failed")
         return artefact
@@ -223,42 +223,63 @@ class Evaluation:
         seeds = 1 if self.spec.effort is Effort.QUICK else 2
         checks = Checks(bench.problem, bench.oracle, self._target.key, seeds, self.spec.limits, self._rng)
         self._outcomes = checks.outcomes
-        with self._stage("smallest"):
-            process = bench.candidate("checked", artefact, checks.prepare())
+        with self._stages.stage("smallest"):
+            process, stays = bench.for_checks(self._first_plan, artefact, checks.prepare)
             self._sandbox = process.level
             try:
                 checks.smallest(process)
             except BaseException:
                 bench.dismiss([process])
                 raise
-        with self._stage("tests"):
+        with self._stages.stage("tests"):
             try:
-                checks.all(process, lambda text: self._progress("tests", text))
-            finally:
+                checks.all(process, lambda text: self._stages.progress("tests", text))
+            except BaseException:
                 bench.dismiss([process])
+                raise
         bench.oracle.reset()
+        if stays and artefact.timed:
+            bench.keep(process)
+        else:
+            bench.dismiss([process])
         if not all(outcome.deterministic for outcome in checks.outcomes):
             self._flags.append("nondeterministic")
+
+    @property
+    def _first_plan(self) -> Plan:
+        """What is measured first: quick timing where a kernel may turn out too slow for more."""
+        return self._plan(Effort.QUICK if self._may_abandon else self.spec.effort)
+
+    def _start_ahead(self, bench: Bench, artefact: Artefact, parent: Artefact | None) -> None:
+        """Have the sides started that are measured first, where that need not wait for the device to be alone."""
+        if not bench.oracle.on_gpu or not bench.cases or not artefact.timed:
+            return
+        with self._stages.stage("start"):
+            bench.start_ahead(self._first_plan, artefact, self.spec.baseline, None if self._may_abandon else parent)
+
+    @property
+    def _may_abandon(self) -> bool:
+        return bool(self.spec.effort is not Effort.QUICK and self.spec.best_us)
 
     def _time(self, bench: Bench, device: Device, artefact: Artefact, parent: Artefact | None) -> None:
         self._status = Status.CORRECT
         if not bench.cases or not artefact.timed:
             self._flags.append("not_timed" if bench.cases else "no_benchmark_case")
             return
-        with device.exclusively(self._cancel) as waited_s:
-            self._started += waited_s
-            if self.spec.effort is not Effort.QUICK and self.spec.best_us and self._abandoned(bench, artefact):
+        with device.exclusively(self._stages.cancel) as waited_s:
+            self._stages.forgive(waited_s)
+            if self._may_abandon and self._abandoned(bench, artefact):
                 return
             plan = self._plan(self.spec.effort)
             name = {Effort.QUICK: "quick timing", Effort.CONFIRM: "confirmation"}.get(self.spec.effort, "timing")
             band = band_of(bench, self._target, measure=self.spec.effort is not Effort.QUICK)
-            with self._stage(name):
+            with self._stages.stage(name):
                 self._timings = self._measured(bench, plan, artefact, parent, name)
             self._conclude(bench, self._timings, band)
-            self._look_closer(bench, artefact, self._timings)
+            self._look_closer(bench, device, artefact, self._timings)
 
     def _abandoned(self, bench: Bench, artefact: Artefact) -> bool:
-        with self._stage("quick timing"):
+        with self._stages.stage("quick timing"):
             timings = self._measured(bench, self._plan(Effort.QUICK), artefact, None, "quick timing")
         slow = [overall_us(timings)[case] > ABANDON_FACTOR * best for case, best in self._known_best(timings)]
         if not slow or not all(slow):
@@ -283,19 +304,25 @@ class Evaluation:
             if bench.oracle.on_gpu and plan.sessions > QUICK.sessions:
                 self._profile["launch"] = insight.launches(bench, sides)
 
-        progress = partial(self._progress, name)
+        progress = partial(self._stages.progress, name)
         return bench.measure(plan, artefact, self.spec.baseline, parent, progress, look)
 
-    def _look_closer(self, bench: Bench, artefact: Artefact, timings: Timings) -> None:
-        """Which kernels take the time of the slowest case, where the job asks for it and a profiler is there."""
-        if not (self.spec.profile and bench.oracle.on_gpu):
+    def _look_closer(self, bench: Bench, device: Device, artefact: Artefact, timings: Timings) -> None:
+        """Which kernels take the time of the slowest case, where the job asks for it; closely where no faster kernel of
+        that case is known, since others are to be built upon it."""
+        if not self.spec.profile:
             return
-        with self._stage("profile"):
-            slowest = max(bench.cases, key=lambda case: overall_us(timings)[case.name])
-            found = insight.kernels(bench, artefact, slowest, bench.arena_bytes(QUICK))
-            if found:
-                self._profile["kernels"] = {"case": slowest.name, "top": found}
-                self._flags += authorship.seen(bench.problem, [kernel["name"] for kernel in found], self._flags)
+        with self._stages.stage("profile"):
+            times_us = overall_us(timings)
+            slowest = max(bench.cases, key=lambda case: times_us[case.name])
+            size = bench.arena_bytes(QUICK)
+            call_us = times_us[slowest.name]
+            closely = call_us <= self.spec.best_us.get(slowest.name, call_us)
+            sight = Sight(bench, device, self._target, artefact, slowest, size, call_us, closely)
+            found = self._profile["kernels"] = looked_closer(sight)
+            if bench.oracle.on_gpu and found["top"]:
+                names = [kernel["name"] for kernel in found["top"]]
+                self._flags += authorship.seen(bench.problem, names, self._flags)
 
     def _conclude(self, bench: Bench, timings: Timings, band: float) -> None:
         for opponent, label in ((BASELINE, self.spec.baseline.value), (PARENT, "parent")):
@@ -308,27 +335,8 @@ class Evaluation:
             self._flags.append("unconfirmed")
         if claimed.median > REVIEW_FACTOR:
             self._flags.append("needs_review")
-        if doubts := self._doubts(bench, timings):
-            raise CandidateFailure(Status.SUSPECT, "; ".join(doubts))
-
-    def _doubts(self, bench: Bench, timings: Timings) -> list[str]:
-        doubts = []
-        for case in bench.cases:
-            floor = self._target.floor_us(bench.problem.work(case))
-            measured = overall_us(timings)[case.name]
-            if floor is not None and measured < floor:
-                doubts.append(
-                    f"{case.name}: {measured:.3g} µs is under the floor of {floor:.3g} µs that physics sets"
-                )
-            hidden_us = timings.busy_beyond_events_us(case.name, BASELINE)
-            if hidden_us > BUSY_US + BUSY_SHARE * measured:
-                doubts.append(f"{case.name}: the device was busy {hidden_us:.3g} µs longer than its events say")
-            if timings.overstates(case.name, self._rng):
-                doubts.append(f"{case.name}: the referee's clock does not agree with the process's own")
-        claimed, seen = self._speedups[BASELINE], timings.referee_speedup(BASELINE, self._rng)
-        if claimed.low > max(claimed.band, seen.high * CLOCK_MARGIN):
-            doubts.append(f"claims {claimed.median:.3g}×, but the referee's clock saw {seen.median:.3g}×")
-        return doubts
+        if found := doubts(bench.problem, bench.cases, self._target, timings, claimed, self._rng):
+            raise CandidateFailure(Status.SUSPECT, "; ".join(found))
 
     def _note_failure(self, failure: CandidateFailure) -> None:
         self._status = failure.status
@@ -353,7 +361,7 @@ class Evaluation:
             speedup=total,
             versus_parent=self._speedups.get(PARENT),
             cases=cases,
-            stages=self._stages,
+            stages=self._stages.results,
             build=self._build,
             profile=self._summarised(),
             duplicate_of=self._duplicate_of,
@@ -374,32 +382,6 @@ class Evaluation:
         if "gpu_at_end" not in self._seen or self._target.family == "cpu":
             return None
         return {**self._seen["gpu_at_end"].result(), "before": self._seen["gpu_before"].result()}
-
-    def _progress(self, stage: str, text: str) -> None:
-        if self._cancel is not None and self._cancel():
-            raise Cancelled
-        if time.monotonic() - self._started > self.spec.limits.total_s:
-            raise CandidateFailure(Status.TIMEOUT, f"the evaluation took more than {self.spec.limits.total_s:g} s")
-        if self._on_progress is not None:
-            self._on_progress(stage, text)
-
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        """Time a stage and note how it ended."""
-        self._progress(name, "")
-        started = time.monotonic()
-        failure: BaseException | None = None
-        try:
-            yield
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            text = str(failure) if failure is not None else ""
-            if name == "build" and self._build is not None:
-                text = self._build.log
-            seconds = time.monotonic() - started
-            self._stages.append(StageResult(name, seconds, failure is None, text[-self.spec.limits.log_bytes :]))
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""What a GPU is and what it is doing, from the vendor's own tool: recorded with every result, never set."""
+"""What a GPU is and what it is doing, from the vendor's own tool or library: recorded with every result, never set."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from runners.harness.devices import device_for
+from runners.harness.nvml import NvmlError, nvml
 from runners.sandbox.meter import process_tree
 from runners.targets import Target
 
@@ -49,14 +50,20 @@ def gpu_now(target: Target) -> dict[str, Any]:
     """Clocks, power, temperature and load at the time of asking; how many processes compute on it that are not ours."""
     device = device_for(target.vendor, target.flush_bytes)
     if device.kind == "cuda":
-        others = _ask(["nvidia-smi", "-i", device.index, "--query-compute-apps=pid", "--format=csv,noheader"])
-        now = _nvidia.__wrapped__(device.index, tuple(NVIDIA_NOW.items()))
-        return {**now, "other_processes": len(set(others.split()) - _ours())} if now else {}
+        return _nvidia_now(device.index)
     return _amd(device.index, "metric") if device.kind == "hip" else {}
 
 
-def _ours() -> set[str]:
-    return {str(pid) for pid in process_tree(os.getpid())}
+def _nvidia_now(index: str) -> dict[str, Any]:
+    """From the library; from the program where the library is not to be had."""
+    try:
+        library = nvml(index)
+        now, computing = dict[str, Any](library.now()), library.processes()
+    except NvmlError:
+        others = _ask(["nvidia-smi", "-i", index, "--query-compute-apps=pid", "--format=csv,noheader"])
+        now = _nvidia.__wrapped__(index, tuple(NVIDIA_NOW.items()))
+        computing = {int(pid) for pid in others.split() if pid.isdigit()}
+    return {**now, "other_processes": len(computing - set(process_tree(os.getpid())))} if now else {}
 
 
 @cache

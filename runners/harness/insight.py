@@ -15,9 +15,8 @@ from runners.harness.errors import CandidateFailure, InfraFailure
 from runners.harness.participant import CandidateProcess, Participant
 from runners.harness.sessions import BASELINE, Bench
 from runners.problems.base import Case
+from runners.profiling.base import Seen
 
-MOST_KERNELS = 8
-NAME_CHARS = 160
 PROFILE_S = 60.0
 
 
@@ -37,38 +36,38 @@ def _replayed(bench: Bench, sides: list[Participant], case: Case) -> dict[str, f
     times = {}
     for side in sides:
         with suppress(CandidateFailure, InfraFailure):
-            call = _laid(bench, side, case)
+            call = laid(bench, side, case)
             if taken := side.replies("replay", {"call": call}, bench.limits.call_s * 2):
                 times[side.name] = round(median(taken), 3)
     bench.oracle.reset()
     return times
 
 
-def _laid(bench: Bench, side: Participant, case: Case) -> dict[str, Any]:
+def laid(bench: Bench, side: Participant, case: Case) -> dict[str, Any]:
     """A fresh call of that case in the side's arena, and the side ready for it."""
     content = bench.oracle.make(case, case.distributions[0])[0]
     side.set_case(staging.case_layout(bench.problem, content), case)
     return staging.stage(side.arena, [content], bench.rng)[0].message
 
 
-def kernels(bench: Bench, artefact: Artefact, case: Case, arena_bytes: int) -> list[dict[str, Any]]:
-    """The kernels that a call of the case spends most time in, by torch's profiler, in a process of their own: name,
-    launches a call and µs a call. Empty where nothing can be seen."""
+def kernels(bench: Bench, artefact: Artefact, case: Case, arena_bytes: int) -> list[Seen]:
+    """The kernels that a call of the case spends its time in, by torch's profiler, in a process of their own. Empty
+    where nothing can be seen."""
     with suppress(CandidateFailure, InfraFailure):
         process: CandidateProcess = bench.start_candidate("profiled", artefact, arena_bytes, with_torch=True)()
         try:
-            call = _laid(bench, process, case)
+            call = laid(bench, process, case)
             process.run([call], bench.limits.call_s)
-            return [kernel for raw in process.kernels(call, PROFILE_S) if (kernel := _kernel(raw))][:MOST_KERNELS]
+            return [kernel for raw in process.kernels(call, PROFILE_S) if (kernel := _kernel(raw))]
         finally:
             process.close()
             bench.oracle.reset()
     return []
 
 
-def _kernel(raw: Any) -> dict[str, Any] | None:
+def _kernel(raw: Any) -> Seen | None:
     """One kernel of a process's answer, or None where it is none."""
     match raw:
         case [str(name), int(launched), float(time_us)] if launched > 0 and 0 <= time_us < 1e9:
-            return {"name": name[:NAME_CHARS], "launches": launched, "time_us": round(time_us, 3)}
+            return Seen(name, launched, time_us)
     return None

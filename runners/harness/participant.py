@@ -25,6 +25,7 @@ from runners.harness.zygote import Zygote
 from runners.job import Baseline, Limits, ProblemBundle, Status
 from runners.problems.base import Case
 from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, python_paths
+from runners.sandbox.meter import process_tree
 from runners.wire import to_plain
 
 if TYPE_CHECKING:
@@ -190,6 +191,25 @@ class CandidateProcess(Participant):
         with self._awake():
             found = self._ask({"op": "kernels", "call": call}, timeout_s).get("kernels")
         return found if isinstance(found, list) else []
+
+    @property
+    def pids(self) -> list[int]:
+        """Everything in the sandbox, for whoever counts from outside."""
+        return process_tree(self._process.pid)
+
+    def repeated(self, call: dict[str, Any], count: int, timeout_s: float) -> None:
+        """Make one call again and again and nothing else, for a profiler to see. Raises CandidateFailure."""
+        with self._awake():
+            self._ask({"op": "repeated", "call": call, "count": count}, timeout_s)
+
+    def ended(self, timeout_s: float) -> str:
+        """Have the process leave by itself; what it, and a profiler around it, printed. Raises CandidateFailure."""
+        self._wake()
+        self._peer.close()
+        completed = self._process.wait(timeout_s)
+        if completed is None:
+            raise CandidateFailure(Status.TIMEOUT, f"did not end within {timeout_s:g} s")
+        return f"{completed.stdout}\n{completed.stderr}"
 
     def prioritise(self) -> None:
         """Raise everything in the sandbox."""

@@ -19,7 +19,9 @@ from runners.sandbox import ResourceLimits, SandboxError, SandboxPolicy, python_
 READ_S = 10.0
 MOST_RULES = 8
 _PROGRAM = (
-    "import json, pathlib, sys, kernelguard\n"
+    "import json, pathlib, sys\n"
+    "sys.path.append(sys.argv[2])\n"
+    "import kernelguard\n"
     "found = kernelguard.analyze_code(pathlib.Path(sys.argv[1]).read_text(), compute_structural_hash=False)\n"
     "rules = [match['pattern'] for match in found['matched_patterns'] if match['severity'] in ('high', 'critical')]\n"
     "print(json.dumps(sorted(set(rules))))\n"
@@ -29,7 +31,8 @@ _PROGRAM = (
 def kernelguard(source: Source) -> list[str]:
     """Names of the rules of high or critical severity that match; empty where KernelGuard isn't installed, takes too
     long or fails."""
-    if importlib.util.find_spec("kernelguard") is None:
+    place = _place("kernelguard")
+    if place is None:
         return []
     with tempfile.TemporaryDirectory(prefix="kernelsci-read-") as folder:
         Path(folder).chmod(0o755)
@@ -37,12 +40,18 @@ def kernelguard(source: Source) -> list[str]:
         text.write_text(source.text)
         text.chmod(0o644)
         limits = ResourceLimits(wall_s=READ_S, memory_bytes=1 << 30)
-        policy = SandboxPolicy(read_only=(*python_paths(), text), limits=limits)
+        policy = SandboxPolicy(read_only=(*python_paths(), place, text), limits=limits)
         try:
-            done = run([sys.executable, "-I", "-c", _PROGRAM, str(text)], policy)
+            done = run([sys.executable, "-I", "-c", _PROGRAM, str(text), str(place)], policy)
         except SandboxError:
             return []
     return _rules(done.stdout) if done.ok else []
+
+
+def _place(module: str) -> Path | None:
+    """The folder that a module is imported from, None where it is not installed."""
+    found = importlib.util.find_spec(module)
+    return Path(found.origin).resolve().parent if found and found.origin else None
 
 
 def _rules(answer: str) -> list[str]:

@@ -108,7 +108,35 @@ class Bench:
     spares: Spares | None = None
     baselines: Baselines | None = None
     at_once: bool = False
+    _checked: Participant | None = None
+    _waiting: list[list[Participant]] = field(default_factory=list)
     _dismissed: list[Participant] = field(default_factory=list)
+
+    def for_checks(
+        self, plan: Plan, artefact: Artefact, prepare: Callable[[], int]
+    ) -> tuple[CandidateProcess, bool]:
+        """A fresh process for the checks, the least size of whose arena `prepare` tells, and whether it may measure in
+        the first session of that plan afterwards: on a GPU, where opening the device takes each process a tenth of a
+        second, unless its arena would be large."""
+        timed_bytes = self.arena_bytes(plan) if self.oracle.on_gpu and self.cases else 0
+        least_bytes = prepare()
+        size = max(least_bytes, timed_bytes)
+        stays = bool(timed_bytes) and size <= AT_ONCE_BYTES
+        return self.candidate(CANDIDATE, artefact, size if stays else least_bytes), stays
+
+    def keep(self, checked: Participant) -> None:
+        """A candidate that came through the checks, for the first session."""
+        self._checked = checked
+
+    def start_ahead(self, plan: Plan, candidate: Artefact, baseline: Baseline, parent: Artefact | None) -> None:
+        """Start the sides of all sessions of a plan, for `measure` to take: on a GPU, where they sit idle on cores that
+        timing does not use, unless that takes much memory. Raises CandidateFailure, InfraFailure."""
+        size = self.arena_bytes(plan)
+        if not (self.oracle.on_gpu and size <= AT_ONCE_BYTES):
+            return
+        self._waiting = self._started(plan.sessions, candidate, baseline, parent, size)
+        if self.at_once and candidate.kind == "module":
+            self._make_first_calls([side for sides in self._waiting for side in sides])
 
     def measure(
         self,
@@ -122,17 +150,15 @@ class Bench:
         """All sessions of a plan; `at_end` is called with the sides of the last one. Raises CandidateFailure,
         InfraFailure, Cancelled."""
         timings = Timings({case.name: [] for case in self.cases})
+        if not self._waiting:
+            self.start_ahead(plan, candidate, baseline, parent)
         size = self.arena_bytes(plan)
-        waiting: list[list[Participant]] = []
+        waiting, self._waiting = self._waiting, []
         try:
             for number in range(plan.sessions):
                 progress(f"session {number + 1} of {plan.sessions}")
                 if not waiting:
-                    small = self.oracle.on_gpu and size <= AT_ONCE_BYTES
-                    ahead = plan.sessions - number if small else 1
-                    waiting = self._started(ahead, candidate, baseline, parent, size)
-                    if self.at_once and candidate.kind == "module" and small:
-                        self._make_first_calls([side for sides in waiting for side in sides])
+                    waiting = self._started(1, candidate, baseline, parent, size)
                 self.session(plan, waiting[0], timings)
                 if number == plan.sessions - 1:
                     at_end(waiting[0])
@@ -152,7 +178,10 @@ class Bench:
                 side.close()
 
     def close(self) -> None:
-        """End whatever was dismissed."""
+        """End whatever was dismissed, and what was started ahead and never measured."""
+        for sides in (*self._waiting, [self._checked] if self._checked else []):
+            self.dismiss(sides)
+        self._waiting, self._checked = [], None
         dismissed, self._dismissed = self._dismissed, []
         if dismissed:
             with ThreadPoolExecutor(len(dismissed)) as threads:
@@ -161,17 +190,21 @@ class Bench:
     def _started(
         self, sessions: int, candidate: Artefact, baseline: Baseline, parent: Artefact | None, size: int
     ) -> list[list[Participant]]:
-        """The sides of so many sessions, started at the same time: each takes seconds where torch is imported. On a GPU
-        those of all sessions, which sit idle on cores that timing does not use, unless that takes much memory."""
+        """The sides of so many sessions, started at the same time: each takes seconds where torch is imported."""
         starts: list[Callable[[], Participant]] = []
         for _ in range(sessions):
-            starts.append(self.start_candidate(CANDIDATE, candidate, size))
+            starts.append(self._taken() or self.start_candidate(CANDIDATE, candidate, size))
             starts.append(self.start_baseline(BASELINE, baseline, size))
             if parent is not None:
                 starts.append(self.start_candidate(PARENT, parent, size))
         sides = started_together(starts)
         each = len(sides) // sessions
         return [sides[n : n + each] for n in range(0, len(sides), each)]
+
+    def _taken(self) -> Callable[[], Participant] | None:
+        """The candidate that was checked, if it is there; once."""
+        checked, self._checked = self._checked, None
+        return None if checked is None else lambda: checked
 
     def _make_first_calls(self, sides: list[Participant]) -> None:
         """One call of every case by every candidate, all at the same time: in their first calls modules compile."""

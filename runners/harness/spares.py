@@ -1,5 +1,5 @@
 """Sandboxed interpreters started ahead, with torch imported, the device opened and nothing else known: for Python
-candidates on a GPU box. Each serves one candidate process and is gone.
+candidates on a GPU box. They stand still until they are wanted. Each serves one candidate process and is gone.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Spares(Ahead[Enclosure]):
         spare = enclose("module", policy, ("torch", "triton") if with_triton else ("torch",), inbox)
         try:
             warm_up(spare.peer, self._device, wanted, with_triton=with_triton)
+            spare.process.pause()
         except BaseException:
             spare.close()
             raise

@@ -1,3 +1,3 @@
-"""What keeps a kernel from its ceiling. `summary` needs nothing but times; what a profiler saw, where one is there,
-comes from `runners.harness.insight`.
+"""What keeps a kernel from its ceiling. `summary` needs nothing but times; `ncu`, `rocprofv3` and `perf` look at
+counters, behind the interface of `base`.
 """

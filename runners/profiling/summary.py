@@ -1,8 +1,7 @@
 """Measured times against the target's ceilings, in a form that agents can read.
 
-For each timed case: achieved FLOP and byte rates as shares of the ceiling, and what binds it. A case that reaches
-neither a third of the bandwidth nor of the arithmetic is bound by latency: too little in flight, launches, or work
-that the counts do not know (Williams, Waterman, Patterson, "Roofline", CACM 2009).
+For each timed case: achieved FLOP and byte rates, from the problem's own counts, as shares of the ceiling, and what
+binds it. What a profiler counted stands beside it (`runners.harness.closer_look`).
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from runners.problems.base import Work
+from runners.profiling.base import bound_by
 from runners.targets import FACTOR_DTYPES, Target, ceilings
-
-LATENCY_SHARE = 1 / 3
 
 
 def summary(target: Target, work: Mapping[str, Work | None], times_us: Mapping[str, float]) -> dict[str, Any]:
@@ -35,19 +33,13 @@ def _case(target: Target, work: Work | None, time_us: float) -> dict[str, Any] |
         return None
     compute, memory = _compute_share(target, work, time_us), _memory_share(target, work, time_us)
     return {
-        "bound": _bound(compute, memory),
+        "bound": bound_by(compute, memory),
         "time_us": time_us,
         "compute_share": round(compute, 4),
         "memory_share": round(memory, 4),
         "bytes_per_s": work.bytes / time_us * 1e6,
         "flop_per_s": sum(work.flops.values()) / time_us * 1e6,
     }
-
-
-def _bound(compute: float, memory: float) -> str:
-    if max(compute, memory) < LATENCY_SHARE:
-        return "latency"
-    return "compute" if compute > memory else "memory"
 
 
 def _compute_share(target: Target, work: Work, time_us: float) -> float:
@@ -72,11 +64,7 @@ def in_words(profile: Mapping[str, Any]) -> list[str]:
     lines += [_graph_words(name, times) for name, times in _mapping(launch, "graph_us").items()]
     if isinstance(floor := launch.get("floor_us"), float | int):
         lines.append(f"the least between two events around one launch on this device: {floor:g} µs")
-    lines += [
-        f"{kernel['time_us']:.4g} µs a call in {kernel['launches']} launches of {kernel['name']}"
-        for kernel in kernels.get("top") or []
-        if isinstance(kernel, Mapping) and {"time_us", "launches", "name"} <= kernel.keys()
-    ]
+    lines += [_kernel_words(kernel, str(kernels.get("tool", ""))) for kernel in kernels.get("top") or []]
     return [line for line in lines if line]
 
 
@@ -90,6 +78,21 @@ def _case_words(name: str, case: Mapping[str, Any]) -> str:
 def _graph_words(name: str, times: object) -> str:
     ours = times.get("candidate") if isinstance(times, Mapping) else None
     return f"{name}: {ours:g} µs when replayed from a CUDA graph" if isinstance(ours, float | int) else ""
+
+
+def _kernel_words(kernel: object, tool: str) -> str:
+    if not isinstance(kernel, Mapping) or not {"time_us", "launches", "name"} <= kernel.keys():
+        return ""
+    line = f"{kernel['time_us']:.4g} µs a call in {kernel['launches']} launches of {kernel['name']}"
+    if not {"bound", "compute_share", "memory_share"} <= kernel.keys():
+        return f"{line}{_details(kernel)}"
+    shares = f"{kernel['compute_share']:.0%} of the arithmetic, {kernel['memory_share']:.0%} of the memory"
+    return f"{line}: bound by {kernel['bound']}, {shares} by {tool}'s counters{_details(kernel)}"
+
+
+def _details(kernel: Mapping[str, Any]) -> str:
+    figures = [f"{name.replace('_', ' ')} {value:g}" for name, value in _mapping(kernel, "details").items()]
+    return f" ({', '.join(figures)})" if figures else ""
 
 
 def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:

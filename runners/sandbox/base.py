@@ -102,7 +102,9 @@ class SandboxPolicy:
     Started as root, the process runs as a user of its own: a writable path is given to that user, and a
     read-only path must be readable by everybody (`share` makes it so).
     `env` is the whole environment, besides PATH, HOME, TMPDIR, LANG and USER.
-    `cpus` pins the process to these cores; None leaves it where the caller may run."""
+    `cpus` pins the process to these cores; None leaves it where the caller may run.
+    `local_sockets` lets it connect UNIX sockets of its own, as profilers do between their halves; under bubblewrap
+    only, where no others are in sight."""
 
     read_only: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
@@ -110,6 +112,7 @@ class SandboxPolicy:
     devices: Devices = Devices.NONE
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     cpus: frozenset[int] | None = None
+    local_sockets: bool = False
 
     def __post_init__(self) -> None:
         for path in (*self.read_only, *self.writable):

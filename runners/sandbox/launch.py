@@ -24,6 +24,7 @@ from runners.sandbox.seccomp import filter_program
 NVIDIA_NEEDS_BUBBLEWRAP = (
     "NVIDIA's driver binds a socket to a file name when it starts, which Landlock refuses: install bubblewrap"
 )
+LOCAL_SOCKETS_NEED_BUBBLEWRAP = "UNIX sockets of the host are in sight without namespaces: install bubblewrap"
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -66,7 +67,7 @@ def _check_paths(policy: SandboxPolicy) -> None:
 
 def _prepare_bubblewrap(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStack) -> Launch:
     uid = _own_uid(policy, undo)
-    filter_fd = _sealed_file(filter_program(policy.devices), undo)
+    filter_fd = _sealed_file(filter_program(policy.devices, local_sockets=policy.local_sockets), undo)
     status_read, status_write = _pipe(undo)
     return Launch(
         level=SandboxLevel.BUBBLEWRAP,
@@ -131,6 +132,8 @@ def _pipe(undo: ExitStack) -> tuple[int, int]:
 def _prepare_confined(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStack, *, landlock: bool) -> Launch:
     if landlock and policy.devices is Devices.NVIDIA:
         raise SandboxError(NVIDIA_NEEDS_BUBBLEWRAP)
+    if policy.local_sockets:
+        raise SandboxError(LOCAL_SOCKETS_NEED_BUBBLEWRAP)
     uid = _own_uid(policy, undo)
     scratch = make_scratch(uid, undo)
     status_read, status_write = _pipe(undo)

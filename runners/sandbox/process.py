@@ -47,6 +47,7 @@ class Sandboxed:
         self._now = Sample(0, 0.0, 0)
         self._peak_bytes, self._samples, self._cpu_s = 0, 0, 0.0
         self._members: dict[int, int] = {}
+        self._paused = self._sampled_paused = False
         self._failure: BaseException | None = None
         self._completed: Completed | None = None
         self._started, self._ended = threading.Event(), threading.Event()
@@ -80,11 +81,13 @@ class Sandboxed:
                 self._signal_members(self._take_in(fresh), signal.SIGSTOP)
                 seen |= fresh
                 stopped_ns = time.perf_counter_ns()
+            self._paused = bool(self._members)
         return stopped_ns
 
     def resume(self) -> None:
         """Let what `pause` stopped run on; what has ended meanwhile is forgotten."""
         with self._lock:
+            self._paused = False
             ended = [pid for pid, pidfd in self._members.items() if select.select([pidfd], [], [], 0)[0]]
             for pid in ended:
                 os.close(self._members.pop(pid))
@@ -210,7 +213,10 @@ class Sandboxed:
         return self._stdout.total_bytes + self._stderr.total_bytes
 
     def _enforce(self) -> None:
-        self._take_sample()
+        paused = self._paused
+        if not (paused and self._sampled_paused):  # what stands still uses no more than when it was last looked at
+            self._take_sample()
+            self._sampled_paused = paused
         limits = self._policy.limits
         if time.monotonic() - self._started_at > limits.wall_s:
             self.kill(KillReason.TIMEOUT)

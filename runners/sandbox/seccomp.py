@@ -3,8 +3,8 @@
 A deny list: what a compute kernel, a compiler or torch never needs fails with EPERM; everything else passes.
 Calls of another architecture (32-bit x86, x32) end the process, because their numbers mean other things.
 `clone3` answers ENOSYS, since a filter can't read its flags behind a pointer; the C library then uses `clone`.
-Sockets: no `socket` at all (NVIDIA: UNIX ones, which can't connect); `socketpair` of UNIX streams only, because a
-datagram pair can send to any name.
+Sockets: no `socket` at all (NVIDIA: UNIX ones, which can't connect unless the policy lets them); `socketpair` of UNIX
+streams only, because a datagram pair can send to any name.
 
 Sources: seccomp(2); struct seccomp_data and the BPF opcodes of linux/seccomp.h, linux/bpf_common.h.
 """
@@ -56,16 +56,21 @@ class Instruction:
 
 
 @cache
-def filter_program(devices: Devices = Devices.NONE, machine: str = platform.machine()) -> bytes:
+def filter_program(
+    devices: Devices = Devices.NONE, machine: str = platform.machine(), *, local_sockets: bool = False
+) -> bytes:
     """The filter as an array of struct sock_filter. Raises SandboxError on an architecture without a table."""
     architecture = ARCHITECTURES.get(machine)
     if architecture is None:
         raise SandboxError(f"no system-call table for {machine}: only {', '.join(ARCHITECTURES)} are known")
+    needed = (
+        tuple(syscalls.SOCKETS) if local_sockets else syscalls.CUDA_SOCKETS if devices is Devices.NVIDIA else ()
+    )
     instructions = [
         *_check_architecture(architecture),
-        *(i for number in _denied(devices, architecture.column) for i in _deny(number)),
+        *(i for number in _denied(devices, architecture.column, needed) for i in _deny(number)),
         *_special(architecture.column),
-        *(_local_sockets(architecture.column) if devices is Devices.NVIDIA else ()),
+        *(_local_sockets(architecture.column) if needed else ()),
         Instruction(RETURN, ALLOW),
     ]
     return b"".join(instruction.pack() for instruction in instructions)
@@ -83,9 +88,8 @@ def _check_architecture(architecture: Architecture) -> list[Instruction]:
     return checks
 
 
-def _denied(devices: Devices, column: int) -> Iterable[int]:
+def _denied(devices: Devices, column: int, needed: tuple[str, ...]) -> Iterable[int]:
     groups = syscalls.NEVER if devices is not Devices.NONE else (*syscalls.NEVER, syscalls.MEMORY_FILES)
-    needed = syscalls.CUDA_SOCKETS if devices is Devices.NVIDIA else ()
     for group in groups:
         for name, numbers in group.items():
             if name not in needed and (number := numbers[column]) is not None:
@@ -108,7 +112,8 @@ def _special(column: int) -> list[Instruction]:
 
 
 def _local_sockets(column: int) -> list[Instruction]:
-    """NVIDIA's driver binds a UNIX socket when it starts and fails without; nobody can connect to it or from it."""
+    """No family but UNIX. NVIDIA's driver binds such a socket when it starts and fails without; nobody can connect to
+    it or from it but where the policy says so."""
     number = syscalls.SOCKETS["socket"][column] or 0
     return _when(number, [_argument(0), Instruction(JUMP_EQUAL, AF_UNIX, yes=1), _refuse()])
 

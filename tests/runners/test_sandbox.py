@@ -292,7 +292,7 @@ def test_sandbox_that_cannot_be_set_up_is_an_error_in_its_own_words(
     level: SandboxLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for user in ("launch", "landlock"):
-        monkeypatch.setattr(f"runners.sandbox.{user}.filter_program", lambda _: b"no filter")
+        monkeypatch.setattr(f"runners.sandbox.{user}.filter_program", lambda *_given, **_named: b"no filter")
     with pytest.raises(SandboxError, match=r"could not be set up: (bwrap|confine): .*(seccomp|multiple of 8)"):
         run(["/bin/true"], SandboxPolicy(), level=level)
 

@@ -42,6 +42,8 @@ class Caller:
             return {}
         if question["op"] == "store":
             return self._store()
+        if question["op"] == "repeated":
+            return self._repeat(question["call"], question["count"])
         if question["op"] in ("floor", "replay", "kernels"):
             return self._closer(question)
         return self._run(question["calls"])
@@ -67,6 +69,18 @@ class Caller:
         if question["op"] == "kernels":
             return {"kernels": callee.kernels(prepared)}
         return {"replay_ns": callee.replays_ns(prepared)}
+
+    def _repeat(self, call: dict[str, Any], count: int) -> dict[str, Any]:
+        """The call alone, without a clock where the callee knows how."""
+        self.forget()
+        prepared = self._callee.prepare(call)
+        once: Any = getattr(self._callee, "repeat", None)
+        if once is None:
+            for _ in range(count):
+                self._callee.run(prepared)
+        else:
+            once(prepared, count)
+        return {}
 
     def _store(self) -> dict[str, Any]:
         for prepared, call in self._pending:

@@ -106,6 +106,11 @@ class Driver:
         """Wait for everything on the device, on every stream. Raises DriverError for what went wrong since."""
         self.check("Synchronize", self._synchronize())
 
+    def mark_profile(self, what: str) -> None:
+        """`Start` or `Stop` what a profiler around this process counts; AMD's have no such mark."""
+        if self._kind == "cuda":
+            self.call(f"Profiler{what}")
+
     def fill(self, address: int, byte: int, size_bytes: int) -> None:
         """Set memory to one byte's value, in order with the default stream; returns at once."""
         self.check("MemsetD8Async", self._set(ctypes.c_void_p(address), byte, ctypes.c_size_t(size_bytes), None))

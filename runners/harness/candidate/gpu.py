@@ -31,6 +31,10 @@ class GpuNativeCallee(NativeCallee):
         replay = self._clock.driver.captured(lambda stream: self._function(*arguments[:-1], stream))
         return insight.replays_ns(replay, self._clock)
 
+    def repeat(self, arguments: list[object], count: int) -> None:
+        """The function alone, for a profiler."""
+        insight.repeat(lambda: self._function(*arguments), count, self._clock)
+
     def kernels(self, arguments: list[object]) -> list[tuple[str, int, float]]:
         """What a call launches. Needs torch in this process."""
         return insight.kernels(lambda: self._function(*arguments))

@@ -38,6 +38,10 @@ class GpuModuleCallee(ModuleCallee):
         """Device time of replays from a graph. Raises what torch raises where the call can't be captured."""
         return insight.replays_ns(insight.torch_graph(lambda: self._function(*prepared["values"])), self._clock)
 
+    def repeat(self, prepared: dict[str, Any], count: int) -> None:
+        """The function alone, for a profiler."""
+        insight.repeat(lambda: self._function(*prepared["values"]), count, self._clock)
+
     def kernels(self, prepared: dict[str, Any]) -> list[tuple[str, int, float]]:
         """What a call launches."""
         return insight.kernels(lambda: self._function(*prepared["values"]))

@@ -30,6 +30,17 @@ def torch_graph(call: Callable[[], Any]) -> Callable[[], Any]:
     return replay
 
 
+def repeat(call: Callable[[], Any], count: int, device_clock: DeviceClock) -> None:
+    """So many calls between the marks that a profiler looks for, and nothing else on the device between them."""
+    driver = device_clock.driver
+    driver.synchronize()
+    driver.mark_profile("Start")
+    for _ in range(count):
+        call()
+    driver.synchronize()
+    driver.mark_profile("Stop")
+
+
 def kernels(call: Callable[[], Any]) -> list[tuple[str, int, float]]:
     """Name, launches a call and µs a call of every kernel, the longest first."""
     import torch

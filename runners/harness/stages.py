@@ -1,0 +1,51 @@
+"""The stages of one evaluation: what ran, for how long, how it ended; and whether it may go on at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from runners.harness.errors import Cancelled, CandidateFailure
+from runners.job import Limits, StageResult, Status
+
+
+class Stages:
+    """Keeps the time of an evaluation. `on_progress` is told of every stage and step, `cancel` asked before each."""
+
+    def __init__(
+        self, limits: Limits, cancel: Callable[[], bool] | None, on_progress: Callable[[str, str], None] | None
+    ) -> None:
+        self.results: list[StageResult] = []
+        self.cancel, self._on_progress, self._limits = cancel, on_progress, limits
+        self._started = time.monotonic()
+
+    def forgive(self, waited_s: float) -> None:
+        """Time spent waiting for others on the device does not count against the limit."""
+        self._started += waited_s
+
+    def progress(self, stage: str, text: str) -> None:
+        """A step begins. Raises Cancelled, and CandidateFailure where the evaluation has taken too long."""
+        if self.cancel is not None and self.cancel():
+            raise Cancelled
+        if time.monotonic() - self._started > self._limits.total_s:
+            raise CandidateFailure(Status.TIMEOUT, f"the evaluation took more than {self._limits.total_s:g} s")
+        if self._on_progress is not None:
+            self._on_progress(stage, text)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[list[str]]:
+        """Time a stage and note how it ended. What is put into the list takes the place of its failure as its log."""
+        self.progress(name, "")
+        started = time.monotonic()
+        failure: BaseException | None = None
+        logs: list[str] = []
+        try:
+            yield logs
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            text = logs[-1] if logs else str(failure) if failure is not None else ""
+            seconds = time.monotonic() - started
+            self.results.append(StageResult(name, seconds, failure is None, text[-self._limits.log_bytes :]))

@@ -1,0 +1,129 @@
+"""What all profilers have in common: how one is set to work, and what it saw, in one form whatever the tool.
+
+A profiler either runs a process (`Launched`: ncu, rocprofv3) or counts one from outside (`Attached`: perf). What comes
+back was printed beside, or by, a hostile process: it is read strictly, bounded, and no verdict rests on it.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runners.targets import Target
+
+LATENCY_SHARE = 1 / 3
+MOST_KERNELS = 8
+NAME_CHARS = 160
+
+
+class ProfilerError(Exception):
+    """The tool is absent, not permitted, or saw nothing; the message says which."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One kernel (on a CPU: the function) as a profiler saw it: launches and µs a call, shares of the ceilings, from
+    0 to 1, where the tool tells them, and figures of its own (`details`)."""
+
+    name: str
+    launches: int
+    time_us: float
+    compute_share: float | None = None
+    memory_share: float | None = None
+    details: Mapping[str, float] = field(default_factory=dict)
+
+
+class Profiler(ABC):
+    """One tool. `shown` are the paths that it needs inside the sandbox."""
+
+    name: str
+    shown: tuple[Path, ...] = ()
+
+    @abstractmethod
+    def missing(self) -> str:
+        """Why it can't be used on this machine; empty where it can."""
+
+    @abstractmethod
+    def read(self, outputs: Sequence[str], calls: int, target: Target) -> list[Seen]:
+        """What it saw of that many calls of a kernel, from what it printed. Raises ProfilerError."""
+
+
+class Launched(Profiler):
+    """Runs the process itself, `passes` times where its counters do not fit into one. `local_sockets`: its parts
+    talk through UNIX sockets."""
+
+    passes = 1
+    local_sockets = False
+
+    @abstractmethod
+    def around(self, number: int, argv: Sequence[str]) -> list[str]:
+        """The command that runs `argv` under the tool in pass `number`; results go to standard output."""
+
+
+class Attached(Profiler):
+    """Counts running processes from outside."""
+
+    @abstractmethod
+    def counting(self, pids: Sequence[int]) -> AbstractContextManager[list[str]]:
+        """Count those processes and all their threads; what it printed is in the list afterwards. Raises
+        ProfilerError."""
+
+
+def bound_by(compute_share: float, memory_share: float) -> str:
+    """`compute`, `memory`, or `latency` where neither ceiling is reached by a third: too little in flight, launches, or
+    work that the counts do not know (Williams, Waterman, Patterson, "Roofline", CACM 2009)."""
+    if max(compute_share, memory_share) < LATENCY_SHARE:
+        return "latency"
+    return "compute" if compute_share > memory_share else "memory"
+
+
+def normalised(tool: str, seen: Sequence[Seen]) -> dict[str, Any]:
+    """`{"tool", "top": [...], "bound"}`: kernels by time, the longest first; the bound is the first one's, where the
+    tool tells shares."""
+    kernels = [_plain(one) for one in sorted(seen, key=lambda one: -one.time_us)[:MOST_KERNELS]]
+    bound = {"bound": kernels[0]["bound"]} if kernels and "bound" in kernels[0] else {}
+    return {"tool": tool, "top": kernels, **bound}
+
+
+def _plain(seen: Seen) -> dict[str, Any]:
+    kernel: dict[str, Any] = {
+        "name": seen.name[:NAME_CHARS],
+        "launches": seen.launches,
+        "time_us": round(seen.time_us, 3),
+    }
+    if seen.compute_share is not None and seen.memory_share is not None:
+        shares = (min(1.0, seen.compute_share), min(1.0, seen.memory_share))
+        kernel |= {"compute_share": round(shares[0], 4), "memory_share": round(shares[1], 4)}
+        kernel["bound"] = bound_by(*shares)
+    if seen.details:
+        kernel["details"] = {name: float(f"{value:.4g}") for name, value in seen.details.items()}
+    return kernel
+
+
+def number(text: str | None) -> float | None:
+    """A figure of a table, thousands separated by commas or not; None for anything else, as `n/a`."""
+    try:
+        value = float((text or "").replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def rows(output: str, first_column: str) -> Iterable[dict[str, str]]:
+    """The rows of every quoted CSV table in a program's output whose header begins with that column; all other lines
+    are what the program, or the profiled one, printed between."""
+    header: list[str] = []
+    for line in output.splitlines():
+        if not line.startswith(('"', *"0123456789")):
+            continue
+        cells = next(csv.reader([line], strict=False), [])
+        if cells and cells[0] == first_column:
+            header = cells
+        elif header and len(cells) == len(header):
+            yield dict(zip(header, cells, strict=True))

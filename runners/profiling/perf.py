@@ -1,0 +1,166 @@
+"""Linux `perf stat` beside a candidate on a CPU: counts its processes from outside, so that the sandbox stays as it is.
+
+Counting starts and stops at a word through a pipe, which perf acknowledges (`--control`, perf 5.10 or newer). Where a
+machine shows no hardware counters, as most virtual machines, what the kernel itself counts is left: cores in use, page
+faults, context switches.
+
+Shares are rough: of the arithmetic, instructions a cycle over a core that issues four; of the memory, cache misses
+of 64 bytes each over the copy bandwidth that `python -m runners probe` measured.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+from runners.profiling.base import Attached, ProfilerError, Seen, number
+from runners.targets import Target, ceilings
+
+HARDWARE = ("cycles", "instructions", "cache-references", "cache-misses", "branch-misses")
+SOFTWARE = ("task-clock", "page-faults", "context-switches", "duration_time")
+ISSUE_WIDTH = 4
+LINE_BYTES = 64
+ANSWER_S = 10.0
+PARANOID = "/proc/sys/kernel/perf_event_paranoid"
+
+
+class Perf(Attached):
+    """`perf stat`."""
+
+    name = "perf"
+
+    def missing(self) -> str:
+        """Is it installed, and are we let count?"""
+        return _missing()
+
+    @contextmanager
+    def counting(self, pids: Sequence[int]) -> Iterator[list[str]]:
+        """From when it says that it counts to when it says that it does not."""
+        printed: list[str] = []
+        with _Control(pids) as control:
+            control.say("enable")
+            yield printed
+            control.say("disable")
+            printed.append(control.end())
+
+    def read(self, outputs: Sequence[str], calls: int, target: Target) -> list[Seen]:
+        """Fields of a line: value, unit, event, …; a value may be `<not supported>` or `<not counted>`."""
+        counted = counts(outputs[0])
+        duration_ns = counted.get("duration_time")
+        if not duration_ns or "task-clock" not in counted:
+            raise ProfilerError(f"perf counted nothing: {outputs[0].strip()[-200:]}")
+        details = {
+            "cores_busy": counted["task-clock"] * 1e6 / duration_ns,
+            **{_named(event): counted[event] / calls for event in SOFTWARE[1:3] if event in counted},
+            **_hardware(counted),
+        }
+        return [
+            Seen(
+                "the whole process", 1, duration_ns / calls / 1e3,
+                _compute_share(counted), _memory_share(counted, duration_ns, target), details,
+            )
+        ]  # fmt: skip
+
+
+class _Control:
+    """A perf that waits for a word before it counts."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        told, self._tell = os.pipe()
+        self._acknowledged, acknowledge = os.pipe()
+        events = ",".join([*HARDWARE, *SOFTWARE])
+        command = ["perf", "stat", "-x,", "-e", events, "--delay=-1", f"--control=fd:{told},{acknowledge}"]
+        self._process = subprocess.Popen(
+            [*command, "-p", ",".join(map(str, pids))],
+            pass_fds=(told, acknowledge),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+        )
+        os.close(told)
+        os.close(acknowledge)
+
+    def __enter__(self) -> _Control:
+        return self
+
+    def say(self, word: str) -> None:
+        """Raises ProfilerError where perf has ended, or does not answer."""
+        try:
+            os.write(self._tell, f"{word}\n".encode())
+            answered = select.select([self._acknowledged], [], [], ANSWER_S)[0] and os.read(self._acknowledged, 16)
+        except BrokenPipeError:
+            answered = b""
+        if not answered:
+            raise ProfilerError(f"perf does not count: {self.end().strip()[:200]}")
+
+    def end(self) -> str:
+        """What it printed."""
+        self._process.send_signal(signal.SIGINT)
+        try:
+            return self._process.communicate(timeout=ANSWER_S)[1]
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.communicate()[1]
+
+    def __exit__(self, *_exc: object) -> None:
+        os.close(self._tell)
+        os.close(self._acknowledged)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def counts(output: str) -> dict[str, float]:
+    """What was counted, by event (`cycles:u` is `cycles`); what was not is left out."""
+    found = {}
+    for line in output.splitlines():
+        fields = line.split(",")
+        if len(fields) >= 3 and (value := number(fields[0])) is not None:
+            found[fields[2].partition(":")[0]] = value
+    return found
+
+
+def _hardware(counted: dict[str, float]) -> dict[str, float]:
+    figures = {}
+    if counted.get("cycles"):
+        figures["instructions_per_cycle"] = counted.get("instructions", 0.0) / counted["cycles"]
+    if counted.get("cache-references") and "cache-misses" in counted:
+        figures["cache_miss_percent"] = 100 * counted["cache-misses"] / counted["cache-references"]
+    return figures
+
+
+def _compute_share(counted: dict[str, float]) -> float | None:
+    per_cycle = _hardware(counted).get("instructions_per_cycle")
+    return None if per_cycle is None else per_cycle / ISSUE_WIDTH
+
+
+def _memory_share(counted: dict[str, float], duration_ns: float, target: Target) -> float | None:
+    bandwidth = ceilings(target.key).copy_bandwidth
+    if "cache-misses" not in counted or not bandwidth:
+        return None
+    return counted["cache-misses"] * LINE_BYTES / duration_ns * 1e9 / bandwidth
+
+
+def _named(event: str) -> str:
+    return event.replace("-", "_") + "_a_call"
+
+
+@cache
+def _missing() -> str:
+    if shutil.which("perf") is None:
+        return "perf is not installed (Debian: linux-perf)"
+    command = ["perf", "stat", "-x,", "-e", "task-clock", "--", "true"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"perf does not run: {error}"
+    if done.returncode:
+        return f"counting is not permitted ({PARANOID}): {done.stderr.strip()[:120]}"
+    return ""
