@@ -2,6 +2,8 @@
 // design system, resolved here. Redraws on a new appearance and, where [data-chart-live], on `run-changed`.
 "use strict";
 
+const NARROW_PX = 480, NAME_CHARACTERS = 14;
+
 const probe = document.createElement("span");
 probe.hidden = true;
 
@@ -26,6 +28,14 @@ const CONFIG = {
   displayModeBar: false,
   doubleClick: "reset",
 };
+
+// In a narrow window names beside a chart would leave it no room: they are cut, and the list below has them in full.
+function cutNames(data, layout) {
+  const names = [...new Set(data.flatMap(({ y }) => (Array.isArray(y) ? y : [])))].filter((name) => typeof name === "string");
+  if (!names.length) return;
+  const cut = (name) => (name.length > NAME_CHARACTERS ? `${name.slice(0, NAME_CHARACTERS - 1)}…` : name);
+  layout.yaxis = { ...layout.yaxis, tickmode: "array", tickvals: names, ticktext: names.map(cut) };
+}
 
 class Chart {
   constructor(box) {
@@ -67,6 +77,7 @@ class Chart {
       bgcolor: colour("var(--raised)"), bordercolor: colour("var(--edge)"), font: { color: colour("var(--text)") },
     };
     layout.autosize = true;
+    if (this.plot.clientWidth < NARROW_PX) cutNames(data, layout);
     Plotly.react(this.plot, data, layout, CONFIG);
     if (!this.listening && this.box.dataset.chartClick) this.#followClicks();
   }

@@ -22,6 +22,23 @@ LOOKS = {
     "narrow": {"viewport": {"width": 360, "height": 780}, "color_scheme": "light"},
 }
 
+OF_A_RUN = ("hypotheses", "lineage", "parameters", "discussion", "calls", "budget", "export")
+OF_A_KERNEL = ("diff", "release", "suggest")
+SINGLE = {
+    **{name: f"/{name}/" for name in ("problems", "targets", "runners", "inbox", "providers", "leaderboards",
+                                      "knowledge", "teams", "notifications", "releases", "profile", "help", "api")},
+    "problem": "/problems/softmax_rows/", "target": "/targets/cpu/", "leaderboard": "/leaderboards/softmax_rows/cpu/",
+    "search": "/search/?q=softmax", "provider-new": "/providers/new/", "finding-new": "/knowledge/new/",
+    "notification-settings": "/notifications/settings/", "tokens": "/account/tokens/",
+    "webhooks": "/account/webhooks/", "sessions": "/profile/sessions/", "password": "/profile/password/",
+    "second-factor": "/profile/second-factor/", "second-factor-on": "/profile/second-factor/on/",
+}  # fmt: skip
+ONE_OF = {
+    "prompt": ("/inbox/", "tbody th a"), "finding": ("/knowledge/", "tbody th a"),
+    "team": ("/teams/", "main a[href^='/teams/']"),
+}  # fmt: skip
+"""The page that lists them, and the link to one."""
+
 
 def main() -> None:
     """Take them all, and name what a page had to complain about."""
@@ -80,23 +97,31 @@ def _pages(page: Page, options: argparse.Namespace) -> Iterator[tuple[str, str]]
     yield "start-run-agents", "/runs/new/?strategy=scientist"
     if run:
         yield "run", run
-        yield "hypotheses", f"{run}hypotheses/"
-        yield "lineage", f"{run}lineage/"
-        yield "parameters", f"{run}parameters/"
-        yield "discussion", f"{run}discussion/"
+        for name in OF_A_RUN:
+            yield name, f"{run}{name}/"
+        yield from _found(page, options, {"call": (f"{run}calls/", "tbody a[href*='/calls/']")})
         page.goto(options.site + run)
         if best := _first(page, ".tile .note a", ""):
             yield "kernel", best
-    yield "problems", "/problems/"
-    yield "problem", "/problems/softmax_rows/"
-    yield "targets", "/targets/"
-    yield "target", "/targets/cpu/"
-    yield "runners", "/runners/"
-    yield "inbox", "/inbox/"
-    yield "providers", "/providers/"
-    for name in ("leaderboards", "knowledge", "search", "teams", "notifications", "releases", "profile", "help"):
-        yield name, f"/{name}/"
+            for name in OF_A_KERNEL:
+                yield name, f"{best}{name}/"
+    for name, address in SINGLE.items():
+        yield name, address
+    for name, address in _found(page, options, ONE_OF):
+        yield name, address
+        if name == "team":
+            yield "team-log", f"{address}log/"
     yield "not-here", "/runs/999999999/"
+
+
+def _found(
+    page: Page, options: argparse.Namespace, wanted: dict[str, tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Pages that a list leads to: the first one that fits."""
+    for name, (where, link) in wanted.items():
+        page.goto(options.site + where)
+        if address := _first(page, link, ""):
+            yield name, address
 
 
 def _query(runs: list[str]) -> str:
@@ -116,6 +141,9 @@ def _settle(page: Page) -> None:
     if page.locator("[data-chart] .chart-plot").count():
         expect(page.locator(".chart-plot[data-state='Drawing…']")).to_have_count(0, timeout=15_000)
         page.wait_for_timeout(400)
+    if page.locator("[data-lineage]").count():
+        expect(page.locator("[data-lineage-tools]")).to_be_visible(timeout=15_000)
+        page.wait_for_timeout(800)
 
 
 if __name__ == "__main__":
