@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from optimizer.actions.finding import do_edit_finding, do_write_finding
 from optimizer.models import Run, Team
 from tests.browser.axe import faults_of
 from tests.factories import drive, make_run
@@ -62,7 +63,10 @@ def about_the_rest(run: Run) -> list[str]:
              "knowledge/new", "account/tokens", "account/webhooks", "teams", "notifications", "notifications/settings",
              "releases", "profile", "profile/sessions", "problems/softmax_rows", "targets/cpu",
              "leaderboards/softmax_rows/cpu", f"teams/{run.team.slug}"]  # fmt: skip
-    return [*(f"/{name}/" for name in named), "/search/?q=tile"]
+    author = run.team.members.get(username="ada")
+    first = do_write_finding(author, run.team, "Tiles", "Larger tiles spill.\n\n* over 128 registers")
+    found = f"/knowledge/{do_edit_finding(author, first, 'Tiles', 'They spill from 64 on.').pk}/"
+    return [*(f"/{name}/" for name in named), "/search/?q=tile", "/providers/new/", found, f"{found}edit/"]
 
 
 def settled(page: Page) -> Page:
@@ -110,6 +114,22 @@ def test_axe_finds_nothing_serious_in_any_appearance(opened: Iterator[tuple[str,
             page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
             if faults := faults_of(page, rules):
                 found.append(f"{address} in {theme}: {'; '.join(faults)}")
+    assert "\n".join(found) == ""
+
+
+@pytest.mark.axe
+def test_the_page_of_what_is_not_here_can_be_read_in_any_appearance_and_width(
+    site: str, page: Page, run: Run, sign_in: Callable[[BrowserContext], None]
+) -> None:
+    sign_in(page.context)
+    found = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        answer = page.goto(f"{site}/runs/{run.pk + 1000}/")
+        assert answer is not None and answer.status == 404
+        page.set_viewport_size({"width": 360, "height": 780})
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        found += [f"{fault} in {scheme}" for fault in faults_of(page)]
     assert "\n".join(found) == ""
 
 
