@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     settings.ALLOWED_HOSTS = ["testserver"]
-    client = _member()
+    client = member()
     leave_the_loaded_alone()  # as kernelsci_site/asgi.py does
     rows = [measure(client, name, address, options.requests) for name, address in _pages().items()
             if not options.only or name in options.only]  # fmt: skip
@@ -142,7 +142,8 @@ def _pages() -> dict[str, Callable[[], str]]:
     }
 
 
-def _member() -> Client:
+def member() -> Client:
+    """A browser of a member of the synthetic team."""
     user, _ = User.objects.get_or_create(username="benchmark-member")
     team = Team.objects.get(slug=TEAM)
     Membership.objects.get_or_create(team=team, user=user, defaults={"role": TeamRole.OPERATOR})
