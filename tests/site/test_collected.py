@@ -56,3 +56,11 @@ def test_a_file_added_under_a_running_site_goes_by_its_plain_name_and_is_served(
 @pytest.mark.parametrize("path", ["js/no_such_file.js", "../manage.py", "%2e%2e/manage.py", "//etc/passwd"])
 def test_what_is_no_static_file_is_not_there(path: str, client: Client) -> None:
     assert client.get(f"/static/{path}").status_code in (400, 404)
+
+
+def test_all_scripts_of_all_pages_but_plotly_are_at_most_120_kilobytes_on_the_wire(tmp_path: Path) -> None:
+    collect(tmp_path, "/static/")
+    scripts = [tmp_path / f"{hashed}.gz" for name, hashed in names(tmp_path).items()
+               if name.startswith("js/") or name == "django_htmx/htmx-2.min.js"]  # fmt: skip
+    assert len(scripts) > 10
+    assert sum(script.stat().st_size for script in scripts) <= 120_000
