@@ -86,6 +86,15 @@ def change_between(old: Kernel, new: Kernel) -> Change:
     return Change(_shapes(before, after), _overall(was, now, _band(before, after)), resources)
 
 
+def settings_between(old: Kernel, new: Kernel) -> list[tuple[str, Any, Any]]:
+    """(name, before, after) of the parameters and compiler flags that differ; None where a side leaves it to its
+    default."""
+    names = dict.fromkeys([*old.tunables, *new.tunables])
+    rows = [(name, old.tunables.get(name), new.tunables.get(name)) for name in names]
+    rows.append(("flags", " ".join(old.flags) or None, " ".join(new.flags) or None))
+    return [row for row in rows if row[1] != row[2]]
+
+
 def _evaluation(kernel: Kernel) -> Evaluation | None:
     return getattr(kernel, "evaluation", None)
 

@@ -22,7 +22,7 @@ from optimizer.diffs.rows import TextDiff, alone, compare
 from optimizer.hostile_text import lookalikes_in, unseen_in
 from optimizer.models import AuthorKind, Kernel, User
 from optimizer.views import diff_threads
-from optimizer.views.diff_change import change_between
+from optimizer.views.diff_change import change_between, settings_between
 from optimizer.views.diff_markup import Painter, has_crlf
 from optimizer.views.signed_in import user_of
 
@@ -138,6 +138,7 @@ def diff_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         "columns": "old" if address.view == "split" else "",
         "diff": sides.diff,
         "change": change_between(sides.old, new) if sides.old else None,
+        "settings": settings_between(sides.old, new) if sides.old else [],
         "warnings": list(_warnings(address, sides)),
         "previous": _neighbour(address, new, -1),
         "following": _neighbour(address, new, 1),
