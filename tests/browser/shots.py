@@ -11,17 +11,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.chromium import LAUNCH
 
-LOOKS = {
-    "light": {"viewport": {"width": 1360, "height": 900}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1360, "height": 900}, "color_scheme": "dark"},
-    "narrow": {"viewport": {"width": 360, "height": 780}, "color_scheme": "light"},
+LOOKS: dict[str, tuple[int, int, Literal["light", "dark"]]] = {
+    "light": (1360, 900, "light"),
+    "dark": (1360, 900, "dark"),
+    "narrow": (360, 780, "light"),
 }
 
+TALL = {"run": 1700, "kernel": 1900}
+"""Pages whose point is below the fold: heights in pixels."""
 OF_A_RUN = ("hypotheses", "lineage", "parameters", "discussion", "calls", "budget", "export")
 OF_A_KERNEL = ("diff", "release", "suggest")
 SINGLE = {
@@ -66,7 +69,8 @@ def _options() -> argparse.Namespace:
 
 
 def _shoot(browser: Browser, look: str, options: argparse.Namespace) -> None:
-    page = browser.new_context(**LOOKS[look]).new_page()  # type: ignore[arg-type]
+    width, height, scheme = LOOKS[look]
+    page = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme).new_page()
     page.on("console", lambda said: print(look, page.url, said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: print(look, page.url, error))
     page.goto(f"{options.site}/sign-in/")
@@ -78,6 +82,7 @@ def _shoot(browser: Browser, look: str, options: argparse.Namespace) -> None:
     for name, address in _pages(page, options):
         if options.only and name not in options.only:
             continue
+        page.set_viewport_size({"width": width, "height": TALL.get(name, height)})
         page.goto(options.site + address)
         _settle(page)
         page.screenshot(path=options.out / f"{name}-{look}.png", full_page=options.full)
