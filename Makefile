@@ -68,7 +68,7 @@ audit: install-dev  ## known vulnerabilities in what the product depends on; fai
 fuzz-api: install-dev  ## the API against requests made up from its own description, as two people; EXAMPLES an operation
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),100) $(BIN)/python -m pytest tests/site/test_fuzz_api.py -q
 
-.PHONY: chaos claims scale scale-hosts
+.PHONY: chaos claims scale scale-hosts migrate-scale
 chaos: install-dev  ## the whole stack under faults; SEED, CHAOS="--jobs 1000 --faults 200" for the long form
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) $(CHAOS)
 
@@ -80,6 +80,9 @@ scale: install-dev  ## throughput of 1, 2, 4, 8 measuring workers, jobs that sle
 
 scale-hosts: install-dev  ## two worker hosts in network namespaces, one is cut off; needs root
 	$(BIN)/python -m benchmarks.scale --hosts
+
+migrate-scale: install-dev  ## how long an upgrade holds up a working site: a million rows a table; BENCH="--rows 100000"
+	$(BIN)/python -m benchmarks.migrations $(BENCH)
 
 cheats: install  ## every cheat and its honest twin on this CPU: what became of them
 	$(BIN)/python -m tests.cheats.table $(CHEATS)

@@ -154,8 +154,10 @@ def fill(rows: int) -> None:
     apps = MigrationLoader(connection).project_state(("optimizer", FIRST)).apps
     counts = dict.fromkeys(SMALL, 1) | dict.fromkeys(BIG, rows) | {"Run": RUNS}
     with connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")  # rows that fit by construction: no check of each
         for name in counts:
             cursor.execute(insert(apps.get_model("optimizer", name), counts))
+        cursor.execute("SET session_replication_role = origin")
         cursor.execute("ANALYZE")
     print(f"{len(BIG)} tables of {rows:,} rows (runs: {RUNS:,}) in {time.monotonic() - began:.0f} s", flush=True)
 

@@ -5,10 +5,13 @@ import django.contrib.postgres.search
 import django.db.models.deletion
 import django.db.models.functions.text
 from django.conf import settings
+from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    atomic = False  # indexes are built beside the work, and no lock is held from one operation to the next
+
     dependencies = [
         ("optimizer", "0004_dispatch_settings"),
     ]
@@ -79,20 +82,20 @@ class Migration(migrations.Migration):
                 "ordering": ["-pk"],
             },
         ),
-        migrations.AddIndex(
+        AddIndexConcurrently(
             model_name="finding",
             index=django.contrib.postgres.indexes.GinIndex(
                 django.contrib.postgres.search.SearchVector("title", "text", config="english"), name="finding_words"
             ),
         ),
-        migrations.AddIndex(
+        AddIndexConcurrently(
             model_name="hypothesis",
             index=django.contrib.postgres.indexes.GinIndex(
                 django.contrib.postgres.search.SearchVector("title", "description", "rubric", config="english"),
                 name="hypothesis_words",
             ),
         ),
-        migrations.AddIndex(
+        AddIndexConcurrently(
             model_name="kernel",
             index=django.contrib.postgres.indexes.GinIndex(
                 django.contrib.postgres.search.SearchVector(
@@ -101,7 +104,7 @@ class Migration(migrations.Migration):
                 name="kernel_words",
             ),
         ),
-        migrations.AddIndex(
+        AddIndexConcurrently(
             model_name="run",
             index=django.contrib.postgres.indexes.GinIndex(
                 django.contrib.postgres.search.SearchVector("title", "guidance", config="english"), name="run_words"
@@ -156,7 +159,7 @@ class Migration(migrations.Migration):
             model_name="idempotencykey",
             constraint=models.UniqueConstraint(fields=("user", "key"), name="one_start_per_idempotency_key"),
         ),
-        migrations.AddIndex(
+        AddIndexConcurrently(
             model_name="webhookdelivery",
             index=models.Index(condition=models.Q(("state", "waiting")), fields=["next_at"], name="delivery_due"),
         ),

@@ -6,6 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    atomic = False  # no lock on runs, kernels and people is held from one operation to the next
 
     dependencies = [
         ('optimizer', '0009_artefact_hash'),

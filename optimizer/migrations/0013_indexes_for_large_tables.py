@@ -2,28 +2,31 @@
 
 import django.contrib.postgres.indexes
 import django.contrib.postgres.search
+from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    atomic = False  # indexes are built beside the work, and no lock is held from one operation to the next
+
     dependencies = [
         ("optimizer", "0012_guidance_for_lineage"),
     ]
 
     operations = [
-        migrations.AddIndex(
+        AddIndexConcurrently(
             model_name="comment",
             index=django.contrib.postgres.indexes.GinIndex(
                 django.contrib.postgres.search.SearchVector("body", config="english"), name="comment_words"
             ),
         ),
-        migrations.AddIndex(
+        AddIndexConcurrently(
             model_name="evaluation",
             index=models.Index(
                 condition=models.Q(("state__in", ["queued", "running"])), fields=["kernel"], name="evaluation_open"
             ),
         ),
-        migrations.AddIndex(
+        AddIndexConcurrently(
             model_name="evaluation",
             index=models.Index(fields=["first_of", "state", "status"], name="evaluation_outcomes"),
         ),
