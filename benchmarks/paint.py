@@ -83,11 +83,11 @@ def measure(browser: Browser, name: str, address: str, session: str, options: ar
         if n >= 2:
             paints.append(painted)
             answers.append(page.evaluate(ANSWERED))
-        script = sum(size for url, size in loaded.items() if "plotly" not in url)
+        script = round(sum(size for url, size in loaded.items() if "plotly" not in url))
         context.close()
     return {
         "page": name, "paint_p50_ms": round(statistics.median(paints)), "paint_max_ms": round(max(paints)),
-        "of_it_answer_p50_ms": round(statistics.median(answers)), "script_bytes": round(script),
+        "of_it_answer_p50_ms": round(statistics.median(answers)), "script_bytes": script,
     }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage
 logger = logging.getLogger(__name__)
 
 
-class CollectedStorage(CompressedManifestStaticFilesStorage):
+class CollectedStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # whitenoise has no types for it
     """The names under which files were collected. One that was added since, under a running site, has none: it goes by
     its plain name, where `late_file` answers, instead of failing the page that asks for it."""
 

@@ -32,7 +32,8 @@ def mend_best(run: Run) -> None:
     """The same for a run that ended under the rules of an older version: whoever may not lead any more does not, and
     its followers are not told of a record that is none. Call under the run's lock."""
     leader = _leader(run)
-    if _lead(run, leader, leader and (_confirmation_of(leader) or leader.evaluation)):
+    figures = (_confirmation_of(leader) or leader.evaluation) if leader else None
+    if _lead(run, leader, figures):
         now = f"kernel #{leader.number} leads" if leader else "no kernel leads"
         record(run, RunNoted(text=f"Ranked anew by the rules of this version: {now}."))
 

@@ -66,7 +66,7 @@ def about_the_rest(run: Run) -> list[str]:
     author = run.team.members.get(username="ada")
     first = do_write_finding(author, run.team, "Tiles", "Larger tiles spill.\n\n* over 128 registers")
     found = f"/knowledge/{do_edit_finding(author, first, 'Tiles', 'They spill from 64 on.').pk}/"
-    return [*(f"/{name}/" for name in named), "/search/?q=tile", "/providers/new/", found, f"{found}edit/"]
+    return [*(f"/{name}/" for name in named), "/search/?q=tile", found, f"{found}edit/"]
 
 
 def settled(page: Page) -> Page:

@@ -124,6 +124,7 @@ def team_and_account_pages(owner: User) -> list[str]:
         "/profile/sessions/",
         "/profile/second-factor/",
         "/account/tokens/",
+        "/providers/new/",
     ]
 
 
