@@ -17,6 +17,7 @@ import requests
 from django.conf import settings
 from oidc_provider_mock import User as Claims
 from oidc_provider_mock import run_server_in_thread
+from playwright.sync_api import Page, expect
 from werkzeug.serving import BaseWSGIServer
 
 from tests.site import served
@@ -72,7 +73,7 @@ class Browser:
         return found[1] if found and found[1] != "Sign in" else ""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def company() -> Iterator[BaseWSGIServer]:
     """The company's server (the library oidc-provider-mock), with the people it knows."""
     claims = [Claims(sub=subject, claims=said) for subject, said in PEOPLE.items()]
@@ -80,7 +81,7 @@ def company() -> Iterator[BaseWSGIServer]:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def variables(servers: None, company: BaseWSGIServer) -> Iterator[dict[str, str]]:
     """A database of its own, with the tables of social accounts and one local account, `owner`."""
     with psycopg.connect(served.database_url("postgres"), autocommit=True) as admin:
@@ -103,7 +104,7 @@ def manage(variables: dict[str, str], *arguments: str) -> None:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with served.daphne(tmp_path_factory.mktemp("daphne"), variables) as address:
         yield address
@@ -148,6 +149,21 @@ def test_who_has_signed_in_with_a_password_connects_the_two(site: str) -> None:
     assert "Connected since" in owner.submit(there, sub="sub-owner").text
     later.sign_in("sub-owner")
     assert later.name == "owner"
+
+
+@pytest.mark.browser
+def test_a_browser_with_its_policies_goes_there_and_back(site: str, page: Page) -> None:
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.goto(f"{site}/sign-in/")
+    page.get_by_role("button", name="Sign in with Example").click()
+    page.get_by_role("button", name="sub-grace").click()
+    expect(page).to_have_url(f"{site}/runs/")
+    page.goto(f"{site}/company/")
+    expect(page.locator("main")).to_contain_text("Connected since")
+    page.get_by_role("button", name="Disconnect").click()
+    expect(page.get_by_role("alert")).to_contain_text("no password")
+    assert not [words for words in said if "Security Policy" in words]
 
 
 def test_whom_the_company_turns_away_is_told_and_is_nobody_here(visitor: Browser) -> None:
