@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from optimizer.charts import style
 from runners.job import CaseResult
 from runners.problems.base import Problem, Purpose, Work
-from runners.targets import FACTOR_DTYPES, Target, ceilings
+from runners.targets import FACTOR_DTYPES, Ceilings, Target
 
 ROOM = 4.0
 """How far the roofs are drawn beyond the points, as a factor on either side."""
@@ -58,14 +58,14 @@ def positions(problem: Problem, target: Target, results: Iterable[CaseResult]) -
     return [_position(target, result, work) for result, work in timed if work is not None]
 
 
-def roofline(target: Target, placed: Sequence[Position]) -> go.Figure:
-    """Points under the roofs of the data sheet, and under those that a probe reached where there are some."""
+def roofline(target: Target, placed: Sequence[Position], found: Ceilings) -> go.Figure:
+    """Points under the roofs of the data sheet, and under those that a probe reached on the machine that measured them,
+    where it had been probed."""
     shown = [one for one in placed if one.intensity > 0]
     if not shown:
         return style.figure([])
     reach = (min(one.intensity for one in shown) / ROOM, max(one.intensity for one in shown) * ROOM)
     dtypes = list(dict.fromkeys(one.dtype for one in shown))
-    found = ceilings(target.key)
     traces = [
         _roof(
             target.bandwidth,

@@ -26,7 +26,7 @@ from optimizer.views.safe_html import SourceLine, source_lines
 from optimizer.views.signed_in import user_of
 from runners.job import BuildReport, JobResult, Language
 from runners.problems.base import ProblemError
-from runners.targets import TARGETS
+from runners.targets import TARGETS, ceilings_in
 from runners.wire import WireError
 
 
@@ -101,10 +101,12 @@ def kernel_samples_chart(request: HttpRequest, run_id: int, number: int) -> Http
 def kernel_roofline_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     """The timed cases under the target's roofs as plotly JSON."""
     kernel = _kernel(request, run_id, number)
-    placed = _positions(kernel, _evaluation(request, run_id, number).as_readable_result())
+    result = _evaluation(request, run_id, number).as_readable_result()
+    placed = _positions(kernel, result)
     if not placed:
         raise Http404
-    figure = roofline(TARGETS[kernel.run.target.key], placed)
+    reached = ceilings_in(result.environment if result else {})
+    figure = roofline(TARGETS[kernel.run.target.key], placed, reached)
     return HttpResponse(figure.to_json(), content_type="application/json")
 
 

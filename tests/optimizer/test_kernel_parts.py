@@ -17,7 +17,7 @@ from optimizer.views.kernel_resources import resource_rows
 from runners.job import BuildReport, CaseResult, JobResult, KernelResources, Status
 from runners.problems import load, open_bundle
 from runners.problems.base import Purpose
-from runners.targets import TARGETS
+from runners.targets import TARGETS, Ceilings
 from tests.factories import drive, make_run, make_team, make_user
 
 
@@ -53,9 +53,10 @@ def test_a_point_lies_at_its_work_over_its_time_and_below_the_roof() -> None:
     (placed,) = positions(problem, target, [CaseResult(case.name, ok=True, candidate_us=100.0)])
     assert placed.flops_per_s == pytest.approx(sum(work.flops.values()) * 1e4)
     assert placed.intensity == pytest.approx(sum(work.flops.values()) / work.bytes)
-    figure = json.loads(roofline(target, [placed]).to_json())
+    figure = json.loads(roofline(target, [placed], Ceilings(copy_bandwidth=4e12)).to_json())
     names = [trace["name"] for trace in figure["data"]]
     assert names[-1] == "Cases" and names[0].endswith("data sheet")
+    assert names[1].endswith("reached by a probe")
     assert max(figure["data"][0]["y"]) <= target.peak_flops[placed.dtype]
 
 

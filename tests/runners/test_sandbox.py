@@ -389,6 +389,22 @@ def test_filter_lets_stream_pairs_pass_and_no_other_socket(machine: str) -> None
         assert ask(machine, syscalls.SOCKETS["socket"], family, 1) == DENIED
 
 
+def test_filter_lets_local_sockets_connect_where_the_policy_says_so_and_no_other_family(machine: str) -> None:
+    architecture = ARCHITECTURES[machine]
+    program = filter_program(Devices.NVIDIA, machine, local_sockets=True)
+    calls = {name: numbers[architecture.column] or 0 for name, numbers in syscalls.SOCKETS.items()}
+    for name in ("connect", "bind", "listen", "accept", "accept4"):
+        assert verdict(program, architecture.audit, calls[name]) == ALLOW, name
+    assert verdict(program, architecture.audit, calls["socket"], 1, 1) == ALLOW
+    for family in (2, 10, 16, 17, 40):
+        assert verdict(program, architecture.audit, calls["socket"], family, 1) == DENIED
+
+
+def test_local_sockets_need_namespaces() -> None:
+    with pytest.raises(SandboxError, match="install bubblewrap"):
+        run(["/bin/true"], SandboxPolicy(local_sockets=True), level=SandboxLevel.LANDLOCK)
+
+
 def test_filter_denies_terminal_injection_only(machine: str) -> None:
     assert ask(machine, syscalls.IOCTL, 0, 0x5412) == DENIED
     assert ask(machine, syscalls.IOCTL, 0, 0x541C) == DENIED

@@ -22,6 +22,7 @@ import pytest
 
 from runners.sandbox import (
     Completed,
+    Devices,
     KillReason,
     ResourceLimits,
     ResultFileError,
@@ -422,11 +423,12 @@ def _remove_what_controls_left(name: str) -> None:
             (Path(folder) / name).unlink()
 
 
-def attack_inside(attack: Attack, given: dict[str, Any], level: SandboxLevel) -> Completed:
+def attack_inside(attack: Attack, given: dict[str, Any], level: SandboxLevel, **policy_extra: Any) -> Completed:
     policy = SandboxPolicy(
         read_only=(*python_paths(), Path(given["shown"])),
         writable=(Path(given["writable"]),),
         limits=attack.limits,
+        **policy_extra,
     )
     return run([*INTERPRETER, PRELUDE, json.dumps(given), attack.code], policy, level=level)
 
@@ -456,6 +458,32 @@ def test_escape_succeeds_outside_and_is_held_inside(
     if "ESCAPED" not in outside and attack.may_lack:
         pytest.skip(f"this machine lacks {attack.may_lack}: {outside.strip()}")
     assert "ESCAPED" in outside, outside
+    assert "ESCAPED" not in inside.stdout
+    assert "held:" in inside.stdout or inside.signal is not None, inside
+
+
+GPU = Path("/dev/nvidiactl").exists()
+ALLOWED_TO_ACCELERATORS = {"makes a memory file"}
+
+
+@pytest.mark.parametrize("devices", [Devices.NONE, pytest.param(Devices.NVIDIA, marks=pytest.mark.gpu)], ids=str)
+@pytest.mark.parametrize("name", [*NETWORK, *FILES, *PROCESSES, *KERNEL])
+def test_escape_is_held_inside_a_profiled_process_too(
+    name: str, devices: Devices, playground: dict[str, Any], tmp_path: Path, controls: dict[str, str]
+) -> None:
+    """A profiler's process may connect sockets of its own, and one on a GPU has the device besides."""
+    if reason := why_not(SandboxLevel.BUBBLEWRAP) or (devices is Devices.NVIDIA and not GPU and "an NVIDIA GPU"):
+        pytest.skip(f"this machine lacks {reason}")
+    if devices is Devices.NVIDIA and name in ALLOWED_TO_ACCELERATORS:
+        pytest.skip("drivers need it")
+    attack = ATTACKS[name]
+    outside = controls.get(name) or attack_outside(attack, playground, tmp_path)
+    controls[name] = outside
+    if "ESCAPED" not in outside and (attack.may_lack or (attack.needs_root and not ROOT)):
+        pytest.skip(f"the control does not succeed here: {outside.strip()}")
+    assert "ESCAPED" in outside, outside
+    extra = {"devices": devices, "local_sockets": True}
+    inside = attack_inside(attack, playground, SandboxLevel.BUBBLEWRAP, **extra)
     assert "ESCAPED" not in inside.stdout
     assert "held:" in inside.stdout or inside.signal is not None, inside
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from runners.harness.environment import describe
 from runners.harness.state import state_dir, write_json
 from runners.problems.base import Work
 from runners.profiling.summary import in_words, summary
-from runners.targets import ALIASES, TARGETS, UnknownTarget, canonical, target
+from runners.targets import ALIASES, TARGETS, UnknownTarget, canonical, ceilings_in, target
 
 GPUS = [found for found in TARGETS.values() if found.family == "gpu"]
 
@@ -105,3 +106,23 @@ def test_a_profile_in_words_names_bounds_launches_and_kernels_and_takes_no_other
         "266.9 µs a call in 1 launches of softmax",
     ]
     assert in_words({"cases": ["x"], "launch": 3, "kernels": {"top": ["x"]}, "anything": "else"}) == []
+
+
+def test_a_result_carries_the_ceilings_of_the_machine_that_measured_it() -> None:
+    assert "ceilings" not in describe(target("cpu"))
+    reached = {"copy_bandwidth": 2.0e10, "matmul_flops": {"float32": 1.5e11}, "measured_at": "2026-11-21"}
+    write_json(state_dir("ceilings") / "cpu.json", reached)
+    found = ceilings_in(describe(target("cpu")))
+    assert (found.copy_bandwidth, found.matmul_flops, found.measured_at) == (
+        2.0e10,
+        {"float32": 1.5e11},
+        "2026-11-21",
+    )
+
+
+@pytest.mark.parametrize(
+    "kept", [None, 3, {"copy_bandwidth": "fast", "matmul_flops": {"float32": -1.0}}, {"matmul_flops": [1]}]
+)
+def test_ceilings_of_another_form_are_none(kept: object) -> None:
+    found = ceilings_in({"ceilings": kept})
+    assert (found.copy_bandwidth, found.matmul_flops) == (None, {})
