@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import random
 import time
 from collections.abc import Callable
@@ -47,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kernelsci_site.settings")
     django.setup()
     measure(200)
     costs = {language: [measure(n, language) for n in SIZES] for language in ("cpp", "triton")}
