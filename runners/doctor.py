@@ -99,7 +99,11 @@ def _system() -> Iterator[Fact]:
 
 def _compilers() -> Iterator[Fact]:
     yield _compiler("C++ (CPU kernels)", cpp_compiler(), "Debian, Ubuntu: apt-get install g++", needed=True)
-    yield _compiler("HIP (AMD kernels)", hip_compiler(), "Debian: clang-19, or hipcc of ROCm")
+    yield _compiler(
+        "HIP (AMD kernels)",
+        hip_compiler(),
+        "Debian, Ubuntu: apt-get install clang-19 rocm-device-libs; or hipcc of ROCm",
+    )
     yield _compiler("CUDA (NVIDIA kernels)", shutil.which("nvcc"), "nvcc of the CUDA toolkit")
 
 

@@ -79,10 +79,14 @@ def _kernel(name: str, launches: list[dict[str, float]], calls: int) -> Seen:
         name,
         -(-len(launches) // calls),
         total_ns / calls / 1e3,
-        None if mean[COMPUTE] is None else mean[COMPUTE] / 100,
-        None if mean[MEMORY] is None else mean[MEMORY] / 100,
+        _share(mean[COMPUTE]),
+        _share(mean[MEMORY]),
         {mine: value for mine, theirs in DETAILS.items() if (value := mean[theirs]) is not None},
     )
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
 
 
 def _weighted(launches: list[dict[str, float]], metric: str, total_ns: float) -> float | None:

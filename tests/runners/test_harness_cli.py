@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from runners.harness import evaluate
+from runners.job import JobSpec, Language, Source, Status
+from runners.problems import load
 from tests.runners import kernels
 
 ROOT = Path(__file__).parents[2]
@@ -88,3 +91,11 @@ def test_machine_without_a_compiler_is_the_harness_failing_and_names_the_package
     done = run(tmp_path, "--problem", "softmax_rows", "--candidate", candidate(tmp_path, kernels.HONEST), "--json")
     assert done.returncode == 1
     assert "g++" in json.loads(done.stdout)["reasons"][0]
+
+
+def test_a_candidate_of_ten_megabytes_is_refused_by_the_command_and_rejected_from_a_queue(tmp_path: Path) -> None:
+    text = "// " + "x" * (10 << 20)
+    done = run(tmp_path, "--problem", "softmax_rows", "--candidate", candidate(tmp_path, text))
+    assert done.returncode == 2 and "at most 1048576" in done.stderr
+    result = evaluate(JobSpec("big", load("softmax_rows"), "cpu", Source(Language.CPP, text)))
+    assert (result.status, [stage.name for stage in result.stages]) == (Status.REJECTED, ["screen"])
