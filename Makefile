@@ -68,9 +68,12 @@ audit: install-dev  ## known vulnerabilities in what the product depends on; fai
 fuzz-api: install-dev  ## the API against requests made up from its own description, as two people; EXAMPLES an operation
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),100) $(BIN)/python -m pytest tests/site/test_fuzz_api.py -q
 
-.PHONY: chaos claims scale scale-hosts migrate-scale
+.PHONY: chaos deploy claims scale scale-hosts migrate-scale
 chaos: install-dev  ## the whole stack under faults; SEED, CHAOS="--jobs 1000 --faults 200" for the long form
 	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) $(CHAOS)
+
+deploy: install-dev  ## a rehearsed deploy: drained, everything replaced, nothing lost, nothing done twice
+	$(BIN)/python -m tests.chaos --deploy $(CHAOS)
 
 claims: install-dev  ## 1,000 waiting jobs: claims a second by 1, 2, 4 clients
 	$(BIN)/python -m benchmarks.claims $(BENCH)

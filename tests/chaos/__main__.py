@@ -32,8 +32,13 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="with a run whose jobs are compiled and timed")
     parser.add_argument("--port", type=int, default=8250)
     parser.add_argument("--keep-logs", metavar="DIR", help="copy the parts' logs there")
+    parser.add_argument("--deploy", action="store_true", help="rehearse a deploy instead; takes a minute")
     options = parser.parse_args()
     with installation.folder(environment(real=options.real)) as var:
+        if options.deploy:
+            from tests.chaos.deploy import rehearse
+
+            return rehearse(var, options.port)
         from tests.chaos.play import play
 
         return play(var, options)
