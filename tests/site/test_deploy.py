@@ -1,8 +1,9 @@
 """The files under deploy/: read by what would read them, as far as that is here, and agreeing with the product.
-Nothing here starts a container or a unit."""
+Nothing here starts a container or a unit: docs/evidence/deploy.md says what came of doing so."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -51,6 +52,36 @@ def test_workers_in_containers_serve_every_queue_once(compose: dict[str, Any]) -
     for queue in set(queues) - OURS:
         default = re.sub(r"\$\{\w+:-([^}]+)\}", r"\1", queue).removeprefix(BENCH_PREFIX)
         assert canonical(default) == default
+
+
+def test_containers_of_untrusted_code_may_make_its_namespaces_and_nothing_else(compose: dict[str, Any]) -> None:
+    """Without an unmasked /proc bubblewrap cannot mount one of its own; tried, and then `landlock` is what is left."""
+    holding = {name: service for name, service in compose["services"].items() if re.search("-Q (build|bench)",
+               str(service.get("command", "")))}  # fmt: skip
+    assert len(holding) == 4
+    for name, service in holding.items():
+        assert {"seccomp=unconfined", "systempaths=unconfined"} <= set(service["security_opt"]), name
+        assert "privileged" not in service, name
+    open_to_all = [name for name, service in compose["services"].items() if "security_opt" in service]
+    assert set(open_to_all) == set(holding)
+
+
+def test_nobody_takes_a_callers_word_for_his_address() -> None:
+    """Daphne's own reading of X-Forwarded-For believes the leftmost entry; kernelsci_site/proxies.py does not."""
+    commands = "".join(path.read_text() for path in [*UNITS, DEPLOY / "docker-compose.yml"])
+    assert "daphne" in commands
+    assert "--proxy-headers" not in commands
+
+
+@pytest.mark.skipif(shutil.which("caddy") is None, reason="needs caddy")
+def test_caddy_reads_the_proxys_configuration() -> None:
+    checked = subprocess.run(
+        ["caddy", "adapt", "--config", str(DEPLOY / "Caddyfile"), "--adapter", "caddyfile"],
+        env={**os.environ, "SITE_HOST": "kernels.example.org"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+    assert "kernels.example.org" in checked.stdout
+    assert "web:8000" in checked.stdout
 
 
 def test_one_worker_alone_holds_the_clock(compose: dict[str, Any]) -> None:
