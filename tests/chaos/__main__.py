@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--keep-logs", metavar="DIR", help="copy the parts' logs there")
     parser.add_argument("--deploy", action="store_true", help="rehearse a deploy instead; takes a minute")
     options = parser.parse_args()
-    with installation.folder(environment(real=options.real)) as var:
+    with installation.folder(environment(real=options.real, trouble=not options.deploy)) as var:
         if options.deploy:
             from tests.chaos.deploy import rehearse
 
@@ -44,10 +44,11 @@ def main() -> int:
         return play(var, options)
 
 
-def environment(*, real: bool) -> dict[str, str]:
+def environment(*, real: bool, trouble: bool) -> dict[str, str]:
     """A short lease, so that recovery takes seconds, and an evaluation that sleeps."""
     chosen = {"KERNELSCI_LEASE_S": LEASE_S, "KERNELSCI_EVALUATE": "tests.chaos.backend.evaluate"}
-    return chosen | ({"KERNELSCI_CHAOS_REAL": "layernorm_residual"} if real else {})
+    chosen |= {"KERNELSCI_CHAOS_REAL": "layernorm_residual"} if real else {}
+    return chosen | ({} if trouble else {"KERNELSCI_CHAOS_TROUBLE": "0"})
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from tests.factories import failed_result, fake_evaluate
 REAL_PROBLEM = os.environ.get("KERNELSCI_CHAOS_REAL", "")
 """Jobs of this problem are compiled and timed by the real harness."""
 SLEEP_S = (0.1, 1.1)
-TROUBLE = 0.02
-"""Share of attempts in which the harness itself fails."""
+TROUBLE = float(os.environ.get("KERNELSCI_CHAOS_TROUBLE", "0.02"))
+"""Share of attempts in which the harness itself fails; such a job is claimed again."""
 
 
 def evaluate(
