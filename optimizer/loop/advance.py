@@ -18,10 +18,11 @@ from optimizer.actions.runner import absence_of_runners
 from optimizer.live.payloads import RunNoted, RunStateChanged
 from optimizer.live.publish import record
 from optimizer.loop import best, budget
-from optimizer.loop.history import history_of, settings_of, strategy_of
+from optimizer.loop.history import history_of
 from optimizer.loop.locking import try_lock_run
 from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.steps import take_steps
+from optimizer.loop.strategies import settings_of, strategy_of
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run, RunState
 from optimizer.search.base import Finish
 from runners.job import Effort

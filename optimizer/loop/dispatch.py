@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from optimizer.loop.artefacts import known_artefacts
+from optimizer.loop.strategies import settings_of
 from optimizer.models import Evaluation, EvaluationStatus, Job, Kernel, ProblemVersion, Run
 from runners import wire
 from runners.dispatch import DISPATCHERS
@@ -84,6 +85,11 @@ def _is_built_first(run: Run, kernel: Kernel) -> bool:
     return run.target.key != "cpu" and Language(kernel.language) in DEVICE_LANGUAGES
 
 
+def _is_profiled(run: Run) -> bool:
+    wanted = settings_of(run).profile
+    return wanted == "always" or (wanted == "on_gpus" and run.target.key != "cpu")
+
+
 def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, Any]:
     """A `JobSpec` as JSON with the problem version's id in place of its files."""
     spec = JobSpec(
@@ -96,7 +102,7 @@ def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, 
         parent=_parent_source(kernel),
         best_us=_best_us(run),
         known_artefacts=known_artefacts(run) if evaluation.first_of_id else {},
-        profile=evaluation.effort == Effort.FULL and run.target.key != "cpu",
+        profile=evaluation.effort == Effort.FULL and _is_profiled(run),
     )
     return {**wire.to_plain(spec), "problem": run.problem_version_id}
 

@@ -11,6 +11,7 @@ from optimizer.guidance import guidance_views
 from optimizer.loop.best import refuted
 from optimizer.loop.budget import evaluations_left
 from optimizer.loop.drift import Anchor, anchor_of
+from optimizer.loop.strategies import settings_of
 from optimizer.models import (
     CallState,
     Evaluation,
@@ -22,24 +23,13 @@ from optimizer.models import (
     ProblemVersion,
     Run,
 )
-from optimizer.search import STRATEGIES
-from optimizer.search.base import CallView, History, HypothesisView, KernelView, Strategy, StrategySettings
+from optimizer.search.base import CallView, History, HypothesisView, KernelView
 from runners.job import JobResult, Status
 from runners.problems import open_bundle
 from runners.problems.base import Problem
 
 MAX_CALL_ATTEMPTS = 3
 UNANCHORED = Anchor(0.0, {})
-
-
-def strategy_of(run: Run) -> Strategy:
-    """The run's strategy. Raises KeyError for a name that is not registered."""
-    return STRATEGIES[run.strategy]
-
-
-def settings_of(run: Run) -> StrategySettings:
-    """The run's settings, parsed. Raises pydantic.ValidationError."""
-    return strategy_of(run).Settings.model_validate(run.settings)
 
 
 def problem_of(run: Run) -> Problem:

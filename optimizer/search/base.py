@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -31,6 +31,11 @@ class StrategySettings(BaseModel):
         1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."
     )
     confirm: bool = Field(True, description="Measure the leader again in cold processes before the run ends.")
+    profile: Literal["never", "on_gpus", "always"] = Field(
+        "on_gpus",
+        description="Look closer at kernels that pass: shares of the ceilings and, where tools are, counters. Agents "
+        "read it. On a CPU perf's counters are read, which many virtual machines do not have.",
+    )
 
     def narrow(self, cls: type[Own]) -> Own:
         """These settings as the strategy's own class. Raises TypeError for another strategy's."""
