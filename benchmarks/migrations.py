@@ -132,7 +132,7 @@ def probe(database: str, ready: Event, stop: Event,
         while not stop.is_set():
             for statement in statements:
                 began = time.monotonic()
-                connection.execute(statement, [1 + count % RUNS])  # type: ignore[arg-type]
+                connection.execute(statement, [1 + count % RUNS])
                 worst_s, count = max(worst_s, time.monotonic() - began), count + 1
             ready.set()
             time.sleep(0.002)
@@ -178,7 +178,7 @@ def value(field: Field[Any, Any], counts: dict[str, int]) -> str:
         others = counts[field.related_model.__name__]  # type: ignore[union-attr]
         return "n" if field.unique else f"1 + n % {others}"
     if field.choices:
-        return f"'{next(iter(field.choices))[0]}'"  # type: ignore[index]
+        return f"'{next(iter(field.choices))[0]}'"
     return PLAIN.get(field.get_internal_type(), "n")
 
 
