@@ -3,14 +3,13 @@ those by which django-allauth finds its own pages."""
 
 from __future__ import annotations
 
-from allauth.account import views as allauth_account
 from allauth.mfa.base import views as mfa
 from allauth.mfa.recovery_codes import views as recovery
 from allauth.mfa.totp import views as totp
 from django.conf import settings
 from django.urls import URLPattern, URLResolver, include, path
 
-from optimizer.views import account, audit, join, notifications, profile, releases, teams
+from optimizer.views import account, audit, confirm, join, notifications, profile, releases, teams
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("sign-in/", account.sign_in, name="account_login"),
@@ -20,10 +19,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("profile/sessions/", profile.sessions, name="sessions"),
     path("profile/sessions/end-others/", profile.sessions_end_others, name="sessions_end_others"),
     path("profile/sessions/<int:sign_in_id>/end/", profile.session_end, name="session_end"),
-    path("profile/confirm/", allauth_account.reauthenticate, name="account_reauthenticate"),
+    path("profile/confirm/", confirm.confirm, name="account_reauthenticate"),
     path("profile/confirm/code/", mfa.reauthenticate, name="mfa_reauthenticate"),
     path("profile/second-factor/", mfa.index, name="mfa_index"),
-    path("profile/second-factor/on/", totp.activate_totp, name="mfa_activate_totp"),
+    path("profile/second-factor/on/", confirm.after_company(totp.activate_totp), name="mfa_activate_totp"),
     path("profile/second-factor/off/", totp.deactivate_totp, name="mfa_deactivate_totp"),
     path("profile/second-factor/codes/", recovery.view_recovery_codes, name="mfa_view_recovery_codes"),
     path("profile/second-factor/codes/new/", recovery.generate_recovery_codes, name="mfa_generate_recovery_codes"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import PasswordChangeForm
-from django.http import HttpRequest, HttpResponse
+from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -19,6 +19,8 @@ from optimizer.actions.token import do_revoke_token
 from optimizer.digits import number_in
 from optimizer.forms.account import ProfileForm
 from optimizer.models import ApiToken, SignIn, TeamRole, User
+from optimizer.views.account import towards_company
+from optimizer.views.confirm import let_in_lately
 from optimizer.views.refusals import attempt, filled_in
 from optimizer.views.signed_in import user_of
 from optimizer.views.tokens import TokenForm, make_token
@@ -41,9 +43,11 @@ def profile(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("old_password", "new_password1", "new_password2")
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def password(request: HttpRequest) -> HttpResponse:
+def password(request: HttpRequest) -> HttpResponseBase:
     """Another password, which signs every other browser out. Guessing the old one is slowed down like signing in."""
     user = user_of(request)
+    if not user.has_usable_password():
+        return _first_password(request)
     form = PasswordChangeForm(user, request.POST if request.method == "POST" else None)
     if request.method == "POST":
         if throttle.must_wait(request, user.username):
@@ -107,7 +111,17 @@ def service_tokens(request: HttpRequest, slug: str, user_id: int) -> HttpRespons
     return render(request, "teams/service_tokens.html", context)
 
 
-def _change_password(request: HttpRequest, form: PasswordChangeForm) -> HttpResponse:
+def _first_password(request: HttpRequest) -> HttpResponseBase:
+    """For people whom only the company lets in: in place of the old password, its sign-in a moment ago."""
+    if not let_in_lately(request):
+        return towards_company(render(request, "account/password.html", {"first": True}))
+    form = SetPasswordForm(user_of(request), request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        return _change_password(request, form)
+    return render(request, "account/password.html", {"form": form, "first": True})
+
+
+def _change_password(request: HttpRequest, form: SetPasswordForm[User]) -> HttpResponse:
     form.save()
     update_session_auth_hash(request, form.user)
     actions.do_end_other_sign_ins(user_of(request), request.session.session_key)

@@ -14,7 +14,9 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 import psycopg
 import pytest
 import requests
+from allauth.account.internal.flows.login import AUTHENTICATION_METHODS_SESSION_KEY
 from django.conf import settings
+from django.contrib.sessions.backends.db import SessionStore
 from oidc_provider_mock import User as Claims
 from oidc_provider_mock import run_server_in_thread
 from playwright.sync_api import Page, expect
@@ -33,10 +35,13 @@ PEOPLE = {
     "sub-mallory": {"email": OWNER, "email_verified": False, "preferred_username": "mallory"},
     "sub-vouched": {"email": OWNER, "email_verified": True, "preferred_username": "vouched"},
     "sub-owner": {"email": "o@example.org", "email_verified": True, "preferred_username": "o"},
+    "sub-ida": {"email": "ida@example.org", "email_verified": True, "preferred_username": "ida"},
+    "sub-joan": {"email": "joan@example.org", "email_verified": True, "preferred_username": "joan"},
     "sub-namesake": {"email": "", "preferred_username": "owner"},
 }
 LOCAL = {"DJANGO_SUPERUSER_PASSWORD": "correct horse battery", "DJANGO_SUPERUSER_EMAIL": OWNER}
 DATABASE = "company_sign_in"
+NEW = {"new_password1": "a long and odd sentence 7", "new_password2": "a long and odd sentence 7"}
 
 
 @dataclass
@@ -149,6 +154,72 @@ def test_who_has_signed_in_with_a_password_connects_the_two(site: str) -> None:
     assert "Connected since" in owner.submit(there, sub="sub-owner").text
     later.sign_in("sub-owner")
     assert later.name == "owner"
+
+
+def an_hour_later(variables: dict[str, str], browser: Browser) -> None:
+    """That browser's sign-in becomes an hour old."""
+    key, store = browser.http.cookies["sessionid"], SessionStore()
+    with psycopg.connect(variables["DATABASE_URL"]) as database:
+        row = database.execute("SELECT session_data FROM django_session WHERE session_key = %s", [key]).fetchone()
+        assert row is not None
+        held = store.decode(row[0])
+        for record in held[AUTHENTICATION_METHODS_SESSION_KEY]:
+            record["at"] -= 3600
+        changed = [store.encode(held), key]
+        database.execute("UPDATE django_session SET session_data = %s WHERE session_key = %s", changed)
+
+
+def test_who_has_no_password_sets_one_right_after_the_companys_sign_in(
+    site: str, variables: dict[str, str]
+) -> None:
+    ida, another = Browser(site), Browser(site)
+    ida.sign_in("sub-ida")
+    an_hour_later(variables, ida)
+    stale = ida.get("/profile/password/")
+    assert "Sign in there once more" in stale.text
+    assert "new_password1" not in stale.text
+    token = {"csrfmiddlewaretoken": ida.http.cookies["csrftoken"]}
+    crafted = ida.http.post(stale.url, {**NEW, **token}, headers={"Referer": stale.url}, timeout=20)
+    assert (crafted.status_code, "changed" in crafted.text) == (200, False)
+    form = ida.submit(ida.submit(stale, "/company/"), sub="sub-ida")
+    assert form.url == f"{site}/profile/password/"
+    assert "The password is changed" in ida.submit(form, "new_password1", **NEW).text
+    another.submit(another.get("/sign-in/"), username="ida", password=NEW["new_password1"])
+    assert (ida.name, another.name) == ("ida", "ida")
+    assert "old_password" in ida.get("/profile/password/").text
+
+
+def test_a_second_factor_asks_those_without_a_password_to_come_through_the_company_again(
+    site: str, variables: dict[str, str]
+) -> None:
+    joan = Browser(site)
+    joan.sign_in("sub-joan")
+    an_hour_later(variables, joan)
+    asked = joan.get("/profile/second-factor/on/")
+    assert "Is it you?" in asked.text
+    there = joan.submit(asked, "/company/")
+    assert parse_qs(urlsplit(there.url).query)["prompt"] == ["login"]
+    assert 'class="secret"' in joan.submit(there, sub="sub-joan").text
+
+
+def test_somebody_else_at_the_company_confirms_nothing_for_whom_left_a_session_open(
+    site: str, variables: dict[str, str]
+) -> None:
+    open_session = Browser(site)
+    open_session.sign_in("sub-joan")
+    an_hour_later(variables, open_session)
+    there = open_session.submit(open_session.get("/profile/password/"), "/company/")
+    open_session.submit(there, sub="sub-grace")
+    assert open_session.name == "grace", "signed in as themselves, out of the other's session"
+
+
+@pytest.mark.parametrize("elsewhere", ["https://evil.example/", "//evil.example/", "javascript:alert(1)"])
+def test_confirming_leads_to_no_other_site(site: str, elsewhere: str) -> None:
+    joan = Browser(site)
+    joan.sign_in("sub-joan")
+    page = joan.http.get(f"{site}/profile/confirm/", params={"next": elsewhere}, timeout=20)
+    assert "evil" not in page.text.partition("<form")[2]
+    assert joan.submit(joan.submit(page, "/company/"), sub="sub-joan").url == f"{site}/profile/"
 
 
 @pytest.mark.browser
