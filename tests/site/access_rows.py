@@ -53,6 +53,7 @@ START = {"problem": "softmax_rows", "team": "{slug}", "budget": {"evaluations": 
 HOOK = {"team": "{slug}", "url": "https://93.184.215.14/hook", "events": ["run.finished"]}
 SERVER = "https://93.184.215.14/v1"
 FACTOR = "profile/second-factor/"
+COMPANY_LOGIN = "company/oidc/<str:provider_id>/login/"
 
 PAGES = [
     *get("public", "healthz", "live", "ready", "metrics"),
@@ -154,6 +155,16 @@ PAGES = [
     post("nobody", "notifications/<int:notification_id>/"),
     post("superuser", "runners/<int:runner_id>/drain/"),
 ]  # fmt: skip
+
+COMPANY = [  # only where a company's server is configured: tests/site/test_company_sign_in.py
+    *get("signed_in", "company/"),
+    post("signed_in", "company/", 200, account="0"),
+    *get("public", COMPANY_LOGIN, "company/login/cancelled/"),
+    post("public", COMPANY_LOGIN),
+    *get("public", f"{COMPANY_LOGIN}callback/", "company/login/error/", ok=401),  # an answer that nobody asked for
+    *get("public", "company/signup/", ok=302),  # nobody stands there without a company's word
+    post("public", "company/signup/", username="guest"),
+]
 
 API = [
     api("public", "GET", "openapi.json"),

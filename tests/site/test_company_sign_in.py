@@ -3,6 +3,7 @@ own that is configured for it by the environment alone."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from playwright.sync_api import Page, expect
 from werkzeug.serving import BaseWSGIServer
 
 from tests.site import served
+from tests.site.access_rows import COMPANY, PAGES, Row
+from tests.site.test_access_matrix import expectation
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -220,6 +223,38 @@ def test_confirming_leads_to_no_other_site(site: str, elsewhere: str) -> None:
     page = joan.http.get(f"{site}/profile/confirm/", params={"next": elsewhere}, timeout=20)
     assert "evil" not in page.text.partition("<form")[2]
     assert joan.submit(joan.submit(page, "/company/"), sub="sub-joan").url == f"{site}/profile/"
+
+
+# who is let in where
+
+
+def test_every_address_that_comes_with_the_company_has_a_row(variables: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import django, json; django.setup()\n"
+         "from tests.site.test_access_matrix import routes\nprint(json.dumps(sorted(routes())))"],
+        cwd=settings.BASE_DIR, env=served.environment(variables), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert set(json.loads(done.stdout.splitlines()[-1])) == {row.route for row in [*PAGES, *COMPANY]}
+
+
+@pytest.mark.parametrize("row", COMPANY, ids=lambda row: f"{row.method} {row.route}")
+def test_at_the_companys_addresses_everybody_gets_what_the_table_says(site: str, row: Row) -> None:
+    for person in ("anonymous", "outsider"):  # no role in a team counts for more here
+        browser = Browser(site)
+        browser.get("/sign-in/") if person == "anonymous" else browser.sign_in("sub-grace")
+        answer = send(browser, row)
+        assert answer.status_code == expectation(row, person), person
+        if person == "anonymous" and row.needs != "public":
+            assert answer.headers["Location"].startswith("/sign-in/")
+
+
+def send(browser: Browser, row: Row) -> requests.Response:
+    """The row's request, whose answer is not followed."""
+    address = f"{browser.site}/{row.route.replace('<str:provider_id>', 'company')}"
+    if row.method == "GET":
+        return browser.http.get(address, allow_redirects=False, timeout=20)
+    data = {**row.data, "csrfmiddlewaretoken": browser.http.cookies["csrftoken"]}
+    return browser.http.post(address, data, headers={"Referer": address}, allow_redirects=False, timeout=20)
 
 
 @pytest.mark.browser
