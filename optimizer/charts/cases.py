@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from optimizer.charts import style
+from optimizer.charts.axis import logarithmic
 from optimizer.models import Measurement
 from runners.job import CaseResult
 
@@ -49,7 +50,7 @@ def samples(measurements: Sequence[Measurement]) -> go.Figure:
         traces,
         xaxis={"tickvals": list(range(len(cases))), "ticktext": [style.label(case, 24) for case in cases],
                "range": [-0.5, len(cases) - 0.5]},
-        yaxis={"title": {"text": "µs a call"}, "type": "log"},
+        yaxis=logarithmic("µs a call", [time for row in measurements for time in row.samples_us]),
     )  # fmt: skip
 
 

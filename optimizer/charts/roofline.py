@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from optimizer.charts import style
+from optimizer.charts.axis import logarithmic
 from runners.job import CaseResult
 from runners.problems.base import Problem, Purpose, Work
 from runners.targets import FACTOR_DTYPES, Ceilings, Target
@@ -89,10 +90,11 @@ def roofline(target: Target, placed: Sequence[Position], found: Ceilings) -> go.
         for dtype in dtypes
         if found.copy_bandwidth or dtype in found.matmul_flops
     ]
+    rates = [rate for trace in traces for rate in trace.y] + [one.flops_per_s for one in shown]
     return style.figure(
         [*traces, _points(shown)],
-        xaxis={"title": {"text": "FLOP per byte"}, "type": "log", "dtick": "D2"},
-        yaxis={"title": {"text": "FLOP per second"}, "type": "log", "dtick": 1, "exponentformat": "SI"},
+        xaxis=logarithmic("FLOP per byte", reach),
+        yaxis=logarithmic("FLOP per second", rates, prefixed=True),
     )
 
 

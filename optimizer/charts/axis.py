@@ -1,0 +1,41 @@
+"""Logarithmic axes whose every tick reads as a number of its own. Plotly labels the ticks between powers of ten with
+one digit: 0.5 reads “5” there, and so does 5000."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+PREFIXES = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
+STEPS = (1, 2, 5)
+FEW_DECADES = 3
+"""Up to so many powers of ten, ticks stand at 1, 2 and 5; beyond, at the powers alone."""
+
+
+def logarithmic(title: str, values: Collection[float], prefixed: bool = False) -> dict[str, Any]:
+    """The axis for these values, with room around them; those that are not positive have no place on it. `prefixed`
+    writes 20G instead of 20000000000."""
+    axis: dict[str, Any] = {"title": {"text": title}, "type": "log"}
+    shown = [value for value in values if value > 0 and math.isfinite(value)]
+    if not shown:
+        return axis
+    low, high = min(shown) / 1.3, max(shown) * 1.3
+    ticks = _ticks(low, high)
+    return axis | {
+        "range": [math.log10(low), math.log10(high)],
+        "tickvals": ticks,
+        "ticktext": [_with_prefix(tick) if prefixed else f"{tick:,.9g}" for tick in ticks],
+    }
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    steps = STEPS if math.log10(high / low) <= FEW_DECADES else STEPS[:1]
+    every = [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
+    return [tick for tick in every if low <= tick <= high]
+
+
+def _with_prefix(value: float) -> str:
+    thousands = max(min(math.floor(math.log10(value) / 3 + 1e-9), max(PREFIXES)), min(PREFIXES))
+    return f"{value / 1000.0**thousands:.9g}{PREFIXES[thousands]}"
