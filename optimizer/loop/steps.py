@@ -79,15 +79,17 @@ def _hypothesise(run: Run, step: Hypothesise) -> bool:
 
 def _note(run: Run, step: Note) -> bool:
     """A note of scope `run` or `digest` applies to this run alone, one of scope `problem` or `target` to every run of
-    the team there; `source` names the run either way. A note that supersedes another becomes the next version of
+    the team there, unless its words are recorded: their figures are another machine's, so they stay in the run that
+    replays them. `source` names the run either way. A note that supersedes another becomes the next version of
     what that one is by now: where a person has edited it, their text stays and the new note stands below it."""
     noted = Finding.objects.filter(source=source_of(run))
     if noted.filter(key=step.key).exists():
         return False
-    older = _newest_version(noted, step.supersedes)
+    older, call = _newest_version(noted, step.supersedes), _call(run, step.call_key)
+    recorded = call is not None and call.provider == "replay"
     finding = Finding.objects.create(
         team=run.team,
-        run=run if step.scope in {"run", "digest"} else None,
+        run=run if recorded or step.scope in {"run", "digest"} else None,
         problem=run.problem_version.problem if step.scope == "problem" else None,
         target=run.target if step.scope in {"problem", "target"} else None,
         key=step.key,
@@ -95,7 +97,7 @@ def _note(run: Run, step: Note) -> bool:
         title=older.title if older else "",
         text=_with_what_people_wrote(older, storable_text(step.text)),
         source=source_of(run),
-        call=_call(run, step.call_key),
+        call=call,
     )
     if older is not None:
         Finding.objects.filter(pk=older.pk).update(superseded_by=finding)

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import transaction
 
 from optimizer.actions.record import do_import_record
 from optimizer.actions.run import Budget
+from optimizer.llm.prepare import knowledge_of
 from optimizer.llm.record import (
     SHIPPED,
     RecordError,
@@ -24,7 +26,10 @@ from optimizer.llm.record import (
     to_bytes,
 )
 from optimizer.llm.worker import answer
+from optimizer.loop.locking import lock_run
+from optimizer.loop.steps import take_steps
 from optimizer.models import CallState, LlmCall, Record, Run, TeamRole, User
+from optimizer.search.base import Ask, Note
 from tests.factories import drive, make_run, make_team, make_user
 from tests.llm_server import KEY, LlmServer, Reply
 from tests.optimizer.test_llm_worker import make_provider
@@ -210,3 +215,15 @@ def ran(*arguments: str) -> str:
     out = StringIO()
     call_command(*arguments, stdout=out)
     return out.getvalue()
+
+
+@pytest.mark.parametrize(("provider", "shared"), [("replay", False), ("inbox", True)])
+def test_what_recorded_agents_found_on_another_machine_stays_in_their_run(provider: str, shared: bool) -> None:
+    team = make_team()
+    found, other = make_run(team), make_run(team)
+    with transaction.atomic():
+        take_steps(lock_run(found.pk), [Ask("q1", "findings", {}, "FindingsAnswer")])
+        LlmCall.objects.filter(run=found, key="q1").update(provider=provider)
+        take_steps(lock_run(found.pk), [Note("n1", "Took 84 µs.", "problem", call_key="q1")])
+    assert "Took 84 µs." in {item.text for item in knowledge_of(found)}
+    assert ("Took 84 µs." in {item.text for item in knowledge_of(other)}) is shared
