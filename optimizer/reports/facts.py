@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.utils import timezone
 
 from optimizer.charts.curve import Point, points_of
 from optimizer.models import EvaluationStatus, Hypothesis, Kernel, Run
 from optimizer.run_summary import RunSummary, summarise
+from optimizer.search import settings_in_force
 from runners.job import JobResult
 
 FASTEST = 20
@@ -19,7 +21,7 @@ HYPOTHESES = 60
 @dataclass(frozen=True)
 class Facts:
     """Everything in a report. `line` is the best kernel with its ancestors, oldest first; `result` is what the harness
-    said of the best kernel."""
+    said of the best kernel; `settings` are the strategy's, defaults filled in."""
 
     run: Run
     made_at: str
@@ -30,6 +32,7 @@ class Facts:
     line: Sequence[Kernel]
     fastest: Sequence[Kernel]
     hypotheses: Sequence[Hypothesis]
+    settings: Mapping[str, Any]
 
 
 def facts_of(run: Run) -> Facts:
@@ -47,6 +50,7 @@ def facts_of(run: Run) -> Facts:
         line=ancestry(best) if best else [],
         fastest=_fastest(run),
         hypotheses=list(chosen[:HYPOTHESES]),
+        settings=settings_in_force(run.strategy, run.settings),
     )
 
 

@@ -109,7 +109,7 @@ def _hypotheses(facts: Facts) -> str:
 
 
 def _settings(facts: Facts) -> str:
-    rows = [(name, str(value)) for name, value in sorted(facts.run.settings.items())]
+    rows = [(name, str(value)) for name, value in sorted(facts.settings.items())]
     return "## Settings\n\n" + _table(("Setting", "Value"), rows) if rows else ""
 
 

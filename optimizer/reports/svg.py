@@ -3,6 +3,7 @@ in the report's tables."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,9 +33,13 @@ class Scale:
         span = (self.high - self.low) or 1.0
         return round(self.start + (value - self.low) / span * (self.end - self.start), 1)
 
-    def ticks(self, count: int = 5) -> list[float]:
-        """Evenly spaced values."""
-        return [self.low + (self.high - self.low) * n / (count - 1) for n in range(count)]
+    def ticks(self, most: int = 6) -> list[float]:
+        """Round values within the scale, one, two or five powers of ten apart."""
+        least = (self.high - self.low) / (most - 1) or 1.0
+        power = 10.0 ** math.floor(math.log10(least))
+        step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [n * step for n in range(first, last + 1)]
 
 
 def best_so_far(points: Sequence[Point], baseline: str) -> SafeString:
@@ -112,7 +117,7 @@ def _hypothesis(row: Hypothesis, x: Scale, n: int) -> SafeString:
 
 
 def _axes(x: Scale, y: Scale, across: str, up: str) -> SafeString:
-    marks = ((LEFT, WIDTH - RIGHT, y.at(v), y.at(v), LEFT - 6, y.at(v) + 4, f"{v:.2g}") for v in y.ticks())
+    marks = ((LEFT, WIDTH - RIGHT, y.at(v), y.at(v), LEFT - 6, y.at(v) + 4, f"{v:.3g}") for v in y.ticks())
     lines = format_html_join(
         "", '<line x1="{}" x2="{}" y1="{}" y2="{}" class="grid"/><text x="{}" y="{}" class="end">{}</text>', marks
     )

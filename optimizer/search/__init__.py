@@ -1,5 +1,10 @@
 """Ways to search. A new strategy is one module and one line here."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
 from optimizer.search.base import Strategy
 from optimizer.search.baselines import Reflexion, Sampling
 from optimizer.search.islands import Islands
@@ -10,3 +15,13 @@ from optimizer.search.tune import Tune
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy for strategy in (Tune(), Scientist(), Stark(), Islands(), Sampling(), Reflexion())
 }
+
+
+def settings_in_force(strategy: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings with the defaults of those it left open. As given where the strategy is gone, or its settings
+    have changed since and no longer take them."""
+    known = STRATEGIES.get(strategy)
+    try:
+        return known.Settings.model_validate(dict(given)).model_dump(mode="json") if known else dict(given)
+    except ValidationError:
+        return dict(given)

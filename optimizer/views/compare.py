@@ -15,8 +15,10 @@ from optimizer.charts import compare as charts
 from optimizer.charts.curve import AXES, Axis, points_of
 from optimizer.digits import number_in
 from optimizer.forms.start_run import values_of
+from optimizer.forms.strategy_settings import settings_initial
 from optimizer.intervals import Interval, geometric_mean, share
 from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Run, VerdictChoice
+from optimizer.search import settings_in_force
 from optimizer.views.signed_in import user_of
 
 MOST = 8
@@ -122,7 +124,9 @@ def _outcome(run: Run, rows: Sequence[Row]) -> Outcome:
 
 def _differences(runs: Sequence[Run]) -> list[tuple[str, list[Any]]]:
     """Settings in which not all runs agree; all others would only be in the way."""
-    values = [values_of(run) for run in runs]
+    values = [
+        dict(settings_initial(settings_in_force(run.strategy, run.settings))) | values_of(run) for run in runs
+    ]
     names = dict.fromkeys(name for one in values for name in one)
     rows = [(name.removeprefix("settings.").replace("_", " "), [one.get(name) for one in values]) for name in names]
     return [(name, row) for name, row in rows if any(value != row[0] for value in row[1:])]
