@@ -123,7 +123,9 @@ class Lineage {
 
   // Beside the node its number; on the edge that leads to it, the hypothesis.
   label(pen, n, x, y, radius) {
-    const { number, title, speedup } = this.tree;
+    const { number, title, speedup, wins, best } = this.tree;
+    radius *= number[n] === best ? 1.5 : 1; // as far as the node and its ring reach
+    if (wins[n].length) radius += 3;
     this.write(pen, `#${number[n]}${speedup[n] ? ` ${speedup[n].toFixed(2)}×` : ""}`, x + radius + 4, y + 4, "left", this.colours.text);
     const room = Math.floor((COLUMN * this.scaleX - 110) / 6.5);
     if (!this.tree.parents[n].length || room < 8) return;
