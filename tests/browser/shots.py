@@ -25,7 +25,7 @@ LOOKS: dict[str, tuple[int, int, Literal["light", "dark"]]] = {
 
 TALL = {"run": 1700, "kernel": 1900}
 """Pages whose point is below the fold: heights in pixels."""
-OF_A_RUN = ("hypotheses", "lineage", "parameters", "discussion", "calls", "budget", "export")
+OF_A_RUN = ("hypotheses", "lineage", "discussion", "calls", "budget", "export")
 OF_A_KERNEL = ("diff", "release", "suggest")
 SINGLE = {
     **{name: f"/{name}/" for name in ("problems", "targets", "runners", "inbox", "providers", "leaderboards",
@@ -105,6 +105,8 @@ def _pages(page: Page, options: argparse.Namespace) -> Iterator[tuple[str, str]]
         for name in OF_A_RUN:
             yield name, f"{run}{name}/"
         yield from _found(page, options, {"call": (f"{run}calls/", "tbody a[href*='/calls/']")})
+        for _, tuned in _found(page, options, {"parameters": ("/runs/?strategy=tune", "#runs-table tbody th a")}):
+            yield "parameters", f"{tuned}parameters/"
         page.goto(options.site + run)
         if best := _first(page, ".tile .note a", ""):
             yield "kernel", best
