@@ -128,15 +128,17 @@ def may_approve(user: User, kernel: Kernel) -> bool:
 
 
 def differences_of(first: Evaluation | None, rerun: Evaluation | None) -> list[str]:
-    """What was another at the re-run, as stored: process, runner, day."""
+    """How independent the re-run was, as stored: another process always, on which runner, on which day (UTC)."""
     if first is None or rerun is None or rerun.state != EvaluationState.DONE:
         return []
     found = ["another process"]
-    workers = [getattr(getattr(one, "job", None), "worker", "") for one in (first, rerun)]
-    if all(workers) and workers[0] != workers[1]:
-        found.append(f"another runner ({workers[1]})")
-    days = [one.finished_at.date() for one in (first, rerun) if one.finished_at is not None]
-    return [*found, *(["another day"] if len(set(days)) == 2 else [])]
+    before, after = (getattr(getattr(one, "job", None), "worker", "") for one in (first, rerun))
+    if after:
+        found.append(f"{'the same' if before == after else 'another'} runner ({after})")
+    if first.finished_at and rerun.finished_at:
+        days = first.finished_at.date(), rerun.finished_at.date()
+        found.append(f"{'the same' if days[0] == days[1] else 'another'} day ({days[1]:%d %b %Y})")
+    return found
 
 
 def _verdicts(kernel: Kernel) -> list[Review]:

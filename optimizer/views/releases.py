@@ -26,7 +26,7 @@ def releases(request: HttpRequest) -> HttpResponse:
     released = mine.filter(state=ReleaseState.RELEASED).prefetch_related("approvals__author")
     rows = sorted(released, key=_place)
     context = {
-        "places": [(place, list(group)) for place, group in groupby(rows, key=_place)],
+        "places": [(place, [(row, _how(row)) for row in group]) for place, group in groupby(rows, key=_place)],
         "asked": mine.filter(state=ReleaseState.ASKED),
         "past": mine.filter(state__in=[state for state in ReleaseState if state.is_terminal])[:50],
     }
@@ -75,6 +75,10 @@ def _release(request: HttpRequest, release_id: int, verb: Any) -> Release:
 
 def _back(row: Release) -> HttpResponse:
     return redirect("release_page", run_id=row.kernel.run_id, number=row.kernel.number)
+
+
+def _how(row: Release) -> list[str]:
+    return actions.differences_of(row.kernel.evaluation, row.rerun)
 
 
 def _place(row: Release) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from optimizer.models import (
     AuditAction,
     AuditEntry,
     AuthorKind,
+    Evaluation,
+    Job,
     Kernel,
     Membership,
     Notification,
@@ -224,6 +227,26 @@ def test_the_page_says_what_is_missing_and_the_list_who_approved(
     client.post(reverse("release_make", args=[release.pk]))
     listed = client.get(reverse("releases")).content.decode()
     assert all(person.username in listed for person in reviewers)
+
+
+def test_the_page_and_the_list_say_on_which_runner_and_day_it_was_measured_again(
+    client: Client, best: Kernel, run: Run, starter: User, reviewers: list[User]
+) -> None:
+    client.force_login(starter)
+    release = do_ask_release(starter, best)
+    drive(run)
+    approve(best, *reviewers)
+    client.post(reverse("release_make", args=[release.pk]))
+    first = Evaluation.objects.get(first_of=best)
+    assert first.finished_at is not None
+    today = f"{first.finished_at:%d %b %Y}"
+    for page in (reverse("release_page", args=[run.pk, best.number]), reverse("releases")):
+        words = f"another process, the same runner (test-runner), the same day ({today})"
+        assert words in client.get(page).content.decode()
+    Evaluation.objects.filter(pk=first.pk).update(finished_at=first.finished_at - dt.timedelta(days=2))
+    Job.objects.filter(evaluation=first).update(worker="elsewhere")
+    words = f"another process, another runner (test-runner), another day ({today})"
+    assert words in client.get(reverse("releases")).content.decode()
 
 
 def test_a_team_of_one_may_lower_what_it_takes(best: Kernel, run: Run, team: Team, starter: User) -> None:
