@@ -37,7 +37,8 @@ def parallel(space: Space) -> go.Figure:
     ]
     return style.figure(
         traces[::-1],
-        xaxis={"tickvals": list(range(len(space.names) + 1)),
+        margin={"l": 24, "r": 72, "t": 12, "b": 44},
+        xaxis={"automargin": True, "tickvals": list(range(len(space.names) + 1)),
                "ticktext": [*(style.label(name, 20) for name in space.names), "time"],
                "range": [-0.25, len(space.names) + 0.45]},
         yaxis={"visible": False, "range": [-0.08, 1.08]},
