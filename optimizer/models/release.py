@@ -45,8 +45,8 @@ class ReleaseQuerySet(models.QuerySet["Release"]):
     def with_kernel(self) -> Self:
         """With what a row of the list shows."""
         return self.select_related(
-            "kernel__run__problem_version__problem", "kernel__run__target", "kernel__run__team", "kernel__evaluation__job",
-            "rerun__job", "asked_by", "released_by", "superseded_by",
+            "kernel__run__problem_version__problem", "kernel__run__target", "kernel__run__team",
+            "kernel__evaluation__job", "rerun__job", "asked_by", "released_by", "superseded_by",
         ).defer("kernel__source", "kernel__run__problem_version__bundle")  # fmt: skip
 
     def supersede(self, leader: Kernel) -> int:
