@@ -2,13 +2,15 @@
 // banner when the run has a new kernel. The page itself is never moved under its reader.
 "use strict";
 
-const PERSON_FIRST_MS = 1000, PERSON_MOST_MS = 60000;
+const PERSON_FIRST_MS = 1000, PERSON_MOST_MS = 60000, PERSON_ANSWER_MS = 10000;
 
 class Person {
   constructor(bell) {
     this.bell = bell;
     this.place = document.querySelector("[data-at-run]");
     this.failures = 0;
+    this.leaving = false;
+    addEventListener("beforeunload", () => { this.leaving = true; });
     this.connect();
   }
 
@@ -23,9 +25,10 @@ class Person {
     socket.addEventListener("close", (event) => this.closed(event.code));
   }
 
-  // A closed door stays closed: what this page shows is not this person's any more.
+  // A closed door stays closed: what this page shows is not this person's any more. A form on its way is waited for:
+  // a changed password closes this door too, and its answer brings the new session.
   closed(code) {
-    if (code === 4401 || code === 4404) { location.reload(); return; }
+    if (code === 4401 || code === 4404) { setTimeout(() => location.reload(), this.leaving ? PERSON_ANSWER_MS : 0); return; }
     const longest = Math.min(PERSON_MOST_MS, PERSON_FIRST_MS * 2 ** this.failures++);
     setTimeout(() => this.connect(), longest * (0.5 + Math.random() / 2));
   }
