@@ -92,6 +92,23 @@ def test_a_guest_joins_by_link_and_hears_of_a_mention_without_a_reload(site: str
     expect(page.get_by_role("heading", level=1)).to_contain_text(str(run))
 
 
+def test_whoever_changes_their_password_stays_signed_in_while_its_socket_is_cut(
+    site: str, browser: Browser
+) -> None:
+    user = make_user(make_team())
+    user.set_password(STRONG)
+    user.save()
+    page = page_as(browser, site, user)
+    page.goto(f"{site}/profile/password/")
+    page.wait_for_timeout(500)
+    for label in ("new_password1", "new_password2"):
+        page.fill(f"#id_{label}", STRONG + "8")
+    page.fill("#id_old_password", STRONG)
+    page.get_by_role("button", name="Change the password").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(str(user))
+    expect(page.locator("body")).to_contain_text("The password is changed")
+
+
 @pytest.fixture
 def owner(site: str) -> User:
     """Who looks after a team with everything in it: an open invitation, a service account, a release, news, a log."""
