@@ -18,3 +18,4 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("welcome/<str:token>/", welcome, name="welcome"),
     path("", include("optimizer.urls")),
 ]
+handler404 = "optimizer.views.absent.not_found"
