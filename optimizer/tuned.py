@@ -67,6 +67,11 @@ def spaces_of(run: Run) -> list[Space]:
     return sorted((Space(names, rows[::-1]) for names, rows in groups.items()), key=lambda one: -len(one.trials))
 
 
+def fastest(space: Space, most: int) -> list[Trial]:
+    """The fastest trials, at most so many, fastest first."""
+    return sorted(space.trials, key=lambda trial: trial.time_us)[:most]
+
+
 def importances(space: Space) -> list[Importance]:
     """Of every parameter, most important first; nothing from fewer than five trials."""
     if len(space.trials) < LEAST_TRIALS:

@@ -173,7 +173,10 @@ def do_end_service_account(user: User, team: Team, account: User) -> None:
 
 
 def do_set_privacy(user: User, run: Run, is_private: bool) -> None:
-    """Hide a run from the team, or show it: its starter decides, or an owner. Raises ValidationError."""
+    """Hide a run from the team, or show it: its starter decides, or an owner. Raises ValidationError. Nothing happens
+    where that is how it stands."""
+    if run.is_private == is_private:
+        return
     if run.created_by_id != user.pk and user.role_in(run.team) != TeamRole.OWNER:
         raise ValidationError("Who started a run decides who sees it, and the team's owners.")
     with transaction.atomic():

@@ -5,17 +5,24 @@ from __future__ import annotations
 from ninja import NinjaAPI
 
 from optimizer.api import (
+    audience,
     catalogue,
+    comparison,
     discussion,
     inbox,
     kernels,
     knowledge,
     labels,
     lookup,
+    notifications,
+    outlook,
+    parameters,
     providers,
     releases,
     runners,
     runs,
+    teams,
+    templates,
     webhooks,
 )
 from optimizer.api.errors import answer_errors
@@ -25,6 +32,13 @@ api.add_router("/runs", runs.router)
 api.add_router("/runs", kernels.router)
 api.add_router("/runs", labels.router)
 api.add_router("/runs", discussion.router)
+api.add_router("/runs", audience.router)
+api.add_router("/runs", comparison.router)
+api.add_router("/runs", outlook.router)
+api.add_router("/runs", parameters.router)
+api.add_router("/templates", templates.router)
+api.add_router("/teams", teams.router)
+api.add_router("/notifications", notifications.router)
 api.add_router("/releases", releases.router)
 api.add_router("/providers", providers.router)
 api.add_router("/findings", knowledge.router)

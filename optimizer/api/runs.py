@@ -217,7 +217,7 @@ def run_out(run: Run) -> dict[str, Any]:
         "problem": run.problem_version.problem.slug,
         "problem_version": run.problem_version.number,
         "target": run.target.key,
-        "budget": {kind: _number(getattr(run, f"budget_{kind}")) for kind in kinds},
+        "budget": {kind: plain_number(getattr(run, f"budget_{kind}")) for kind in kinds},
         "spent": {
             "evaluations": run.spent_evaluations,
             "minutes": run.elapsed_s() / 60,
@@ -254,10 +254,10 @@ def _operated(request: HttpRequest, run_id: int) -> Run:
 
 
 def _start(request: HttpRequest, body: StartRun) -> Run:
-    return actions.do_start_run(caller(request), _new_run(request, body))
+    return actions.do_start_run(caller(request), new_run(request, body))
 
 
-def _new_run(request: HttpRequest, body: StartRun) -> NewRun:
+def new_run(request: HttpRequest, body: StartRun) -> NewRun:
     """Names into rows. Raises ValidationError with the fields at fault."""
     problem = _named(Problem.objects.filter(slug=body.problem).first(), "problem", body.problem)
     version = (
@@ -299,5 +299,5 @@ def _once(request: HttpRequest, key: str, body: dict[str, Any], start: Any) -> A
     return Status(201 if is_new else 200, run_out(run))
 
 
-def _number(value: Any) -> Any:
+def plain_number(value: Any) -> Any:
     return float(value) if isinstance(value, Decimal) else value

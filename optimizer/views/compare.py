@@ -17,7 +17,7 @@ from optimizer.digits import number_in
 from optimizer.forms.start_run import values_of
 from optimizer.forms.strategy_settings import settings_initial
 from optimizer.intervals import Interval, geometric_mean, share
-from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Run, VerdictChoice
+from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Run, User, VerdictChoice
 from optimizer.search import settings_in_force
 from optimizer.views.signed_in import user_of
 
@@ -57,9 +57,9 @@ def compare(request: HttpRequest) -> HttpResponse:
     context = {
         "runs": runs,
         "outcomes": outcomes_of(runs),
-        "differences": _differences(runs),
+        "differences": differences_of(runs),
         "axes": AXES,
-        "same_ground": len({(run.problem_version_id, run.target_id, run.baseline) for run in runs}) <= 1,
+        "same_ground": on_same_ground(runs),
         "most": MOST,
     }
     return render(request, "runs/compare.html", context)
@@ -79,13 +79,22 @@ def compare_curves(request: HttpRequest) -> HttpResponse:
 def _runs(request: HttpRequest) -> list[Run]:
     """Those of the named runs that the person may see, in the order named."""
     named = [number for text in request.GET.getlist("run") if (number := number_in(text)) is not None]
-    wanted = list(dict.fromkeys(named))[:MOST]
-    visible = Run.objects.visible_to(user_of(request)).order_by().values("pk")
+    return compared(user_of(request), list(dict.fromkeys(named))[:MOST])
+
+
+def compared(user: User, wanted: Sequence[int]) -> list[Run]:
+    """Those of the runs that the person may see, in that order, without their bulky columns. One query."""
+    visible = Run.objects.visible_to(user).order_by().values("pk")
     wide = (
         Run.objects.for_dashboard().filter(pk__in=visible).defer("problem_version__bundle", "best_kernel__source")
     )
     found = wide.in_bulk(wanted)
     return [found[number] for number in wanted if number in found]
+
+
+def on_same_ground(runs: Sequence[Run]) -> bool:
+    """Whether their speedups can be compared: they have problem, target and baseline in common."""
+    return len({(run.problem_version_id, run.target_id, run.baseline) for run in runs}) <= 1
 
 
 def outcomes_of(runs: Sequence[Run]) -> list[Outcome]:
@@ -122,7 +131,7 @@ def _outcome(run: Run, rows: Sequence[Row]) -> Outcome:
     )
 
 
-def _differences(runs: Sequence[Run]) -> list[tuple[str, list[Any]]]:
+def differences_of(runs: Sequence[Run]) -> list[tuple[str, list[Any]]]:
     """Settings in which not all runs agree; all others would only be in the way."""
     values = [
         dict(settings_initial(settings_in_force(run.strategy, run.settings))) | values_of(run) for run in runs

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from optimizer.access import access_run
 from optimizer.charts import tuned as charts
 from optimizer.models import Run
-from optimizer.tuned import Space, importances, spaces_of
+from optimizer.tuned import Space, fastest, importances, spaces_of
 from optimizer.views.signed_in import user_of
 
 ROWS = 200
@@ -23,7 +23,7 @@ def tuned(request: HttpRequest, run_id: int) -> HttpResponse:
     run = access_run(user_of(request), run_id, "view")
     spaces = spaces_of(run)
     space = _chosen(request, spaces)
-    trials = sorted(space.trials, key=lambda trial: trial.time_us)[:ROWS] if space else []
+    trials = fastest(space, ROWS) if space else []
     context = {
         "run": run,
         "spaces": spaces,

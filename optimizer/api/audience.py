@@ -1,0 +1,54 @@
+"""Who hears of a run and who sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router, Schema
+
+from optimizer.access import access_run
+from optimizer.actions.notification import do_follow
+from optimizer.actions.team import do_set_privacy
+from optimizer.api.auth import caller, needs
+from optimizer.api.body import Body
+from optimizer.api.errors import Refusal
+from optimizer.api.runs import RunOut, run_out
+from optimizer.models import TokenScope
+
+router = Router(tags=["runs"], auth=needs(TokenScope.RUNS))
+
+
+class Following(Body):
+    """Whether the caller follows a run."""
+
+    follow: bool
+
+
+class FollowingOut(Schema):
+    """The same, as it now is."""
+
+    follow: bool
+
+
+class Privacy(Body):
+    """Whether only the starter and the team's owners see a run."""
+
+    private: bool
+
+
+@router.put("/{int:run_id}/follow", response=FollowingOut, summary="Hear of a run, or no more")
+def follow_run(request: HttpRequest, run_id: int, body: Following) -> Any:
+    """For the caller alone. Who starts a run follows it."""
+    run = access_run(caller(request), run_id, "view")
+    do_follow(caller(request), run, body.follow)
+    return {"follow": body.follow}
+
+
+@router.put("/{int:run_id}/privacy", response={200: RunOut, 422: Refusal}, summary="Hide a run, or show it")
+def hide_run(request: HttpRequest, run_id: int, body: Privacy) -> Any:
+    """Its starter decides, or an owner."""
+    run = access_run(caller(request), run_id, "operate")
+    do_set_privacy(caller(request), run, body.private)
+    run.refresh_from_db(fields=["is_private"])
+    return run_out(run)

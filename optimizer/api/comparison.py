@@ -1,0 +1,88 @@
+"""Runs side by side."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema
+
+from optimizer.api.auth import caller, needs
+from optimizer.api.errors import Refusal
+from optimizer.api.runs import RunOut, plain_number, run_out
+from optimizer.models import Run, TokenScope
+from optimizer.views.compare import MOST, Outcome, compared, differences_of, on_same_ground, outcomes_of
+
+router = Router(tags=["runs"], auth=needs(TokenScope.READ))
+NUMBERS = rf"^[0-9]{{1,18}}(,[0-9]{{1,18}}){{1,{MOST - 1}}}$"
+
+
+class IntervalOut(Schema):
+    """A figure with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class OutcomeOut(Schema):
+    """What came of one run, over its kernels but the seeds. `success` (correct) and `fast1` (correct and faster than
+    the baseline) are per cent; `geomean` is the geometric-mean speedup of the correct ones; a win is faster beyond the
+    A/A band and confirmed by the referee. Null where there is nothing to count."""
+
+    run: int
+    evaluated: int
+    wins: int
+    success: IntervalOut | None
+    fast1: IntervalOut | None
+    geomean: IntervalOut | None
+    usd_per_win: float | None
+    evaluations_per_win: float | None
+
+    @staticmethod
+    def resolve_run(one: Outcome) -> int:
+        """Its number."""
+        return one.run.pk
+
+
+class DifferenceOut(Schema):
+    """A setting in which the runs do not all agree, with its value in each, in their order."""
+
+    setting: str
+    values: list[Any]
+
+
+class ComparisonOut(Schema):
+    """Runs, outcomes and values stand in the order asked for. Without `same_ground` the runs differ in problem, target
+    or baseline, and their speedups cannot be compared."""
+
+    runs: list[RunOut]
+    same_ground: bool
+    outcomes: list[OutcomeOut]
+    differences: list[DifferenceOut]
+
+
+@router.get("/compare", response={200: ComparisonOut, 422: Refusal}, summary="Two to eight runs side by side")
+def compare_runs(request: HttpRequest, ids: Annotated[str, Query(pattern=NUMBERS)]) -> Any:
+    """`ids` as in `1,2,3`. 404 where the caller may not see one of them."""
+    runs = _named(request, ids)
+    return {
+        "runs": [run_out(run) for run in runs],
+        "same_ground": on_same_ground(runs),
+        "outcomes": outcomes_of(runs),
+        "differences": [
+            {"setting": name, "values": [plain_number(value) for value in values]}
+            for name, values in differences_of(runs)
+        ],
+    }
+
+
+def _named(request: HttpRequest, ids: str) -> list[Run]:
+    wanted = list(dict.fromkeys(int(number) for number in ids.split(",")))
+    if len(wanted) < 2:
+        raise ValidationError({"ids": "Name at least two different runs."})
+    runs = compared(caller(request), wanted)
+    if len(runs) < len(wanted):
+        raise Http404("There is no such run.")
+    return runs

@@ -1,0 +1,54 @@
+"""What a run would take, told before it is started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router, Schema
+
+from optimizer.actions.estimate import as_plain, estimate_run
+from optimizer.actions.run import check_start_run
+from optimizer.actions.runner import absence_of_runners
+from optimizer.api.auth import caller, needs
+from optimizer.api.errors import Refusal
+from optimizer.api.runs import StartRun, new_run
+from optimizer.models import TokenScope
+
+router = Router(tags=["runs"], auth=needs(TokenScope.READ))
+
+
+class RangeOut(Schema):
+    """Between the two."""
+
+    low: float
+    high: float
+
+
+class OutlookOut(Schema):
+    """From ended runs that the caller may see: `based_on` counts them and `likeness` says in which way they are like
+    this one. A figure is null where nothing is known. `absence` says why nobody would measure, if so."""
+
+    based_on: int
+    likeness: str
+    evaluations: int | None
+    minutes: RangeOut | None
+    device_minutes: RangeOut | None
+    usd: RangeOut | None
+    tokens: RangeOut | None
+    absence: str
+
+
+@router.post("/estimate", response={200: OutlookOut, 422: Refusal}, summary="What a run would take")
+def estimate(request: HttpRequest, body: StartRun) -> Any:
+    """Takes what a start takes, refuses what a start refuses, and starts nothing."""
+    new = check_start_run(caller(request), new_run(request, body))
+    found = estimate_run(
+        new.problem_version.problem,
+        new.target,
+        new.strategy,
+        new.budget,
+        seen_by=caller(request),
+        providers=new.providers,
+    )
+    return as_plain(found) | {"absence": absence_of_runners(new.target.key, new.dispatcher)}

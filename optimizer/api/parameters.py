@@ -1,0 +1,60 @@
+"""What the tuned parameters of a run did to its time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router, Schema
+
+from optimizer.access import access_run
+from optimizer.api.auth import caller, needs
+from optimizer.models import TokenScope
+from optimizer.tuned import fastest, importances, spaces_of
+from optimizer.views.tuned import ROWS
+from runners.job import TunableValue
+
+router = Router(tags=["runs"], auth=needs(TokenScope.READ))
+
+
+class TrialOut(Schema):
+    """A correct kernel, by its number in the run, with its parameters."""
+
+    number: int
+    values: dict[str, TunableValue]
+    time_us: float
+    speedup: float | None
+
+
+class ImportanceOut(Schema):
+    """How much of the variation of log time a parameter explains alone, 0 to 1; `values` is how many were tried and
+    `best` the value with the least mean."""
+
+    name: str
+    share: float
+    values: int
+    best: TunableValue
+
+
+class SpaceOut(Schema):
+    """Trials that vary the same parameters: how many there are, and the fastest of them."""
+
+    names: list[str]
+    count: int
+    trials: list[TrialOut]
+    importances: list[ImportanceOut]
+
+
+@router.get("/{int:run_id}/parameters", response=list[SpaceOut], summary="What tuned parameters did")
+def list_parameters(request: HttpRequest, run_id: int) -> Any:
+    """A space for each set of parameters, most trials first, with its 200 fastest trials. There are no importances
+    from fewer than five trials."""
+    return [
+        {
+            "names": space.names,
+            "count": len(space.trials),
+            "trials": fastest(space, ROWS),
+            "importances": importances(space),
+        }
+        for space in spaces_of(access_run(caller(request), run_id, "view"))
+    ]

@@ -1,0 +1,88 @@
+"""Teams: those of the caller, who is in one, and its log."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+
+from optimizer.access import access_team
+from optimizer.api.auth import caller, needs
+from optimizer.api.paging import Page, Window, newest_first, page_of
+from optimizer.models import AuditAction, AuditEntry, Membership, TeamRole, TokenScope
+
+router = Router(tags=["teams"], auth=needs(TokenScope.READ))
+
+
+class TeamOut(Schema):
+    """A team, the caller's role in it, and its rules for releases."""
+
+    slug: str
+    name: str
+    role: str
+    approvals_needed: int
+    rerun_needed: bool
+
+
+class MemberOut(Schema):
+    """Somebody in a team."""
+
+    username: str
+    role: str
+    is_service_account: bool
+    since: dt.datetime
+
+    @staticmethod
+    def resolve_username(row: Membership) -> str:
+        """By which they are mentioned."""
+        return row.user.get_username()
+
+    @staticmethod
+    def resolve_is_service_account(row: Membership) -> bool:
+        """Whether it is a program."""
+        return row.user.is_service_account
+
+    @staticmethod
+    def resolve_since(row: Membership) -> dt.datetime:
+        """When they joined."""
+        return row.created_at
+
+
+class EntryOut(Schema):
+    """One line of the log: who did what to what. The names are those of that moment."""
+
+    id: int
+    at: dt.datetime
+    action: str
+    actor_id: int | None
+    actor_name: str
+    team_id: int | None
+    run_id: int | None
+    subject: str
+    details: dict[str, Any]
+
+
+@router.get("", response=list[TeamOut], summary="The caller's teams, by name")
+def list_teams(request: HttpRequest) -> Any:
+    """Those in which the caller has a role."""
+    mine = Membership.objects.filter(user=caller(request)).select_related("team").order_by("team__name")
+    plain = ("slug", "name", "approvals_needed", "rerun_needed")
+    return [{name: getattr(row.team, name) for name in plain} | {"role": row.role} for row in mine]
+
+
+@router.get("/{slug:slug}/members", response=Page[MemberOut], summary="Who is in a team")
+def list_members(request: HttpRequest, slug: str, window: Query[Window]) -> Any:
+    """In the order they joined. Service accounts are shown to owners."""
+    team = access_team(caller(request), slug)
+    rows = team.memberships.select_related("user").order_by("pk")
+    owns = caller(request).role_in(team) == TeamRole.OWNER
+    return page_of(rows if owns else rows.filter(user__is_service_account=False), window, "pk")
+
+
+@router.get("/{slug:slug}/log", response=Page[EntryOut], summary="Who did what that matters, newest first")
+def list_log(request: HttpRequest, slug: str, window: Query[Window], action: AuditAction | None = None) -> Any:
+    """For owners: the columns of the export. Looking at it leaves no line."""
+    entries = AuditEntry.objects.of_team(access_team(caller(request), slug, TeamRole.OWNER))
+    return newest_first(entries.filter(action=action) if action else entries, window)
