@@ -6,7 +6,7 @@ from typing import Literal
 
 from django.http import Http404
 
-from optimizer.models import Kernel, Run, Team, TeamRole, Thread, User
+from optimizer.models import Comment, Kernel, Run, Team, TeamRole, Thread, User
 
 Verb = Literal["view", "comment", "operate", "own"]
 
@@ -47,6 +47,17 @@ def access_thread(user: User, run_id: int, thread_id: int, verb: Verb) -> Thread
         raise Http404("There is no such thread.")
     thread.run = run
     return thread
+
+
+def access_comment(user: User, run_id: int, comment_id: int) -> Comment:
+    """A comment of the person's own, in a run that they may still comment on. Raises Http404 otherwise."""
+    run = access_run(user, run_id, "comment")
+    comments = Comment.objects.select_related("thread__kernel", "review")
+    comment = comments.filter(pk=comment_id, thread__run=run, author=user).first()
+    if comment is None:
+        raise Http404("There is no such comment of yours.")
+    comment.thread.run = run
+    return comment
 
 
 def may(user: User, run: Run, verb: Verb) -> bool:

@@ -1,4 +1,4 @@
-"""Kernels of a run: sources, evaluations, raw measurements, hypotheses."""
+"""Kernels of a run: sources, evaluations, raw measurements, hypotheses, and kernels that people write."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
-from ninja import Query, Router, Schema
+from ninja import Field, Query, Router, Schema, Status
 
-from optimizer.access import access_run
+from optimizer.access import access_kernel, access_run
+from optimizer.actions.suggestion import MAX_WHY, Moved, Suggestion, base_moved, check_suggest, do_suggest
 from optimizer.api.auth import caller, needs
+from optimizer.api.body import Body
+from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, page_of
 from optimizer.models import Evaluation, Hypothesis, Kernel, Measurement, TokenScope
 
@@ -110,6 +113,25 @@ class HypothesisOut(Schema):
         return row.basis.number if row.basis else None
 
 
+class KernelIn(Body):
+    """A person's edit of kernel `base`: the whole new source, and why it should be faster, or right. `seen` is the
+    run's newest kernel when the edit was begun: if the base has a correct descendant since, the answer is 409."""
+
+    base: int = Field(ge=0, lt=2**31)
+    source: str
+    title: str = Field(default="", max_length=200)
+    note: str = Field(default="", max_length=MAX_WHY)
+    seen: int | None = Field(default=None, ge=0, lt=2**31)
+
+
+class MovedOn(Refusal):
+    """The base has moved on to kernel `latest`. `merged` is the edit on top of that, null where both changed the same
+    lines. To submit the edit as it is, send it again with `seen` at `latest` or above."""
+
+    latest: int
+    merged: str | None
+
+
 @router.get("/{int:run_id}/kernels", response=Page[KernelOut])
 def list_kernels(request: HttpRequest, run_id: int, window: Query[Window]) -> Any:
     """By number."""
@@ -117,6 +139,24 @@ def list_kernels(request: HttpRequest, run_id: int, window: Query[Window]) -> An
     kernels = Kernel.objects.filter(run=run).for_table().prefetch_related("parent_links__parent")
     heavy = ("source", "meta", "evaluation__result")
     return page_of(kernels.defer(*heavy), window, "number")
+
+
+@router.post(
+    "/{int:run_id}/kernels",
+    response={201: KernelOut, 409: MovedOn, 422: Refusal},
+    auth=needs(TokenScope.RUNS),
+    summary="Add a person's kernel",
+)
+def suggest_kernel(request: HttpRequest, run_id: int, body: KernelIn) -> Any:
+    """It is built, checked and timed like any other, and costs no search budget. The same edit again is another
+    kernel."""
+    user = caller(request)
+    base = access_kernel(user, run_id, body.base, "comment")
+    wanted = check_suggest(user, base.run, Suggestion(base, body.source, body.title, body.note))
+    moved = base_moved(base, wanted.text, body.seen) if body.seen is not None else None
+    if moved is not None:
+        return Status(409, _moved_on(base, moved))
+    return Status(201, _kernel(request, run_id, do_suggest(user, wanted).number))
 
 
 @router.get("/{int:run_id}/kernels/{int:number}", response=KernelOut)
@@ -152,6 +192,12 @@ def _kernel(request: HttpRequest, run_id: int, number: int) -> Kernel:
     run = access_run(caller(request), run_id, "view")
     kernels = Kernel.objects.select_related("evaluation").prefetch_related("parent_links__parent")
     return get_object_or_404(kernels, run=run, number=number)
+
+
+def _moved_on(base: Kernel, moved: Moved) -> MovedOn:
+    number = moved.latest.number
+    detail = f"#{base.number} has moved on since: #{number} was derived from it and is correct."
+    return MovedOn(detail=detail, latest=number, merged=moved.merged)
 
 
 def _whole(row: Evaluation) -> dict[str, Any]:

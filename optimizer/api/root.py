@@ -6,9 +6,13 @@ from ninja import NinjaAPI
 
 from optimizer.api import (
     audience,
+    calls,
     catalogue,
+    comments,
     comparison,
+    diffs,
     discussion,
+    guidance,
     inbox,
     kernels,
     knowledge,
@@ -30,8 +34,12 @@ from optimizer.api.errors import answer_errors
 api = NinjaAPI(title="Kernel Scientist", version="1", urls_namespace="api", docs_url=None)
 api.add_router("/runs", runs.router)
 api.add_router("/runs", kernels.router)
+api.add_router("/runs", diffs.router)
+api.add_router("/runs", calls.router)
+api.add_router("/runs", guidance.router)
 api.add_router("/runs", labels.router)
 api.add_router("/runs", discussion.router)
+api.add_router("/runs", comments.router)
 api.add_router("/runs", audience.router)
 api.add_router("/runs", comparison.router)
 api.add_router("/runs", outlook.router)

@@ -1,4 +1,4 @@
-"""Runs: list, start, clone, steer, instruct, and what happened in them."""
+"""Runs: list, start, clone, steer, and what happened in them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ninja import Field, Header, Query, Router, Schema, Status
 
 from optimizer.access import access_run
 from optimizer.actions import run as actions
-from optimizer.actions.guidance import do_give_guidance
 from optimizer.actions.once import KeyReusedError, do_once
 from optimizer.actions.run import Budget, NewRun
 from optimizer.api.auth import caller, needs
@@ -116,20 +115,6 @@ class EventOut(Schema):
     created_at: dt.datetime
 
 
-class Instruction(Body):
-    """Something to tell the agents of a run; it enters every later prompt."""
-
-    text: str = Field(min_length=1, max_length=8000)
-
-
-class InstructionOut(Schema):
-    """An instruction on record."""
-
-    id: int
-    text: str
-    created_at: dt.datetime
-
-
 @router.get("", response=Page[RunOut], summary="List runs, newest first")
 def list_runs(request: HttpRequest, only: Query[RunFilter], window: Query[Window]) -> Any:
     """Runs that the caller may see."""
@@ -188,13 +173,6 @@ def raise_budget(request: HttpRequest, run_id: int, body: Limits) -> Any:
     """Replace all limits of a live run."""
     run = _operated(request, run_id)
     return run_out(actions.do_raise_budget(caller(request), run, Budget(**body.model_dump())))
-
-
-@router.post("/{int:run_id}/guidance", response={201: InstructionOut, 409: Refusal, 422: Refusal}, auth=STEER)
-def instruct(request: HttpRequest, run_id: int, body: Instruction) -> Any:
-    """Tell the agents something."""
-    run = access_run(caller(request), run_id, "comment")
-    return Status(201, do_give_guidance(caller(request), run, body.text))
 
 
 @router.get("/{int:run_id}/events", response=Page[EventOut], summary="What happened, in order")
@@ -300,4 +278,5 @@ def _once(request: HttpRequest, key: str, body: dict[str, Any], start: Any) -> A
 
 
 def plain_number(value: Any) -> Any:
+    """The same as JSON has it: decimals as floats."""
     return float(value) if isinstance(value, Decimal) else value

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from django.http import Http404, HttpResponse
 
-from optimizer.models import Run
-from optimizer.reports.facts import Facts, facts_of
+from optimizer.models import Kernel, Run
+from optimizer.reports.facts import Facts, ancestry, facts_of
 from optimizer.reports.html import html_report
 from optimizer.reports.markdown import markdown_report
+from optimizer.reports.submission import patch_against_seed, submission
 
 
 @dataclass(frozen=True)
@@ -44,3 +45,15 @@ def report_attachment(run: Run, name: str) -> HttpResponse:
     if form is None:
         raise Http404(f"A report is {' or '.join(FORMS)}.")
     return as_attachment(form.write(facts_of(run)), f"run-{run.pk}.{name}", form.content_type)
+
+
+def submission_attachment(kernel: Kernel, kind: str) -> HttpResponse:
+    """The kernel ready to hand in as `native`, `gpumode` or `kernelbench`. Raises NoSubmissionError."""
+    made = submission(kernel, kind)
+    return as_attachment(made.text, made.name, "text/plain")
+
+
+def patch_attachment(kernel: Kernel) -> HttpResponse:
+    """What the kernel changed since the seed it came from."""
+    patch = patch_against_seed(kernel, ancestry(kernel)[0])
+    return as_attachment(patch, f"run{kernel.run_id}-kernel{kernel.number}.patch", "text/x-diff")

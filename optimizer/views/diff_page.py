@@ -18,31 +18,21 @@ from django.views.decorators.http import require_safe
 
 from optimizer.access import access_kernel
 from optimizer.diffs.folding import STEP_ROWS, Gap, Range, function_start, visible_rows
-from optimizer.diffs.rows import TextDiff, alone, compare
+from optimizer.diffs.rows import TextDiff
 from optimizer.hostile_text import lookalikes_in, unseen_in
-from optimizer.models import AuthorKind, Kernel, User
+from optimizer.models import Kernel
 from optimizer.views import diff_threads
 from optimizer.views.diff_change import change_between, settings_between
 from optimizer.views.diff_markup import Painter, has_crlf
+from optimizer.views.diff_sides import SOURCE, Preset, Sides, assemblies, other_of, presets_of, sides_of
 from optimizer.views.signed_in import user_of
 
 LAYOUTS = {"split": "Side by side", "unified": "Unified"}
-SOURCE = "source"
 MOST_ROWS = 600
 """Rows that a page shows unasked. What is left follows on demand, so that a huge diff does not cost its reader."""
 MOST_RANGES = 200
 _RANGE = re.compile(r"(\d{1,7})-(\d{1,7})")
-_PLACE = re.compile(r"(\d{1,12})\.(\d{1,9})")
 _LINE = re.compile(r"([on])(\d{1,7})")
-
-
-@dataclass(frozen=True)
-class Preset:
-    """One choice of what to compare with. `kernel` is None where the run has no such kernel."""
-
-    key: str
-    label: str
-    kernel: Kernel | None
 
 
 @dataclass(frozen=True)
@@ -104,17 +94,6 @@ class Address:
         return {name: value for name, value in (("view", self.view), ("space", self.space)) if value}
 
 
-@dataclass(frozen=True)
-class Sides:
-    """The two kernels and the two texts that are compared; `old` is None where there is nothing to compare with."""
-
-    old: Kernel | None
-    new: Kernel
-    diff: TextDiff
-    language: str
-    tabs: Sequence[str]
-
-
 @login_required
 @require_safe
 def diff_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
@@ -122,8 +101,8 @@ def diff_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     address = Address.of(request, run_id, number)
     user = user_of(request)
     new = access_kernel(user, run_id, number, "view")
-    presets = _presets(new)
-    sides = _sides(address, new, _other(user, address, new, presets))
+    presets = presets_of(new)
+    sides = _sides(address, new, other_of(user, new, address.against, presets))
     threads = diff_threads.placed(user, sides.old, new, sides.diff, request) if address.text == SOURCE else None
     context = {
         "run": new.run,
@@ -155,49 +134,13 @@ def diff_rows(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     address = Address.of(request, run_id, number)
     user = user_of(request)
     new = access_kernel(user, run_id, number, "view")
-    sides = _sides(address, new, _other(user, address, new, _presets(new)))
+    sides = _sides(address, new, other_of(user, new, address.against))
     gap, shown = _ranges(request.GET.get("gap", "")), _ranges(request.GET.get("show", ""))
     if not gap or not shown:
         raise Http404
     start, end = gap[0][0], min(gap[0][1], len(sides.diff.rows))
     visible = visible_rows(len(sides.diff.rows), (), shown)
     return HttpResponse(_painter(address, sides, {}).rows(start, end, visible))
-
-
-def _other(user: User, address: Address, new: Kernel, presets: Sequence[Preset]) -> Kernel | None:
-    """What to compare with: what the address names, else the parent, else nothing. Raises Http404 for a kernel that
-    is not there or not for this person."""
-    if place := _PLACE.fullmatch(address.against):
-        return access_kernel(user, int(place[1]), int(place[2]), "view")
-    by_key = {preset.key: preset.kernel for preset in presets}
-    if address.against and address.against not in by_key:
-        raise Http404
-    chosen = by_key[address.against or "parent"]
-    return access_kernel(user, chosen.run_id, chosen.number, "view") if chosen else None
-
-
-def _presets(kernel: Kernel) -> list[Preset]:
-    run, light = kernel.run, Kernel.objects.defer("source", "report", "meta")
-    best = light.filter(pk=run.best_kernel_id).first() if run.best_kernel_id else None
-    found = {
-        "parent": ("Parent", light.filter(child_links__kernel=kernel, child_links__rank=0).first()),
-        "best": ("Best of the run", best),
-        "seed": ("Its seed", _seed_of(kernel)),
-        "reference": ("Reference", light.filter(run=run, key="seed.reference").first()),
-        "none": ("Nothing", None),
-    }
-    presets = []
-    for key, (label, other) in found.items():
-        presets.append(Preset(key, label, None if other is None or other.pk == kernel.pk else other))
-    return presets
-
-
-def _seed_of(kernel: Kernel) -> Kernel | None:
-    """The seed at the root of its first parents."""
-    ancestors = diff_threads.first_parents(kernel)
-    root = ancestors[-1] if ancestors else None
-    seeds = Kernel.objects.defer("source", "report", "meta").filter(author_kind=AuthorKind.SEED)
-    return seeds.filter(pk=root).first() if root else None
 
 
 def _preset_links(
@@ -214,22 +157,7 @@ def _preset_links(
 
 
 def _sides(address: Address, new: Kernel, old: Kernel | None) -> Sides:
-    now, was = _assemblies(new), _assemblies(old) if old else {}
-    tabs = list(dict.fromkeys([SOURCE, *now, *was]))
-    if address.text not in tabs:
-        raise Http404
-    if address.text == SOURCE:
-        language, before, after = new.language, old.source if old else None, new.source
-    else:
-        language, before, after = "assembly", was.get(address.text), now.get(address.text, "")
-    diff = alone(after) if before is None else compare(before, after, bool(address.space))
-    return Sides(old, new, diff, language, tabs)
-
-
-def _assemblies(kernel: Kernel) -> Mapping[str, str]:
-    evaluation = getattr(kernel, "evaluation", None)
-    result = evaluation.as_readable_result() if evaluation else None
-    return result.build.assembly if result and result.build else {}
+    return sides_of(old, new, address.text, bool(address.space))
 
 
 def _all_rows(address: Address, sides: Sides, threads: diff_threads.Placed | None) -> str:
@@ -305,7 +233,7 @@ def _warnings(address: Address, sides: Sides) -> Iterable[str]:
         if alike := lookalikes_in(whole):
             yield f"{name} holds characters that look like others: {', '.join(alike)}."
     if address.text != SOURCE:
-        lacking = [one for one in (sides.new, sides.old) if one and address.text not in _assemblies(one)]
+        lacking = [one for one in (sides.new, sides.old) if one and address.text not in assemblies(one)]
         yield from (f"Kernel #{one.number} has no such listing." for one in lacking)
     if sides.old and has_crlf(sides.diff.old) != has_crlf(sides.diff.new):
         yield "The line ends differ: one has CR LF throughout, the other LF."

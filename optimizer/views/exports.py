@@ -11,8 +11,8 @@ from optimizer.access import access_kernel, access_run
 from optimizer.digits import COUNT_DIGITS, number_in
 from optimizer.models import Kernel
 from optimizer.reports.facts import ancestry
-from optimizer.reports.files import as_attachment, report_attachment
-from optimizer.reports.submission import NoSubmissionError, offers_for, patch_against_seed, submission
+from optimizer.reports.files import patch_attachment, report_attachment, submission_attachment
+from optimizer.reports.submission import NoSubmissionError, offers_for
 from optimizer.views.signed_in import user_of
 
 
@@ -44,16 +44,13 @@ def run_export(request: HttpRequest, run_id: int) -> HttpResponse:
 def kernel_submission(request: HttpRequest, run_id: int, number: int, kind: str) -> HttpResponse:
     """The kernel ready to hand in as `native`, `gpumode` or `kernelbench`."""
     try:
-        made = submission(access_kernel(user_of(request), run_id, number, "view"), kind)
+        return submission_attachment(access_kernel(user_of(request), run_id, number, "view"), kind)
     except NoSubmissionError as error:
         raise Http404(str(error)) from error
-    return as_attachment(made.text, made.name, "text/plain")
 
 
 @login_required
 @require_safe
 def kernel_patch(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     """What the kernel changed since the seed it came from."""
-    kernel = access_kernel(user_of(request), run_id, number, "view")
-    seed = ancestry(kernel)[0]
-    return as_attachment(patch_against_seed(kernel, seed), f"run{run_id}-kernel{number}.patch", "text/x-diff")
+    return patch_attachment(access_kernel(user_of(request), run_id, number, "view"))

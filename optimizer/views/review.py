@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from optimizer.access import access_kernel, access_run, access_thread, may
+from optimizer.access import access_comment, access_kernel, access_run, access_thread, may
 from optimizer.actions.review import Place, do_begin_thread, do_publish_review, do_reply, do_say
 from optimizer.actions.thread import do_change_thread, do_delete_draft, do_edit_comment
 from optimizer.digits import COUNT_DIGITS, number_in
@@ -120,7 +120,7 @@ def thread_state(request: HttpRequest, run_id: int, thread_id: int) -> HttpRespo
 @require_http_methods(["GET", "HEAD", "POST"])
 def comment_edit(request: HttpRequest, run_id: int, comment_id: int) -> HttpResponse:
     """Other words for a comment of one's own."""
-    comment = _own_comment(request, run_id, comment_id)
+    comment = access_comment(user_of(request), run_id, comment_id)
     form = EditForm(request.POST if request.method == "POST" else None, initial={"body": comment.body})
     if request.method == "POST" and form.is_valid():
         return _done(
@@ -136,7 +136,7 @@ def comment_edit(request: HttpRequest, run_id: int, comment_id: int) -> HttpResp
 @require_POST
 def comment_delete(request: HttpRequest, run_id: int, comment_id: int) -> HttpResponse:
     """Take back a draft."""
-    comment = _own_comment(request, run_id, comment_id)
+    comment = access_comment(user_of(request), run_id, comment_id)
     try:
         do_delete_draft(user_of(request), comment)
     except ValidationError as refusal:
@@ -176,15 +176,6 @@ def _run_forms(user: User, run: Run, request: HttpRequest) -> dict[str, Any]:
         "publish_form": PublishForm(auto_id="publish-%s"),
         "drafts": _drafts_seen(user, run, None, "").count(),
     }
-
-
-def _own_comment(request: HttpRequest, run_id: int, comment_id: int) -> Comment:
-    user = user_of(request)
-    run = access_run(user, run_id, "comment")
-    comments = Comment.objects.select_related("thread__kernel", "review")
-    comment = get_object_or_404(comments, pk=comment_id, thread__run=run, author=user)
-    comment.thread.run = run
-    return comment
 
 
 def _place(user: User, run: Run, about: Kernel | None, form: ThreadForm) -> Place:

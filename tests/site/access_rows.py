@@ -185,8 +185,9 @@ API = [
     api("operator", "DELETE", "templates/<int:template_id>", 204),
     *[api("viewer", "GET", f"runs/<int:run_id>{more}") for more in (
         "", "/events", "/kernels", "/kernels/<int:number>", "/kernels/<int:number>/source",
-        "/kernels/<int:number>/evaluations", "/hypotheses", "/report.<form>", "/threads", "/threads/<int:thread_id>",
-        "/reviews",
+        "/kernels/<int:number>/evaluations", "/kernels/<int:number>/diff", "/kernels/<int:number>/patch",
+        "/kernels/<int:number>/submission/<slug:kind>", "/calls", "/calls/<int:call_id>", "/guidance", "/hypotheses",
+        "/report.<form>", "/threads", "/threads/<int:thread_id>", "/reviews",
     )],
     # who may not is told like somebody who names a team that is not there
     Row("api/v1/runs", "operator", 201, "POST", START, refused=422),
@@ -196,6 +197,10 @@ API = [
     api("operator", "POST", "runs/<int:run_id>/stop"),
     api("operator", "PUT", "runs/<int:run_id>/budget", evaluations=5),
     api("reviewer", "POST", "runs/<int:run_id>/guidance", 201, text="Use tiles."),
+    api("reviewer", "DELETE", "runs/<int:run_id>/guidance/<int:guidance_id>", 204),
+    api("reviewer", "POST", "runs/<int:run_id>/kernels", 201, base=1, source="// somebody's own\n"),
+    api("nobody", "PUT", "runs/<int:run_id>/comments/<int:comment_id>", body="Not mine."),
+    api("nobody", "DELETE", "runs/<int:run_id>/comments/<int:comment_id>"),
     api("operator", "PUT", "runs/<int:run_id>/labels", tags=["later"], notes="n"),
     api("operator", "PUT", "runs/<int:run_id>/archived", archived=True),
     api("signed_in", "POST", "runs/bulk", do="archive", runs=[1]),

@@ -1,0 +1,115 @@
+"""Every question a run asked a model: what was sent, what came back, what it took."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Query, Router, Schema
+
+from optimizer.access import access_run
+from optimizer.api.auth import caller, needs
+from optimizer.api.paging import Page, Window, newest_first
+from optimizer.models import LlmCall, TokenScope
+from optimizer.views.calls import LONG, line_of
+
+TOLD = (
+    "reasoning_tokens",
+    "estimated",
+    "price",
+    "first_token_s",
+    "finish",
+    "fault",
+    "dropped",
+    "tries",
+    "recorded",
+)
+
+router = Router(tags=["calls"], auth=needs(TokenScope.READ))
+
+
+class CallLineOut(Schema):
+    """A call without its texts. `cost_usd` is null while the price is unknown; `seconds` go from asking to the answer,
+    by the provider's clock where it says, and are null while nobody has answered."""
+
+    id: int
+    key: str
+    attempt: int
+    role: str
+    provider: str
+    model: str
+    prompt_version: str
+    state: str
+    prompt_tokens: int | None
+    answer_tokens: int | None
+    cached_tokens: int | None
+    cost_usd: float | None
+    seconds: float | None
+    error: str
+    created_at: dt.datetime
+    asked_at: dt.datetime | None
+    answered_at: dt.datetime | None
+
+    @staticmethod
+    def resolve_seconds(call: LlmCall) -> float | None:
+        """As the page has it."""
+        return line_of(call).seconds
+
+
+class CallOut(CallLineOut):
+    """With the prompt, the answer as it came (`answer_text`) and as it was understood (`answer`), what the prompt's
+    budget let in (`context_report`), and what came of it: kernels by number, hypotheses and findings by id."""
+
+    messages: list[dict[str, Any]]
+    parameters: dict[str, Any]
+    answer_schema: str
+    context_report: dict[str, Any]
+    transport: dict[str, Any]
+    answer_text: str
+    answer: Any
+    answered_by: str | None
+    kernels: list[int]
+    hypotheses: list[int]
+    findings: list[int]
+
+    @staticmethod
+    def resolve_transport(call: LlmCall) -> dict[str, Any]:
+        """How the answer came; what is only bookkeeping of the queue stays inside."""
+        return {name: call.transport[name] for name in TOLD if name in call.transport}
+
+    @staticmethod
+    def resolve_answered_by(call: LlmCall) -> str | None:
+        """The account's name, where a person answered."""
+        return call.answered_by.get_username() if call.answered_by else None
+
+    @staticmethod
+    def resolve_kernels(call: LlmCall) -> list[int]:
+        """In order."""
+        return list(call.kernels.order_by("number").values_list("number", flat=True))
+
+    @staticmethod
+    def resolve_hypotheses(call: LlmCall) -> list[int]:
+        """In the order of their record."""
+        return list(call.hypotheses.order_by("pk").values_list("pk", flat=True))
+
+    @staticmethod
+    def resolve_findings(call: LlmCall) -> list[int]:
+        """In the order of their record."""
+        return list(call.findings.order_by("pk").values_list("pk", flat=True))
+
+
+@router.get("/{int:run_id}/calls", response=Page[CallLineOut])
+def list_calls(request: HttpRequest, run_id: int, window: Query[Window], role: str = "") -> Any:
+    """Newest first; only those of a `role`."""
+    run = access_run(caller(request), run_id, "view")
+    calls = LlmCall.objects.filter(run=run).defer(*LONG)
+    return newest_first(calls.filter(role=role) if role else calls, window)
+
+
+@router.get("/{int:run_id}/calls/{int:call_id}", response=CallOut)
+def read_call(request: HttpRequest, run_id: int, call_id: int) -> Any:
+    """One call, whole."""
+    run = access_run(caller(request), run_id, "view")
+    return get_object_or_404(LlmCall.objects.select_related("answered_by"), run=run, pk=call_id)
