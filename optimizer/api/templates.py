@@ -61,7 +61,7 @@ def list_templates(request: HttpRequest) -> Any:
 
 @router.post("", response={201: TemplateOut, 404: Refusal, 422: Refusal}, auth=WRITE, summary="Keep a template")
 def keep_template(request: HttpRequest, body: TemplateIn) -> Any:
-    """One of the same name in the team is replaced."""
+    """What is left out is kept as the form fills it in. One of the same name in the team is replaced."""
     user = caller(request)
     team = access_team(user, body.team, TeamRole.OPERATOR)
     form = StartRunForm(user, given=body.values | {"team": team.slug})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.test import Client
 
 from optimizer.actions.notification import News, do_tell
 from optimizer.actions.team import do_make_service_account
@@ -145,6 +146,13 @@ def test_a_template_is_kept_replaced_and_forgotten(api: Call, team: Team) -> Non
     assert [(row["id"], row["values"]["seed"]) for row in api("GET", "/templates").json()] == [(again["id"], "4")]
     assert api("DELETE", f"/templates/{again['id']}").status_code == 204
     assert not RunTemplate.objects.exists()
+
+
+def test_the_form_is_filled_from_a_template_that_came_through_the_api(api: Call, pages: Client, team: Team) -> None:
+    values = {"seed": "4", "strategy": "tune", "is_private": "1"}
+    kept = api("POST", "/templates", {"team": team.slug, "name": "Nightly", "values": values}).json()
+    form = pages.get(f"/runs/new/?template={kept['id']}").context["form"]
+    assert (form["seed"].value(), form["is_private"].value(), form["team"].value()) == ("4", True, team.slug)
 
 
 def test_a_template_with_a_field_that_the_form_does_not_have_is_refused(api: Call, team: Team) -> None:
