@@ -16,14 +16,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from optimizer.api.root import api
-from optimizer.models import Finding, Kernel, Run
+from optimizer.models import Finding, Guidance, Kernel, LlmCall, Run
 from tests.site.access_world import World, make_world
 
 schemathesis = pytest.importorskip("schemathesis")
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "3"))
 MARK = "belongs-to-the-team-alone-5b1f"
 CALLERS = ("outsider", "superuser")
-FILLED = {"run_id", "number", "finding_id", "runner_id", "webhook_id", "call_id", "slug"}
+FILLED = {"run_id", "number", "finding_id", "runner_id", "webhook_id", "call_id", "slug", "guidance_id",
+          "comment_id", "kind"}  # fmt: skip
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
 
@@ -40,6 +41,8 @@ def world() -> Iterator[World]:
     Run.objects.update(title=MARK, guidance=MARK)
     Kernel.objects.update(title=MARK)
     Finding.objects.update(title=MARK, text=MARK)
+    Guidance.objects.update(text=MARK)
+    LlmCall.objects.update(answer_text=MARK)
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield made
