@@ -150,6 +150,9 @@ DIGEST_EVERY_S = 900
 SWEEP_EVERY_S = 5
 CELERY_BROKER_URL = env.text("CELERY_BROKER_URL") or env.celery_broker(REDIS_SERVER_URL)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# Whoever rings while Redis is away does not wait for it (kombu's own patience is six seconds a message): the row is
+# stored, the sweep rings again. Consumers are patient by other settings.
+CELERY_BROKER_TRANSPORT_OPTIONS = {"max_retries": 1, "interval_start": 0, "interval_step": 0.2}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1

@@ -1,0 +1,25 @@
+"""The bell that sends workers to the queue: a message that may be lost, and that nobody waits for."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from celery import Celery
+from django.conf import settings
+
+from runners.dispatch.celery import ring_worker
+
+
+def test_ringing_while_redis_is_away_neither_fails_nor_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Celery(broker=f"redis+socket://{tmp_path}/redis.sock")
+    app.conf.broker_transport_options = settings.CELERY_BROKER_TRANSPORT_OPTIONS
+    monkeypatch.setattr("celery.current_app", app)
+
+    began = time.monotonic()
+    ring_worker("bench.cpu")
+
+    assert time.monotonic() - began < 3, "kombu's own patience is 6 s"
