@@ -26,6 +26,7 @@ from optimizer.views.safe_html import SourceLine, source_lines
 from optimizer.views.signed_in import user_of
 from runners.job import BuildReport, JobResult, Language
 from runners.problems.base import ProblemError
+from runners.profiling.summary import in_words, notes_in
 from runners.targets import TARGETS, ceilings_in
 from runners.wire import WireError
 
@@ -58,6 +59,8 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         "unseen": unseen_in(kernel.source),
         "resources": resource_rows(result.build, _parent_build(kernel)) if result and result.build else [],
         "resource_names": [one.name for one in result.build.kernels] if result and result.build else [],
+        "profile": in_words(result.profile) if result else [],
+        "profile_notes": notes_in(result.profile) if result else [],
         "positions": _positions(kernel, result),
         "observed": observations(result),
         "warnings": warns(observations(result)),

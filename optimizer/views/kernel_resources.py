@@ -17,7 +17,7 @@ FIGURES = {
     "scratch_bytes": "Scratch, bytes",
     "vgpr_spills": "Vector register spills",
     "sgpr_spills": "Scalar register spills",
-    "occupancy": "Occupancy, waves per SIMD",
+    "occupancy": "Occupancy, waves per SIMD (NVIDIA: warps per SM)",
     "matrix_instructions": "Matrix instructions",
     "code_bytes": "Code, bytes",
 }

@@ -68,6 +68,12 @@ def in_words(profile: Mapping[str, Any]) -> list[str]:
     return [line for line in lines if line]
 
 
+def notes_in(profile: Mapping[str, Any]) -> list[str]:
+    """What could not be looked at, and why; a hostile process may have had a hand in it. Cut at ten."""
+    notes = _mapping(profile, "kernels").get("notes")
+    return [str(note) for note in notes[:10]] if isinstance(notes, list) else []
+
+
 def _case_words(name: str, case: Mapping[str, Any]) -> str:
     if not {"bound", "compute_share", "memory_share"} <= case.keys():
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from django.test import Client
@@ -14,11 +15,11 @@ from optimizer.models import Hypothesis, LlmCall
 from optimizer.views.hypotheses import range_bar, scale_of
 from optimizer.views.kernel_flags import determinism, observations
 from optimizer.views.kernel_resources import resource_rows
-from runners.job import BuildReport, CaseResult, JobResult, KernelResources, Status
+from runners.job import BuildReport, CaseResult, JobResult, JobSpec, KernelResources, Status
 from runners.problems import load, open_bundle
 from runners.problems.base import Purpose
 from runners.targets import TARGETS, Ceilings
-from tests.factories import drive, make_run, make_team, make_user
+from tests.factories import correct_result, drive, make_run, make_team, make_user
 
 
 def report(*kernels: KernelResources) -> BuildReport:
@@ -130,3 +131,24 @@ def test_a_chart_that_there_is_not_is_no_address(client: Client) -> None:
     assert client.get(f"/runs/{run.pk}/hypotheses/chart/?axis=x").status_code == 404
     assert client.get(f"/runs/{run.pk}/kernels/1/roofline/").status_code == 404
     assert client.get(f"/runs/{run.pk}/hypotheses/chart/?axis=calibration").status_code == 200
+
+
+@pytest.mark.django_db
+def test_what_the_profiler_saw_is_told_and_a_kernels_name_is_no_markup(client: Client) -> None:
+    team = make_team()
+    kernels = {
+        "tool": "ncu",
+        "top": [{"name": "<script>", "launches": 1, "time_us": 5.0, "bound": "memory",
+                 "compute_share": 0.2, "memory_share": 0.87}],
+        "notes": ["perf: no counters here"],
+    }  # fmt: skip
+
+    def profiled(spec: JobSpec, **more: object) -> JobResult:
+        return replace(correct_result(spec, 100.0), profile={"kernels": kernels})
+
+    run = drive(make_run(team), profiled)
+    client.force_login(make_user(team))
+    page = client.get(f"/runs/{run.pk}/kernels/1/").content.decode()
+
+    assert "5 µs a call in 1 launches of &lt;script&gt;: bound by memory" in page
+    assert "87% of the memory by ncu&#x27;s counters" in page and "perf: no counters here" in page
