@@ -98,7 +98,9 @@ class Tree:
         """Neither pending, nor the throttled root, nor a dead branch."""
         if node.pending:
             return False
-        children = self.children(node.key)
+        children = self._children.get(node.key)
+        if not children:
+            return True
         if node.parent is None and len(children) >= self.rules.n_root:
             return False
         dead = len(children) > self.rules.n_child and all(child.failed for child in children)
@@ -113,8 +115,8 @@ def select(tree: Tree, rng: random.Random) -> Node:
     """
     explore = rng.random() < tree.rules.epsilon
     eligible = [node for node in tree.nodes if tree.eligible(node)]
-    leaves = [node for node in eligible if not tree.children(node.key)]
-    if explore and leaves:
+    leaves = [node for node in eligible if not tree.children(node.key)] if explore else []
+    if leaves:
         return rng.choice(leaves)
     if eligible:
         return min(reversed(eligible), key=lambda node: node.score_us)

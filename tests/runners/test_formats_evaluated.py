@@ -286,14 +286,14 @@ def test_the_command_takes_files_and_directories_as_they_lie(
 
 @pytest.mark.timing
 def test_references_are_no_faster_than_themselves(model: Path, task: Path) -> None:
-    """What a format does around a call happens before the clock starts: a difference would be found again.
+    """What a format does around a call happens before the clock starts.
 
-    One comparison in some hundred may call equals different on a busy machine, two of the same pair do not.
+    Calls of 15 µs are measured 2 % slower on the candidate's side than on the baseline's (docs/evidence/cpu.md), which
+    a verdict may call slower; it never calls them faster, and what is dear would show as more.
     """
     kernel = REFERENCE.replace('"cuda"', '"cpu"') + "\ncustom_kernel = ref_kernel\n"
     for problem, text in ((model, NEW), (task, kernel)):
-        results = [outcome(problem, text, Effort.FULL)]
-        if results[0].verdict is not Verdict.SAME:
-            results.append(outcome(problem, text, Effort.FULL))
-        assert all(result.status is Status.CORRECT for result in results), [result.reasons for result in results]
-        assert results[-1].verdict is Verdict.SAME, [result.speedup for result in results]
+        result = outcome(problem, text, Effort.FULL)
+        assert result.status is Status.CORRECT, result.reasons
+        assert result.speedup is not None and result.verdict is not Verdict.FASTER, result.speedup
+        assert result.speedup.median > 0.9, result.speedup
