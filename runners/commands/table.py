@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runners.job import CaseResult, JobResult, JobSpec, Speedup
-from runners.profiling.summary import in_words
+from runners.profiling.summary import in_words, notes_in
 
 
 def table(spec: JobSpec, result: JobResult) -> str:
@@ -25,7 +25,7 @@ def table(spec: JobSpec, result: JobResult) -> str:
 
 def _profile(profile: dict[str, Any]) -> list[str]:
     """What was seen in a closer look, and which tools could not be used."""
-    return [*in_words(profile), *profile["kernels"].get("notes", [])]
+    return [*in_words(profile), *notes_in(profile)]
 
 
 def _verdict(result: JobResult) -> str:
