@@ -35,6 +35,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "no_benchmark_case": ("The problem has no case to time on this target.", "muted"),
     "not_executed": ("It was built and not run.", "muted"),
     "abandoned_slow": ("A short timing found it far behind the best, so the full one was left out.", "muted"),
+    "measured_again": ("The clocks differed at first: this is its second timing, in fresh processes.", "muted"),
     "measured_elsewhere": ("It was measured by an evaluator outside this installation.", "muted"),
 }
 

@@ -207,6 +207,17 @@ def test_kernel_far_slower_than_the_best_is_abandoned_after_quick_timing() -> No
     assert result.stages[-1].name == "quick timing"
 
 
+@pytest.mark.parametrize(("times", "status"), [(1, Status.CORRECT), (2, Status.SUSPECT)])
+def test_kernel_is_suspect_when_it_is_doubted_twice(
+    times: int, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = iter([["the clocks differ"]] * times)
+    monkeypatch.setattr("runners.harness.evaluation.doubts", lambda *_: next(heard, []))
+    result = outcome(kernels.HONEST)
+    assert result.status is status and "measured_again" in result.flags
+    assert reason(result) == ("the clocks differ" if status is Status.SUSPECT else "")
+
+
 def test_build_only_runs_nothing() -> None:
     result = outcome(kernels.SEGFAULT, effort=Effort.BUILD)
     assert result.flags == ["not_executed"] and result.build is not None and result.build.ok
