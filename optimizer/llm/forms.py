@@ -98,7 +98,7 @@ class ChatForm(Form):
         """See `Form`."""
         answer: Any = await client.chat.completions.create(**parameters)
         if not parameters.get("stream"):
-            self._take(answer, draft, whole=True)
+            self._take(_answering(answer, "choices"), draft, whole=True)
             return
         async with answer:
             async for chunk in answer:
@@ -107,16 +107,18 @@ class ChatForm(Form):
 
     def _take(self, chunk: Any, draft: Draft, *, whole: bool) -> bool:
         """Read one chunk, or a whole completion; False to stop reading. Servers leave fields out at will."""
-        draft.model = getattr(chunk, "model", None) or draft.model
-        draft.request_id = getattr(chunk, "id", None) or draft.request_id
+        draft.model = _text(getattr(chunk, "model", None)) or draft.model
+        draft.request_id = _text(getattr(chunk, "id", None)) or draft.request_id
         if getattr(chunk, "usage", None):
             draft.usage = _chat_usage(chunk.usage)
         going = True
         for choice in (getattr(chunk, "choices", None) or [])[:1]:
             piece = getattr(choice, "message" if whole else "delta", None)
-            draft.refusal += getattr(piece, "refusal", None) or ""
-            going = draft.add(getattr(piece, "content", None))
-            draft.finish = draft.finish or _CHAT_FINISH.get(getattr(choice, "finish_reason", None) or "", "")
+            draft.refusal += _text(getattr(piece, "refusal", None))
+            going = draft.add(_text(getattr(piece, "content", None)))
+            draft.finish = draft.finish or _CHAT_FINISH.get(
+                _text(getattr(choice, "finish_reason", None)).lower(), ""
+            )
         return going
 
 
@@ -148,7 +150,7 @@ class ResponsesForm(Form):
         """See `Form`."""
         answer: Any = await client.responses.create(**parameters)
         if not parameters.get("stream"):
-            draft.add(answer.output_text)
+            draft.add(_answering(answer, "output").output_text)
             self._end(answer, draft)
             return
         async with answer:
@@ -157,17 +159,20 @@ class ResponsesForm(Form):
                     return
 
     def _take(self, event: Any, draft: Draft) -> bool:
-        if event.type == "response.output_text.delta":
-            return draft.add(event.delta)
-        if event.type == "response.refusal.delta":
-            draft.refusal += event.delta
-        elif event.type in {"response.completed", "response.incomplete", "response.failed"}:
+        kind = _text(getattr(event, "type", None))
+        if kind == "response.output_text.delta":
+            return draft.add(_text(event.delta))
+        if kind == "response.refusal.delta":
+            draft.refusal += _text(event.delta)
+        elif kind in {"response.completed", "response.incomplete", "response.failed"}:
             self._end(event.response, draft)
+        elif kind == "error":
+            raise ServerReportedError(_text(event.message) or "the server reported an error without words")
         return True
 
     def _end(self, response: Any, draft: Draft) -> None:
         """Take over how a response ended and what it cost."""
-        draft.model, draft.request_id = response.model or "", response.id or ""
+        draft.model, draft.request_id = _text(response.model), _text(response.id)
         draft.usage = _responses_usage(response.usage) if response.usage else draft.usage
         reason = response.incomplete_details.reason if response.incomplete_details else ""
         ends = {"max_output_tokens": "length", "content_filter": "filter"}
@@ -180,6 +185,10 @@ class ServerReportedError(Exception):
     """The server said, in the middle of an answer, that it failed."""
 
 
+class NotThisApiError(Exception):
+    """What came is no answer of this API: most often the address is another page of the same host."""
+
+
 FORMS: Mapping[str, Form] = {"chat": ChatForm(), "responses": ResponsesForm()}
 
 _CHAT_FINISH = {
@@ -189,7 +198,36 @@ _CHAT_FINISH = {
     "tool_calls": "stop",
     "function_call": "stop",
     "eos": "stop",
+    "eos_token": "stop",  # Hugging Face's server
+    "stop_sequence": "stop",  # the same; Anthropic's own word
+    "end_turn": "stop",  # Anthropic's own words, which gateways pass on
+    "max_tokens": "length",
+    "model_length": "length",  # Mistral
 }
+
+
+def _answering(answer: Any, part: str) -> Any:
+    """A whole answer that has its `part`. Raises ServerReportedError for an error that came as success (gateways do
+    that) and NotThisApiError for anything else."""
+    reported = getattr(answer, "error", None)
+    if reported:
+        words = reported.get("message") if isinstance(reported, dict) else getattr(reported, "message", reported)
+        raise ServerReportedError(str(words or "the server reported an error without words"))
+    if not isinstance(getattr(answer, part, None), list):
+        began = f"; it began: {answer[:80].strip()!r}" if isinstance(answer, str) else ""
+        raise NotThisApiError(
+            "the server sent something that is no answer of this API: look at the address, which often ends in "
+            f"/v1{began}"
+        )
+    return answer
+
+
+def _text(value: Any) -> str:
+    """A text as it came, or the text parts of a list of them (reasoning models of some servers); else empty."""
+    if isinstance(value, list):
+        parts = (part.get("text") if isinstance(part, dict) else None for part in value)
+        return "".join(part for part in parts if isinstance(part, str))
+    return value if isinstance(value, str) else ""
 
 
 def schema_instruction(schema: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ import openai
 from openai import AsyncOpenAI
 
 from optimizer.llm.addresses import ForbiddenAddressError, PinnedTransport, check_base_url
-from optimizer.llm.forms import FORMS, Draft, Form, ServerReportedError
+from optimizer.llm.forms import FORMS, Draft, Form, NotThisApiError, ServerReportedError
 from optimizer.llm.keys import Scrubber, redact
 from optimizer.llm.port import (
     CallCancelledError,
@@ -40,6 +40,8 @@ from optimizer.llm.pump import Pump, PumpCancelledError
 from optimizer.llm.retries import RETRIED_STATUSES, RetryPolicy, retry_after_s
 
 MAX_ERROR_CHARACTERS = 2_000
+# What reading an answer raises that has another shape than the API's: the SDK checks none of it.
+MISSHAPEN = (AttributeError, TypeError, LookupError)
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ class OpenAiCompatible(Provider):
                     TimeoutError,
                     ValueError,
                     ServerReportedError,
+                    NotThisApiError,
+                    *MISSHAPEN,
                 ) as error:
                     await self._recover(error, form, parameters, progress)
 
@@ -140,7 +144,9 @@ class OpenAiCompatible(Provider):
                 self._drop("stream", "the stream was empty", progress)
                 raise _Repeat
             raise InterruptedStreamError(
-                "the stream ended in the middle of the answer",
+                "the stream ended in the middle of the answer"
+                if parameters.get("stream")
+                else "the server did not say that its answer was complete",
                 partial=redact(text, self.endpoint.key),
                 maybe_spent=True,
                 tries=tuple(progress.tries),
@@ -164,6 +170,8 @@ class OpenAiCompatible(Provider):
         forbidden = _cause(error, ForbiddenAddressError)
         if forbidden is not None:
             raise ProviderRefusedError(str(forbidden), tries=tuple(progress.tries)) from error
+        if isinstance(error, NotThisApiError):
+            raise ProviderRefusedError(words, tries=tuple(progress.tries)) from error
         if isinstance(error, openai.APIStatusError):
             await self._recover_status(error, words, form, sent, progress)
         elif _was_never_sent(error):
@@ -262,6 +270,10 @@ def _describe(error: Exception) -> str:
         return f"the connection failed: {error.__cause__ or error}"
     if isinstance(error, json.JSONDecodeError):
         return "the server sent something that is not JSON"
+    if isinstance(error, ServerReportedError | NotThisApiError):
+        return str(error)
+    if isinstance(error, MISSHAPEN):
+        return f"the server sent something that has another shape than an answer: {error}"
     return f"{type(error).__name__}: {error}"
 
 

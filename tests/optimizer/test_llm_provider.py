@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 import threading
 import time
@@ -163,6 +164,58 @@ def test_an_error_event_in_the_stream_is_an_interruption(server: LlmServer) -> N
     server.script(Reply(body='data: {"error": {"message": "engine died"}}\n\n'))
     with pytest.raises(InterruptedStreamError, match="engine died"):
         ask(server)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("body", ["<html>welcome</html>", "{}", "[]", "null"])
+def test_an_address_that_is_no_such_api_is_refused_with_a_hint_and_not_asked_for_ever(
+    server: LlmServer, api: str, body: str
+) -> None:
+    server.script(Reply(body=body, headers={"Content-Type": "text/html"} if "<" in body else {}))
+    with pytest.raises(ProviderRefusedError, match="look at the address") as caught:
+        ask(server, api=api)
+    assert not caught.value.maybe_spent, "nobody was paid for a page"
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_an_error_that_comes_as_success_is_told_in_the_servers_words(server: LlmServer, api: str) -> None:
+    server.script(Reply(body='{"error": {"message": "no worker is free"}}'))
+    with pytest.raises(InterruptedStreamError, match="no worker is free"):
+        ask(server, api=api)
+
+
+@pytest.mark.parametrize(
+    ("api", "event"),
+    [
+        ("responses", {"type": "response.completed"}),
+        ("responses", {"type": "response.completed", "response": {"status": "completed", "incomplete_details": 5}}),
+        ("responses", {"type": "error", "message": "engine died"}),
+        ("chat", {"choices": 5}),
+    ],
+)
+def test_events_of_another_shape_are_an_interruption_that_may_have_cost(
+    server: LlmServer, api: str, event: dict[str, Any]
+) -> None:
+    server.script(Reply(body=f"data: {json.dumps(event)}\n\n"))
+    with pytest.raises(InterruptedStreamError) as caught:
+        ask(server, api=api)
+    assert caught.value.maybe_spent
+
+
+def test_fields_of_another_type_are_left_out_and_text_parts_are_read(server: LlmServer) -> None:
+    parts = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "said"}]
+    chunk = {"id": 5, "model": 5, "choices": [{"delta": {"content": parts, "refusal": 5}, "finish_reason": "STOP"}]}
+    server.script(Reply(body=f"data: {json.dumps(chunk)}\n\n"))
+    answer = ask(server)
+    assert (answer.text, answer.model, answer.finish, answer.refusal) == ("said", "", "stop", "")
+
+
+@pytest.mark.parametrize(
+    ("word", "finish"), [("end_turn", "stop"), ("eos_token", "stop"), ("max_tokens", "length")]
+)
+def test_other_servers_words_for_the_end_are_understood(server: LlmServer, word: str, finish: str) -> None:
+    server.script(Reply(finish=word))
+    assert ask(server).finish == finish
 
 
 def test_a_server_that_cannot_stream_is_asked_for_the_whole_answer(server: LlmServer) -> None:

@@ -229,6 +229,12 @@ def test_the_form_takes_a_key_and_never_gives_one_back() -> None:
         (Reply(text="forty-two"), True, False, "came out wrong"),
         (error(401, f"bad key {KEY}"), False, False, "Does not answer: HTTP 401"),
         (error(503, "overloaded"), False, False, "overloaded"),
+        (
+            Reply(body="<html>hello</html>", headers={"Content-Type": "text/html"}),
+            False,
+            False,
+            "look at the address",
+        ),
     ],
 )
 def test_the_test_button_says_what_a_server_can_do(
