@@ -143,10 +143,18 @@ def test_equal_times_do_not_break_the_model() -> None:
     assert SPACE.valid(config)
 
 
-def test_a_number_has_three_features_a_word_one_and_a_list_of_powers_of_two_two() -> None:
+def test_a_number_has_four_features_a_word_one_and_a_list_of_powers_of_two_two() -> None:
     space = Space.of({"any": [1, 2, 3, 4, 6], "powers": [1, 2, 4, 8], "word": ["a", "b", "c"], "flag": [0, 1]})
     owners = [feature.parameter for feature in Features.of(space).each]
-    assert [owners.count(number) for number in range(4)] == [3, 2, 1, 1]
+    assert [owners.count(number) for number in range(4)] == [4, 2, 1, 1]
+
+
+def test_powers_of_two_can_be_alike_and_count_for_little_until_measured() -> None:
+    features = Features.of(Space.of({"block": [32, 48, 64, 96, 128]}))
+    whole = features.each[-1]
+    assert whole.squared[0].tolist() == [0, 1, 0, 1, 0]
+    assert whole.expected < 0.3 * min(feature.expected for feature in features.each[:-1])
+    assert features.expected.tolist() == [feature.expected for feature in features.each]
 
 
 def test_two_sizes_are_compared_by_their_product_too() -> None:
@@ -162,7 +170,8 @@ def test_two_sizes_are_compared_by_their_product_too() -> None:
     assert apart[0, 1] == pytest.approx(0.0)
     assert apart[0, 2] == pytest.approx((3 / 5) ** 2)
     weights = np.arange(1.0, features.count + 1)
-    assert features.apart(weights, rows, rows) == pytest.approx(features.count * apart, abs=1e-5)
+    together = np.tensordot(weights, features.between(rows), axes=1)
+    assert features.apart(weights, rows, rows) == pytest.approx(together, abs=1e-5)
 
 
 def test_a_space_of_very_many_sizes_has_no_products() -> None:

@@ -1,9 +1,10 @@
 """How far apart two configurations are, feature by feature.
 
-A number is compared three ways, as tuning folk think of it: how many doublings lie between the values, how the
-powers of two in them differ (a tile of 48 aligns like 16, not like 47), and whether they are the same at all. Words,
-truths and two-valued parameters have the last only. A feature that says nothing new for its list of values is left
-out, so that a list of powers of two is not counted twice.
+A number is compared four ways, as tuning folk think of it: how many doublings lie between the values, how the
+powers of two in them differ (a tile of 48 aligns like 16, not like 47), whether they are the same at all, and whether
+both are powers of two or neither is: those divide what images, caches and banks are measured in without remainder.
+Words, truths and two-valued parameters have the third only. A feature that says nothing new for its list of values is
+left out, so that a list of powers of two is not counted twice.
 
 Two sizes are also compared by their product, in doublings: threads of a block, elements of a tile, bytes of a buffer
 are products, and what they run into is a limit on them, whichever factor grew.
@@ -26,6 +27,9 @@ from runners.job import TunableValue
 Floats = NDArray[np.float64]
 
 
+_WEIGHT = 0.3  # of a parameter's features together
+_WHOLE_WEIGHT = 0.02  # of being a power of two: nothing, until the data say more
+_PRODUCTS_WEIGHT = 0.5  # of all products together: one tells less than its factors, until the data say more
 MOST_PRODUCTS = 45
 """In spaces with more pairs of sizes, products are left out: a fit takes time that grows with the features."""
 _SIZE_RANGE = 4  # a parameter that grows at least so much is a size
@@ -33,10 +37,12 @@ _SIZE_RANGE = 4  # a parameter that grows at least so much is a size
 
 @dataclass(frozen=True)
 class Feature:
-    """Squared distances in [0, 1] between the values of one parameter; shape (values, values)."""
+    """Squared distances in [0, 1] between the values of one parameter; shape (values, values). `expected`: the weight
+    that it has before anything was measured."""
 
     parameter: int
     squared: Floats
+    expected: float
 
 
 @dataclass(frozen=True)
@@ -55,23 +61,16 @@ class Product:
 
 @dataclass(frozen=True)
 class Features:
-    """The features of a space, and its parameters' list lengths. Weights stand in the order of `each`, then of
-    `products`."""
+    """The features of a space. Weights stand in the order of `each`, then of `products`."""
 
     each: tuple[Feature, ...]
-    lengths: tuple[int, ...]
     products: tuple[Product, ...] = ()
 
     @classmethod
     def of(cls, space: Space) -> Features:
         """The features of every parameter that varies."""
-        each = [
-            Feature(number, squared)
-            for number, parameter in enumerate(space.parameters)
-            for squared in _distances(parameter.values)
-        ]
-        lengths = tuple(len(parameter.values) for parameter in space.parameters)
-        return cls(tuple(each), lengths, tuple(_products(space)))
+        each = [feature for number, one in enumerate(space.parameters) for feature in _features(number, one.values)]
+        return cls(tuple(each), tuple(_products(space)))
 
     @property
     def count(self) -> int:
@@ -79,30 +78,10 @@ class Features:
         return len(self.each) + len(self.products)
 
     @cached_property
-    def owners(self) -> NDArray[np.int64]:
-        """For each feature, which of the varying parameters it belongs to, counted from 0."""
-        return np.unique([feature.parameter for feature in self.each], return_inverse=True)[1]
-
-    @property
-    def varying(self) -> int:
-        """Number of parameters with more than one value."""
-        return len(self.columns)
-
-    @cached_property
-    def columns(self) -> tuple[int, ...]:
-        """The parameters that vary, as positions in the space."""
-        return tuple(sorted({feature.parameter for feature in self.each}))
-
-    @cached_property
-    def blocks(self) -> tuple[slice, ...]:
-        """Where each varying parameter's values stand among all their values."""
-        ends = np.cumsum([self.lengths[column] for column in self.columns]).tolist()
-        return tuple(slice(start, end) for start, end in itertools.pairwise([0, *ends]))
-
-    def indicators(self, rows: Rows) -> Floats:
-        """1.0 where a row has a value, of all values of the varying parameters; shape (rows, values)."""
-        hits = [rows[:, column, None] == np.arange(self.lengths[column]) for column in self.columns]
-        return np.hstack(hits).astype(float)
+    def expected(self) -> Floats:
+        """The weights before anything was measured; shape (weights,)."""
+        products = [_PRODUCTS_WEIGHT / len(self.products)] * len(self.products)
+        return np.array([feature.expected for feature in self.each] + products)
 
     def between(self, rows: Rows) -> Floats:
         """Squared distances among rows; shape (weights, rows, rows)."""
@@ -116,11 +95,24 @@ class Features:
         return out
 
     def apart(self, weights: Floats, rows: Rows, others: Rows) -> NDArray[np.float32]:
-        """The weighted squared distances of the products alone; shape (rows, others)."""
+        """The weighted squared distances; shape (rows, others), in single precision, as there may be hundreds of
+        thousands of rows."""
+        out = self._by_products(weights[len(self.each) :], rows, others)
+        for column, table in self._tables(weights).items():
+            out += table.astype(np.float32)[:, others[:, column]][rows[:, column]]
+        return out
+
+    def _tables(self, weights: Floats) -> dict[int, Floats]:
+        """For each parameter that varies, the weighted squared distances between its values."""
+        tables: dict[int, Floats] = {}
+        for weight, one in zip(weights, self.each, strict=False):
+            tables[one.parameter] = tables.get(one.parameter, 0.0) + weight * one.squared
+        return tables
+
+    def _by_products(self, weights: Floats, rows: Rows, others: Rows) -> NDArray[np.float32]:
         if not self.products:
             return np.zeros((len(rows), len(others)), dtype=np.float32)
-        scale = np.sqrt(weights[len(self.each) :])
-        left, right = (self._places(which, scale) for which in (rows, others))
+        left, right = (self._places(which, np.sqrt(weights)) for which in (rows, others))
         squares: NDArray[np.float32] = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)
         squares -= np.float32(2.0) * left @ right.T
         return squares.clip(min=0.0)
@@ -128,20 +120,6 @@ class Features:
     def _places(self, rows: Rows, scale: Floats) -> NDArray[np.float32]:
         places = np.column_stack([product.of(rows) for product in self.products])
         return (places * scale).astype(np.float32)
-
-    def tables(self, weights: Floats) -> list[Floats]:
-        """For each varying parameter, the weighted squared distances between its values."""
-        tables = [np.zeros(()) for _ in range(self.varying)]
-        for owner, weight, feature in zip(self.owners, weights[: len(self.each)], self.each, strict=True):
-            tables[owner] = tables[owner] + weight * feature.squared
-        return tables
-
-    def total(self, tables: Sequence[Floats], rows: Rows, others: Rows) -> NDArray[np.float32]:
-        """The sum over the varying parameters of `table[value of row, value of other]`; shape (rows, others)."""
-        out = np.zeros((len(rows), len(others)), dtype=np.float32)
-        for table, column in zip(tables, self.columns, strict=True):
-            out += table.astype(np.float32)[:, others[:, column]][rows[:, column]]
-        return out
 
 
 def _products(space: Space) -> list[Product]:
@@ -165,17 +143,32 @@ def _sizes(values: Sequence[TunableValue]) -> list[float]:
     return numbers if max(numbers) >= _SIZE_RANGE * min(numbers) else []
 
 
-def _distances(values: Sequence[TunableValue]) -> Iterator[Floats]:
-    """The squared distances of one parameter: of its scales, without repetition, and same-or-not."""
+def _features(number: int, values: Sequence[TunableValue]) -> Iterator[Feature]:
+    """Those of one parameter: its scales, without repetition, same-or-not, and whether both are powers of two."""
     if len(values) < 2:
         return
-    seen: list[Floats] = []
-    for scale in _scales(values):
-        squared = (scale[:, None] - scale) ** 2 / max(float(np.ptp(scale)) ** 2, 1e-12)
-        if np.ptp(scale) > 0 and not any(np.allclose(squared, other) for other in seen):
-            seen.append(squared)
-    yield from seen
-    yield 1.0 - np.eye(len(values))
+    scales = [_squared(scale) for scale in _scales(values)]
+    told = [squared for at, squared in enumerate(scales) if squared.any() and not _among(squared, scales[:at])]
+    told.append(1.0 - np.eye(len(values)))
+    yield from (Feature(number, squared, _WEIGHT / len(told)) for squared in told)
+    whole = _squared(_whole_powers(values))
+    if whole.any() and not _among(whole, told):
+        yield Feature(number, whole, _WHOLE_WEIGHT)
+
+
+def _squared(scale: Floats) -> Floats:
+    squared: Floats = (scale[:, None] - scale) ** 2 / max(float(np.ptp(scale)) ** 2, 1e-12)
+    return squared
+
+
+def _among(squared: Floats, others: Sequence[Floats]) -> bool:
+    return any(np.allclose(squared, other) for other in others)
+
+
+def _whole_powers(values: Sequence[TunableValue]) -> Floats:
+    """1.0 for each value that is a power of two, where all are sizes."""
+    sizes = _sizes(values)
+    return np.array([float(math.frexp(size)[0] == 0.5) for size in sizes] or [0.0] * len(values))
 
 
 def _scales(values: Sequence[TunableValue]) -> list[Floats]:

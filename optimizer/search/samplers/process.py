@@ -1,12 +1,10 @@
-"""A Gaussian process over the configurations of a tuning space.
+"""The Gaussian process behind our sampler: exact inference over configurations of a tuning space.
 
-Kernel: (1 − share) · M(r²) + share · mean over parameters of M(r²_p), where M is the Matérn-5/2 function, r² sums
-`weight · squared distance` over all features (automatic relevance determination), products included, and r²_p over
-those of one parameter. The first part learns interactions; the second carries what is learnt about one parameter to
-every value of the others (Duvenaud et al. 2011, "Additive Gaussian Processes"), which is what few observations need.
+Kernel: the Matérn-5/2 function of r², which sums `weight · squared distance` over all features, products included
+(automatic relevance determination: a weight near zero says that a feature does not matter).
 
-Weights, noise and share are the maximum of marginal likelihood times wide log-normal priors (Rasmussen & Williams
-2006, §5.4.1), found by L-BFGS-B from the priors' centre. Targets are expected with mean 0 and variance 1.
+Weights and noise are the maximum of marginal likelihood times wide log-normal priors (Rasmussen & Williams 2006,
+§5.4.1), found by L-BFGS-B from the priors' centre. Targets are expected with mean 0 and variance 1.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import block_diag, cho_solve, solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 from scipy.optimize import minimize
 
 from optimizer.search.samplers.features import Features, Floats
@@ -25,10 +23,8 @@ from optimizer.search.space import Rows
 
 Real = TypeVar("Real", np.float32, np.float64)
 
-_WEIGHT, _WEIGHT_SPREAD = 0.3, 1.5  # centre (of a parameter's weights together) and log-deviation of the priors
-_PRODUCTS_WEIGHT = 0.5  # centre, of all products together: one tells less than its factors, until the data say more
+_WEIGHT_SPREAD = 1.5  # log-deviation of the weights' priors; their centres are the features' own
 _NOISE, _NOISE_SPREAD, _LEAST_NOISE = 1e-2, 1.0, 1e-4  # variance, as a part of the targets'
-_SHARE_SPREAD = 1.5  # of the share's log-odds, centred at even
 _MOST_STEPS = 60
 _CHUNK = 20_000  # rows predicted at a time; bounds memory
 
@@ -36,7 +32,7 @@ _CHUNK = 20_000  # rows predicted at a time; bounds memory
 @dataclass(frozen=True)
 class Process:
     """A fitted process: `rows` were observed with `targets` (shape (rows,)). `theta` holds the logarithms of the
-    weights (one a feature, then one a product) and of the noise, and the share's log-odds."""
+    weights (one a feature, then one a product) and of the noise."""
 
     features: Features
     rows: Rows
@@ -60,7 +56,7 @@ class Process:
     def observing(self, rows: Rows, targets: Floats, noise: float | None = None) -> Process:
         """The same hyper-parameters (but for the noise, where given) on other observations."""
         theta = self.theta.copy()
-        theta[-2] = theta[-2] if noise is None else np.log(noise)
+        theta[-1] = theta[-1] if noise is None else np.log(noise)
         return replace(self, rows=rows, targets=targets, theta=theta)
 
     def believing(self, row: NDArray[np.int32]) -> Process:
@@ -78,25 +74,17 @@ class Process:
         covariance = self._covariance(rows)
         explained = covariance @ self._whitening.T
         variance = np.maximum(1.0 - np.einsum("ij,ij->i", explained, explained), 1e-6)
-        return (covariance @ self._solved.astype(np.float32)).astype(np.float64), np.sqrt(variance).astype(
-            np.float64
-        )
+        mean = covariance @ self._solved.astype(np.float32)
+        return mean.astype(np.float64), np.sqrt(variance).astype(np.float64)
 
     def _covariance(self, rows: Rows) -> NDArray[np.float32]:
         """Between rows and what was observed; single precision, as there may be hundreds of thousands of rows."""
-        share, tables = _logistic(self.theta[-1]), self.features.tables(np.exp(self.theta[:-2]))
-        single = [share / len(tables) * correlation(table) for table in tables]
-        apart = self.features.total(tables, rows, self.rows)
-        apart += self.features.apart(np.exp(self.theta[:-2]), rows, self.rows)
-        joint: NDArray[np.float32] = correlation(apart)
-        joint *= np.float32(1.0 - share)
-        joint += self.features.total(single, rows, self.rows)
-        return joint
+        return correlation(self.features.apart(np.exp(self.theta[:-1]), rows, self.rows))
 
     @cached_property
     def _factor(self) -> Floats:
-        observed = _Observed.of(self.features, self.rows)
-        return np.linalg.cholesky(_Covariance(observed, self.theta).matrix).astype(np.float64)
+        matrix = _Covariance(self.features.between(self.rows), self.theta).matrix
+        return np.linalg.cholesky(matrix).astype(np.float64)
 
     @cached_property
     def _solved(self) -> Floats:
@@ -119,29 +107,27 @@ class _Posterior:
     targets: Floats
 
     @cached_property
-    def observed(self) -> _Observed:
-        return _Observed.of(self.features, self.rows)
+    def between(self) -> Floats:
+        """Squared distances, shape (weights, rows, rows)."""
+        return self.features.between(self.rows)
 
     @cached_property
     def centre(self) -> Floats:
-        """Where the priors have their middle: a parameter's features share its weight evenly."""
-        owners = self.features.owners
-        weights = _WEIGHT / np.bincount(owners)[owners]
-        count = len(self.features.products)  # none where one parameter is all there is
-        products = np.full(count, _PRODUCTS_WEIGHT / max(count, 1))
-        return np.concatenate([np.log(weights), np.log(products), [np.log(_NOISE), 0.0]])
+        """Where the priors have their middle."""
+        centre: Floats = np.log(np.append(self.features.expected, _NOISE))
+        return centre
 
     @cached_property
     def spread(self) -> Floats:
-        return np.append(np.full(self.features.count, _WEIGHT_SPREAD), [_NOISE_SPREAD, _SHARE_SPREAD])
+        return np.append(np.full(self.features.count, _WEIGHT_SPREAD), _NOISE_SPREAD)
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
-        return [(-12.0, 6.0)] * self.features.count + [(float(np.log(_LEAST_NOISE)), 1.0), (-4.0, 4.0)]
+        return [(-12.0, 6.0)] * self.features.count + [(float(np.log(_LEAST_NOISE)), 1.0)]
 
     def loss(self, theta: Floats) -> tuple[float, Floats]:
         """Value and gradient at `theta`; infinite (1e10) where the matrix is not positive definite."""
-        covariance = _Covariance(self.observed, theta)
+        covariance = _Covariance(self.between, theta)
         try:
             factor = np.linalg.cholesky(covariance.matrix)
         except np.linalg.LinAlgError:
@@ -155,72 +141,27 @@ class _Posterior:
 
 
 @dataclass(frozen=True)
-class _Observed:
-    """What a fit needs of its rows, at any theta. `between`: squared distances, shape (weights, rows, rows)."""
-
-    features: Features
-    between: Floats
-    indicators: Floats
-
-    @classmethod
-    def of(cls, features: Features, rows: Rows) -> _Observed:
-        return cls(features, features.between(rows), features.indicators(rows))
-
-
-@dataclass(frozen=True)
 class _Covariance:
-    """The observations' covariance at `theta`. The additive part is linear in the indicators of values, so it and its
-    slopes are worked out between values, of which there are fewer than pairs of rows."""
+    """The observations' covariance at `theta`. `between`: squared distances, shape (weights, rows, rows)."""
 
-    observed: _Observed
+    between: Floats
     theta: Floats
 
     @cached_property
     def matrix(self) -> Floats:
         """Shape (rows, rows), noise included."""
-        noise = np.exp(self.theta[-2]) * np.eye(len(self._joint))
-        matrix: Floats = (1.0 - self._share) * correlation(self._joint) + self._share * self._additive + noise
+        matrix: Floats = correlation(self._apart) + np.exp(self.theta[-1]) * np.eye(len(self._apart))
         return matrix
 
     def slope(self, outer: Floats) -> Floats:
         """The sum over entries of `outer` times the matrix's derivative, for each component of theta."""
-        between, share = self.observed.between, self._share
-        by_joint = between.reshape(len(between), -1) @ (outer * correlation_slope(self._joint)).ravel()
-        by_weight = ((1.0 - share) * by_joint + share * self._additive_slope(outer)) * np.exp(self.theta[:-2])
-        by_noise = np.trace(outer) * np.exp(self.theta[-2])
-        by_share = (outer * (self._additive - correlation(self._joint))).sum() * share * (1.0 - share)
-        return np.append(by_weight, [by_noise, by_share])
-
-    def _additive_slope(self, outer: Floats) -> Floats:
-        """For each weight, the sum of `outer` times the additive part's derivative by it; products have no part in
-        that."""
-        features, indicators = self.observed.features, self.observed.indicators
-        between_values = indicators.T @ outer @ indicators
-        blocks = [between_values[block, block] for block in features.blocks]
-        slopes = [block * correlation_slope(table) for block, table in zip(blocks, self._tables, strict=True)]
-        sums = [
-            (slopes[owner] * one.squared).sum() for owner, one in zip(features.owners, features.each, strict=True)
-        ]
-        return np.append(np.array(sums) / len(slopes), np.zeros(len(features.products)))
+        by_distance = (outer * correlation_slope(self._apart)).ravel()
+        by_weight = self.between.reshape(len(self.between), -1) @ by_distance
+        return np.append(by_weight, np.trace(outer)) * np.exp(self.theta)
 
     @cached_property
-    def _share(self) -> float:
-        return _logistic(self.theta[-1])
-
-    @cached_property
-    def _joint(self) -> Floats:
-        return np.tensordot(np.exp(self.theta[:-2]), self.observed.between, axes=1)
-
-    @cached_property
-    def _tables(self) -> list[Floats]:
-        return self.observed.features.tables(np.exp(self.theta[:-2]))
-
-    @cached_property
-    def _additive(self) -> Floats:
-        indicators = self.observed.indicators
-        alike = block_diag(*(correlation(table) / len(self._tables) for table in self._tables))
-        additive: Floats = indicators @ alike @ indicators.T
-        return additive
+    def _apart(self) -> Floats:
+        return np.tensordot(np.exp(self.theta[:-1]), self.between, axes=1)
 
 
 def correlation(squared: NDArray[Real]) -> NDArray[Real]:
@@ -235,7 +176,3 @@ def correlation_slope(squared: Floats) -> Floats:
     distance = np.sqrt(5.0 * squared)
     slope: Floats = -5.0 / 6.0 * (1.0 + distance) * np.exp(-distance)
     return slope
-
-
-def _logistic(odds: float) -> float:
-    return float(1.0 / (1.0 + np.exp(-odds)))
