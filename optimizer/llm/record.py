@@ -19,14 +19,25 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from optimizer.llm.keys import UnreadableKeyError
-from optimizer.models import CallState, Guidance, Kernel, LlmCall, Provider, Record, Run, Team, User
+from optimizer.models import CallState, Finding, Guidance, Kernel, LlmCall, Provider, Record, Run, Team, User
 
 FORMAT: Literal[1] = 1
 SHIPPED = Path(__file__).parent / "records"
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 REMOVED = "[removed]"
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
-_KEY = re.compile(r"\b(?:sk|ks|pk|rk|ghp|gho|xai|gsk|AIza)[-_][A-Za-z0-9_-]{16,}\b")
+# OpenAI, Anthropic, xAI, NVIDIA, GitLab and Slack; ours, GitHub, Groq, Hugging Face and Replicate, whose keys could be
+# identifiers but for a figure in them; Google and Amazon.
+_KEY = re.compile(
+    r"\b(?:(?:sk|pk|rk|xai|nvapi|glpat|xox[abeprs])-[A-Za-z0-9_-]{16,}"
+    r"|(?:ks|sk|gh[opsu]|github_pat|gsk|hf|r8)_(?=\w*\d)[A-Za-z0-9_-]{20,}"
+    r"|AIza[A-Za-z0-9_-]{30,}|AKIA[A-Z0-9]{16})"
+)
+_CODE = re.compile(
+    r"(^ {0,3}```.*?^ {0,3}```|^\s*<{5,9} ?SEARCH\b.*?^\s*>{5,9} ?REPLACE\b)", flags=re.DOTALL | re.MULTILINE
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_SHORTEST_PHRASE = 5
 
 
 class RecordError(ValueError):
@@ -87,7 +98,7 @@ def record_of(run: Run, title: str = "") -> RunRecord:
         problem=run.problem_version.problem.slug,
         target=run.target.key,
         strategy=run.strategy,
-        settings=json.loads(strip.everywhere(json.dumps(run.settings))),
+        settings=strip.values(run.settings),
         seed=run.seed,
         recorded_on=run.created_at.date(),
         kernels=Kernel.objects.filter(run=run).count(),
@@ -132,13 +143,16 @@ def shipped() -> list[str]:
 
 
 class Stripper:
-    """Removes what is private to a team: e-mail addresses and anything shaped like a key everywhere, people's full
-    names and the team's own words everywhere, account names in prose only (in code they may be identifiers)."""
+    """Removes what is private to a team: keys, e-mail addresses and anything shaped like a key everywhere; people's
+    full names and the team's own words everywhere, however they are wrapped, quoted or capitalised; account names, and
+    words of the team's that could be identifiers (a run may be called "softmax"), in prose only."""
 
-    def __init__(self, phrases: Iterable[str], accounts: Iterable[str]) -> None:
-        self._phrases = sorted({phrase for phrase in phrases if len(phrase.strip()) >= 5}, key=len, reverse=True)
-        names = sorted((re.escape(name) for name in accounts if len(name) >= 3), key=len, reverse=True)
-        self._accounts = re.compile(rf"\b(?:{'|'.join(names)})\b") if names else None
+    def __init__(self, phrases: Iterable[str], accounts: Iterable[str], keys: Iterable[str] = ()) -> None:
+        long = {phrase.strip() for phrase in phrases if len(phrase.strip()) >= _SHORTEST_PHRASE}
+        names = {name for name in accounts if len(name) >= 3} | {phrase for phrase in long if phrase.isidentifier()}
+        self._keys = [key for key in keys if key]
+        self._phrases = _any_of(map(_loosely, _longest_first(phrase for phrase in long if phrase not in names)))
+        self._accounts = _any_of(rf"\b{re.escape(name)}\b" for name in _longest_first(names))
 
     @classmethod
     def of(cls, run: Run) -> Stripper:
@@ -146,21 +160,52 @@ class Stripper:
         people = list(User.objects.filter(memberships__team=run.team).distinct())
         people += [run.created_by] if run.created_by else []
         full = [name for person in people for name in (person.get_full_name(), person.email)]
-        return cls([*full, *_keys(run.team), *_words_of(run)], [person.username for person in people])
+        return cls([*full, *_words_of(run)], [person.username for person in people], _keys(run.team))
 
     def everywhere(self, text: str) -> str:
-        """Text without phrases, addresses and keys."""
-        for phrase in self._phrases:
-            text = text.replace(phrase, REMOVED)
+        """Text without keys, phrases and addresses."""
+        for key in self._keys:
+            text = text.replace(key, REMOVED)
+        text = self._phrases.sub(REMOVED, text) if self._phrases else text
         return _KEY.sub(REMOVED, _EMAIL.sub(REMOVED, text))
 
     def prose(self, text: str) -> str:
-        """Prose without account names as well; what stands in code fences keeps them."""
-        parts = re.split(r"(^ {0,3}```.*?^ {0,3}```)", self.everywhere(text), flags=re.DOTALL | re.MULTILINE)
+        """Prose without account names as well; what stands in code fences and edits keeps them."""
+        parts = _CODE.split(self.everywhere(text))
         return "".join(part if index % 2 else self._without_accounts(part) for index, part in enumerate(parts))
+
+    def values(self, settings: Any) -> Any:
+        """Settings with their texts cleaned; their names and numbers are the strategy's."""
+        if isinstance(settings, dict):
+            return {name: self.values(value) for name, value in settings.items()}
+        if isinstance(settings, list):
+            return [self.values(value) for value in settings]
+        return self.everywhere(settings) if isinstance(settings, str) else settings
 
     def _without_accounts(self, text: str) -> str:
         return self._accounts.sub(REMOVED, text) if self._accounts else text
+
+
+def _longest_first(texts: Iterable[str]) -> list[str]:
+    """So that a phrase goes whole before a part of it does; in one order whatever the set's."""
+    return sorted(texts, key=lambda text: (-len(text), text))
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str] | None:
+    """One pattern for all; None for none."""
+    joined = "|".join(patterns)
+    return re.compile(joined, re.IGNORECASE) if joined else None
+
+
+def _loosely(phrase: str) -> str:
+    """A pattern for the phrase with any white space between its words, and as it looks inside a JSON text."""
+    return r"(?:\s|\\[nrt])+".join("".join(map(_as_written, word)) for word in phrase.split())
+
+
+def _as_written(char: str) -> str:
+    """One character as itself or as JSON writes it."""
+    escaped = json.dumps(char)[1:-1]
+    return re.escape(char) if escaped == char else f"(?:{re.escape(char)}|{re.escape(escaped)})"
 
 
 def prompt_hash(messages: Any) -> str:
@@ -186,14 +231,24 @@ def _recorded(call: LlmCall, strip: Stripper) -> RecordedCall:
 
 
 def _words_of(run: Run) -> list[str]:
-    """What people wrote about the run, whole and line by line."""
+    """What people wrote about the run, whole, and by line and sentence."""
     texts = [text for source in PRIVATE_TEXTS for text in source(run)]
-    return [piece for text in texts for piece in (text, *text.splitlines())]
+    return [piece for text in texts for piece in (text, *text.splitlines(), *_SENTENCE_END.split(text))]
+
+
+def _peoples_findings(run: Run) -> list[str]:
+    """What people wrote into the team's knowledge, which prompts show; lines that an agent wrote first stay."""
+    written = Finding.objects.filter(team=run.team).values_list("origin", "text")
+    agents = {line for origin, text in written if origin != "person" for line in text.splitlines()}
+    return [
+        line for origin, text in written if origin == "person" for line in text.splitlines() if line not in agents
+    ]
 
 
 PRIVATE_TEXTS: list[Callable[[Run], Iterable[str]]] = [
     lambda run: (run.title, run.guidance),
     lambda run: Guidance.objects.filter(run=run).values_list("text", flat=True),
+    _peoples_findings,
 ]
 """Where people's words about a run are kept. Whoever stores more of them (comments, notes) adds a line."""
 

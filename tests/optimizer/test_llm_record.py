@@ -28,7 +28,7 @@ from optimizer.llm.record import (
 from optimizer.llm.worker import answer
 from optimizer.loop.locking import lock_run
 from optimizer.loop.steps import take_steps
-from optimizer.models import CallState, LlmCall, Record, Run, TeamRole, User
+from optimizer.models import CallState, LlmCall, Record, Run, Team, TeamRole, User
 from optimizer.search.base import Ask, Note
 from tests.factories import drive, make_run, make_team, make_user
 from tests.llm_server import KEY, LlmServer, Reply
@@ -147,6 +147,54 @@ def test_account_names_go_from_prose_and_stay_in_code() -> None:
     assert strip.prose("warp said\n```cpp\nint warp;\n```\nto warp, al") == (
         "[removed] said\n```cpp\nint warp;\n```\nto [removed], al"
     )
+
+
+def test_a_run_called_like_an_identifier_keeps_its_code() -> None:
+    strip = Stripper(["softmax", "float"], [])
+    code = "```cpp\nfloat softmax(float x);\n```"
+    edits = "<<<<<<< SEARCH\nfloat x;\n=======\nfloat softmax;\n>>>>>>> REPLACE"
+    assert strip.prose(f"softmax\n{code}\n{edits}\nfloat") == f"[removed]\n{code}\n{edits}\n[removed]"
+
+
+@pytest.mark.parametrize(
+    "quoted", ['use  the "größte"\ntile', r"Use the \"größte\" tile", r"use\nthe \"gr\u00f6\u00dfte\" tile"]
+)
+def test_the_teams_words_go_however_they_are_wrapped_and_quoted(quoted: str) -> None:
+    assert Stripper(['use the "größte" tile'], []).everywhere(f"I {quoted}.") == "I [removed]."
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-ant-api03-canary0123456789",
+        "AIzaSyD4xT0123456789abcdefghijklmnopqr",
+        "hf_canary0123456789abcdefghijklmnop",
+        "github_pat_11CANARY0123456789abcdef",
+        "xoxb-123456789012-canarycanary",
+        "AKIAIOSFODNN7EXAMPLE",
+    ],
+)
+def test_anything_shaped_like_a_key_goes(key: str) -> None:
+    assert Stripper([], []).everywhere(f"x={key};") == "x=[removed];"
+
+
+def test_long_identifiers_are_no_keys_and_a_servers_own_key_goes_whatever_its_shape() -> None:
+    strip = Stripper([], [], ["letmein"])
+    assert strip.everywhere("ks_offset_of_the_first_tile letmein") == "ks_offset_of_the_first_tile [removed]"
+
+
+def test_settings_keep_their_names_whatever_people_wrote() -> None:
+    strip = Stripper(["a secret model", "epsilon", "false"], [])
+    settings = {"epsilon": 0.3, "confirm": False, "models": ["a secret model"], "tune": {"evaluations": 5}}
+    assert strip.values(settings) == settings | {"models": ["[removed]"]}
+
+
+def test_what_people_wrote_into_the_findings_is_private_and_what_agents_wrote_is_not(team: Team) -> None:
+    run = make_run(team)
+    run.findings.create(team=team, text="Stores are slow here.", origin="agent")
+    run.findings.create(team=team, text="Stores are slow here.\nAda's board is loose.", origin="person")
+    strip = Stripper.of(run)
+    assert strip.prose("Stores are slow here. Ada's board is loose.") == "Stores are slow here. [removed]"
 
 
 def test_a_record_survives_its_file_and_is_the_same_bytes_twice(server: LlmServer) -> None:
