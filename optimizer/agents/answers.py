@@ -192,6 +192,8 @@ def describe_problems(error: ValidationError) -> str:
 def _decode(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
+    except AnswerError:
+        raise
     except (ValueError, RecursionError):
         return None
 
@@ -207,6 +209,8 @@ def _objects(text: str) -> list[tuple[int, dict[str, Any]]]:
         try:
             value, end = decoder.raw_decode(text, position)
             found.append((end - position, value))
+        except AnswerError:
+            raise
         except (ValueError, RecursionError):
             end = position + 1
         position = text.find("{", end)
@@ -214,7 +218,9 @@ def _objects(text: str) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    """What Python would read as a number and JSON does not know, said in its own words: without them the answer
+    would seem to lack everything."""
+    raise AnswerError(Fault.NOT_JSON, f"{name} is no number in JSON. Give a finite one.")
 
 
 def _language(info: str) -> Language | None:

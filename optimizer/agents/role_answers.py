@@ -13,7 +13,9 @@ from optimizer.agents.code_blocks import AnswerError, Fault, only_block
 
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300)]
 Paragraph = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=6000)]
-Per_cent = Annotated[float, Field(ge=-100, le=100_000)]
+LEAST_GAIN, MOST_GAIN = -100, 100_000
+"""Bounds of a predicted gain in per cent: nothing is slower than never, and a thousand times is no prediction."""
+Per_cent = Annotated[float, Field(ge=LEAST_GAIN, le=MOST_GAIN)]
 
 _GAIN = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*%?\s*(?:to|–|-|…|\.\.)\s*([-+]?\d+(?:\.\d+)?)")
 _LABEL = re.compile(r"^[#*\s]*(TITLE|INSTRUCTION|GAIN)\s*:\s*\**", re.IGNORECASE | re.MULTILINE)
@@ -118,8 +120,10 @@ def _labelled(prose: str) -> dict[str, str]:
 
 
 def _gain(text: str) -> tuple[float | None, float | None]:
-    match = _GAIN.search(text)
+    """Least and most, in per cent; nothing where no range is named or none that a kernel could have. Typeset minus
+    signs count as such."""
+    match = _GAIN.search(text.replace("\N{MINUS SIGN}", "-"))
     if match is None:
         return None, None
     low, high = sorted(float(number) for number in match.groups())
-    return low, high
+    return (low, high) if low >= LEAST_GAIN and high <= MOST_GAIN else (None, None)

@@ -76,6 +76,28 @@ def test_negative_predicted_gains_are_honest_and_accepted() -> None:
     assert parse_answer("DesignerAnswer", designer()).experiments[0].performance == [-3, 9]
 
 
+@pytest.mark.parametrize(
+    ("said", "gains"),
+    [
+        ("\N{MINUS SIGN}5 to 10 %", (-5, 10)),
+        ("-10 % to -20 %", (-20, -10)),
+        ("-500 to 3", (None, None)),
+        (f"5 to {'9' * 400}", (None, None)),
+        ("nan to inf", (None, None)),
+    ],
+    ids=["typeset minus", "both negative", "slower than never", "beyond every number", "none"],
+)
+def test_a_plans_gain_is_one_that_a_kernel_can_have_or_none(said: str, gains: tuple[float | None, ...]) -> None:
+    answer = plan(PLAN.replace("-5 to 30 %", said))
+    assert (answer.predicted_min, answer.predicted_max) == gains
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_a_gain_that_is_no_number_is_named_as_such(constant: str) -> None:
+    with pytest.raises(AnswerError, match=f"{constant} is no number in JSON"):
+        parse_answer("DesignerAnswer", designer().replace("-3", constant))
+
+
 @pytest.mark.parametrize("change", [{"performance": [1]}, {"innovation": 101}, {"rubric": ""}, {"budget": 99}])
 def test_a_designers_answer_outside_the_schema_is_refused_with_the_field_named(change: dict[str, object]) -> None:
     with pytest.raises(AnswerError, match=next(iter(change))):
