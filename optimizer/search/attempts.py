@@ -8,6 +8,7 @@ agents or without its search is a setting, and `sampling` and `reflexion` are a 
 
 from __future__ import annotations
 
+import random
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -152,10 +153,12 @@ class AttemptStrategy(FlowStrategy):
         chosen = _chosen(self.chooser_for(settings), tree, history, number)
         node = history.kernels_by_key[chosen.key]
         role = self.opening_role(node, settings)
-        window = (debug_window if role == "debug" else plan_window)(
-            tree, node.key, history.rng(f"a{number}.window")
-        )
+        window = self.window(tree, node.key, role, history.rng(f"a{number}.window"))
         return Attempt(number, node, role, tuple(entry.key for entry in window))
+
+    def window(self, tree: Tree, key: str, role: str, rng: random.Random) -> list[Node]:
+        """The nodes that the opening call sees."""
+        return (debug_window if role == "debug" else plan_window)(tree, key, rng)
 
 
 def solo_draft(flow: Flow, attempt: Attempt, temperature: float) -> Draft | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from typing import Literal
 
 from optimizer.search.attempts import Attempt, AttemptStrategy, SoloSettings, solo_draft
 from optimizer.search.base import Draft, KernelView, StrategySettings
 from optimizer.search.flow import Flow
+from optimizer.search.tree import Node, Tree
 
 
 class SoloStrategy(AttemptStrategy):
@@ -18,6 +20,10 @@ class SoloStrategy(AttemptStrategy):
     def opening_role(self, node: KernelView, settings: StrategySettings) -> str:
         """Always the only agent."""
         return "solo"
+
+    def window(self, tree: Tree, key: str, role: str, rng: random.Random) -> list[Node]:
+        """The reference and the kernel to revise; windows over the tree and the leaderboard are STARK's own."""
+        return [tree.by_key[name] for name in dict.fromkeys((key, tree.root.key))]
 
     def write(self, flow: Flow, attempt: Attempt) -> Draft | None:
         """One call, one kernel."""

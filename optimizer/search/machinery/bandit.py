@@ -27,18 +27,37 @@ class _Arm:
     weight: float = 0.0
     reward: float = 0.0
     cost: float = 0.0
+    priced: float = 0.0
+
+    @property
+    def mean_cost(self) -> float:
+        """USD a call, of those whose cost is known."""
+        return self.cost / self.priced
+
+    def fade(self, decay: float) -> None:
+        """Count all that was for less."""
+        self.weight, self.reward = self.weight * decay, self.reward * decay
+        self.cost, self.priced = self.cost * decay, self.priced * decay
+
+    def take(self, pull: Pull) -> None:
+        """Count one call."""
+        self.weight += 1
+        self.reward += min(1.0, max(0.0, pull.reward))
+        if pull.cost_usd is not None:
+            self.cost, self.priced = self.cost + pull.cost_usd, self.priced + 1
 
 
 def choose_model(
     models: Sequence[str], pulls: Sequence[Pull], exploration: float = 0.5, decay: float = DECAY
 ) -> str:
     """The model with the highest optimistic reward per relative cost; a model never asked comes first, in the order
-    given. With one unknown price all costs count as equal, since nothing can be compared."""
+    given. Costs are compared over the calls whose cost is known (one that failed before it was sent has none); where
+    a model has no such call, all costs count as equal."""
     arms = _arms(models, pulls, decay)
     untried = [model for model in models if arms[model].weight == 0]
     if untried:
         return untried[0]
-    priced = all(pull.cost_usd is not None for pull in pulls)
+    priced = all(arm.priced > 0 for arm in arms.values())
     total = sum(arm.weight for arm in arms.values())
     return max(models, key=lambda model: _score(arms, model, total, exploration, priced))
 
@@ -47,12 +66,9 @@ def _arms(models: Sequence[str], pulls: Sequence[Pull], decay: float) -> dict[st
     arms = {model: _Arm() for model in models}
     for pull in pulls:
         for arm in arms.values():
-            arm.weight, arm.reward, arm.cost = arm.weight * decay, arm.reward * decay, arm.cost * decay
+            arm.fade(decay)
         if pull.model in arms:
-            arm = arms[pull.model]
-            arm.weight += 1
-            arm.reward += min(1.0, max(0.0, pull.reward))
-            arm.cost += pull.cost_usd or 0.0
+            arms[pull.model].take(pull)
     return arms
 
 
@@ -62,6 +78,6 @@ def _score(arms: dict[str, _Arm], model: str, total: float, exploration: float, 
     optimistic = arm.reward / arm.weight + bonus
     if not priced:
         return optimistic
-    mean_cost = sum(other.cost / other.weight for other in arms.values()) / len(arms)
-    relative = (arm.cost / arm.weight) / mean_cost if mean_cost > 0 else 1.0
+    mean_cost = sum(other.mean_cost for other in arms.values()) / len(arms)
+    relative = arm.mean_cost / mean_cost if mean_cost > 0 else 1.0
     return optimistic / max(relative, 0.05)
