@@ -80,8 +80,8 @@ class Features:
     @cached_property
     def expected(self) -> Floats:
         """The weights before anything was measured; shape (weights,)."""
-        products = [_PRODUCTS_WEIGHT / len(self.products)] * len(self.products)
-        return np.array([feature.expected for feature in self.each] + products)
+        of_each = _PRODUCTS_WEIGHT / max(len(self.products), 1)
+        return np.array([*(feature.expected for feature in self.each), *(of_each for _ in self.products)])
 
     def between(self, rows: Rows) -> Floats:
         """Squared distances among rows; shape (weights, rows, rows)."""
