@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from optimizer.agents.prompting import ROLES
 from optimizer.llm.prices import price_of
 from optimizer.models import Provider, Team
 
+DEFAULT_ROLE = "default"
 BUILT_IN = frozenset({"inbox", "replay"})
 """Providers that every team has without a row."""
 
@@ -43,13 +45,15 @@ class ChoiceError(ValueError):
 
 
 def check_choices(team: Team, choices: Mapping[str, Any], *, priced: bool = False) -> dict[str, RoleChoice]:
-    """The choices of a run, by role. Raises ChoiceError for an unknown provider, a missing model or record, a
-    parameter that does not exist, and, where the run is to be `priced` (it has a limit in dollars), an unknown
-    price."""
+    """The choices of a run, by role. Raises ChoiceError for a role that nobody has (its questions would go elsewhere
+    unnoticed), an unknown provider, a missing model or record, a parameter that does not exist, and, where the run is
+    to be `priced` (it has a limit in dollars), an unknown price."""
     return {role: _checked(team, role, entry, priced) for role, entry in choices.items()}
 
 
 def _checked(team: Team, role: str, entry: Any, priced: bool) -> RoleChoice:
+    if role not in {DEFAULT_ROLE, *ROLES}:
+        raise ChoiceError(f"{role}: there is no such role; there are {', '.join([DEFAULT_ROLE, *ROLES])}")
     try:
         choice = RoleChoice.model_validate({"provider": entry} if isinstance(entry, str) else entry)
     except ValidationError as error:

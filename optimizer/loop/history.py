@@ -64,8 +64,11 @@ def kernel_views(run: Run) -> list[KernelView]:
 
 
 def call_views(run: Run) -> dict[str, CallView]:
-    """The newest attempt of every question, by key."""
-    return {call.key: _call_view(call) for call in LlmCall.objects.filter(run=run).order_by("attempt", "pk")}
+    """The newest attempt of every question, by key, with what all its attempts cost."""
+    views: dict[str, CallView] = {}
+    for call in LlmCall.objects.filter(run=run).order_by("attempt", "pk"):
+        views[call.key] = _after(views.get(call.key), _call_view(call))
+    return views
 
 
 def hypothesis_views(run: Run) -> dict[str, HypothesisView]:
@@ -146,6 +149,13 @@ def _call_view(call: LlmCall) -> CallView:
         model=call.model,
         cost_usd=None if call.cost_usd is None else float(call.cost_usd),
     )
+
+
+def _after(earlier: CallView | None, view: CallView) -> CallView:
+    """The view with the cost of the attempts before it, as far as it is known."""
+    if earlier is None or earlier.cost_usd is None:
+        return view
+    return replace(view, cost_usd=earlier.cost_usd + (view.cost_usd or 0.0))
 
 
 def _hypothesis_view(row: Hypothesis) -> HypothesisView:

@@ -333,6 +333,7 @@ def test_cached_tokens_cost_their_own_price_where_it_is_known() -> None:
     ("choices", "words"),
     [
         ({"writer": {"provider": "nobody"}}, "writer: this team has no provider called nobody"),
+        ({"default": "inbox", "wirter": "inbox"}, "wirter: there is no such role"),
         ({"default": {"provider": "replay"}}, "name the record"),
         ({"default": {"provider": "inbox", "temperature": 9}}, "temperature"),
         ({"default": {"provider": "inbox", "tolerance": 1}}, "tolerance"),

@@ -20,6 +20,7 @@ from django.utils import timezone
 from optimizer.actions.run import Budget
 from optimizer.llm.stream import TokenStream
 from optimizer.llm.worker import answer, revive_calls
+from optimizer.loop.history import call_views
 from optimizer.models import CallState, LlmCall, Provider, Run, RunEvent
 from tests.factories import drive, make_run, make_team
 from tests.llm_server import KEY, LlmServer, Reply, error, llm_server
@@ -123,6 +124,25 @@ def test_an_unusable_answer_is_repaired_once_with_its_fault_named(server: LlmSer
     assert said[-2] == {"role": "assistant", "content": "Use tiles."} and "no code block" in said[-1]["content"]
     run.refresh_from_db()
     assert run.spent_tokens == 240, "failed answers cost too"
+
+
+@pytest.mark.django_db
+def test_a_question_costs_what_all_its_attempts_cost(server: LlmServer) -> None:
+    run = asked_run(server)
+    call = first_call(run)
+    rows = [(1, "0.25"), (2, None), (3, "0.5")]
+    LlmCall.objects.filter(run=run).delete()
+    for attempt, cost_usd in rows:
+        LlmCall.objects.create(
+            run=run,
+            key=call.key,
+            attempt=attempt,
+            role=call.role,
+            provider="tiny",
+            cost_usd=cost_usd,
+            state="failed",
+        )
+    assert call_views(run)[call.key].cost_usd == 0.75
 
 
 @pytest.mark.django_db
