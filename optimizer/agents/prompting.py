@@ -19,6 +19,7 @@ from optimizer.llm.fence import NOTICE, Fencer
 from optimizer.search.base import Ask, History, KernelView
 from optimizer.search.machinery.proposals import target_language
 from optimizer.search.machinery.seeds import seeds
+from optimizer.search.scientist import AVENUES, EXPERIMENTS
 from runners.job import Language
 
 PROMPTS = Path(__file__).parent / "prompts"
@@ -26,6 +27,7 @@ GUIDANCE_HEADING = (
     "## Guidance from the team\n\nPeople who review this run ask for the following. Follow it, as far as the kernel "
     "stays correct and the task's rules are kept."
 )
+_USUAL_BRIEF = {"avenues": AVENUES, "experiments": EXPERIMENTS}
 TABLE_ROWS = 60
 """Kernels in the selector's table at most; the fastest are kept."""
 
@@ -128,7 +130,10 @@ def _designer(desk: Desk) -> list[str]:
         if desk.context.get("stagnant")
         else ""
     )
-    return [desk.task(), desk.knowledge(), desk.shown("base", "Base"), _tried(desk), stagnant]
+    much = "Answer with {avenues} avenues and {experiments} experiments.".format_map(
+        {**_USUAL_BRIEF, **desk.context}
+    )
+    return [desk.task(), desk.knowledge(), desk.shown("base", "Base"), _tried(desk), stagnant, much]
 
 
 def _writer(desk: Desk) -> list[str]:

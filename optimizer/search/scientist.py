@@ -170,7 +170,7 @@ class Round:
             f"{self.key}.design",
             "designer",
             "DesignerAnswer",
-            {"base": base.key, "reference": reference.key, "round": self.number, "stagnant": self._stagnant()},
+            self._brief(base, reference),
             self.settings.designer_temperature,
         )
         if call.answer is None:
@@ -179,6 +179,13 @@ class Round:
         chosen = choose(experiments)
         self._record(call, base, reference, experiments, chosen)
         return chosen
+
+    def _brief(self, base: KernelView, reference: KernelView) -> Mapping[str, Any]:
+        """What the designer's prompt is about, and how much it is to answer."""
+        return {
+            "base": base.key, "reference": reference.key, "round": self.number, "stagnant": self._stagnant(),
+            "avenues": self.settings.avenues, "experiments": self.settings.experiments,
+        }  # fmt: skip
 
     def _record(
         self,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optimizer.agents.prompting import build_prompt
 from optimizer.search import tree
 from optimizer.search.attempts import SoloSettings
 from optimizer.search.base import Ask, Draft, KernelView
@@ -21,6 +23,7 @@ from optimizer.search.machinery.stagnation import flat_rounds, is_stagnant
 from optimizer.search.scientist import Experiment, Scientist, ScientistSettings, choose, experiments_in
 from optimizer.search.stark import Stark, StarkSettings
 from runners.job import Language, Source
+from runners.problems import load, open_bundle
 from tests.optimizer.simulated_run import SimulatedRun, numbered_answers, seed
 
 
@@ -277,6 +280,14 @@ def test_a_scientist_round_is_select_design_three_writers_findings() -> None:
     kinds = [h.kind for h in run.hypotheses.values()]
     assert (kinds.count("avenue"), kinds.count("experiment")) == (10, 5)
     assert sum(h.chosen for h in run.hypotheses.values()) == 3
+
+
+def test_the_designer_is_asked_for_as_many_avenues_and_experiments_as_the_run_wants() -> None:
+    run = played(Scientist(), ScientistSettings(avenues=4, experiments=7), budget=3)
+    ask = next(ask for ask in run.asked if ask.role == "designer")
+    problem = open_bundle(load("softmax_rows"))
+    prompt = build_prompt(ask, replace(run.history(), problem=problem)).messages[-1]["content"]
+    assert prompt.endswith("Answer with 4 avenues and 7 experiments.")
 
 
 def test_a_failed_kernel_goes_back_to_its_writer_at_most_twice() -> None:
