@@ -6,6 +6,8 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
+from optimizer.plain import storable_text
+
 # CSI, OSC and two-character escape sequences (ECMA-48)
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -37,6 +39,17 @@ def plain_log(text: str) -> str:
         return text
     half = SHOWN_LOG_CHARS // 2
     return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+
+
+def told(text: str) -> str:
+    """Words of an agent as they are kept to be shown: what would reorder or hide text is named. The answer they come
+    from stays as it was given."""
+    return plain_log(storable_text(text))
+
+
+def told_in_a_line(text: str) -> str:
+    """The same for titles, which stand between other words on many pages."""
+    return " ".join(told(text).split())
 
 
 def unseen_name(character: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db.models import Max
 
 from optimizer.actions.evaluation import do_copy_outcome, finished
+from optimizer.hostile_text import told, told_in_a_line
 from optimizer.live.payloads import KernelAdded
 from optimizer.live.publish import record
 from optimizer.loop.dispatch import begin_evaluation
@@ -74,7 +75,7 @@ def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) ->
         run=run,
         number=0 if last is None else last + 1,
         key=draft.key,
-        title=storable_text(draft.title)[:200],
+        title=told_in_a_line(draft.title)[:200],
         author_kind=draft.author_kind,
         author=author,
         language=draft.source.language.value,
@@ -84,7 +85,7 @@ def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) ->
         content_hash=draft.source.content_hash,
         hypothesis=Hypothesis.objects.filter(run=run, key=draft.hypothesis_key or "").first(),
         call=LlmCall.objects.filter(run=run, key=draft.call_key or "").order_by("-attempt").first(),
-        report=storable_text(draft.report),
+        report=told(draft.report),
         meta=meta,
     )
     _link(kernel, draft.parent_keys)
@@ -96,7 +97,7 @@ def _note_rubric(kernel: Kernel) -> None:
     """Whether the writer says it followed the rubric goes on the hypothesis; the last kernel's word counts."""
     followed = str((kernel.call.answer or {}).get("rubric_followed", "")) if kernel.call else ""
     if kernel.hypothesis and followed:
-        kernel.hypothesis.rubric_followed = storable_text(followed)[:400]
+        kernel.hypothesis.rubric_followed = told_in_a_line(followed)[:400]
         kernel.hypothesis.save(update_fields=["rubric_followed"])
 
 

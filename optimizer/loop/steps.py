@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from django.db.models import QuerySet
 
 from optimizer.actions.llm_call import do_request_call
+from optimizer.hostile_text import told, told_in_a_line
 from optimizer.live.payloads import FindingAdded, HypothesisAdded
 from optimizer.live.publish import record
 from optimizer.loop.budget import evaluations_left
 from optimizer.loop.kernels import add_kernel
 from optimizer.models import Finding, Hypothesis, Kernel, LlmCall, Run
-from optimizer.plain import storable_text
 from optimizer.search.base import Ask, Draft, Hypothesise, Note, Step
 
 KINDS_OF_NOTES = {"run": "note", "digest": "digest"}
@@ -61,9 +61,9 @@ def _hypothesise(run: Run, step: Hypothesise) -> bool:
         key=step.key,
         kind=step.kind,
         round=step.round,
-        title=storable_text(step.title)[:300],
-        description=storable_text(step.description),
-        rubric=storable_text(step.rubric),
+        title=told_in_a_line(step.title)[:300],
+        description=told(step.description),
+        rubric=told(step.rubric),
         basis=_kernel(run, step.basis_key),
         reference=_kernel(run, step.reference_key),
         call=_call(run, step.call_key),
@@ -71,7 +71,7 @@ def _hypothesise(run: Run, step: Hypothesise) -> bool:
         predicted_max=step.predicted_max,
         innovation=step.innovation,
         chosen=step.chosen,
-        chosen_why=storable_text(step.chosen_why)[:200],
+        chosen_why=told_in_a_line(step.chosen_why)[:200],
     )
     record(run, _hypothesis_added(hypothesis))
     return True
@@ -95,7 +95,7 @@ def _note(run: Run, step: Note) -> bool:
         key=step.key,
         kind=KINDS_OF_NOTES.get(step.scope, "finding"),
         title=older.title if older else "",
-        text=_with_what_people_wrote(older, storable_text(step.text)),
+        text=_with_what_people_wrote(older, told(step.text)),
         source=source_of(run),
         call=call,
     )

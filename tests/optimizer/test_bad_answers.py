@@ -139,6 +139,20 @@ def test_an_answer_that_speaks_of_budget_and_tolerance_changes_neither(server: L
     assert "Tolerance" not in kernel.source and kernel.language == Language.CPP.value
 
 
+def test_words_that_run_backwards_are_named_wherever_a_kernel_or_a_hypothesis_is(
+    server: LlmServer, pages: Client, team: Team
+) -> None:
+    said = GOOD.replace("Title: a kernel", "TITLE: a \u202eslower\x1b[31m one\nREPORT: \u2066hidden\nRUBRIC: \u202eno")
+    server.script(Reply(text=said))
+    run = asked_run(server, team)
+    (call, *_) = answer_all(run, most=1)
+    (kernel,) = run.kernels.filter(author_kind="agent")
+    assert kernel.title == "a ⟨U+202E⟩slower one" and kernel.report.startswith("⟨U+2066⟩hidden")
+    assert "\u202e" in call.answer_text, "the evidence stays as it was given"
+    for page in ("", f"kernels/{kernel.number}/", f"calls/{call.pk}/", "hypotheses/"):
+        assert "\u202e" not in pages.get(f"/runs/{run.pk}/{page}").content.decode()
+
+
 @pytest.mark.parametrize("body", ['{"detail": "no such model here"}', "no such model here"])
 def test_a_refusal_is_told_in_the_servers_own_words(server: LlmServer, team: Team, body: str) -> None:
     server.script(dataclasses.replace(error(400, ""), body=body), dataclasses.replace(error(403, ""), body=body))
