@@ -18,12 +18,15 @@ from optimizer.actions.llm_call import do_end_call
 from optimizer.agents.answers import Answer, parse_answer
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.llm.choice import Parameters
+from optimizer.llm.fence import cut_middle
 from optimizer.llm.prepare import basis_of
 from optimizer.models import CallState, LlmCall, Run, TeamRole, User
 from optimizer.plain import storable_text
 
 LEASE = dt.timedelta(minutes=30)
 KEPT_REFUSALS = 20
+KEPT_OF_REFUSED = 4_000
+"""Characters of each: enough to see what somebody tried."""
 
 
 class PromptTakenError(Exception):
@@ -86,7 +89,7 @@ def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = 
     try:
         answer = check_answer_prompt(user, call, text)
     except AnswerError as error:
-        _note_refusal(call, error)
+        _note_refusal(call, text, answered_with, error)
         raise
     transport = {**call.transport, "finish": "stop", "served_by": storable_text(answered_with)[:120]}
     ended = do_end_call(
@@ -124,9 +127,12 @@ def _answerable(calls: QuerySet[LlmCall], user: User) -> QuerySet[LlmCall]:
     return calls.filter(run__team__in=teams, run__in=Run.objects.visible_to(user).values("pk"))
 
 
-def _note_refusal(call: LlmCall, error: AnswerError) -> None:
+def _note_refusal(call: LlmCall, text: str, answered_with: str, error: AnswerError) -> None:
     refused: list[Any] = list(call.transport.get("refused", []))
-    refused.append({"at": timezone.now().isoformat(), "fault": error.fault.value, "error": str(error)[:1000]})
+    refused.append({
+        "at": timezone.now().isoformat(), "fault": error.fault.value, "error": storable_text(str(error))[:1000],
+        "text": cut_middle(storable_text(text), KEPT_OF_REFUSED), "model": storable_text(answered_with)[:120],
+    })  # fmt: skip
     call.transport = {**call.transport, "refused": refused[-KEPT_REFUSALS:]}
     LlmCall.objects.filter(pk=call.pk, state=CallState.WAITING).update(transport=call.transport)
 

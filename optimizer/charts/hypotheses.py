@@ -62,7 +62,7 @@ def _cloud(rows: Sequence[Hypothesis], who: str, n: int) -> go.Scatter:
 
 
 def _author(row: Hypothesis) -> str:
-    return style.label(f"{row.call.role} {row.call.model or row.call.provider}" if row.call else "unknown", 40)
+    return style.label(f"{row.call.role} {row.call.model_name or row.call.provider}" if row.call else "unknown", 40)
 
 
 def _middle(row: Hypothesis) -> float:

@@ -6,11 +6,17 @@ from dataclasses import dataclass
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import Avg, Count, F, Q
+from django.db.models import Avg, Count, F, Q, Value
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Coalesce, NullIf
 
 from optimizer.models.choices import HypothesisKind
 from optimizer.models.run import Run
 from optimizer.models.search_text import HYPOTHESIS_WORDS
+
+_SERVED_BY = NullIf(KeyTextTransform("served_by", "call__transport"), Value(""), output_field=models.TextField())
+ANSWERER = Coalesce(_SERVED_BY, F("call__model"), output_field=models.TextField())
+"""`LlmCall.model_name` of the call behind a hypothesis."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +37,13 @@ class HypothesisQuerySet(models.QuerySet["Hypothesis"]):
 
     def calibrations(self) -> list[Calibration]:
         """One line a role and model, over the hypotheses that were both predicted and measured."""
-        known = self.filter(
-            measured_gain__isnull=False, predicted_min__isnull=False, predicted_max__isnull=False
-        ).order_by("call__role", "call__model")
+        known = (
+            self.filter(measured_gain__isnull=False, predicted_min__isnull=False, predicted_max__isnull=False)
+            .annotate(answerer=ANSWERER)
+            .order_by("call__role", "answerer")
+        )
         within = Q(measured_gain__gte=F("predicted_min"), measured_gain__lte=F("predicted_max"))
-        rows = known.values_list("call__role", "call__model").annotate(
+        rows = known.values_list("call__role", "answerer").annotate(
             measured=Count("pk"),
             within=Count("pk", filter=within),
             bias=Avg((F("predicted_min") + F("predicted_max")) / 2 - F("measured_gain")),

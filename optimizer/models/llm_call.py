@@ -56,3 +56,8 @@ class LlmCall(models.Model):
 
     def __str__(self) -> str:
         return f"{self.role} {self.key}.{self.attempt}"
+
+    @property
+    def model_name(self) -> str:
+        """Who answered, as the server or whoever handed the answer in names it; else the model that was asked for."""
+        return str(self.transport.get("served_by") or self.model)

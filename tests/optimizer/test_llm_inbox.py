@@ -76,6 +76,18 @@ def test_an_unusable_answer_comes_back_with_its_fault_and_its_text(prompt: LlmCa
     assert prompt.state == CallState.WAITING and prompt.transport["refused"][0]["fault"] == "no_code"
 
 
+def test_what_was_refused_is_kept_in_short_and_shown_to_who_answers_and_on_the_calls_page(prompt: LlmCall) -> None:
+    user = operator(prompt)
+    hostile = f"{BAD} <script>x</script>\u202egnirts\x1b[31m" + "long " * 100_000
+    assert post(api(user), f"/{prompt.pk}/answer", {"text": hostile, "model": "outside-1"}).status_code == 422
+    prompt.refresh_from_db()
+    assert len(prompt.transport["refused"][0]["text"]) < 5_000
+    for path in (f"/inbox/{prompt.pk}/", f"/runs/{prompt.run_id}/calls/{prompt.pk}/"):
+        said = signed_in(user).get(path).content.decode()
+        assert "no_code" in said and BAD in said and "outside-1" in said and "characters left out" in said
+        assert "<script>x" not in said and "\u202e" not in said and "\x1b" not in said
+
+
 def test_the_page_says_what_the_token_budget_kept_out(prompt: LlmCall) -> None:
     LlmCall.objects.filter(pk=prompt.pk).update(
         context_report={

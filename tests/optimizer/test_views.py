@@ -500,6 +500,16 @@ def test_calibration_is_told_by_role_and_model(finished: Run) -> None:
     ]
 
 
+def test_an_answer_handed_in_from_outside_is_calibrated_under_the_model_that_wrote_it(finished: Run) -> None:
+    call = finished.calls.create(key="p", role="plan", provider="inbox", transport={"served_by": "outside-1"})
+    finished.hypotheses.create(
+        key="a", kind="instruction", title="a", call=call, predicted_min=0, predicted_max=10, measured_gain=5
+    )
+    [calibration] = Hypothesis.objects.filter(run=finished).calibrations()
+    assert calibration == Calibration("plan", call.model_name, measured=1, within=1, bias=0.0)
+    assert call.model_name == "outside-1"
+
+
 def test_a_run_without_hypotheses_says_how_to_get_some(pages: Client, finished: Run) -> None:
     assert "Only agents write them" in text_of(pages, reverse("hypotheses", args=[finished.pk]))
 
