@@ -47,7 +47,7 @@ KERNEL_TUNER = (
     "dual_annealing",
     "firefly_algorithm",
 )
-_LIMITS = {"gp": 150, "optuna_gp": 60, "tpe": 200, "random": 600}
+_LIMITS = {"optuna_gp": 60, "tpe": 200, "random": 600}
 _LIMIT = 300
 _QUICK = ("gp", "random", "tpe")
 _WORKERS = 2
