@@ -223,7 +223,8 @@ class BuildReport:
 class JobResult:
     """The answer to a JobSpec. `reasons` says in words why the status is what it is; `flags` holds
     observations that do not decide it (for example `no_custom_kernel`, `nondeterministic`). With `duplicate_of` set
-    nothing was executed: status and figures are those of the evaluation it names (`JobSpec.known_artefacts`)."""
+    nothing was executed: status and figures are those of the evaluation it names (`JobSpec.known_artefacts`).
+    `sandbox`: the level that the kernel ran at; empty where it never ran."""
 
     job_id: str
     status: Status
@@ -237,7 +238,7 @@ class JobResult:
     build: BuildReport | None = None
     profile: dict[str, Any] = field(default_factory=dict)
     duplicate_of: str | None = None
-    sandbox: str = "none"
+    sandbox: str = ""
     environment: dict[str, Any] = field(default_factory=dict)
     harness_version: str = ""
     protocol_version: int = PROTOCOL_VERSION

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import ValidationError
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig, ValidationError
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI, Schema
@@ -32,6 +33,11 @@ def answer_errors(api: NinjaAPI) -> None:
     @api.exception_handler(RunTransitionError)
     def too_late(request: HttpRequest, error: RunTransitionError) -> HttpResponse:
         return api.create_response(request, {"detail": str(error)}, status=409)
+
+    @api.exception_handler(RequestDataTooBig)
+    def too_large(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
+        detail = f"A request holds at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE >> 20} MiB."
+        return api.create_response(request, {"detail": detail}, status=413)
 
     @api.exception_handler(DataError)
     def not_storable(request: HttpRequest, error: DataError) -> HttpResponse:

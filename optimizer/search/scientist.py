@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import count, cycle, islice
 from typing import Any
 
 from pydantic import Field
@@ -51,6 +51,7 @@ class ScientistSettings(StrategySettings):
     language: Language | None = Field(None, description="Language of new kernels; empty: the target's own.")
     avenues: int = Field(AVENUES, ge=1, le=50, description="Avenues the designer names.")
     experiments: int = Field(EXPERIMENTS, ge=3, le=20, description="Experiments the designer works out.")
+    chosen: int = Field(CHOSEN, ge=1, le=20, description="Experiments of a round that are written and measured.")
     retries: int = Field(REPAIR_TRIES, ge=0, le=10, description="Times a failed kernel goes back to its writer.")
     bootstrap: bool = Field(True, description="Write a findings document before the first round.")
     digest: bool = Field(True, description="Digest the hardware notes for this kernel before the first round.")
@@ -176,7 +177,7 @@ class Round:
         if call.answer is None:
             return []
         experiments = experiments_in(call.answer)
-        chosen = choose(experiments)
+        chosen = choose(experiments, self.settings.chosen)
         self._record(call, base, reference, experiments, chosen)
         return chosen
 
@@ -215,7 +216,7 @@ class Round:
                     predicted_max=experiment.gain_max,
                     innovation=experiment.innovation,
                     chosen=experiment.index in why,
-                    chosen_why=why.get(experiment.index, "not among the three that the rule takes"),
+                    chosen_why=why.get(experiment.index, "not among those that the rule takes"),
                     **common,
                 )
             )
@@ -277,9 +278,9 @@ def experiments_in(answer: Mapping[str, Any]) -> list[Experiment]:
     return found
 
 
-def choose(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """Three without replacement: the most innovative, then the highest maximum, then the highest minimum gain
-    (paper §3.2). Ties go to the one named first."""
+def choose(experiments: Sequence[Experiment], most: int = CHOSEN) -> list[Experiment]:
+    """Without replacement: the most innovative, then the highest maximum, then the highest minimum gain (paper §3.2, of
+    three). Ties go to the one named first. Where a run wants more, the rules go round."""
     rules = [
         ("most innovative", lambda e: e.innovation),
         ("highest maximum gain", lambda e: e.gain_max),
@@ -287,7 +288,7 @@ def choose(experiments: Sequence[Experiment]) -> list[Experiment]:
     ]
     left = list(experiments)
     chosen: list[Experiment] = []
-    for why, value in rules[:CHOSEN]:
+    for why, value in islice(cycle(rules), most):
         if left:
             best = max(left, key=value)
             left.remove(best)

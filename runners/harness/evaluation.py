@@ -77,7 +77,7 @@ class Evaluation:
         self._timings: Timings | None = None
         self._speedups: dict[str, Speedup] = {}
         self._duplicate_of: str | None = None
-        self._sandbox = "none"
+        self._sandbox = ""
         self._profile: dict[str, Any] = {}
         self._seen: dict[str, Future[dict[str, Any]]] = {}
 

@@ -284,3 +284,10 @@ def test_nobody_revokes_the_token_of_another(client: Client, member: User) -> No
     assert client.post(reverse("token_revoke", args=[token.pk])).status_code == 404
     token.refresh_from_db()
     assert token.revoked_at is None
+
+
+def test_a_body_that_is_too_large_is_refused_in_words(api: Call, settings: Any) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 2 << 20
+    answer = api("POST", "/runs", {**START, "title": "x" * (3 << 20)})
+    assert answer.status_code == 413
+    assert answer.json() == {"detail": "A request holds at most 2 MiB."}

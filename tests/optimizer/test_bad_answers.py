@@ -142,7 +142,9 @@ def test_an_answer_that_speaks_of_budget_and_tolerance_changes_neither(server: L
 def test_words_that_run_backwards_are_named_wherever_a_kernel_or_a_hypothesis_is(
     server: LlmServer, pages: Client, team: Team
 ) -> None:
-    said = GOOD.replace("Title: a kernel", "TITLE: a \u202eslower\x1b[31m one\nREPORT: \u2066hidden\nRUBRIC: \u202eno")
+    said = GOOD.replace(
+        "Title: a kernel", "TITLE: a \u202eslower\x1b[31m one\nREPORT: \u2066hidden\nRUBRIC: \u202eno"
+    )
     server.script(Reply(text=said))
     run = asked_run(server, team)
     (call, *_) = answer_all(run, most=1)

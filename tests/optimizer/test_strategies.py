@@ -265,6 +265,13 @@ def test_three_of_five_are_chosen_most_innovative_then_highest_maximum_then_high
     assert [e.index for e in choose(five)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("wanted", "lanes"), [(1, 1), (3, 3), (5, 5), (9, 5)])
+def test_a_run_may_write_fewer_or_more_of_the_experiments(wanted: int, lanes: int) -> None:
+    run = played(Scientist(), ScientistSettings(chosen=wanted), budget=lanes, failing=0)
+    assert sum(ask.role == "writer" for ask in run.asked) == lanes
+    assert sum(h.kind == "experiment" and h.chosen for h in run.hypotheses.values()) == lanes
+
+
 def test_a_predicted_range_given_the_wrong_way_round_or_negative_is_kept_in_order() -> None:
     item = {"description": "d. more", "rubric": "r", "performance": [12, -3], "innovation": 5}
     (experiment,) = experiments_in({"experiments": [item]})

@@ -221,4 +221,5 @@ def test_kernel_is_suspect_when_it_is_doubted_twice(
 def test_build_only_runs_nothing() -> None:
     result = outcome(kernels.SEGFAULT, effort=Effort.BUILD)
     assert result.flags == ["not_executed"] and result.build is not None and result.build.ok
+    assert result.sandbox == ""
     assert [stage.name for stage in result.stages] == ["screen", "build"]
