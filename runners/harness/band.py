@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from statistics import fmean, median
 
 from runners.harness import HARNESS_VERSION, environment
 from runners.harness.participant import Participant
@@ -26,6 +28,9 @@ PLAN = Plan(FULL.sessions, FULL.units, FULL.block_us, FULL.most_calls, 192 << 20
 UNMEASURED = 1.10
 """Used by quick timing before a machine's band is known."""
 KEPT_S = 7 * 86400.0
+RESOLUTION_US = 0.5
+"""By how much a call on a CPU can differ between processes that do the same: where code and data lie in memory is drawn
+when a process starts, and for the baselines once, by the process that all of them are forked from."""
 
 
 def band_of(bench: Bench, target: Target, *, measure: bool) -> float:
@@ -41,6 +46,14 @@ def band_of(bench: Bench, target: Target, *, measure: bool) -> float:
     band = aa_band(ratios)
     write_json(path, {"band": band, "ratios": ratios, "measured_at": time.time(), **environment.fixed(target)})
     return band
+
+
+def resolved(band: float, timings: Timings, target: Target) -> float:
+    """The band, no narrower than what is unresolved in calls as short as the baseline's here."""
+    if target.family != "cpu":
+        return band
+    times_us = [median(timings.samples(case, BASELINE)) for case in timings.sessions]
+    return max(band, math.exp(fmean(math.log1p(RESOLUTION_US / time_us) for time_us in times_us)))
 
 
 def compare_with_itself(bench: Bench, start: Callable[[str, int], Callable[[], Participant]]) -> Interval:

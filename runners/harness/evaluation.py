@@ -19,7 +19,7 @@ from typing import Any
 
 from runners.backends import Artefact, BuildRequest, backend_for
 from runners.harness import HARNESS_VERSION, authorship, environment, insight, screen
-from runners.harness.band import band_of
+from runners.harness.band import band_of, resolved
 from runners.harness.checks import CaseOutcome, Checks
 from runners.harness.closer_look import Sight, looked_closer
 from runners.harness.contents import OracleClient, Setups
@@ -309,8 +309,12 @@ class Evaluation:
         return self._measured(bench, plan, artefact, parent, name)
 
     def _doubts(self, bench: Bench, timings: Timings, band: float) -> list[str]:
-        claimed = speedup_of(timings, BASELINE, self.spec.baseline.value, band, self._rng)
+        claimed = self._speedup(timings, BASELINE, band)
         return doubts(bench.problem, bench.cases, self._target, timings, claimed, self._rng)
+
+    def _speedup(self, timings: Timings, opponent: str, band: float) -> Speedup:
+        label = self.spec.baseline.value if opponent == BASELINE else opponent
+        return speedup_of(timings, opponent, label, resolved(band, timings, self._target), self._rng)
 
     def _measured(
         self, bench: Bench, plan: Plan, artefact: Artefact, parent: Artefact | None, name: str
@@ -341,9 +345,9 @@ class Evaluation:
                 self._flags += authorship.seen(bench.problem, names, self._flags)
 
     def _conclude(self, bench: Bench, timings: Timings, band: float) -> None:
-        for opponent, label in ((BASELINE, self.spec.baseline.value), (PARENT, "parent")):
+        for opponent in (BASELINE, PARENT):
             if all(opponent in session.sides for many in timings.sessions.values() for session in many):
-                self._speedups[opponent] = speedup_of(timings, opponent, label, band, self._rng)
+                self._speedups[opponent] = self._speedup(timings, opponent, band)
         if timings.opponent_errors(BASELINE):
             self._flags.append("baseline_disagrees")
         claimed = self._speedups[BASELINE]

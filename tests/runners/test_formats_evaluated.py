@@ -285,15 +285,10 @@ def test_the_command_takes_files_and_directories_as_they_lie(
 
 
 @pytest.mark.timing
-def test_references_are_no_faster_than_themselves(model: Path, task: Path) -> None:
-    """What a format does around a call happens before the clock starts.
-
-    Calls of 15 µs are measured 2 % slower on the candidate's side than on the baseline's (docs/evidence/cpu.md), which
-    a verdict may call slower; it never calls them faster, and what is dear would show as more.
-    """
+def test_references_are_neither_faster_nor_slower_than_themselves(model: Path, task: Path) -> None:
+    """What a format does around a call happens before the clock starts."""
     kernel = REFERENCE.replace('"cuda"', '"cpu"') + "\ncustom_kernel = ref_kernel\n"
     for problem, text in ((model, NEW), (task, kernel)):
         result = outcome(problem, text, Effort.FULL)
         assert result.status is Status.CORRECT, result.reasons
-        assert result.speedup is not None and result.verdict is not Verdict.FASTER, result.speedup
-        assert result.speedup.median > 0.9, result.speedup
+        assert result.verdict is Verdict.SAME, result.speedup

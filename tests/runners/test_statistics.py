@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runners.harness.band import resolved
+from runners.harness.sessions import Timings
 from runners.harness.statistics import (
     Interval,
     TimedRequest,
@@ -23,6 +25,7 @@ from runners.harness.statistics import (
     verdict,
 )
 from runners.job import Verdict
+from runners.targets import target
 
 times = st.floats(0.01, 1e6)
 logs = st.floats(-3, 3)
@@ -132,3 +135,15 @@ def test_clock_that_shows_a_fraction_of_the_time_is_not_believed(seed: int) -> N
     slowed = requests(20, 980, 90, noise)
     assert not clocks_agree(slowed, requests(400, 0, 90, noise))
     assert hidden_us_per_call(slowed) > 500
+
+
+@pytest.mark.parametrize(
+    ("key", "times_us", "band"),
+    [("cpu", (5.0,), 1.1), ("cpu", (10.0, 1e9), 1.05**0.5), ("cpu", (1000.0,), 1.01), ("mi300x", (5.0,), 1.01)],
+)
+def test_a_band_is_no_narrower_than_half_a_microsecond_of_a_call_on_a_cpu(
+    key: str, times_us: tuple[float, ...], band: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timings = Timings({str(time_us): [] for time_us in times_us})
+    monkeypatch.setattr(Timings, "samples", lambda _self, case, _side: [float(case)] * 3)
+    assert resolved(1.01, timings, target(key)) == pytest.approx(band, rel=1e-6)
