@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-PROTOCOL_VERSION = 2
-"""2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it."""
+PROTOCOL_VERSION = 3
+"""2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it.
+3: jobs name an objective; results carry device time and call time, the noise floor, memory figures and the side that
+failed."""
 
 TunableValue = int | float | str | bool
 
@@ -37,7 +39,8 @@ class Language(StrEnum):
 
 
 class Status(StrEnum):
-    """How an evaluation ended. Only `correct` kernels are ranked; only `infra_error` is not the kernel's doing."""
+    """How an evaluation ended. Only `correct` kernels are ranked. `infra_error` and `too_large` are not the kernel's
+    doing: the harness or the machine failed, or the problem does not fit into the device's memory."""
 
     CORRECT = "correct"
     INCORRECT = "incorrect"
@@ -47,6 +50,7 @@ class Status(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     REJECTED = "rejected"
     SUSPECT = "suspect"
+    TOO_LARGE = "too_large"
     INFRA_ERROR = "infra_error"
 
 
@@ -74,6 +78,14 @@ class Baseline(StrEnum):
     EAGER = "torch_eager"
     COMPILE = "torch_compile"
     MAX_AUTOTUNE = "torch_compile_max_autotune"
+
+
+class Objective(StrEnum):
+    """Which time a verdict compares. `device`: time on the device alone, without the host. `call`: time of a call in a
+    steady loop, host included. On a CPU both are the same."""
+
+    DEVICE = "device"
+    CALL = "call"
 
 
 @dataclass(frozen=True)
@@ -114,7 +126,7 @@ class ProblemBundle:
 class Limits:
     """What a candidate may use. Wall-clock limits are kept by the referee, from outside."""
 
-    build_s: float = 120.0
+    build_s: float = 300.0
     call_s: float = 30.0
     total_s: float = 600.0
     memory_bytes: int = 4 << 30
@@ -139,13 +151,15 @@ class JobSpec:
     known_artefacts: dict[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     profile: bool = False
+    objective: Objective = Objective.DEVICE
     protocol_version: int = PROTOCOL_VERSION
 
 
 @dataclass(frozen=True)
 class Speedup:
     """Opponent time divided by candidate time, geometric mean over the timed cases, with its bootstrap interval.
-    Above 1 the candidate is faster. `band` is the A/A band (a ratio ≥ 1) the verdict had to clear."""
+    Above 1 the candidate is faster. `band` is the noise floor (a ratio ≥ 1) that the verdict had to clear. `basis` is
+    the time that was compared: `device` or `call`."""
 
     median: float
     low: float
@@ -153,12 +167,17 @@ class Speedup:
     baseline: str
     band: float
     verdict: Verdict
+    basis: Objective = Objective.DEVICE
 
 
 @dataclass(frozen=True)
 class CaseResult:
     """One case. `samples` holds raw per-call times in µs by who was timed (`candidate`, `baseline`, `parent`).
-    `speedup*` are against the baseline. Fields stay None where the cascade stopped earlier."""
+    `speedup*` are against the baseline, by device time. `*_call_us` and `call_speedup*` are the same by call time, None
+    on a CPU. `basis` is the time that the case's verdict rests on: `call` where device time cannot be told from the
+    host's (flag `launch_bound` or `synchronises`). `roofline_us` is the least time that the measured ceilings allow, and
+    `roofline_share` that bound divided by the candidate's device time (1 is at the roofline). Fields stay None where
+    the cascade stopped earlier."""
 
     name: str
     ok: bool
@@ -172,6 +191,15 @@ class CaseResult:
     speedup_low: float | None = None
     speedup_high: float | None = None
     roofline_us: float | None = None
+    roofline_share: float | None = None
+    candidate_call_us: float | None = None
+    baseline_call_us: float | None = None
+    parent_call_us: float | None = None
+    call_speedup: float | None = None
+    call_speedup_low: float | None = None
+    call_speedup_high: float | None = None
+    basis: Objective = Objective.DEVICE
+    flags: list[str] = field(default_factory=list)
     max_abs_error: float | None = None
     max_rel_error: float | None = None
     samples: dict[str, list[float]] = field(default_factory=dict)
@@ -220,11 +248,47 @@ class BuildReport:
 
 
 @dataclass(frozen=True)
+class NoiseFloor:
+    """How far comparisons of a program with itself stray from 1 on a machine, as a ratio ≥ 1. `measured_at` is Unix
+    time in seconds; `wide` warns that the machine was too noisy even when it was measured again."""
+
+    ratio: float
+    comparisons: int = 0
+    measured_at: float = 0.0
+    driver: str = ""
+    load_average: float = 0.0
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Device memory of an evaluation in bytes. `footprint_bytes`: inputs, weights and outputs of the largest case.
+    `peak_bytes`: the most that all of the evaluation's processes held together. `needed_bytes` and `available_bytes`
+    are compared before anything runs."""
+
+    footprint_bytes: int = 0
+    needed_bytes: int = 0
+    available_bytes: int = 0
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where an evaluation failed: `side` is `candidate`, `parent`, `baseline` or `harness`, `stage` a stage's name."""
+
+    side: str
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class JobResult:
     """The answer to a JobSpec. `reasons` says in words why the status is what it is; `flags` holds
     observations that do not decide it (for example `no_custom_kernel`, `nondeterministic`). With `duplicate_of` set
     nothing was executed: status and figures are those of the evaluation it names (`JobSpec.known_artefacts`).
-    `sandbox`: the level that the kernel ran at; empty where it never ran."""
+    `sandbox`: the level that the kernel ran at; empty where it never ran. `speedup` and `versus_parent` compare the
+    time that the job's objective names, `call_speedup` always call time. `failures` names the side and stage of
+    everything that failed; a parent or baseline that fails drops its comparison and not the candidate."""
 
     job_id: str
     status: Status
@@ -233,6 +297,10 @@ class JobResult:
     verdict: Verdict | None = None
     speedup: Speedup | None = None
     versus_parent: Speedup | None = None
+    call_speedup: Speedup | None = None
+    failures: list[Failure] = field(default_factory=list)
+    noise_floor: NoiseFloor | None = None
+    memory: MemoryUse | None = None
     cases: list[CaseResult] = field(default_factory=list)
     stages: list[StageResult] = field(default_factory=list)
     build: BuildReport | None = None

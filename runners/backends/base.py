@@ -39,7 +39,8 @@ class BuildRequest:
 class Artefact:
     """The outcome. `kind` says how the candidate's process loads `path`: `native` through ctypes, `module` by
     importing it, `static` not at all. `path` is None where the build failed. `env` is what the process that loads it
-    needs in its environment; one that is not `timed` is checked only."""
+    needs in its environment; one that is not `timed` is checked only. `caches` is a folder of what the module compiled
+    in its build (extensions, Triton, inductor), which every later process starts from; None where there is none."""
 
     kind: str
     path: Path | None
@@ -47,6 +48,7 @@ class Artefact:
     report: BuildReport
     env: Mapping[str, str] = field(default_factory=dict)
     timed: bool = True
+    caches: Path | None = None
 
     @property
     def loadable(self) -> Path:

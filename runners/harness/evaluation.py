@@ -273,22 +273,27 @@ class Evaluation:
             plan = self._plan(self.spec.effort)
             name = {Effort.QUICK: "quick timing", Effort.CONFIRM: "confirmation"}.get(self.spec.effort, "timing")
             band = band_of(bench, self._target, measure=self.spec.effort is not Effort.QUICK)
+            measure = partial(self._measured, bench, plan, artefact, parent, name)
             with self._stages.stage(name):
-                self._timings = self._credible(bench, plan, artefact, parent, name, band)
-            self._conclude(bench, self._timings, band)
-            self._look_closer(bench, device, artefact, self._timings)
+                timings, against = self._judged(bench, band, measure(), measure)
+            self._conclude(timings, against)
+            self._look_closer(bench, device, artefact, timings)
 
     def _abandoned(self, bench: Bench, artefact: Artefact) -> bool:
-        band = band_of(bench, self._target, measure=False)
-        with self._stages.stage("quick timing"):
-            timings = self._credible(bench, self._plan(Effort.QUICK), artefact, None, "quick timing", band)
-        slow = [overall_us(timings)[case] > ABANDON_FACTOR * best for case, best in self._known_best(timings)]
-        if not slow or not all(slow):
-            return False
-        self._timings = timings
+        name = "quick timing"
+        measure = partial(self._measured, bench, self._plan(Effort.QUICK), artefact, None, name)
+        with self._stages.stage(name):
+            timings = measure()
+            if not self._far_behind(timings):
+                return False
+            timings, against = self._judged(bench, band_of(bench, self._target, measure=False), timings, measure)
         self._flags.append("abandoned_slow")
-        self._conclude(bench, timings, band)
+        self._conclude(timings, against)
         return True
+
+    def _far_behind(self, timings: Timings) -> bool:
+        slow = [overall_us(timings)[case] > ABANDON_FACTOR * best for case, best in self._known_best(timings)]
+        return bool(slow) and all(slow)
 
     def _plan(self, effort: Effort) -> Plan:
         plan = PLANS[effort]
@@ -297,24 +302,25 @@ class Evaluation:
     def _known_best(self, timings: Timings) -> list[tuple[str, float]]:
         return [(case, self.spec.best_us[case]) for case in timings.sessions if case in self.spec.best_us]
 
-    def _credible(
-        self, bench: Bench, plan: Plan, artefact: Artefact, parent: Artefact | None, name: str, band: float
-    ) -> Timings:
-        """What was measured; where anything speaks against it, once more in fresh processes: load can make two clocks
-        differ, but hardly twice, and what cheats differs again."""
-        timings = self._measured(bench, plan, artefact, parent, name)
-        if not self._doubts(bench, timings, band):
-            return timings
+    def _judged(
+        self, bench: Bench, band: float, timings: Timings, measure: Callable[[], Timings]
+    ) -> tuple[Timings, list[str]]:
+        """The timings that count, and what speaks against them. Where anything does, all is measured once more in fresh
+        processes: load can make two clocks differ, but hardly twice, and what cheats differs again."""
+        if not (against := self._doubts(bench, band, timings)):
+            return timings, against
         self._flags.append("measured_again")
-        return self._measured(bench, plan, artefact, parent, name)
+        self._speedups.clear()
+        timings = measure()
+        return timings, self._doubts(bench, band, timings)
 
-    def _doubts(self, bench: Bench, timings: Timings, band: float) -> list[str]:
-        claimed = self._speedup(timings, BASELINE, band)
-        return doubts(bench.problem, bench.cases, self._target, timings, claimed, self._rng)
-
-    def _speedup(self, timings: Timings, opponent: str, band: float) -> Speedup:
-        label = self.spec.baseline.value if opponent == BASELINE else opponent
-        return speedup_of(timings, opponent, label, resolved(band, timings, self._target), self._rng)
+    def _doubts(self, bench: Bench, band: float, timings: Timings) -> list[str]:
+        """Work out the speedups; what speaks against them."""
+        band = resolved(band, timings, self._target)
+        for opponent, label in ((BASELINE, self.spec.baseline.value), (PARENT, "parent")):
+            if all(opponent in session.sides for many in timings.sessions.values() for session in many):
+                self._speedups[opponent] = speedup_of(timings, opponent, label, band, self._rng)
+        return doubts(bench.problem, bench.cases, self._target, timings, self._speedups[BASELINE], self._rng)
 
     def _measured(
         self, bench: Bench, plan: Plan, artefact: Artefact, parent: Artefact | None, name: str
@@ -344,10 +350,8 @@ class Evaluation:
                 names = [kernel["name"] for kernel in found["top"]]
                 self._flags += authorship.seen(bench.problem, names, self._flags)
 
-    def _conclude(self, bench: Bench, timings: Timings, band: float) -> None:
-        for opponent in (BASELINE, PARENT):
-            if all(opponent in session.sides for many in timings.sessions.values() for session in many):
-                self._speedups[opponent] = self._speedup(timings, opponent, band)
+    def _conclude(self, timings: Timings, against: list[str]) -> None:
+        self._timings = timings
         if timings.opponent_errors(BASELINE):
             self._flags.append("baseline_disagrees")
         claimed = self._speedups[BASELINE]
@@ -355,8 +359,8 @@ class Evaluation:
             self._flags.append("unconfirmed")
         if claimed.median > REVIEW_FACTOR:
             self._flags.append("needs_review")
-        if found := self._doubts(bench, timings, band):
-            raise CandidateFailure(Status.SUSPECT, "; ".join(found))
+        if against:
+            raise CandidateFailure(Status.SUSPECT, "; ".join(against))
 
     def _note_failure(self, failure: CandidateFailure) -> None:
         self._status = failure.status

@@ -218,6 +218,14 @@ def test_kernel_is_suspect_when_it_is_doubted_twice(
     assert reason(result) == ("the clocks differ" if status is Status.SUSPECT else "")
 
 
+def test_timings_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judged again they could be called suspect without having been doubted twice."""
+    heard = iter([[], ["the clocks differ"]])
+    monkeypatch.setattr("runners.harness.evaluation.doubts", lambda *_: next(heard))
+    result = outcome(kernels.HONEST)
+    assert result.status is Status.CORRECT and "measured_again" not in result.flags
+
+
 def test_build_only_runs_nothing() -> None:
     result = outcome(kernels.SEGFAULT, effort=Effort.BUILD)
     assert result.flags == ["not_executed"] and result.build is not None and result.build.ok
