@@ -2,23 +2,34 @@
 
 A suite that needs a program carries its mark; where the program is missing the suite is left out and named at the
 end with the package to install. With CI=true leaving out is a failure, GPUs excepted.
+
+`make test` runs two pytest processes (pytest-xdist). A file's tests stay in one process and in their order, so that
+they share what is expensive; `split` parts a file whose tests share nothing. tests/parties.py says what may overlap.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+import redis
 from django.conf import settings
 from django.core.cache import cache
+from django.db import transaction
 
+from kernelsci_site.services import postgres, redis_server
 from kernelsci_site.services.embedded import running_servers
 from runners.doctor import hip_compiler, local_targets
 from tests.browser.axe import AXE
+from tests.parties import EVALUATES, ORDINARY, TIMING, admitted
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
@@ -35,18 +46,64 @@ NEEDS: dict[str, tuple[bool, str]] = {
     "gpu": (len(local_targets()) > 1, "a GPU"),
 }
 HARDWARE = {"gpu", "nvcc"}
+HERE = Path(__file__).parent
+TEST_VAR = Path(os.environ["KERNELSCI_TEST_VAR"])
+STARTED_AT = pytest.StashKey[float]()
+# What a server does so that a power cut loses nothing; the tests' data are gone with the run anyway.
+HASTY = ("fsync", "synchronous_commit", "full_page_writes")
 left_out: Counter[str] = Counter()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here. Timings come late, when nothing else of this run is alive; browsers come last,
-    because Playwright leaves an event loop running in which no other test could start its own."""
+    """Leave out what cannot run here, put the tests in order, and say which stay together."""
     for item in items:
         for mark, (is_here, package) in NEEDS.items():
             if not is_here and item.get_closest_marker(mark):
                 left_out[mark] += 1
                 item.add_marker(pytest.mark.skip(reason=f"needs {package}"))
-    items.sort(key=lambda item: [item.get_closest_marker(mark) is not None for mark in ("browser", "timing")])
+        if item.get_closest_marker("split") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).with_suffix("").as_posix()))
+    items.sort(key=order_of)
+
+
+def order_of(item: pytest.Item) -> tuple[bool, ...]:
+    """Key by which tests are sorted; tests that are alike keep their order.
+
+    Evaluations come after ordinary tests, so that the two wait for each other only once, and timings late. Browsers
+    come last, because Playwright leaves an event loop running in which no other test could start its own. What starts
+    a whole site mostly waits, and comes first, beside tests that compute. In a file, tests that share rows
+    (`module_rows`) follow those that expect none.
+    """
+    last = [item.get_closest_marker(mark) is not None for mark in ("browser", TIMING, EVALUATES)]
+    return (*last, item.get_closest_marker("site") is None, "module_rows" in getattr(item, "fixturenames", ()))
+
+
+def party_of(item: pytest.Item) -> str:
+    """The party of a test, see tests/parties.py."""
+    return next((mark for mark in (TIMING, EVALUATES) if item.get_closest_marker(mark)), ORDINARY)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Run a test when tests of its kind may run, where several processes run tests."""
+    parallel = "PYTEST_XDIST_WORKER" in os.environ
+    with admitted(party_of(item), TEST_VAR) if parallel else nullcontext():
+        item.stash[STARTED_AT] = processor_s()
+        return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> None:
+    """Note a test's processor time for the table of `make suite-time`."""
+    if call.when == "teardown":
+        item.user_properties.append(("processor_s", f"{processor_s() - item.stash[STARTED_AT]:.3f}"))
+
+
+def processor_s() -> float:
+    """Processor time of this process and of the children that it has waited for, in seconds."""
+    usages = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -64,9 +121,38 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[None]:
-    """Both servers, unless DATABASE_URL or REDIS_URL name others."""
-    with running_servers(settings.VAR, postgres=not settings.DATABASE_URL, redis=not settings.REDIS_URL):
+    """Both servers, unless DATABASE_URL or REDIS_URL name others. What we start spares itself the disk."""
+    own_postgres, own_redis = not settings.DATABASE_URL, not settings.REDIS_URL
+    with running_servers(settings.VAR, postgres=own_postgres, redis=own_redis):
+        if own_postgres:
+            make_hasty(postgres.embedded_url(settings.VAR))
+        if own_redis:
+            with redis.Redis.from_url(redis_server.embedded_url(settings.VAR)) as client:
+                client.config_set("appendfsync", "no")
         yield
+
+
+def make_hasty(address: str) -> None:
+    """Have a PostgreSQL server wait for no disk."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        for name in HASTY:
+            connection.execute(f"ALTER SYSTEM SET {name} = off")
+        connection.execute("SELECT pg_reload_conf()")
+
+
+@pytest.fixture(scope="module")
+def module_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Let module-scoped fixtures make rows that every test of the module finds as they were made.
+
+    The rows lie in a transaction around the tests' own, rolled back after the last of them; pytest-django leaves its
+    connection open between tests for this. Not for modules with tests that commit (`transaction=True`).
+    """
+    with django_db_blocker.unblock():
+        around = transaction.atomic()
+        around._from_testcase = True  # a durable block may begin in it, as in a test
+        with around:
+            yield
+            transaction.set_rollback(True)
 
 
 @pytest.fixture(autouse=True)
