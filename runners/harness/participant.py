@@ -235,7 +235,7 @@ class CandidateProcess(Participant):
             return CandidateFailure(Status.OUT_OF_MEMORY, refused.message or refused.kind)
         if refused.kind in BUILD_KINDS:
             return CandidateFailure(Status.BUILD_FAILED, f"{refused.message}\n{refused.text}".strip())
-        if refused.kind == "WrongOutput":
+        if refused.kind in ("WrongOutput", "StateMismatch"):
             return CandidateFailure(Status.INCORRECT, refused.message)
         return CandidateFailure(Status.CRASHED, f"{refused.kind}: {refused.message}\n{refused.text}".strip())
 

@@ -140,6 +140,7 @@ class CandidateSetup:
     state: dict[str, torch.Tensor] = field(default_factory=dict)
     weight_seed: int | None = None
     call_seed: int | None = None
+    strict: bool = False
 
 
 def family_of(target: str) -> str:
