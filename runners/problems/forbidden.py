@@ -26,7 +26,7 @@ def forbidden_in(text: str, forbidden: Iterable[str]) -> list[str]:
 
 def _is_used(name: str, code: str, used: set[str]) -> bool:
     """Match as text at a word's end, or as an operation under another name."""
-    if re.search(rf"(?<!\\w){re.escape(name)}(?!\\w)", code):
+    if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", code):
         return True
     return _canonical(name) in used or (name.startswith("Tensor.") and f"method {name[7:]}" in used)
 
@@ -123,5 +123,9 @@ def _docstrings(tree: ast.Module) -> Iterator[Span]:
     """Yield the places of strings that stand alone as a statement. Columns are exact for ASCII lines only; on others
     a few characters beside them may be blanked or left."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             yield (node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)

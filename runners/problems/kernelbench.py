@@ -10,10 +10,10 @@ import ast
 import copy
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,9 @@ class KernelBenchProblem(Problem):
         self._declared = self._read_declared()
         self.title = re.sub(r"^\d+_", "", bundle.name).replace("_", " ").strip()
         self.description = self._describe()
-        self.seeds = (Seed("reference", "Reference in torch", Source(Language.PYTHON, self._as_candidate())),)
+        self.seeds = (
+            Seed("reference", "Reference in torch", Source(Language.PYTHON, _renamed(self.reference_source))),
+        )
         self._loaded: tuple[str, ModuleType, Any] | None = None
         self._losses: list[Loss | None] = []
         self._was_steady = False
@@ -120,6 +122,14 @@ class KernelBenchProblem(Problem):
     def prepare(self, case: Case) -> None:
         """Build the case's model."""
         self._load(case)
+
+    def reference_as_candidate(self, target: str) -> str:
+        """Return the module with `Model` renamed to `ModelNew` and the constants of the target's case."""
+        (case,) = self.cases(target, Purpose.BENCHMARK)
+        text = self.reference_source
+        if case.sizes != self._constants:
+            text = ast.unparse(python_text.with_constants(self._tree, case.sizes))
+        return _renamed(text)
 
     def candidate_setup(self, case: Case) -> CandidateSetup:
         """Constructor arguments and weights of the reference model."""
@@ -165,12 +175,6 @@ class KernelBenchProblem(Problem):
         """The prepared model as it was built: in training mode, as published."""
         model = self._prepared()
         return self._call(self._moved(model, inputs), inputs)
-
-    def bound(self, inputs: CallInputs, mode: str | None = None) -> Callable[[], Any]:
-        """The prepared model's forward, the generator set before each call where it draws from it."""
-        model = self._in_mode("model", self._moved(self._prepared(), inputs), mode)
-        call = partial(model, *positional(inputs))
-        return call if self._call_seed is None else partial(_seeded, call, self._call_seed)
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """Return the model's outputs in float64 where it runs so and its own float32 result agrees with that; else in
@@ -314,9 +318,6 @@ class KernelBenchProblem(Problem):
         words = ast.get_docstring(model) or self.title
         return f"{words}\n\nThe candidate defines `ModelNew` with the constructor and forward of `Model`.\n"
 
-    def _as_candidate(self) -> str:
-        return re.sub(r"\bModel\b", "ModelNew", self.reference_source)
-
 
 def drawn(module: ModuleType, seed: int) -> CallInputs:
     """Return get_inputs() with every generator it may draw from set to the seed, which the module may not set back."""
@@ -348,11 +349,8 @@ def _bytes_of(model: Any, inputs: CallInputs) -> int:
     return sum(t.numel() * t.dtype.itemsize for t in (*tensors, *model.parameters(), *model.buffers()))
 
 
-def _seeded(call: Callable[[], Any], seed: int) -> Any:
-    import torch
-
-    torch.manual_seed(seed)
-    return call()
+def _renamed(text: str) -> str:
+    return re.sub(r"\bModel\b", "ModelNew", text)
 
 
 def _doubled(inputs: CallInputs) -> CallInputs:
