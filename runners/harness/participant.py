@@ -246,7 +246,7 @@ class CandidateProcess:
             return self._failure(Status.OUT_OF_MEMORY, refused.message or refused.kind)
         if refused.kind in BUILD_KINDS:
             return self._failure(Status.BUILD_FAILED, f"{refused.message}\n{refused.text}".strip())
-        if refused.kind == "WrongOutput":
+        if refused.kind in ("WrongOutput", "StateMismatch"):
             return self._failure(Status.INCORRECT, refused.message)
         return self._failure(Status.CRASHED, f"{refused.kind}: {refused.message}\n{refused.text}".strip())
 
