@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runners.backends.base import Artefact
+from runners.harness import compilers
 from runners.harness.arena import Arena
 from runners.harness.candidate.channel import ChannelClosed, ChannelError, ChannelTimeout
 from runners.harness.contents import Setups
 from runners.harness.devices import Device, device_of
 from runners.harness.enclosure import PROGRAM, Enclosure, enclose
 from runners.harness.errors import CandidateFailure, InfraFailure
+from runners.harness.memory import SharedMemory
 from runners.harness.peer import Peer, Refused
 from runners.harness.priority import raise_tree
 from runners.harness.zygote import Zygote
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
 
 START_S = 60.0
 COMPILE_S = 600.0
-BUILD_KINDS = ("CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure")
-"""Triton compiles at the first call."""
 OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 
 
@@ -61,10 +61,10 @@ class Participant(ABC):
         self._peer = peer
         peer.cancel = cancel
 
-    def set_case(self, layout: dict[str, Any], case: Case) -> None:
+    def set_case(self, layout: dict[str, Any], case: Case, timeout_s: float | None = None) -> None:
         """Tell the layout of the coming calls, which are of that case."""
         with self._awake():
-            self._ask({"op": "case", "case": {**layout, **self._of(case)}}, self.prepare_s)
+            self._ask({"op": "case", "case": {**layout, **self._of(case)}}, timeout_s or self.prepare_s)
 
     @abstractmethod
     def _of(self, case: Case) -> dict[str, Any]:
@@ -148,12 +148,13 @@ class CandidateProcess(Participant):
         threads: int,
         cancel: Callable[[], bool] | None,
         spare: Enclosure | None = None,
+        build_s: float | None = None,
     ) -> None:
         device = device_of(arena.device)
         if spare is None:
-            shown = (artefact.loadable, *setups.paths)
+            shown = (*artefact.shown, *setups.paths)
             host_bytes = 0 if arena.device else arena.size_bytes
-            policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes)
+            policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes, artefact.scratch)
             spare = enclose(artefact.kind, policy)
         super().__init__(name, arena, spare.peer, cancel)
         self._native = artefact.kind == "native"
@@ -163,10 +164,16 @@ class CandidateProcess(Participant):
         try:
             with self._awake():
                 hello = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol, "device": arena.device}
-                self._ask({**hello, **spare.placed(artefact, setups)}, START_S, arena.descriptor)
+                hello |= {"building": build_s is not None, **spare.placed(artefact, setups)}
+                self._ask(hello, build_s or START_S, arena.descriptor)
         except BaseException:
             self.close()
             raise
+
+    def pack(self, memory: SharedMemory, timeout_s: float) -> None:
+        """Have the process write what its compilers left to that memory. Raises CandidateFailure."""
+        with self._awake():
+            self._ask({"op": "pack", "most_bytes": memory.size_bytes}, timeout_s, memory.descriptor)
 
     def _wake(self) -> None:
         self._process.resume()
@@ -233,7 +240,7 @@ class CandidateProcess(Participant):
     def _refused(self, refused: Refused) -> CandidateFailure:
         if refused.kind in OUT_OF_MEMORY_KINDS:
             return CandidateFailure(Status.OUT_OF_MEMORY, refused.message or refused.kind)
-        if refused.kind in BUILD_KINDS:
+        if compilers.is_compile_error(refused.kind, refused.message):
             return CandidateFailure(Status.BUILD_FAILED, f"{refused.message}\n{refused.text}".strip())
         if refused.kind == "WrongOutput":
             return CandidateFailure(Status.INCORRECT, refused.message)
@@ -266,17 +273,20 @@ def candidate_policy(
     shown: tuple[Path, ...],
     env: Mapping[str, str] | None = None,
     host_bytes: int = 0,
+    scratch: str = "",
 ) -> SandboxPolicy:
-    """What a candidate's process may see and use. `host_bytes`: shared memory that counts as its own."""
+    """What a candidate's process may see and use. `host_bytes`: shared memory that counts as its own. `scratch` names
+    its temporary directory (see `SandboxPolicy`)."""
     resources = ResourceLimits(
         wall_s=limits.total_s + START_S,
         memory_bytes=limits.memory_bytes + device.host_bytes + host_bytes,
         log_bytes=limits.log_bytes,
         **device.limits,
     )
-    environment = {**thread_environment(threads), **device.environment, **(env or {})}
-    paths = (*python_paths(), PROGRAM, *shown)
-    return SandboxPolicy(read_only=paths, env=environment, limits=resources, devices=device.sandbox)
+    tools = compilers.environment(device)
+    environment = {**thread_environment(threads), **tools, **device.environment, **(env or {})}
+    paths = (*python_paths(), PROGRAM, *compilers.read_only(device), *shown)
+    return SandboxPolicy(paths, env=environment, devices=device.sandbox, limits=resources, scratch=scratch)
 
 
 def failure_of(completed: Completed, limits: Limits) -> CandidateFailure:
