@@ -1,8 +1,8 @@
 """The compilers that Python candidates start themselves: where they are, and what their failures mean.
 
-torch's extensions need a C++ compiler, ninja and for CUDA the toolkit; Triton needs a C compiler; inductor needs either.
-Every process of a module gets the same environment, whether it builds, is checked or is timed: ninja builds again when a
-command differs.
+torch's extensions need a C++ compiler, ninja and for CUDA the toolkit; Triton needs a C compiler; inductor needs one of
+both. Every process of a module gets the same environment, whether it builds, is checked or is timed: ninja builds again
+when a command differs.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def complaint(device: Device, text: str) -> str | None:
 
 
 def essence(texts: Iterable[str]) -> str:
-    """Return the lines of compilers' output that say what is wrong, each with the two lines after it that show where."""
+    """Return the lines of compilers' output that say what is wrong, each with the two after it that show where."""
     lines = "\n".join(texts).splitlines()
     marked = {n + step for n, line in enumerate(lines) if _ERROR_LINE.search(line) for step in range(3)}
     kept = [line for n, line in enumerate(lines) if n in marked and not _is_command(line)]

@@ -36,7 +36,7 @@ class Enclosure:
     inbox: Path | None = None
 
     def placed(self, artefact: Artefact, setups: Setups) -> dict[str, str]:
-        """Return where the process finds the artefact, its caches and the setups: as they lie, or copied into its inbox."""
+        """Return where the process finds artefact, caches and setups: as they lie, or copied into its inbox."""
         folder, inbox = setups.folder, self.inbox
         if inbox is None:
             placed = (artefact.loadable, artefact.caches or "", folder or "")

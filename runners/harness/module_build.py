@@ -35,11 +35,11 @@ from runners.harness.arena import Arena
 from runners.harness.candidate.caches import LENGTH_BYTES, MOST_INDEX_BYTES, CacheError, read_index
 from runners.harness.devices import Device
 from runners.harness.enclosure import Enclosure, enclose
-from runners.harness.errors import CandidateFailure, InfraFailure
+from runners.harness.errors import CANDIDATE, CandidateFailure, InfraFailure
 from runners.harness.memory import SharedMemory
 from runners.harness.participant import CandidateProcess, candidate_policy, thread_count
 from runners.harness.sessions import Bench
-from runners.job import BuildReport, Limits, Status
+from runners.job import BuildReport, Language, Limits, Source, Status
 from runners.problems.base import Case, Purpose
 from runners.sandbox import SandboxLevel
 from runners.sandbox.probe import allowed_level
@@ -61,26 +61,27 @@ _COMPILES = re.compile(
 )
 
 
+def looks_compiled(source: Source) -> bool:
+    """Say whether a source is a module whose text looks as if it compiled something when it runs."""
+    return source.language in (Language.PYTHON, Language.TRITON) and _mentions_compilers(source.text)
+
+
 def compiles(artefact: Artefact) -> bool:
-    """Say whether a module's text looks as if it compiled something when it runs."""
+    """Say the same of what was written to be loaded. Triton's interpreter compiles nothing."""
     if artefact.kind != "module":
         return False
-    text = artefact.loadable.read_text()
-    triton = "TRITON_INTERPRET" not in artefact.env and _TRITON.search(text)
-    return bool(triton or _COMPILES.search(text))
+    return _mentions_compilers(artefact.loadable.read_text(), triton="TRITON_INTERPRET" not in artefact.env)
 
 
-def may_run_at_once(artefact: Artefact) -> bool:
-    """Say whether several processes of it may live at the same time: not where its caches need one path for all, and
-    paths are not private."""
-    return not artefact.scratch
+def _mentions_compilers(text: str, *, triton: bool = True) -> bool:
+    return bool((triton and _TRITON.search(text)) or _COMPILES.search(text))
 
 
 class BuildFailure(CandidateFailure):
     """A module that does not build. `log` holds what its compilers printed, `seconds` how long it took."""
 
     def __init__(self, cause: CandidateFailure, status: Status, reason: str, log: str, seconds: float) -> None:
-        super().__init__(status, reason, cause.case)
+        super().__init__(status, reason, cause.case, cause.side)
         self.log, self.seconds = log, seconds
 
 
@@ -227,7 +228,7 @@ class _Build:
     def _left_s(self) -> float:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
-            raise CandidateFailure(Status.TIMEOUT, "out of time")
+            raise CandidateFailure(Status.TIMEOUT, "out of time", side=self.side)
         return left_s
 
     @property
@@ -243,7 +244,9 @@ class _Build:
     def _enclosure(self, arena: Arena) -> Enclosure:
         """A process started ahead where there is one, else one with room for compilers."""
         bench, artefact = self.bench, self.artefact
-        spare = bench.spares.take_for(bench.limits) if bench.spares and not (artefact.env or artefact.scratch) else None
+        spare = (
+            bench.spares.take_for(bench.limits) if bench.spares and not (artefact.env or artefact.scratch) else None
+        )
         if spare is not None:
             return spare
         shown, host_bytes = (*artefact.shown, *bench.setups.paths), 0 if arena.device else arena.size_bytes
@@ -259,8 +262,12 @@ class _Build:
         status, reason = failure.status, f"{self.doing}: {failure.reason}"
         if status is Status.TIMEOUT:
             reason = f"{self.doing} did not end within the build's {self.bench.limits.build_s:g} s"
-        elif status in (Status.BUILD_FAILED, Status.CRASHED) and (missing := compilers.complaint(self.device, said)):
-            raise InfraFailure(missing) from failure
+        elif status in (Status.BUILD_FAILED, Status.CRASHED) and (
+            missing := compilers.complaint(self.device, said)
+        ):
+            if self.side == CANDIDATE:
+                raise InfraFailure(missing) from failure
+            reason = missing
         elif "No space left on device" in said or "File too large" in said:
             status, reason = Status.CRASHED, f"{self.doing}: wrote too much to disk"
         elif status is Status.BUILD_FAILED and compilers.lacks_memory(said):
@@ -274,7 +281,9 @@ class _Build:
 def _printed(enclosure: Enclosure) -> str:
     """What the process and its compilers printed, once it has ended."""
     completed = enclosure.process.wait(END_S)
-    return "" if completed is None else "\n".join(filter(None, (completed.stdout.strip(), completed.stderr.strip())))
+    return (
+        "" if completed is None else "\n".join(filter(None, (completed.stdout.strip(), completed.stderr.strip())))
+    )
 
 
 _EMPTY = len(b"[]").to_bytes(LENGTH_BYTES, "big") + b"[]"

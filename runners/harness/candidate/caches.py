@@ -25,6 +25,7 @@ MOST_INDEX_BYTES = 4 << 20
 MOST_NAME_CHARS = 1024
 CHUNK_BYTES = 1 << 20
 LENGTH_BYTES = 8
+SPECIFIC_FROM = 9
 FOLDERS = {
     "TORCH_EXTENSIONS_DIR": "extensions",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
@@ -60,6 +61,17 @@ def name_folders() -> None:
     for variable, name in FOLDERS.items():
         os.environ[variable] = str(_root() / "caches" / name)
     os.environ.update(SETTINGS)
+
+
+def name_architecture(device: Any) -> None:
+    """Tell torch's extensions which device to compile for (`device`: torch's properties of it), with the instructions
+    that only this architecture has: they are what matrix units are programmed with from compute capability 9 on."""
+    arch = getattr(device, "gcnArchName", "").split(":")[0]
+    if arch.startswith("gfx"):
+        os.environ.setdefault("PYTORCH_ROCM_ARCH", arch)
+        return
+    suffix = "a" if device.major >= SPECIFIC_FROM else ""
+    os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{device.major}.{device.minor}{suffix}")
 
 
 def lay_out(packed: str, *, building: bool) -> None:
