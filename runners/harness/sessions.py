@@ -169,10 +169,12 @@ class Bench:
         self._checked = checked
 
     def start_ahead(self, plan: Plan, sides: Sides) -> None:
-        """Start the sides of all sessions of a plan, for `measure` to take, unless that takes much memory: they stand
-        idle, and nobody imports torch while somebody is timing. Raises CandidateFailure, InfraFailure."""
+        """Start the sides of all sessions of a plan, for `measure` to take, unless that takes much memory, or the
+        processes of a side have to take turns (see `Artefact.scratch`): they stand idle, and nobody imports torch while
+        somebody is timing. Raises CandidateFailure, InfraFailure."""
         size = self.arena_bytes(plan)
-        if size > (AT_ONCE_BYTES if self.oracle.on_gpu else AT_ONCE_ON_CPU_BYTES):
+        too_large = size > (AT_ONCE_BYTES if self.oracle.on_gpu else AT_ONCE_ON_CPU_BYTES)
+        if too_large or any(artefact.scratch for artefact in sides.values()):
             return
         self._waiting = self._started(plan.sessions, sides, size)
         if self.at_once and size < SHARED_BYTES and any(artefact.kind == "module" for artefact in sides.values()):
