@@ -14,15 +14,16 @@ from typing import Any
 
 from runners.harness.arena import Arena, DeviceArena, SharedArena
 from runners.harness.candidate.channel import ChannelError
-from runners.harness.errors import CandidateFailure, InfraFailure
+from runners.harness.errors import CandidateFailure, InfraFailure, TooLarge
 from runners.harness.memory import Bump, SharedMemory
 from runners.harness.peer import Peer, Refused
 from runners.harness.zygote import Zygote
 from runners.job import ProblemBundle, Status
 from runners.problems.base import Case
 from runners.problems.dtypes import ELEMENT_TYPES
+from runners.problems.footprint import Footprint
 from runners.sandbox.paths import share
-from runners.wire import to_plain
+from runners.wire import from_plain, to_plain
 
 VAULT_BYTES = 32 << 30
 KEPT_BYTES = 256 << 20
@@ -97,7 +98,7 @@ class OracleClient:
         self.vault = SharedMemory("vault", vault_bytes)
         self._peer = Peer()
         self._lock = threading.RLock()
-        zygote.fork(b"o", self._peer.far_socket.fileno(), self.vault.descriptor)
+        zygote.fork(self._peer.far_socket.fileno(), self.vault.descriptor)
         self._peer.started()
         self._bump = Bump(vault_bytes)
         self._count = 0
@@ -119,6 +120,16 @@ class OracleClient:
         common = (outputs, answer["structure"], frozenset(answer["written"]))
         return [Content(first + n, case, distribution, inputs, *common) for n, inputs in enumerate(made)]
 
+    def distributions(self, case: Case) -> list[str]:
+        """Return the input distributions that a case is checked with, the one that is timed first."""
+        names: list[str] = self.ask({"op": "distributions", "case": to_plain(case)})["distributions"]
+        return names
+
+    def footprint(self, case: Case) -> Footprint | None:
+        """Return the bytes of a case's inputs, weights and outputs, None where only running it tells."""
+        plain = self.ask({"op": "footprint", "case": to_plain(case)})["footprint"]
+        return None if plain is None else from_plain(Footprint, plain)
+
     def set_up(self, cases: list[Case], folder: Path) -> Setups:
         """Have the oracle write what Python candidates are given once for these cases."""
         folder.mkdir(mode=0o755)
@@ -139,6 +150,9 @@ class OracleClient:
             self.vault.copy_from(place, arena.memory, offset, output.size_bytes)
             kept.append(place)
         return kept
+
+    def drop(self, places: list[int]) -> None:
+        """Forget a snapshot before the next `reset`; one in the vault stays until then."""
 
     def judge(self, content: Content, kept: list[int]) -> Judgement:
         """Compare a snapshot with what is expected for that content."""
@@ -167,6 +181,8 @@ class OracleClient:
             with self._lock:
                 return self._peer.ask(question, ANSWER_S)
         except Refused as refused:
+            if refused.kind == "OutOfMemoryError":
+                raise TooLarge(refused.message) from refused
             if refused.kind == "StructureError":
                 raise CandidateFailure(Status.REJECTED, f"not evaluated here: input {refused.message}") from refused
             raise InfraFailure(f"the problem's reference failed: {refused.kind}: {refused.message}") from refused
@@ -200,6 +216,10 @@ class GpuOracleClient(OracleClient):
             "places"
         ]
         return places
+
+    def drop(self, places: list[int]) -> None:
+        """Forget a snapshot."""
+        self.ask({"op": "drop", "places": places})
 
 
 def _input(value: dict[str, Any]) -> Buffer | Plain:

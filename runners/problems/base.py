@@ -8,16 +8,16 @@ candidate. Values travel between processes as raw bytes with the layout that `Te
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runners.job import Language, Source
 
 if TYPE_CHECKING:
     import torch
+
+    from runners.problems.footprint import Footprint
 
 
 class ProblemError(ValueError):
@@ -89,6 +89,14 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """Relative errors of norms, |difference|₂ / |exact|₂: over the whole output, and of the row where it is largest."""
+
+    overall: float
+    worst_row: float
+
+
+@dataclass(frozen=True)
 class Work:
     """What a case costs at least. `flops` by the dtype that the arithmetic is done in; `bytes` each input read
     once and each output written once."""
@@ -140,6 +148,7 @@ class CandidateSetup:
     state: dict[str, torch.Tensor] = field(default_factory=dict)
     weight_seed: int | None = None
     call_seed: int | None = None
+    strict: bool = False
 
 
 def family_of(target: str) -> str:
@@ -179,12 +188,26 @@ class Problem(ABC):
         """Layouts of the outputs in argument order, or None where only running the reference tells."""
         return None
 
+    def complaints(self, source: Source) -> list[str]:
+        """Return why the problem refuses a candidate for its text alone; empty where it does not."""
+        return []
+
     # executed: only in the oracle and the baseline process
+
+    def footprint(self, case: Case) -> Footprint | None:
+        """Return the bytes of a case, None where nothing but running it tells. Use `footprint_of`, which catches what
+        the problem's code raises."""
+        return None
 
     def prepare(self, case: Case) -> None:
         """Comes before `reference` and `expected` are asked about inputs of another case: builds what the reference
         keeps between calls, such as a model with its weights."""
         return
+
+    @abstractmethod
+    def reference_as_candidate(self, target: str) -> str:
+        """Return a Python module's text that computes the reference the way a candidate would, with the same entry
+        point. The baseline is this module in a candidate's process, so that both sides differ in their source alone."""
 
     def candidate_setup(self, case: Case) -> CandidateSetup:
         """What a Python candidate needs beside the inputs, made in the oracle and sent over as bytes and JSON."""
@@ -196,29 +219,35 @@ class Problem(ABC):
 
     @abstractmethod
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """The reference as torch runs it, on whatever device the inputs lie on: what the baselines time."""
-
-    def bound(self, inputs: CallInputs, mode: str | None = None) -> Callable[[], Any]:
-        """The reference with its arguments in place and nothing around it, for timing; through torch.compile in one
-        of its modes where one is given. `tensors_in` opens what it returns."""
-        return partial(self._in_mode("reference", self.reference, mode), inputs)
-
-    def _in_mode(self, key: str, function: Callable[..., Any], mode: str | None) -> Callable[..., Any]:
-        """The function, or what torch.compile makes of it for each shape: once a key, and anew where the key's function
-        changed."""
-        import torch
-
-        if mode is None:
-            return function
-        known = self.__dict__.setdefault("_compiled", {})
-        if known.get(key, (None,))[0] != function:
-            known[key] = (function, torch.compile(function, mode=mode, dynamic=False))
-        compiled: Callable[..., Any] = known[key][1]
-        return compiled
+        """Run the reference in torch, on whatever device the inputs lie on."""
 
     @abstractmethod
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The outputs to compare with, in higher precision (float64 where affordable)."""
+
+    def losses(self, inputs: CallInputs, expected: list[torch.Tensor]) -> list[Loss | None]:
+        """Return what the reference in its own precision loses against `expected`, by output; None where nobody knows.
+
+        Comes after `expected` for the same inputs, which it may change.
+        """
+        from runners.harness.compare import loss_of
+
+        own = self.reference(inputs)
+        if len(own) != len(expected):
+            return [None] * len(expected)
+        return [loss_of(value, exact) for value, exact in zip(own, expected, strict=True)]
+
+    def distributions(self, case: Case) -> tuple[str, ...]:
+        """Return the input distributions that a case is checked with, the one that is timed first."""
+        return case.distributions
+
+    def tolerance_of(self, dtype: str, distribution: str) -> Tolerance:
+        """Return the tolerance for an output of that dtype where the inputs come from a distribution."""
+        return self.tolerance(dtype)
+
+    def unsuited(self, distribution: str) -> bool:
+        """Tell whether the inputs of the last `expected` are no test, because the reference loses too much on them."""
+        return False
 
     def compare(self, inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
         """A format's own verdict on the outputs (GPU MODE's check_implementation), or None to leave it to the

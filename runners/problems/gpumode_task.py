@@ -44,26 +44,26 @@ def read_gpumode(directory: Path) -> ProblemBundle:
     return ProblemBundle(directory.name, FORMAT, ENTRY, files)
 
 
-def load_yaml(text: str) -> Any:
-    """Plain data from YAML text. Raises ProblemError for anchors, custom tags, depth, size and syntax."""
+def load_yaml(text: str, file: str = TASK_FILE) -> Any:
+    """Return plain data from YAML text. Raises ProblemError for anchors, custom tags, depth, size and syntax."""
     import yaml
 
     if len(text) > TASK_BYTES:
-        raise ProblemError([f"{TASK_FILE}: {len(text)} characters; at most {TASK_BYTES} are read"])
+        raise ProblemError([f"{file}: {len(text)} characters; at most {TASK_BYTES} are read"])
     depth = 0
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             # Depth is looked at before the rest is scanned: what PyYAML spends on a token grows with the depth.
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > TASK_DEPTH:
-                raise ProblemError([f"{TASK_FILE}: {_line_of(event)}nested deeper than {TASK_DEPTH} levels"])
+                raise ProblemError([f"{file}: {_line_of(event)}nested deeper than {TASK_DEPTH} levels"])
             if isinstance(event, yaml.AliasEvent):
-                raise ProblemError([f"{TASK_FILE}: {_line_of(event)}aliases are not read"])
+                raise ProblemError([f"{file}: {_line_of(event)}aliases are not read"])
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         if isinstance(error, ProblemError):
             raise
-        raise ProblemError([f"{TASK_FILE}: not YAML that we read: {' '.join(str(error).split())[:300]}"]) from error
+        raise ProblemError([f"{file}: not YAML that we read: {' '.join(str(error).split())[:300]}"]) from error
 
 
 def _line_of(event: Any) -> str:

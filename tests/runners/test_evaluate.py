@@ -15,12 +15,8 @@ from runners.sandbox.meter import process_tree
 from runners.wire import dumps, loads
 from tests.runners import kernels
 
+pytestmark = pytest.mark.evaluates
 LIMITS = Limits(call_s=3.0, total_s=120.0, memory_bytes=1 << 30)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
 
 
 def outcome(text: str, *, language: Language = Language.CPP, **changes: object) -> JobResult:
@@ -41,7 +37,14 @@ def test_honest_kernel_is_correct_with_times_errors_and_environment() -> None:
     timed = [case for case in result.cases if case.candidate_us is not None]
     assert timed and all(case.samples["candidate"] and case.baseline_us for case in timed)
     assert all(case.max_abs_error is not None for case in result.cases)
-    assert [stage.name for stage in result.stages] == ["screen", "build", "smallest", "tests", "quick timing"]
+    assert [stage.name for stage in result.stages] == [
+        "screen",
+        "build",
+        "smallest",
+        "tests",
+        "start",
+        "quick timing",
+    ]
     assert result.harness_version == HARNESS_VERSION and result.environment["torch"]
     assert loads(JobResult, dumps(result)) == result
 
