@@ -46,6 +46,9 @@ NEEDS: dict[str, tuple[bool, str]] = {
     "gpu": (len(local_targets()) > 1, "a GPU"),
 }
 HARDWARE = {"gpu", "nvcc"}
+# Marks and fixtures of tests that `--unit` leaves out.
+BEYOND_UNITS = {"django_db", "evaluates", "processes", "site", "slow", "timing"}
+SERVED = {"db", "servers", "transactional_db"}
 HERE = Path(__file__).parent
 TEST_VAR = Path(os.environ["KERNELSCI_TEST_VAR"])
 STARTED_AT = pytest.StashKey[float]()
@@ -55,17 +58,29 @@ left_out: Counter[str] = Counter()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--long`."""
+    """Add `--long` and `--unit`."""
     parser.addoption("--long", action="store_true", help="run tests marked `long` too")
+    parser.addoption("--unit", action="store_true", help="run only fast tests that need no other program")
+
+
+def is_wanted(item: pytest.Item) -> bool:
+    """Whether the options ask for a test."""
+    if item.get_closest_marker("long") and not item.config.getoption("--long"):
+        return False
+    return is_unit(item) if item.config.getoption("--unit") else True
+
+
+def is_unit(item: pytest.Item) -> bool:
+    """Whether a test is fast and needs no server, browser, compiler or other process."""
+    marked = any(mark.name in NEEDS or mark.name in BEYOND_UNITS for mark in item.iter_markers())
+    return not marked and not SERVED & set(getattr(item, "fixturenames", ()))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what cannot run here, put the tests in order, and say which stay together."""
-    if not config.getoption("--long"):
-        long = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
+    items[:] = filter(is_wanted, items)
     for item in items:
         for mark, (is_here, package) in NEEDS.items():
             if not is_here and item.get_closest_marker(mark):

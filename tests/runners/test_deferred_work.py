@@ -12,7 +12,6 @@ from runners.harness.sessions import Bench
 from runners.job import JobResult, Status
 from tests.cheats.fixture import fixtures
 
-
 pytestmark = pytest.mark.evaluates
 
 
