@@ -79,8 +79,8 @@ class CandidateProcess:
         self._gate = None if arena.device is None else SharedMemory("gate", GATE_BYTES)
         try:
             with self._awake():
-                hello = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol, "device": arena.device}
-                hello |= {"building": build_s is not None, **spare.placed(artefact, setups)}
+                hello: dict[str, Any] = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol}
+                hello |= {"device": arena.device, "building": build_s is not None, **spare.placed(artefact, setups)}
                 self._ask(hello, build_s or START_S, self._descriptors)
         except BaseException:
             self.close()

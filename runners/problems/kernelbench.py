@@ -346,7 +346,7 @@ def unseeded() -> Iterator[None]:
     import torch
 
     original = torch.manual_seed
-    torch.manual_seed = lambda seed: torch.default_generator  # type: ignore[assignment]
+    torch.manual_seed = lambda seed: torch.default_generator
     try:
         yield
     finally:
