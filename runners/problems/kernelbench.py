@@ -49,9 +49,9 @@ WEIGHT_SEED = 42
 PUBLISHED = "published"
 SURVIVAL_SEED = 7
 WIDE_BYTES = 2 << 30
+"""Most bytes of inputs and weights with which a reference is also run in float64, which takes twice as much."""
 SURVIVAL_S = 2.0
 """For how long to look for variants that a reference survives; a slow reference has fewer of them."""
-"""Most bytes of inputs and weights with which a reference is also run in float64, which takes twice as much."""
 STEADY = 0.25
 """Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's."""
 _RANDOM_WORDS = re.compile(r"dropout|bernoulli|multinomial|rand|normal_|rrelu|gumbel", re.IGNORECASE)
