@@ -55,7 +55,9 @@ def table(tests: Iterable[Test], by: str) -> list[str]:
         groups[getattr(test, by)].append(test)
     rows = [(sum(t.seconds for t in many), sum(t.processor_s for t in many), name, len(many))
             for name, many in groups.items()]  # fmt: skip
-    return [f"{seconds:8.1f} s  {cpu:8.1f} s  {count:5}  {name}" for seconds, cpu, name, count in sorted(rows)[::-1]]
+    return [
+        f"{seconds:8.1f} s  {cpu:8.1f} s  {count:5}  {name}" for seconds, cpu, name, count in sorted(rows)[::-1]
+    ]
 
 
 def report(tests: list[Test], wall_s: float, slowest: int) -> str:
