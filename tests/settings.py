@@ -12,6 +12,9 @@ if "KERNELSCI_TEST_VAR" not in os.environ:
 TEST_VAR = os.environ["KERNELSCI_TEST_VAR"]
 os.environ["KERNELSCI_VAR"] = os.path.join(TEST_VAR, os.environ.get("PYTEST_XDIST_WORKER", "main"))  # noqa: PTH118
 
+# Threads of two test processes that wait for each other by spinning take each other's core.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from kernelsci_site.settings import *  # noqa: E402, F403
 
 # Tables are emptied between tests, the audit log too, which the database refuses to everybody else.

@@ -43,6 +43,8 @@ from runners.sandbox.orphans import supervisor_name
 from runners.sandbox.probe import allowed_level, why_not
 from runners.sandbox.seccomp import ALLOW, ARCHITECTURES, ERRNO, KILL_PROCESS, filter_program
 
+pytestmark = pytest.mark.processes
+
 SHELL = "/bin/sh"
 DENIED = ERRNO | errno.EPERM
 
@@ -303,6 +305,7 @@ def test_limit_that_is_not_positive_is_refused(name: str) -> None:
         ResourceLimits(**{name: 0})
 
 
+@pytest.mark.timing
 def test_launch_costs_little() -> None:
     if reason := why_not(SandboxLevel.BUBBLEWRAP):
         pytest.skip(reason)
