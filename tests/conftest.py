@@ -76,9 +76,12 @@ def is_unit(item: pytest.Item) -> bool:
     return not marked and not SERVED & set(getattr(item, "fixturenames", ()))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here, put the tests in order, and say which stay together."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Leave out what cannot run here, say which tests stay together, and put them in order.
+
+    pytest-xdist reads the groups, and pytest-django sorts by use of the database, in between.
+    """
     config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
     items[:] = filter(is_wanted, items)
     for item in items:
@@ -87,8 +90,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 left_out[mark] += 1
                 item.add_marker(pytest.mark.skip(reason=f"needs {package}"))
         if item.get_closest_marker("split") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).with_suffix("").as_posix()))
+            item.add_marker(pytest.mark.xdist_group(group_of(item)))
+    yield
     items.sort(key=order_of)
+
+
+def group_of(item: pytest.Item) -> str:
+    """Name the tests that stay in one process: those of a file that are run at the same stage, see `order_of`."""
+    stage = [mark for mark in ("browser", TIMING) if item.get_closest_marker(mark)]
+    return "-".join([item.path.relative_to(HERE).with_suffix("").as_posix(), *stage])
 
 
 def order_of(item: pytest.Item) -> tuple[bool, ...]:
@@ -96,11 +106,12 @@ def order_of(item: pytest.Item) -> tuple[bool, ...]:
 
     Evaluations come after ordinary tests, so that the two wait for each other only once, and timings late. Browsers
     come last, because Playwright leaves an event loop running in which no other test could start its own. What starts
-    a whole site mostly waits, and comes first, beside tests that compute. In a file, tests that share rows
-    (`module_rows`) follow those that expect none.
+    a whole site mostly waits, and comes first, beside tests that compute; then what is slow, so that no process is left
+    with it at the end. In a file, tests that share rows (`module_rows`) follow those that expect none.
     """
     last = [item.get_closest_marker(mark) is not None for mark in ("browser", TIMING, EVALUATES)]
-    return (*last, item.get_closest_marker("site") is None, "module_rows" in getattr(item, "fixturenames", ()))
+    first = [item.get_closest_marker(mark) is None for mark in ("site", "slow")]
+    return (*last, *first, "module_rows" in getattr(item, "fixturenames", ()))
 
 
 def party_of(item: pytest.Item) -> str:

@@ -15,7 +15,7 @@ from runners.sandbox.meter import process_tree
 from runners.wire import dumps, loads
 from tests.runners import kernels
 
-pytestmark = pytest.mark.evaluates
+pytestmark = [pytest.mark.evaluates, pytest.mark.split]
 LIMITS = Limits(call_s=3.0, total_s=120.0, memory_bytes=1 << 30)
 
 

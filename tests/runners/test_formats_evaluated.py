@@ -12,7 +12,7 @@ from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Limits, 
 from runners.problems import load, open_bundle
 from runners.wire import loads
 
-pytestmark = pytest.mark.evaluates
+pytestmark = [pytest.mark.evaluates, pytest.mark.split]
 LIMITS = Limits(call_s=20.0, total_s=200.0)
 
 MODEL = '''
