@@ -22,7 +22,7 @@ install: $(STAMP)  ## a virtual environment with what the product runs on
 install-dev: $(DEV_STAMP)  ## the same, with what tests and checks need
 
 # Two processes share the tests, a file's tests in one of them; tests/conftest.py says what else goes together.
-PYTEST := $(BIN)/python -m pytest --numprocesses=$(or $(PROCESSES),2) --dist=loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(or $(PROCESSES),2) --dist=loadscope --no-loadscope-reorder
 test: install-dev axe  ## every test this machine can run; names what it leaves out
 	$(PYTEST) --junitxml=var/tests.xml $(TESTS)
 

@@ -18,6 +18,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 import redis
@@ -29,12 +30,19 @@ from kernelsci_site.services import postgres, redis_server
 from kernelsci_site.services.embedded import running_servers
 from runners.doctor import hip_compiler, local_targets
 from tests.browser.axe import AXE
+from tests.parallel import GroupScheduling, write_groups
 from tests.parties import EVALUATES, ORDINARY, TIMING, admitted
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 # Playwright's loop would make Django refuse its ORM in the same thread; these tests know what they do.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+
+# How fast examples are made says how busy the machine is, and nothing about the product.
+hypothesis.settings.register_profile(
+    "suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("suite")
 
 # mark → (whether it is here, what to install)
 NEEDS: dict[str, tuple[bool, str]] = {
@@ -51,6 +59,7 @@ BEYOND_UNITS = {"django_db", "evaluates", "processes", "site", "slow", "timing"}
 SERVED = {"db", "servers", "transactional_db"}
 HERE = Path(__file__).parent
 TEST_VAR = Path(os.environ["KERNELSCI_TEST_VAR"])
+IS_ONE_OF_SEVERAL = "PYTEST_XDIST_WORKER" in os.environ
 STARTED_AT = pytest.StashKey[float]()
 # What a server does so that a power cut loses nothing; the tests' data are gone with the run anyway.
 HASTY = ("fsync", "synchronous_commit", "full_page_writes")
@@ -78,10 +87,7 @@ def is_unit(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Leave out what cannot run here, say which tests stay together, and put them in order.
-
-    pytest-xdist reads the groups, and pytest-django sorts by use of the database, in between.
-    """
+    """Leave out what cannot run here, put the tests in order after pytest-django did, say which stay together."""
     config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
     items[:] = filter(is_wanted, items)
     for item in items:
@@ -89,10 +95,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if not is_here and item.get_closest_marker(mark):
                 left_out[mark] += 1
                 item.add_marker(pytest.mark.skip(reason=f"needs {package}"))
-        if item.get_closest_marker("split") is None:
-            item.add_marker(pytest.mark.xdist_group(group_of(item)))
     yield
     items.sort(key=order_of)
+    if IS_ONE_OF_SEVERAL:
+        together = [item for item in items if item.get_closest_marker("split") is None]
+        write_groups(TEST_VAR, {item.nodeid: group_of(item) for item in together})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out groups of tests."""
+    scheduler = GroupScheduling(config, log)
+    scheduler.folder = TEST_VAR
+    return scheduler
 
 
 def group_of(item: pytest.Item) -> str:
@@ -122,8 +137,7 @@ def party_of(item: pytest.Item) -> str:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Run a test when tests of its kind may run, where several processes run tests."""
-    parallel = "PYTEST_XDIST_WORKER" in os.environ
-    with admitted(party_of(item), TEST_VAR) if parallel else nullcontext():
+    with admitted(party_of(item), TEST_VAR) if IS_ONE_OF_SEVERAL else nullcontext():
         item.stash[STARTED_AT] = processor_s()
         return (yield)
 
