@@ -80,8 +80,8 @@ class CandidateProcess:
         try:
             with self._awake():
                 hello = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol, "device": arena.device}
-                hello |= {"building": build_s is not None, **spare.placed(artefact, setups)}
-                self._ask(hello, build_s or START_S, self._descriptors)
+                told = {**hello, "building": build_s is not None, **spare.placed(artefact, setups)}
+                self._ask(told, build_s or START_S, self._descriptors)
         except BaseException:
             self.close()
             raise
