@@ -31,7 +31,7 @@ from runners.harness.errors import BASELINE, CANDIDATE, PARENT, Cancelled, Candi
 from runners.harness.gpu_state import watched
 from runners.harness.memory_use import MemoryWatch, need_of
 from runners.harness.module_build import BuildFailure, ModuleBuilds, compiles, looks_compiled
-from runners.harness.noise import noise_floor, resolved
+from runners.harness.noise import UNMEASURED, known_floor, measured_floor, resolved
 from runners.harness.participant import CandidateProcess
 from runners.harness.pool import TrustedPool, pool
 from runners.harness.report import case_results, speedup_of
@@ -357,24 +357,28 @@ class Evaluation:
             return
         plan = self._plan(self.spec.effort)
         name = {Effort.QUICK: "quick timing", Effort.CONFIRM: "confirmation"}.get(self.spec.effort, "timing")
-        self._floor = self._measured_floor(measure=self.spec.effort is not Effort.QUICK)
+        self._floor = self._noise_floor(measure=self.spec.effort is not Effort.QUICK)
         measure = partial(self._measured, bench, plan, sides, name)
         with self._stages.stage(name):
             timings, against = self._judged(bench, measure(), measure)
         self._conclude(timings, against)
         self._look_closer(bench, device, sides[CANDIDATE], timings)
 
-    def _measured_floor(self, *, measure: bool) -> NoiseFloor:
+    def _noise_floor(self, *, measure: bool) -> NoiseFloor:
+        if (known := known_floor(self._target)) is not None:
+            return known
+        if not measure:
+            return UNMEASURED
         with self._stages.stage("noise floor"):
             started = time.monotonic()
-            floor = noise_floor(self._target, measure=measure)
+            floor = measured_floor(self._target)
             self._stages.forgive(time.monotonic() - started)
         return floor
 
     def _abandoned(self, bench: Bench, sides: Sides) -> bool:
         name = "quick timing"
         measure = partial(self._measured, bench, self._plan(Effort.QUICK), _against_baseline(sides), name)
-        self._floor = self._measured_floor(measure=False)
+        self._floor = self._noise_floor(measure=False)
         with self._stages.stage(name):
             timings = measure()
             if not self._far_behind(timings):

@@ -300,7 +300,7 @@ def _checked(memory: SharedMemory) -> bytes:
 
 
 def _with_caches(artefact: Artefact, packed: Path, scratch: str) -> Artefact:
-    """Return the artefact with its packed caches; as it is where the file holds none."""
+    """Return the artefact with its caches; as it is where the file holds none."""
     if packed.stat().st_size <= len(_EMPTY):
         return artefact
     return replace(artefact, caches=packed, scratch=scratch)

@@ -79,9 +79,9 @@ class CandidateProcess:
         self._gate = None if arena.device is None else SharedMemory("gate", GATE_BYTES)
         try:
             with self._awake():
-                hello = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol, "device": arena.device}
-                told = {**hello, "building": build_s is not None, **spare.placed(artefact, setups)}
-                self._ask(told, build_s or START_S, self._descriptors)
+                hello: dict[str, Any] = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol}
+                hello |= {"device": arena.device, "building": build_s is not None, **spare.placed(artefact, setups)}
+                self._ask(hello, build_s or START_S, self._descriptors)
         except BaseException:
             self.close()
             raise
@@ -252,7 +252,7 @@ class CandidateProcess:
             return self._failure(Status.OUT_OF_MEMORY, refused.message or refused.kind)
         if compilers.is_compile_error(refused.kind, refused.message):
             return self._failure(Status.BUILD_FAILED, f"{refused.message}\n{refused.text}".strip())
-        if refused.kind == "WrongOutput":
+        if refused.kind in ("WrongOutput", "StateMismatch"):
             return self._failure(Status.INCORRECT, refused.message)
         return self._failure(Status.CRASHED, f"{refused.kind}: {refused.message}\n{refused.text}".strip())
 
