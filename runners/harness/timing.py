@@ -79,6 +79,10 @@ class Plan:
         """Return how many calls' contents fit into a GPU's arena."""
         return self.arena_bytes // max(1, sum(content.buffer_sizes))
 
+    def most_in_a_request(self, content: Content) -> int:
+        """Return the most calls that any request on a GPU has: a larger block or a long loop."""
+        return max(1, min(max(2 * self.most_calls, MOST_LOOP_CALLS), self.arena_calls(content)))
+
     def doubled(self, calls: int, content: Content) -> int:
         """Return the calls of a larger block: twice as many, unless a single call fills a GPU's arena."""
         if self.arena_bytes and 2 * calls > self.arena_calls(content):
@@ -263,15 +267,15 @@ class CaseTimer:
                 self._result.sides[side.name].waits = self._why_late(side, contents[:1], looped.inside_us[0])
             slowest_us = max(slowest_us, call_us)
             host_bound |= not held.held or call_us > HOST_BOUND * held.inside_us[0]
-        self._choose_loop(content, calls, slowest_us, host_bound=host_bound)
+        self._choose_loop(content, slowest_us, host_bound=host_bound)
 
-    def _choose_loop(self, content: Content, calls: int, call_us: float, *, host_bound: bool) -> None:
+    def _choose_loop(self, content: Content, call_us: float, *, host_bound: bool) -> None:
         """Loop as often as a block has calls where the device sets the pace. Where the host does, whose speed varies
         far more, warm the processor and loop for longer."""
         if host_bound:
             wanted = 1 + math.ceil(LOOP_US / max(1.0, call_us))
-            most = max(calls, min(MOST_LOOP_CALLS, self._plan.arena_calls(content)))
-            self._loop_calls, self._warm_us = min(most, max(2, wanted)), WARM_US
+            self._loop_calls = min(self._plan.most_in_a_request(content), MOST_LOOP_CALLS, max(2, wanted))
+            self._warm_us = WARM_US
 
     def _why_late(self, side: CandidateProcess, contents: list[Content], free_us: float) -> str:
         """Tell a call that waits for the device from one that fills its queue: held for a moment, which is too short to
