@@ -82,8 +82,10 @@ class CandidateProcess:
                 hello: dict[str, Any] = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol}
                 hello |= {"device": arena.device, "building": build_s is not None, **spare.placed(artefact, setups)}
                 self._ask(hello, build_s or START_S, self._descriptors)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, CandidateFailure) and error.status is Status.TIMEOUT:
+                error.reason = f"was not loaded: {error.reason}"
             raise
 
     @property

@@ -280,3 +280,11 @@ def test_store_drops_what_was_used_longest_ago(tmp_path: Path, monkeypatch: pyte
     assert BuildCache("modules", "old", 10_000).fetch(tmp_path / "copy")
     BuildCache("modules", "newest", 3000).keep(made, report)
     assert {path.name for path in (tmp_path / "builds/modules").iterdir()} == {"old", "new", "newest"}
+
+
+def test_failure_outside_the_build_names_side_and_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.harness.participant.START_S", 5.0)
+    result = outcome("while True:\n    pass\n" + PLAIN)
+    assert result.status is Status.TIMEOUT
+    assert reason(result).startswith("candidate, smallest: was not loaded: no answer within 5 s")
+    assert [(failure.side, failure.stage) for failure in result.failures] == [("candidate", "smallest")]
