@@ -51,6 +51,7 @@ WIDE_BYTES = 2 << 30
 """Most bytes of inputs and weights with which a reference is also run in float64, which takes twice as much."""
 STEADY = 0.25
 """Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's."""
+_RANDOM_LAYERS = re.compile(r"dropout|rrelu|drop_?path|gumbel", re.IGNORECASE)
 _RANDOM_WORDS = re.compile(r"dropout|bernoulli|multinomial|rand|normal_|rrelu|gumbel", re.IGNORECASE)
 
 
@@ -241,9 +242,12 @@ class KernelBenchProblem(Problem):
 
     @cached_property
     def _call_seed(self) -> int | None:
+        """The seed of every call where the forward draws random numbers. Those that a constructor draws are weights,
+        but for layers that draw in each call."""
         model = next(n for n in self._tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
-        body = "\n".join(ast.unparse(n) for n in model.body if isinstance(n, ast.FunctionDef))
-        return WEIGHT_SEED if _RANDOM_WORDS.search(body) else None
+        methods = [node for node in model.body if isinstance(node, ast.FunctionDef)]
+        words = {node: _RANDOM_LAYERS if node.name == "__init__" else _RANDOM_WORDS for node in methods}
+        return WEIGHT_SEED if any(found.search(ast.unparse(node)) for node, found in words.items()) else None
 
     @cached_property
     def _constants(self) -> dict[str, python_text.Constant]:
