@@ -92,6 +92,11 @@ class KernelBenchHardProblem(KernelBenchProblem):
         flops = float(evaluate(self._task["flops"], sizes))
         return Work({_PEAK_DTYPES.get(key, key): flops}, float(evaluate(self._task["bytes"], sizes)))
 
+    @property
+    def shape_names(self) -> list[str]:
+        """Names of the shapes' cases on a GPU, in the order of shapes.py."""
+        return [_name(shape["sizes"]) for shape in self._task["shapes"]]
+
     def peak_fraction(self, case: Case, time_us: float) -> float | None:
         """Return the share of the benchmark's peak that a call of that time reaches: FLOP/s of a problem bound by
         compute, bytes/s of one bound by memory; None where the peaks are not known."""
