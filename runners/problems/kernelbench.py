@@ -12,7 +12,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -191,7 +191,7 @@ class KernelBenchProblem(Problem):
             return outcome.wide
         return outcome.narrow
 
-    def losses(self, inputs: CallInputs, expected: list[torch.Tensor]) -> list[Loss | None]:
+    def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
         """Return what the model in its own precision loses against float64, which `expected` has found already.
 
         Where a case is too large for float64, ten times the loss of the case that a CPU gets stands for it: outputs

@@ -61,6 +61,7 @@ class KernelBenchHardProblem(KernelBenchProblem):
         self._names = {size: name for shape in self._task["shapes"] for size, name in shape["names"].items()}
         self._stress = {case["name"]: case for case in self._task["stress"]}
         self._scaled_inputs = tuple(name for name, case in self._stress.items() if not case["state"])
+        self.compares = self._selects
         self.obstacles = self._missing_modules()
         self.description = self._described()
 
