@@ -70,6 +70,17 @@ def test_a_variant_differs_and_keeps_dtype_layout_and_order(value: torch.Tensor,
 
 
 @pytest.mark.parametrize(("name", "form"), EVERY)
+@pytest.mark.parametrize("value", [NORMAL, NORMAL.t(), NORMAL[:, ::2], UNIFORM.reshape(4, 16, 64).permute(2, 0, 1)])
+def test_pieces_give_the_same_as_the_whole(
+    value: torch.Tensor, name: str, form: Form, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = only(value, name, form)
+    monkeypatch.setattr("runners.problems.variants.PART", 1000)
+    assert torch.allclose(only(value, name, form), whole, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(whole, value)
+
+
+@pytest.mark.parametrize(("name", "form"), EVERY)
 def test_structure_survives(name: str, form: Form) -> None:
     triangular, symmetric = torch.tril(NORMAL), NORMAL + NORMAL.t()
     assert torch.equal(only(triangular, name, form) == 0, triangular == 0)
