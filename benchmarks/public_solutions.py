@@ -15,6 +15,7 @@ import argparse
 import ast
 import itertools
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from runners.problems.base import Purpose
 from runners.problems.kernelbench_hard import KernelBenchHardProblem
 from runners.wire import dumps, loads
 
+_BESIDE = re.compile(r"\b__file__\b|#\s*include\s*[<\"](cutlass|cute)/")
 SUFFIX = "_solution.py.txt"
 LIMITS = Limits(build_s=600.0, call_s=60.0, total_s=1200.0, memory_bytes=32 << 30)
 
@@ -90,10 +92,26 @@ def is_python(text: str) -> bool:
     return True
 
 
+def why_not(solution: Solution) -> str:
+    """Return why a solution is not among those to choose from; empty where it is.
+
+    Files beside it and CUTLASS's headers were part of the machine that it was written on, not of what is published.
+    """
+    if not solution.published.get("correct"):
+        return "not correct where it was published"
+    if solution.kind == "torch":
+        return "no kernel of its own"
+    if not is_python(solution.text):
+        return "the published text is no Python module"
+    if _BESIDE.search(solution.text):
+        return "reads or writes files beside itself, or includes CUTLASS"
+    return ""
+
+
 def chosen(solutions: list[Solution], count: int) -> list[Solution]:
-    """Choose at least `count` solutions that count as correct where they were published: as many of each problem,
-    CUDA and Triton in turn, authors that were not chosen yet first, faster ones first."""
-    sound = [s for s in solutions if s.published.get("correct") and s.kind != "torch" and is_python(s.text)]
+    """Choose at least `count` solutions of those that `why_not` leaves: as many of each problem, CUDA and Triton in
+    turn, authors that were not chosen yet first, faster ones first."""
+    sound = [solution for solution in solutions if not why_not(solution)]
     problems = sorted({s.problem for s in sound})
     each = -(-count // max(1, len(problems)))
     authors: Counter[str] = Counter()
@@ -182,7 +200,10 @@ def print_summary(outcomes: list[tuple[Solution, JobResult]], left: int) -> None
 def run(arguments: argparse.Namespace) -> int:
     """Choose, evaluate, print. Exit code 1 where the harness failed on any."""
     problems = problems_of(arguments.checkout)
-    picked = chosen(solutions_of(arguments.checkout, problems), arguments.count)
+    solutions = solutions_of(arguments.checkout, problems)
+    for reason, count in Counter(filter(None, map(why_not, solutions))).most_common():
+        print(f"{count} of {len(solutions)} left out: {reason}")
+    picked = chosen(solutions, arguments.count)
     picked = [s for s in picked if not arguments.only or any(word in s.name for word in arguments.only)]
     print_list(picked)
     if arguments.list:
