@@ -29,6 +29,10 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "nondeterministic": ("Not deterministic: the same input gave other bits the second time.", "warn"),
     "no_custom_kernel": ("The work is done by a library: the text holds no kernel of its own.", "warn"),
+    "slow_reference": (
+        "The reference loops over tensors in Python: a speedup over it says little about the kernel.",
+        "warn",
+    ),
     "baseline_disagrees": ("The baseline's own results were outside the tolerance on these inputs.", "warn"),
     "parent_not_built": ("The parent could not be built beside it, so there is no comparison with it.", "muted"),
     "not_timed": ("It was checked and not timed.", "muted"),

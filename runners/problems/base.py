@@ -8,6 +8,7 @@ candidate. Values travel between processes as raw bytes with the layout that `Te
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -170,6 +171,7 @@ class Problem(ABC):
     entry_point: str = "custom_kernel"
     seeds: tuple[Seed, ...] = ()
     reference_source: str = ""
+    compares: bool = False  # whether `compare` has a verdict of its own
     obstacles: tuple[str, ...] = ()  # why it can be read but not evaluated here; empty for most
 
     @abstractmethod
@@ -225,14 +227,14 @@ class Problem(ABC):
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The outputs to compare with, in higher precision (float64 where affordable)."""
 
-    def losses(self, inputs: CallInputs, expected: list[torch.Tensor]) -> list[Loss | None]:
+    def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
         """Return what the reference in its own precision loses against `expected`, by output; None where nobody knows.
 
-        Comes after `expected` for the same inputs, which it may change.
+        Comes after `expected` for the same inputs. `inputs` makes a copy of them, which may take GiB and be changed.
         """
         from runners.harness.compare import loss_of
 
-        own = self.reference(inputs)
+        own = self.reference(inputs())
         if len(own) != len(expected):
             return [None] * len(expected)
         return [loss_of(value, exact) for value, exact in zip(own, expected, strict=True)]

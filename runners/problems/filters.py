@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import resource
 import signal
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from runners import wire
 from runners.job import ProblemBundle
 from runners.problems.base import CallInputs, Case, Problem, Purpose, Tolerance
+from runners.problems.slow_reference import slow_loop
 from runners.problems.structure import is_tensor
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 SMALL_VALUE = 0.01
 SMALL_SPREAD = 0.01
 COARSE = 100.0  # a tolerance this many times finer than the outputs makes small outputs no weakness
+HIDDEN = 3.0  # outputs of at most this many absolute tolerances hide under them
 _ANSWER = "kernel-scientist-examination "
 
 
@@ -155,6 +158,30 @@ def _random_reference(observed: Observation) -> list[str]:
     return ["the reference gives different outputs for the same inputs"]
 
 
+def _hides_under_tolerance(observed: Observation) -> list[str]:
+    """Compare a typical output, the median magnitude of those that are not zero, with the absolute tolerance."""
+    found = []
+    for number, out in enumerate(observed.outputs):
+        atol, sizes = observed.tolerances[number].atol, out.double().abs().flatten()
+        sizes = sizes[(sizes > 0) & (sizes < math.inf)]
+        typical = float(sizes.median()) if sizes.numel() else 0.0
+        if out.dtype.is_floating_point and 0 < typical <= HIDDEN * atol:
+            found.append(
+                f"output {number} hides under the tolerance: typically {typical:.2g}, and {atol:.2g} is allowed; its "
+                "norm decides"
+            )
+    return found
+
+
+def _slow_reference(observed: Observation) -> list[str]:
+    line = slow_loop(observed.problem.reference_source)
+    if line is None:
+        return []
+    return [
+        f"the reference loops over tensors in Python (line {line}): a speedup over it says little about a kernel"
+    ]
+
+
 FILTERS: tuple[Callable[[Observation], list[str]], ...] = (
     _not_finite,
     _small_range,
@@ -163,6 +190,8 @@ FILTERS: tuple[Callable[[Observation], list[str]], ...] = (
     _same_for_all_inputs,
     _ignored_inputs,
     _random_reference,
+    _hides_under_tolerance,
+    _slow_reference,
 )
 
 
