@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from runners.job import Language, ProblemBundle, Source
 from runners.problems import python_text, reduction
 from runners.problems.base import (
+    Argument,
     CallInputs,
     CandidateSetup,
     Case,
@@ -32,6 +33,7 @@ from runners.problems.base import (
     family_of,
 )
 from runners.problems.files import read_file
+from runners.problems.signature import SYMBOL, read_signature
 from runners.problems.structure import flatten, is_tensor, positional, tensors_in
 
 if TYPE_CHECKING:
@@ -57,12 +59,13 @@ def read_kernelbench(path: Path) -> ProblemBundle:
 class KernelBenchProblem(Problem):
     """A problem read from one KernelBench file. Raises ProblemError where it is faulty.
 
-    A case's `sizes` are the module's integer constants; a CPU case holds reduced ones and says so.
+    A case's `sizes` are the module's integer constants; a CPU case holds reduced ones and says so. Where the bundle holds
+    a generated signature (`runners.problems.signature`), kernels may be a C function too, and work figures are known.
     """
 
     format = FORMAT
     entry_point = "ModelNew"
-    languages = (Language.PYTHON, Language.TRITON)
+    languages: tuple[Language, ...] = (Language.PYTHON, Language.TRITON)
 
     def __init__(self, bundle: ProblemBundle) -> None:
         self.name = bundle.name
@@ -77,6 +80,10 @@ class KernelBenchProblem(Problem):
         self.description = self._describe()
         self.seeds = (Seed("reference", "Reference in torch", Source(Language.PYTHON, self._as_candidate())),)
         self._loaded: tuple[str, ModuleType, Any] | None = None
+        self.signature = read_signature(bundle.files, self.reference_source)
+        if self.signature is not None and self.signature.arguments:
+            self.arguments, self.symbol = self.signature.arguments, SYMBOL
+            self.languages = (Language.CPP, Language.HIP, Language.CUDA, Language.TRITON, Language.PYTHON)
 
     def cases(self, target: str, purpose: Purpose) -> list[Case]:
         """One case, as published for GPUs and reduced for a CPU; no hidden ones."""
@@ -92,8 +99,17 @@ class KernelBenchProblem(Problem):
         return Tolerance(1e-2, 1e-2) if "float" in dtype else Tolerance(0.0, 0.0)
 
     def work(self, case: Case) -> Work | None:
-        """Not declared by this format."""
-        return None
+        """As counted on the traced reference; None where it was not traced."""
+        return None if self.signature is None else self.signature.work(case.name)
+
+    def size_of(self, argument: Argument, case: Case) -> int | float:
+        """As the signature lists it for the case. Raises ProblemError for a case that could not be traced."""
+        figures = self.signature.cases.get(case.name) if self.signature is not None else None
+        if figures is None:
+            raise ProblemError(
+                [f"{self._file}: the case {case.name} could not be traced: no value for {argument.name}"]
+            )
+        return figures.sizes[argument.name]
 
     def prepare(self, case: Case) -> None:
         """Build the case's model."""
@@ -169,6 +185,10 @@ class KernelBenchProblem(Problem):
         small = self._declared or reduction.reduced_constants(self._tree, self._constants)
         words = reduction.described(self._constants, small)
         return Case("reduced" if words else "published", dict(small), Purpose.TEST, ("cpu",), ("published",), words)
+
+    def built(self, case: Case) -> tuple[ModuleType, Any]:
+        """The executed module and its model for a case."""
+        return self._load(case)
 
     def _load(self, case: Case) -> tuple[ModuleType, Any]:
         """Module and model for a case; the last one is kept."""
