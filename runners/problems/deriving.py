@@ -109,9 +109,9 @@ def _seen(bundle: ProblemBundle, case: Case) -> Sighting:
     ones."""
     try:
         with _Fake():
-            return _sighting(*KernelBenchProblem(bundle).built(case), case)
+            return _sighting(*KernelBenchProblem(bundle).module_and_model(case), case)
     except DataDependentOutputException:
-        module, model = KernelBenchProblem(bundle).built(case)
+        module, model = KernelBenchProblem(bundle).module_and_model(case)
         mode = _Fake()
         with FakeCopyMode(mode):
             faked = copy.deepcopy(model)
