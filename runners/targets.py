@@ -87,7 +87,7 @@ class Target:
 
         The ceilings are the measured ones with a margin, at most the data sheet's. A product counts at the rate of the
         fastest units that can build it from several of a lower precision, and bytes only as far as the last-level cache
-        cannot hold them back. FLOPs that were counted on a traced reference bound nothing: a better algorithm needs fewer.
+        cannot hold them back. FLOPs counted on a traced reference bound nothing: a better algorithm needs fewer.
         """
         if work is None:
             return None

@@ -52,7 +52,7 @@ def case_layout(problem: Problem, content: Content) -> dict[str, Any]:
 
 
 def _signature(problem: Problem, content: Content) -> list[dict[str, Any]]:
-    """Where each C argument comes from: a buffer or number of the call, a parameter by its state dict's name, or a
+    """Say where each C argument comes from: a buffer or number of the call, a parameter by its state dict's name, or a
     value that is fixed for the case."""
     names = list(content.inputs)
     outputs = [a.name for a in problem.arguments if a.role is Role.OUTPUT]

@@ -59,8 +59,8 @@ class TorchPolicy(StrEnum):
 class Argument:
     """One argument of the C signature, in order. `shape` holds expressions over the sizes, outermost first;
     `order` is `row` (last dimension contiguous) or `column` (first dimension contiguous). `distribution` is None
-    for what a case's distribution fills, or a fixed distribution's name. `value` names what fills the argument: an input
-    of the call or an entry of the state dict, where that is called otherwise than the argument."""
+    for what a case's distribution fills, or a fixed distribution's name. `value` names what fills the argument, an
+    input of the call or an entry of the state dict, where its name is another."""
 
     name: str
     role: Role
@@ -72,7 +72,7 @@ class Argument:
 
     @property
     def value_name(self) -> str:
-        """The name of the input or state tensor that fills it."""
+        """Return the name of the input or state tensor that fills it."""
         return self.value or self.name
 
 
@@ -196,7 +196,7 @@ class Problem(ABC):
         """FLOPs and bytes of one call, or None where the format does not declare them."""
 
     def size_of(self, argument: Argument, case: Case) -> int | float:
-        """The value of a size, or of a scalar that is no input of the call, in a case."""
+        """Return the value that a size, or a scalar that is no input of the call, has in a case."""
         value: int | float = case.sizes[argument.name]
         return value
 

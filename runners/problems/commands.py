@@ -107,7 +107,7 @@ def _look(path: Path, options: argparse.Namespace) -> Finding:
 
 
 def signature_of(finding: Finding) -> Signature | None:
-    """The derived C signature of a problem that was examined; None for formats that declare theirs."""
+    """Return the derived C signature of a problem that was examined; None for formats that declare theirs."""
     bundle = finding.bundle
     return read_signature(bundle.files, bundle.files[bundle.entry]) if bundle is not None else None
 

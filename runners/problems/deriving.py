@@ -28,9 +28,9 @@ from runners.problems.tracing import Trace, bytes_read, flops_by_dtype, storage_
 
 _RESERVED = set(
     """
-    alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double else
-    enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not nullptr
-    operator or private protected public register return short signed sizeof static struct switch template this throw
+    alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double
+    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
+    nullptr operator or private protected public register return short signed sizeof static struct switch template this throw
     true try typedef typename union unsigned using virtual void volatile while xor stream
     """.split()  # noqa: SIM905 - a word list
 ) | {SYMBOL}
@@ -73,7 +73,7 @@ class Sighting:
 
 
 def derive(bundle: ProblemBundle) -> Signature:
-    """The signature of a KernelBench bundle. Whatever stands in the way is named in its `refused`."""
+    """Derive the signature of a KernelBench bundle. Whatever stands in the way is named in its `refused`."""
     problem = KernelBenchProblem(bundle)
     source = digest_of(problem.reference_source)
     sightings: list[Sighting] = []
@@ -95,7 +95,7 @@ def derive(bundle: ProblemBundle) -> Signature:
 
 
 def _cases(problem: KernelBenchProblem) -> list[Case]:
-    """Each distinct case of any target once."""
+    """Return each distinct case of any target once."""
     found = [c for target in ("cpu", "gpu") for p in Purpose for c in problem.cases(target, p)]
     return list({case.name: case for case in found}.values())
 
@@ -141,12 +141,12 @@ def _sighting(module: ModuleType, model: Any, case: Case) -> Sighting:
 
 
 def _distinct(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """One tensor for each storage: tied weights are read once."""
+    """Return one tensor for each storage: tied weights are read once."""
     return list({storage_of(tensor): tensor for tensor in tensors}.values())
 
 
 def _check(model: Any, trace: Trace, live: set[int], state: dict[str, torch.Tensor], outputs: list[Any]) -> None:
-    """Raises NoSignatureError where a C function could not compute the outputs from inputs and state dict alone."""
+    """Raise NoSignatureError where a C function could not compute the outputs from inputs and state dict alone."""
     wrong = next((output for output in outputs if not isinstance(output, torch.Tensor)), None)
     if wrong is not None or not outputs:
         raise NoSignatureError(
@@ -189,7 +189,7 @@ def _inputs(model: Any, inputs: CallInputs) -> list[Place]:
 
 
 def _parameters(used: dict[str, torch.Tensor]) -> list[Place]:
-    """Handed over densely packed, row by row, whatever the model's own strides."""
+    """Describe the parameters, which are handed over packed row by row whatever the model's own strides."""
     return [
         Place(Role.PARAMETER, name, _dtype(name, tensor), name, tuple(tensor.shape))
         for name, tensor in used.items()
@@ -221,7 +221,7 @@ def _dtype(name: str, tensor: torch.Tensor) -> str:
 
 
 def _numbers(module: ModuleType) -> dict[str, int | float]:
-    """The constructor's plain numbers by parameter; truth values and texts choose what is computed, and can be read
+    """Return the constructor's plain numbers by parameter. Truth values and texts choose what is computed, and can be read
     off the reference."""
     names = _parameter_names(module.Model)
     pairs = zip(names, module.get_init_inputs(), strict=False)
@@ -235,7 +235,7 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
 
 
 def _combined(sightings: Sequence[Sighting]) -> tuple[tuple[Argument, ...], dict[str, dict[str, int | float]]]:
-    """The arguments that fit every case, and the values of sizes and constructor scalars by case. Raises
+    """Return the arguments that fit every case, and the values of sizes and constructor scalars by case. Raises
     NoSignatureError."""
     refused = next((sighting.refused for sighting in sightings if sighting.refused), "")
     if refused:
@@ -254,7 +254,7 @@ class _Combination:
         self._sizes: dict[str, tuple[int | float, ...]] = {}
 
     def result(self) -> tuple[tuple[Argument, ...], dict[str, dict[str, int | float]]]:
-        """Inputs and parameters, then constructor numbers and sizes, then outputs."""
+        """Return inputs and parameters, then constructor numbers and sizes, then outputs; and the sizes' values."""
         columns = list(zip(*(sighting.places for sighting in self._sightings), strict=True))
         names = [self._named(column[0].name) for column in columns]
         scalars = self._scalars()
@@ -274,7 +274,7 @@ class _Combination:
         return arguments, values
 
     def _scalars(self) -> list[Argument]:
-        """The constructor's numbers: integers as sizes, which extents may be named after."""
+        """Return the constructor's numbers, integers as sizes, which extents may be named after."""
         arguments = []
         for name in self._sightings[0].numbers:
             column = tuple(sighting.numbers[name] for sighting in self._sightings)
@@ -291,7 +291,7 @@ class _Combination:
         return Argument(name, place.role, place.dtype, shape, place.order, value=place.value)
 
     def _extent(self, fallback: str, values: tuple[int, ...]) -> str:
-        """A constant where all cases agree; else the name of what has these values: a number of the constructor, a
+        """Return a constant where all cases agree, else the name of what has these values: a number of the constructor, a
         constant of the module, or the axis itself."""
         if len(set(values)) == 1:
             return str(values[0])
@@ -306,7 +306,7 @@ class _Combination:
         return next((name for name in sizes[0] if tuple(s.get(name) for s in sizes) == values), None)
 
     def _named(self, wanted: str) -> str:
-        """A C identifier that nothing else has yet."""
+        """Make a C identifier that nothing else has yet."""
         name = re.sub(r"[^A-Za-z0-9_]", "_", wanted)
         name = f"_{name}" if name[:1].isdigit() or not name else name
         chosen = next(n for n in (name, *(f"{name}_{k}" for k in range(2, 10_000))) if n not in self._taken)

@@ -97,7 +97,8 @@ def signed(bundle: ProblemBundle, signature: str) -> ProblemBundle:
 
 
 def _answered(request: dict[str, Any], timeout_s: float, memory_bytes: int) -> tuple[bytes, bytes, int | None]:
-    """What a fresh process under limits printed and logged, and its exit code; None where it ran out of time."""
+    """Run a fresh process under limits; return what it printed and logged, and its exit code, None where it ran out of
+    time."""
     process = subprocess.Popen(
         [sys.executable, "-m", "runners.problems.filters"],
         stdin=subprocess.PIPE,
@@ -263,7 +264,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _line(answer: bytes, mark: str) -> str:
-    """The last line with that mark, without it; empty where there is none."""
+    """Return the last line with that mark, without the mark; empty where there is none."""
     for line in reversed(answer.decode("utf-8", "replace").splitlines()):
         if line.startswith(mark):
             return line.removeprefix(mark)
@@ -278,8 +279,8 @@ def _read_answer(answer: bytes, log: bytes, code: int | None) -> Examination:
 
 
 def _main() -> None:
-    """The examining process: a request on stdin, marked lines on stdout. The signature comes first: it takes a second,
-    and running the reference may take all the time there is. Without a target nothing else is asked for."""
+    """Answer a request on stdin with marked lines on stdout. The signature comes first: it takes a second, and running the
+    reference may take all the time there is. Without a target nothing else is asked for."""
     request = json.load(sys.stdin)
     limit = int(request["memory_bytes"])
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -6,8 +6,8 @@ The rule, operation by operation:
   multiply-add.
 - Elementwise operations: one FLOP for each element of the output, whatever the function.
 - Reductions and scans: one FLOP for each element of the input.
-- Softmax and log-softmax: five for each element (maximum, difference, exponential, sum, quotient). Normalisations: eight
-  for each element (mean, difference, square, sum, scale, shift, and the affine product and sum).
+- Softmax and log-softmax: five for each element (maximum, difference, exponential, sum, quotient). Normalisations:
+  eight for each element (mean, difference, square, sum, scale, shift, and the affine product and sum).
 - Recurrent layers: their matrix products.
 - Pooling: one for each element of every window. Interpolation: two for each tap beyond the first.
 - Operations that only move or create data, and those on integers and booleans alone: none.
@@ -32,9 +32,10 @@ _MOVES = set(
     alias arange as_strided cat clone constant_pad_nd copy copy_ _to_copy detach diag_embed embedding empty
     empty_like empty_strided eye fill fill_ flip full full_like gather im2col col2im index index_select lift_fresh
     lift_fresh_copy linspace masked_select new_empty new_empty_strided new_full new_ones new_zeros one_hot ones
-    ones_like pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d replication_pad2d repeat roll scalar_tensor
+    ones_like pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d replication_pad2d repeat roll
+    scalar_tensor
     scatter scatter_ select_scatter slice_scatter stack triu triu_ tril tril_ unfold upsample_nearest1d
-    upsample_nearest2d upsample_nearest3d zero_ zeros zeros_like nonzero index_put index_put_ _unsafe_index channel_shuffle
+    upsample_nearest2d upsample_nearest3d zero_ zeros zeros_like nonzero index_put index_put_ _unsafe_index
     native_channel_shuffle randperm channel_shuffle masked_fill masked_fill_ _unsafe_view
     """.split()  # noqa: SIM905 - a word list
 )
@@ -57,7 +58,7 @@ _TAPS = {"upsample_linear1d": 2, "upsample_bilinear2d": 4, "upsample_trilinear3d
 
 
 def flops_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float | None:
-    """FLOPs of one call of an `OpOverload`, or None where no rule covers it."""
+    """Count the FLOPs of one call of an `OpOverload`; None where no rule covers it."""
     packet = func._overloadpacket
     name = packet.__name__
     if name == "mkldnn_rnn_layer":
@@ -76,7 +77,7 @@ def flops_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -
 
 
 def dtype_of(args: Sequence[Any], out: Any) -> str:
-    """The floating dtype that an operation computes in: that of its first floating argument, else of its output."""
+    """Return the floating dtype that an operation computes in: that of its first floating argument, else of its output."""
     return str(_floats((args, out))[0].dtype).removeprefix("torch.")
 
 
@@ -101,7 +102,7 @@ def _per_element(func: Any, name: str, args: Sequence[Any], out: Any) -> float |
 
 
 def _window(func: Any, name: str, args: Sequence[Any], out: Any) -> float | None:
-    """Pooling: elements of a window times windows. An adaptive pool reads each element of its input once at least."""
+    """Count pooling: elements of a window times windows. An adaptive pool reads each element of its input once at least."""
     if "adaptive" in name and "pool" in name:
         return float(_tensors(args)[0].numel())
     if "pool" not in name:
@@ -113,8 +114,8 @@ def _window(func: Any, name: str, args: Sequence[Any], out: Any) -> float | None
 
 
 def _recurrent(args: Sequence[Any]) -> float:
-    """One layer in one direction: its two matrix products for each step and sequence; the gates' own arithmetic is small
-    beside them."""
+    """Count one layer in one direction: its two matrix products for each step and sequence. The gates' own arithmetic is
+    small beside them."""
     steps, sequences = args[0].shape[:2]
     return 2.0 * steps * sequences * (args[1].numel() + args[2].numel())
 
@@ -128,7 +129,7 @@ def _by_tag(func: Any, name: str, args: Sequence[Any], out: Any) -> float | None
 
 
 def _attention(args: Sequence[Any]) -> float:
-    """Two products of queries × keys × width for each head; a causal mask halves neither, as in torch's formulas."""
+    """Count two products of queries × keys × width for each head; a causal mask halves neither, as in torch's own."""
     query, key, value = args[:3]
     heads, queries, width = math.prod(query.shape[:-2]), query.shape[-2], query.shape[-1]
     keys, value_width = key.shape[-2], value.shape[-1]

@@ -79,8 +79,9 @@ def read_kernelbench(path: Path) -> ProblemBundle:
 class KernelBenchProblem(Problem):
     """A problem read from one KernelBench file. Raises ProblemError where it is faulty.
 
-    A case's `sizes` are the module's integer constants; a CPU case holds reduced ones and says so. Where the bundle holds
-    a generated signature (`runners.problems.signature`), kernels may be a C function too, and work figures are known.
+    A case's `sizes` are the module's integer constants; a CPU case holds reduced ones and says so. Where the bundle
+    holds a generated signature (`runners.problems.signature`), a kernel may be a C function too, and work figures are
+    known.
     """
 
     format = FORMAT
@@ -123,11 +124,11 @@ class KernelBenchProblem(Problem):
         return Tolerance(1e-2, 1e-2) if "float" in dtype else Tolerance(0.0, 0.0)
 
     def work(self, case: Case) -> Work | None:
-        """As counted on the traced reference; None where it was not traced."""
+        """Return what was counted on the traced reference; None where it was not traced."""
         return None if self.signature is None else self.signature.work(case.name)
 
     def size_of(self, argument: Argument, case: Case) -> int | float:
-        """As the signature lists it for the case. Raises ProblemError for a case that could not be traced."""
+        """Return what the signature lists for the case. Raises ProblemError for a case that could not be traced."""
         figures = self.signature.cases.get(case.name) if self.signature is not None else None
         if figures is None:
             raise ProblemError(

@@ -47,18 +47,18 @@ class Signature:
     format: int = FORMAT_VERSION
 
     def work(self, case: str) -> Work | None:
-        """Work figures of a case; None where it could not be traced."""
+        """Return the work figures of a case; None where it could not be traced."""
         figures = self.cases.get(case)
         return None if figures is None else Work(dict(figures.flops), figures.bytes, traced=True)
 
 
 def digest_of(source: str) -> str:
-    """What names a problem's text in its signature."""
+    """Return what names a problem's text in its signature."""
     return hashlib.sha256(source.encode()).hexdigest()
 
 
 def read_signature(files: dict[str, str], source: str) -> Signature | None:
-    """The signature among a bundle's files; None where there is none for this source and version. Raises ProblemError
+    """Read the signature among a bundle's files; None where there is none for this source and version. Raises ProblemError
     for one that is malformed."""
     if FILE not in files:
         return None
@@ -74,7 +74,7 @@ def read_signature(files: dict[str, str], source: str) -> Signature | None:
 
 
 def _complaints(signature: Signature) -> list[str]:
-    """The file comes from a process that ran problem code: nothing in it is taken on trust."""
+    """Name what is wrong. The file comes from a process that ran problem code: nothing in it is taken on trust."""
     names = [argument.name for argument in signature.arguments]
     if len(names) > MOST_ARGUMENTS or len(set(names)) < len(names):
         return [f"{len(names)} arguments, {len(set(names))} names; at most {MOST_ARGUMENTS}, all different"]

@@ -49,7 +49,7 @@ class Trace:
     kept: list[Any] = field(default_factory=list)
 
     def live(self, outputs: Iterable[torch.Tensor]) -> tuple[list[Operation], set[int]]:
-        """The operations that outputs depend on, and the storages that have to hold something before the call."""
+        """Return the operations that outputs depend on, and the storages that must hold something before the call."""
         wanted = {storage_of(tensor) for tensor in outputs}
         chosen = []
         for operation in reversed(self.operations):
@@ -62,19 +62,20 @@ class Trace:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """A number for the memory that a tensor shares with its views."""
+    """Return a number for the memory that a tensor shares with its views."""
     return int(tensor.untyped_storage()._cdata)
 
 
 def bytes_read(operations: Sequence[Operation], tensor: torch.Tensor) -> float:
-    """Bytes that operations read of a tensor's memory, each at most once: all of it, or what slices and lookups take."""
+    """Count the bytes that operations read of a tensor's memory, each at most once: all of it, or what slices and lookups
+    take."""
     storage = storage_of(tensor)
     read = sum(operation.reads.get(storage, 0) for operation in operations)
     return float(min(read, tensor.numel() * tensor.dtype.itemsize))
 
 
 def flops_by_dtype(operations: Sequence[Operation]) -> tuple[dict[str, float], list[str]]:
-    """FLOPs by dtype, and the names of the operations whose count is not known."""
+    """Sum up FLOPs by dtype; return them and the names of the operations whose count is not known."""
     counted: Counter[str] = Counter()
     for operation in operations:
         if operation.flops:
@@ -83,8 +84,8 @@ def flops_by_dtype(operations: Sequence[Operation]) -> tuple[dict[str, float], l
 
 
 def traced(call: Any, arguments: Sequence[Any], known: Mapping[str, torch.Tensor]) -> tuple[Any, Trace]:
-    """Call on fake tensors, without gradients; the result and what was dispatched. `known`: the tensors that exist before
-    the call. Raises whatever the code raises."""
+    """Call on fake tensors, without gradients; return the result and what was dispatched. `known`: the tensors that exist
+    before the call. Raises whatever the code raises."""
     trace = Trace()
     for tensor in [*known.values(), *(a for a in tree_leaves(list(arguments)) if isinstance(a, torch.Tensor))]:
         trace.known.add(storage_of(tensor))
@@ -96,7 +97,7 @@ def traced(call: Any, arguments: Sequence[Any], known: Mapping[str, torch.Tensor
 
 
 class _Recorder(TorchDispatchMode):
-    """Writes every operation into a trace."""
+    """Write every operation into a trace."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__()
@@ -133,6 +134,7 @@ def _operation(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any)
     given, made = [] if name in _CREATORS else _tensors((args, kwargs)), _tensors(out)
     written = _written(func, args, kwargs)
     before = {storage_of(tensor) for tensor in given}
+    # A batch norm in training updates its running statistics and does not use them.
     overwritten = {storage_of(t) for t in written if name in _OVERWRITES and _is_whole(t)}
     updated = {storage_of(tensor) for tensor in written} if "batch_norm" in name else overwritten
     flops = flops_of(func, args, kwargs, out)
@@ -158,7 +160,7 @@ def _draws(func: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) ->
 
 
 def _reads(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> dict[int, int]:
-    """Bytes read by storage. A batch norm in training updates its running statistics and does not use them."""
+    """Count the bytes read by storage."""
     read: dict[int, int] = {}
     for index, tensor in enumerate(given):
         size = _bytes(made[0]) if name in _LOOKUPS and index == 0 and made else _bytes(tensor)
@@ -167,7 +169,7 @@ def _reads(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> di
 
 
 def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The arguments that the operation's schema says it writes to."""
+    """Return the arguments that the operation's schema says it writes to."""
     written = []
     for index, argument in enumerate(func._schema.arguments):
         value = args[index] if index < len(args) else kwargs.get(argument.name)

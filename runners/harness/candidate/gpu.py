@@ -20,7 +20,7 @@ class GpuNativeCallee(NativeCallee):
         self._clock = device_clock
 
     def _opened(self, case: dict[str, Any]) -> Any:
-        """The case's parameters, copied into device memory of this process."""
+        """Copy the case's parameters into device memory of this process."""
         found = parameters.opened(self._setups, case)
         return None if found is None else DeviceParameters(found, self._clock.driver)
 
@@ -63,8 +63,8 @@ class GpuNativeCallee(NativeCallee):
 
 
 class DeviceParameters:
-    """A copy of a case's parameters in device memory. A kernel that writes to it spoils its own later calls alone: every
-    process has its own, and outputs of any call may be checked."""
+    """A copy of a case's parameters in device memory. Every process has its own, so that a kernel that writes to them
+    spoils its own later calls alone, any of which may be checked."""
 
     def __init__(self, found: parameters.Parameters, driver: Driver) -> None:
         self._driver, self._offsets = driver, found.offsets
@@ -73,7 +73,7 @@ class DeviceParameters:
         found.close()
 
     def address(self, name: str) -> int:
-        """Where a parameter lies on the device. KeyError for a name that the state dict does not have."""
+        """Return where a parameter lies on the device. KeyError for a name that the state dict does not have."""
         return self._base + self._offsets[name]
 
     def close(self) -> None:

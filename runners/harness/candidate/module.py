@@ -24,8 +24,8 @@ from .tensors import Arena, tensor_at
 clock = time.perf_counter_ns
 PAGE_BYTES = 4096
 ROOM_BEYOND_BYTES = 64 << 10
-"""What a block of room has beside an output's bytes: the allocator needs some for alignment, and small allocations that
-come between may take some."""
+"""How much larger a block is than the output that takes its place: the allocator needs some for alignment, and small
+allocations that come between may take some."""
 
 
 class WrongOutput(Exception):
@@ -64,12 +64,12 @@ class ModuleCallee:
         self._case = case
 
     def make_room(self, calls: int) -> None:
-        """Have memory ready for the outputs of so many calls, with every page in place.
+        """Allocate memory for the outputs of so many calls, with every page in place.
 
-        A call's outputs stay until its request is answered, so that each takes fresh memory, and the page faults of that
-        (a thousand for 4 MiB, about 0.3 µs each) would be charged to the candidate, while a C function writes to an arena
-        whose pages are in place. Each call gives its block back to the allocator just before its clock starts; outputs
-        then come from there. On a GPU torch keeps its memory anyway.
+        The outputs of a request's calls live until it is answered, so that each takes other memory. Its page faults, a
+        thousand for 4 MiB, would be charged to the candidate, while a C function writes to an arena whose pages are in
+        place. Each call gives its block back to the allocator just before its clock starts, and its outputs come from
+        there. On a GPU torch keeps its memory anyway.
         """
         self._room.clear()
         if self._arena.device == "cpu":
@@ -104,13 +104,13 @@ class ModuleCallee:
 
 
 def _dense_bytes(spec: dict[str, Any]) -> int:
-    """Bytes of a tensor that is packed row by row, as outputs are returned."""
+    """Return the bytes of a tensor that is packed row by row, as outputs are."""
     dtype: torch.dtype = getattr(torch, spec["dtype"])
     return math.prod(spec["shape"]) * dtype.itemsize
 
 
 def _touched(size_bytes: int) -> torch.Tensor:
-    """A block from torch's allocator whose pages are all in place."""
+    """Allocate a block through torch and touch each of its pages."""
     block = torch.empty(size_bytes + ROOM_BEYOND_BYTES, dtype=torch.uint8)
     block[::PAGE_BYTES] = 0
     return block

@@ -45,7 +45,7 @@ class NativeCallee:
         self._parameters = self._opened(case)
 
     def _opened(self, case: dict[str, Any]) -> Any:
-        """The case's parameters where the kernel can reach them; None where its signature has none."""
+        """Bring the case's parameters to where the kernel reads them; None where its signature has none."""
         return parameters.opened(self._setups, case)
 
     def prepare(self, call: dict[str, list[float]]) -> list[object]:

@@ -1,8 +1,8 @@
 """The parameters of a kernel with a C signature: the state dict that the oracle left for a case, mapped once.
 
-The file is the one that Python candidates load their weights from (see `setups`). It is mapped read-only with every page
-in place: a kernel that writes to a parameter ends with a segmentation fault, and nobody pays page faults in the timed
-region. Standard library only, like all that serves a C function.
+The file is the one that Python candidates load their weights from (see `setups`). It is mapped read-only, so that a kernel
+that writes to a parameter ends with a segmentation fault, and with every page in place, so that no page fault falls into
+the timed region. Standard library only, like all that serves a C function.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Parameters:
         self.base = _mapped(path, self.size_bytes)
 
     def address(self, name: str) -> int:
-        """Where a parameter lies. KeyError for a name that the state dict does not have."""
+        """Return where a parameter lies. KeyError for a name that the state dict does not have."""
         return self.base + self.offsets[name]
 
     def close(self) -> None:
@@ -48,13 +48,13 @@ class Parameters:
 
 
 def opened(folder: str, case: dict[str, Any]) -> Parameters | None:
-    """The parameters of the case that a referee has described, None where its signature has none."""
+    """Map the parameters of the case that the referee describes; None where its signature has none."""
     wanted = any("parameter" in slot for slot in case["signature"])
     return Parameters(folder, case["setup"]) if wanted else None
 
 
 def _mapped(path: Path, size_bytes: int) -> int:
-    """Address of a file's content. Raises OSError."""
+    """Map a file's content; return its address. Raises OSError."""
     flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
     descriptor = os.open(path, os.O_RDONLY)
     try:
