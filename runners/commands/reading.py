@@ -42,8 +42,8 @@ def read_source(path: Path) -> Source:
 
 
 def read_problem(name: str) -> ProblemBundle:
-    """Read a shipped problem or one on disk. A KernelBench file gets its C signature, which runs its code in a process of
-    its own. Raises ProblemError."""
+    """Read a shipped problem or one on disk. A KernelBench file gets its C signature, which runs its code in a process
+    of its own. Raises ProblemError."""
     return with_signature(load(name))
 
 

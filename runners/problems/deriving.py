@@ -30,8 +30,8 @@ _RESERVED = set(
     """
     alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double
     else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
-    nullptr operator or private protected public register return short signed sizeof static struct switch template this throw
-    true try typedef typename union unsigned using virtual void volatile while xor stream
+    nullptr operator or private protected public register return short signed sizeof static struct switch template this
+    throw true try typedef typename union unsigned using virtual void volatile while xor stream
     """.split()  # noqa: SIM905 - a word list
 ) | {SYMBOL}
 _DTYPES_OF_NUMBERS = {bool: "bool", int: "int64", float: "float64"}
@@ -221,8 +221,8 @@ def _dtype(name: str, tensor: torch.Tensor) -> str:
 
 
 def _numbers(module: ModuleType) -> dict[str, int | float]:
-    """Return the constructor's plain numbers by parameter. Truth values and texts choose what is computed, and can be read
-    off the reference."""
+    """Return the constructor's plain numbers by parameter. Truth values and texts choose what is computed, and can be
+    read off the reference."""
     names = _parameter_names(module.Model)
     pairs = zip(names, module.get_init_inputs(), strict=False)
     return {name: value for name, value in pairs if type(value) in (int, float)}
@@ -291,8 +291,8 @@ class _Combination:
         return Argument(name, place.role, place.dtype, shape, place.order, value=place.value)
 
     def _extent(self, fallback: str, values: tuple[int, ...]) -> str:
-        """Return a constant where all cases agree, else the name of what has these values: a number of the constructor, a
-        constant of the module, or the axis itself."""
+        """Return a constant where all cases agree, else the name of what has these values: a number of the
+        constructor, a constant of the module, or the axis itself."""
         if len(set(values)) == 1:
             return str(values[0])
         known = next((n for n, column in self._sizes.items() if column == values and type(column[0]) is int), None)

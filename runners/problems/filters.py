@@ -279,8 +279,8 @@ def _read_answer(answer: bytes, log: bytes, code: int | None) -> Examination:
 
 
 def _main() -> None:
-    """Answer a request on stdin with marked lines on stdout. The signature comes first: it takes a second, and running the
-    reference may take all the time there is. Without a target nothing else is asked for."""
+    """Answer a request on stdin with marked lines on stdout. The signature comes first: it takes a second, and running
+    the reference may take all the time there is. Without a target nothing else is asked for."""
     request = json.load(sys.stdin)
     limit = int(request["memory_bytes"])
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -77,7 +77,8 @@ def flops_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -
 
 
 def dtype_of(args: Sequence[Any], out: Any) -> str:
-    """Return the floating dtype that an operation computes in: that of its first floating argument, else of its output."""
+    """Return the floating dtype that an operation computes in: that of its first floating argument, else of its
+    output."""
     return str(_floats((args, out))[0].dtype).removeprefix("torch.")
 
 
@@ -102,7 +103,8 @@ def _per_element(func: Any, name: str, args: Sequence[Any], out: Any) -> float |
 
 
 def _window(func: Any, name: str, args: Sequence[Any], out: Any) -> float | None:
-    """Count pooling: elements of a window times windows. An adaptive pool reads each element of its input once at least."""
+    """Count pooling: elements of a window times windows. An adaptive pool reads each element of its input once at
+    least."""
     if "adaptive" in name and "pool" in name:
         return float(_tensors(args)[0].numel())
     if "pool" not in name:
@@ -114,8 +116,8 @@ def _window(func: Any, name: str, args: Sequence[Any], out: Any) -> float | None
 
 
 def _recurrent(args: Sequence[Any]) -> float:
-    """Count one layer in one direction: its two matrix products for each step and sequence. The gates' own arithmetic is
-    small beside them."""
+    """Count one layer in one direction: its two matrix products for each step and sequence. The gates' own arithmetic
+    is small beside them."""
     steps, sequences = args[0].shape[:2]
     return 2.0 * steps * sequences * (args[1].numel() + args[2].numel())
 

@@ -58,8 +58,8 @@ def digest_of(source: str) -> str:
 
 
 def read_signature(files: dict[str, str], source: str) -> Signature | None:
-    """Read the signature among a bundle's files; None where there is none for this source and version. Raises ProblemError
-    for one that is malformed."""
+    """Read the signature among a bundle's files; None where there is none for this source and version. Raises
+    ProblemError for one that is malformed."""
     if FILE not in files:
         return None
     try:

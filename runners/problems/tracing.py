@@ -67,8 +67,8 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 def bytes_read(operations: Sequence[Operation], tensor: torch.Tensor) -> float:
-    """Count the bytes that operations read of a tensor's memory, each at most once: all of it, or what slices and lookups
-    take."""
+    """Count the bytes that operations read of a tensor's memory, each at most once: all of it, or what slices and
+    lookups take."""
     storage = storage_of(tensor)
     read = sum(operation.reads.get(storage, 0) for operation in operations)
     return float(min(read, tensor.numel() * tensor.dtype.itemsize))
@@ -84,8 +84,8 @@ def flops_by_dtype(operations: Sequence[Operation]) -> tuple[dict[str, float], l
 
 
 def traced(call: Any, arguments: Sequence[Any], known: Mapping[str, torch.Tensor]) -> tuple[Any, Trace]:
-    """Call on fake tensors, without gradients; return the result and what was dispatched. `known`: the tensors that exist
-    before the call. Raises whatever the code raises."""
+    """Call on fake tensors, without gradients; return the result and what was dispatched. `known`: the tensors that
+    exist before the call. Raises whatever the code raises."""
     trace = Trace()
     for tensor in [*known.values(), *(a for a in tree_leaves(list(arguments)) if isinstance(a, torch.Tensor))]:
         trace.known.add(storage_of(tensor))

@@ -26,10 +26,10 @@ class Caller:
     """Answers one question at a time.
 
     `ready` says how many calls come next. `case` sets the layout. `run` makes calls in order and returns their inside
-    times; `store` brings the outputs of all but the last into the arena. On a GPU there are two more ways to make calls:
-    `lay` prepares some, then `arm` enqueues one behind the gate and `reach` waits for it; `steady` makes them in a loop.
-    The last call's outputs are always in the arena before that call is answered, so that work left to a thread shows as a
-    wrong output."""
+    times; `store` brings the outputs of all but the last into the arena. On a GPU there are two more ways to make
+    calls: `lay` prepares some, then `arm` enqueues one behind the gate and `reach` waits for it; `steady` makes them
+    in a loop. The last call's outputs are always in the arena before that call is answered, so that work left to a
+    thread shows as a wrong output."""
 
     def __init__(self, callee: Callee) -> None:
         self._callee: Any = callee

@@ -1,8 +1,8 @@
 """The parameters of a kernel with a C signature: the state dict that the oracle left for a case, mapped once.
 
-The file is the one that Python candidates load their weights from (see `setups`). It is mapped read-only, so that a kernel
-that writes to a parameter ends with a segmentation fault, and with every page in place, so that no page fault falls into
-the timed region. Standard library only, like all that serves a C function.
+The file is the one that Python candidates load their weights from (see `setups`). It is mapped read-only, so that a
+kernel that writes to a parameter ends with a segmentation fault, and with every page in place, so that no page fault
+falls into the timed region. Standard library only, like all that serves a C function.
 """
 
 from __future__ import annotations
