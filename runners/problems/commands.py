@@ -109,7 +109,11 @@ def _look(path: Path, options: argparse.Namespace) -> Finding:
 def signature_of(finding: Finding) -> Signature | None:
     """Return the derived C signature of a problem that was examined; None for formats that declare theirs."""
     bundle = finding.bundle
-    return read_signature(bundle.files, bundle.files[bundle.entry]) if bundle is not None else None
+    return (
+        read_signature(bundle.files, bundle.files[bundle.entry])
+        if bundle and bundle.entry in bundle.files
+        else None
+    )
 
 
 def print_finding(finding: Finding) -> None:

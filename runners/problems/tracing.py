@@ -134,13 +134,12 @@ def _operation(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any)
     given, made = [] if name in _CREATORS else _tensors((args, kwargs)), _tensors(out)
     written = _written(func, args, kwargs)
     before = {storage_of(tensor) for tensor in given}
-    # A batch norm in training updates its running statistics and does not use them.
     overwritten = {storage_of(t) for t in written if name in _OVERWRITES and _is_whole(t)}
-    updated = {storage_of(tensor) for tensor in written} if "batch_norm" in name else overwritten
+    unread = overwritten | {storage_of(tensor) for tensor in _running_statistics(func, args, kwargs)}
     flops = flops_of(func, args, kwargs, out)
     return Operation(
         name=str(func._overloadpacket),
-        reads=_reads(name, [t for t in given if storage_of(t) not in updated], made),
+        reads=_reads(name, [t for t in given if storage_of(t) not in unread], made),
         writes={storage_of(tensor) for tensor in written},
         creates=({storage_of(tensor) for tensor in made} - before) | overwritten,
         dtype=dtype_of((args, kwargs), out) if flops else "",
@@ -155,8 +154,17 @@ def _draws(func: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) ->
         return False
     if "attention" not in name:
         return True
-    given = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
-    return bool(given.get("dropout_p", 0.0))
+    return bool(_by_name(func, args, kwargs).get("dropout_p", 0.0))
+
+
+def _running_statistics(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the statistics that a batch norm in training updates: it normalises with those of the batch."""
+    given = _by_name(func, args, kwargs)
+    return _tensors([given.get("running_mean"), given.get("running_var")]) if given.get("training") else []
+
+
+def _by_name(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
 
 
 def _reads(name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> dict[int, int]:

@@ -73,7 +73,7 @@ class ModuleCallee:
         """
         self._room.clear()
         if self._arena.device == "cpu":
-            sizes = [_dense_bytes(spec) for spec in self._case["outputs"]]
+            sizes = [_dense_bytes(spec) for spec in self._case.get("outputs", [])]
             self._room = [[_touched(size) for size in sizes] for _ in range(calls)]
 
     def prepare(self, call: dict[str, list[Any]]) -> dict[str, Any]:
