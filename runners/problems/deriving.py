@@ -42,7 +42,7 @@ class NoSignatureError(Exception):
     """There is no C signature; the message is a sentence."""
 
 
-class _Fake(FakeTensorMode):
+class _Fake(FakeTensorMode):  # type: ignore[no-untyped-call]
     """Fake tensors that survive `copy.deepcopy`, as layers that are cloned need: a copy belongs to the same mode."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Fake:

@@ -119,7 +119,7 @@ def _recurrent(args: Sequence[Any]) -> float:
     """Count one layer in one direction: its two matrix products for each step and sequence. The gates' own arithmetic
     is small beside them."""
     steps, sequences = args[0].shape[:2]
-    return 2.0 * steps * sequences * (args[1].numel() + args[2].numel())
+    return 2.0 * float(steps * sequences * (args[1].numel() + args[2].numel()))
 
 
 def _by_tag(func: Any, name: str, args: Sequence[Any], out: Any) -> float | None:
@@ -135,4 +135,4 @@ def _attention(args: Sequence[Any]) -> float:
     query, key, value = args[:3]
     heads, queries, width = math.prod(query.shape[:-2]), query.shape[-2], query.shape[-1]
     keys, value_width = key.shape[-2], value.shape[-1]
-    return 2.0 * heads * queries * keys * (width + value_width)
+    return 2.0 * float(heads * queries * keys * (width + value_width))

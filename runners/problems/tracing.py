@@ -96,11 +96,11 @@ def traced(call: Any, arguments: Sequence[Any], known: Mapping[str, torch.Tensor
     return result, trace
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Write every operation into a trace."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._trace = trace
 
     def __torch_dispatch__(

@@ -106,7 +106,7 @@ class ModuleCallee:
 def _dense_bytes(spec: dict[str, Any]) -> int:
     """Return the bytes of a tensor that is packed row by row, as outputs are."""
     dtype: torch.dtype = getattr(torch, spec["dtype"])
-    return math.prod(spec["shape"]) * dtype.itemsize
+    return int(math.prod(spec["shape"])) * int(dtype.itemsize)
 
 
 def _touched(size_bytes: int) -> torch.Tensor:
