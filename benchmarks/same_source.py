@@ -33,6 +33,7 @@ ROWS, FEATURES = 512, 2048
 SOURCE = Source(
     Language.CPP,
     """// @flags -O3 -march=native -ffast-math
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 extern "C" void kernel(const float* x, const float* gate, const float* weight, int64_t features, double eps,
@@ -43,7 +44,10 @@ extern "C" void kernel(const float* x, const float* gate, const float* weight, i
         float sum = 0.0f;
         for (int64_t c = 0; c < features; ++c) sum += a[c] * a[c];
         const float scale = 1.0f / std::sqrt(sum / features + (float)eps);
-        for (int64_t c = 0; c < features; ++c) o[c] = a[c] * scale * weight[c] * g[c] / (1.0f + std::exp(-g[c]));
+        for (int64_t c = 0; c < features; ++c) {
+            const float gated = g[c] / (1.0f + std::exp(-std::max(g[c], -80.0f)));
+            o[c] = a[c] * scale * weight[c] * gated;
+        }
     }
 }
 """,

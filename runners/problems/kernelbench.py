@@ -53,6 +53,7 @@ WIDE_BYTES = 2 << 30
 """Most bytes of inputs and weights with which a reference is also run in float64, which takes twice as much."""
 STEADY = 0.25
 """Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's."""
+_RANDOM_LAYERS = re.compile(r"dropout|rrelu", re.IGNORECASE)
 _RANDOM_WORDS = re.compile(r"dropout|bernoulli|multinomial|rand|normal_|rrelu|gumbel", re.IGNORECASE)
 
 
@@ -258,9 +259,15 @@ class KernelBenchProblem(Problem):
 
     @cached_property
     def _call_seed(self) -> int | None:
+        """What the generator is set to before each call, where the model may draw from it then. What the constructor
+        draws does not count, but the layers do that it makes."""
         model = next(n for n in self._tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
-        body = "\n".join(ast.unparse(n) for n in model.body if isinstance(n, ast.FunctionDef))
-        return WEIGHT_SEED if _RANDOM_WORDS.search(body) else None
+        methods = [node for node in model.body if isinstance(node, ast.FunctionDef)]
+        draws = any(
+            (_RANDOM_LAYERS if method.name == "__init__" else _RANDOM_WORDS).search(ast.unparse(method))
+            for method in methods
+        )
+        return WEIGHT_SEED if draws else None
 
     @cached_property
     def _constants(self) -> dict[str, python_text.Constant]:
