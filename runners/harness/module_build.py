@@ -112,7 +112,7 @@ class ModuleBuilds:
             entry.keep(packed, report)
         packed.chmod(0o644)
         report = replace(report, artefact_hash=artefact.report.artefact_hash)
-        return replace(artefact, report=report, **_cached(packed, scratch))
+        return _with_caches(replace(artefact, report=report), packed, scratch)
 
     def _key(self, artefact: Artefact) -> str:
         """Everything that what is compiled depends on."""
@@ -299,9 +299,11 @@ def _checked(memory: SharedMemory) -> bytes:
     return memory.read(0, size_bytes)
 
 
-def _cached(packed: Path, scratch: str) -> dict[str, Path | str]:
-    """What an artefact says of its caches: nothing where the file holds none."""
-    return {} if packed.stat().st_size <= len(_EMPTY) else {"caches": packed, "scratch": scratch}
+def _with_caches(artefact: Artefact, packed: Path, scratch: str) -> Artefact:
+    """Return the artefact with its caches; as it is where the file holds none."""
+    if packed.stat().st_size <= len(_EMPTY):
+        return artefact
+    return replace(artefact, caches=packed, scratch=scratch)
 
 
 def _store_bytes() -> int:
