@@ -112,7 +112,7 @@ class CandidateProcess:
 
     def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> Run:
         self._wake()
-        self._ask({"op": "ready", "calls": len(calls)}, START_S)
+        self._ask({"op": "ready", "calls": len(question["calls"])}, START_S)
         started = time.perf_counter_ns()
         answer = self._ask(question, timeout_s)
         outside_us = (self._hold() - started) / 1e3

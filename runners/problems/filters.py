@@ -108,7 +108,8 @@ def _answered(request: dict[str, Any], timeout_s: float, memory_bytes: int) -> t
         env=_environment(),
         cwd="/",
     )
-    text = json.dumps({**request, "memory_bytes": memory_bytes}).encode()
+    derive_s = timeout_s / 2 if request["target"] else timeout_s
+    text = json.dumps({**request, "memory_bytes": memory_bytes, "derive_s": derive_s}).encode()
     try:
         answer, log = process.communicate(text, timeout=timeout_s)
         return answer, log, process.returncode
@@ -278,6 +279,26 @@ def _read_answer(answer: bytes, log: bytes, code: int | None) -> Examination:
     return Examination(f"the process ended early: {tail[0][:300]}")
 
 
+def _print_signature(bundle: ProblemBundle, limit_s: float) -> None:
+    """Derive the signature unless that takes too long: a model that loops over hundreds of steps is traced step by
+    step, and the reference is to be run in the same time."""
+    from runners.problems.deriving import derive
+
+    def give_up(number: int, frame: object) -> None:
+        raise TimeoutError(f"not traced within {limit_s:g} s")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, limit_s, 1.0)  # again and again: a case may catch the first
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            signature = derive(bundle)
+    except TimeoutError:
+        return
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    print(_SIGNATURE + wire.dumps(signature), flush=True)
+
+
 def _main() -> None:
     """Answer a request on stdin with marked lines on stdout. The signature comes first: it takes a second, and running
     the reference may take all the time there is. Without a target nothing else is asked for."""
@@ -286,11 +307,7 @@ def _main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     bundle = wire.from_plain(ProblemBundle, request["bundle"])
     if bundle.format == kernelbench.FORMAT:
-        from runners.problems.deriving import derive
-
-        with contextlib.redirect_stdout(sys.stderr):
-            signature = derive(bundle)
-        print(_SIGNATURE + wire.dumps(signature), flush=True)
+        _print_signature(bundle, float(request["derive_s"]))
     if not request["target"]:
         return
     try:

@@ -29,7 +29,7 @@ Count = Callable[[Sequence[Any], Any], float]
 
 _MOVES = set(
     """
-    alias arange as_strided cat clone constant_pad_nd copy copy_ _to_copy detach diag_embed embedding empty
+    alias arange as_strided as_strided_ cat clone constant_pad_nd copy copy_ _to_copy detach diag_embed embedding empty
     empty_like empty_strided eye fill fill_ flip full full_like gather im2col col2im index index_select lift_fresh
     lift_fresh_copy linspace masked_select new_empty new_empty_strided new_full new_ones new_zeros one_hot ones
     ones_like pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad2d replication_pad2d repeat roll
