@@ -30,9 +30,11 @@ class ProblemError(ValueError):
 
 
 class Role(StrEnum):
-    """What an argument of the C signature is."""
+    """What an argument of the C signature is. A parameter is a tensor with the same content in every call of a case,
+    such as a model's weights."""
 
     INPUT = "input"
+    PARAMETER = "parameter"
     OUTPUT = "output"
     SIZE = "size"
     SCALAR = "scalar"
@@ -58,7 +60,8 @@ class TorchPolicy(StrEnum):
 class Argument:
     """One argument of the C signature, in order. `shape` holds expressions over the sizes, outermost first;
     `order` is `row` (last dimension contiguous) or `column` (first dimension contiguous). `distribution` is None
-    for what a case's distribution fills, or a fixed distribution's name."""
+    for what a case's distribution fills, or a fixed distribution's name. `value` names what fills the argument, an
+    input of the call or an entry of the state dict, where its name is another."""
 
     name: str
     role: Role
@@ -66,6 +69,12 @@ class Argument:
     shape: tuple[str, ...] = ()
     order: str = "row"
     distribution: str | None = None
+    value: str = ""
+
+    @property
+    def value_name(self) -> str:
+        """Return the name of the input or state tensor that fills it."""
+        return self.value or self.name
 
 
 @dataclass(frozen=True)
@@ -99,11 +108,13 @@ class Loss:
 
 @dataclass(frozen=True)
 class Work:
-    """What a case costs at least. `flops` by the dtype that the arithmetic is done in; `bytes` each input read
-    once and each output written once."""
+    """What a case costs. `flops` by the dtype that the arithmetic is done in, empty where they are not known; `bytes`
+    each input and parameter read once and each output written once. `traced`: counted on a run of the reference instead
+    of declared, so that the FLOPs are those of the reference and a better algorithm may need fewer."""
 
     flops: dict[str, float]
     bytes: float
+    traced: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,6 +196,11 @@ class Problem(ABC):
     @abstractmethod
     def work(self, case: Case) -> Work | None:
         """FLOPs and bytes of one call, or None where the format does not declare them."""
+
+    def size_of(self, argument: Argument, case: Case) -> int | float:
+        """Return the value that a size, or a scalar that is no input of the call, has in a case."""
+        value: int | float = case.sizes[argument.name]
+        return value
 
     def outputs(self, case: Case) -> tuple[TensorSpec, ...] | None:
         """Layouts of the outputs in argument order, or None where only running the reference tells."""

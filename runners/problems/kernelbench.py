@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from runners.job import Language, ProblemBundle, Source
 from runners.problems import python_text, reduction
 from runners.problems.base import (
+    Argument,
     CallInputs,
     CandidateSetup,
     Case,
@@ -37,6 +38,7 @@ from runners.problems.base import (
 )
 from runners.problems.files import read_file
 from runners.problems.footprint import Footprint, footprint_of, of_module
+from runners.problems.signature import SYMBOL, read_signature
 from runners.problems.structure import flatten, is_tensor, positional, tensors_in
 
 if TYPE_CHECKING:
@@ -82,12 +84,14 @@ def read_kernelbench(path: Path) -> ProblemBundle:
 class KernelBenchProblem(Problem):
     """A problem read from one KernelBench file. Raises ProblemError where it is faulty.
 
-    A case's `sizes` are the module's integer constants; a CPU case holds reduced ones and says so.
+    A case's `sizes` are the module's integer constants; a CPU case holds reduced ones and says so. Where the bundle
+    holds a generated signature (`runners.problems.signature`), a kernel may be a C function too, and work figures are
+    known.
     """
 
     format = FORMAT
     entry_point = "ModelNew"
-    languages = (Language.PYTHON, Language.TRITON)
+    languages: tuple[Language, ...] = (Language.PYTHON, Language.TRITON)
 
     def __init__(self, bundle: ProblemBundle) -> None:
         self.name = bundle.name
@@ -104,6 +108,10 @@ class KernelBenchProblem(Problem):
             Seed("reference", "Reference in torch", Source(Language.PYTHON, _renamed(self.reference_source))),
         )
         self._loaded: tuple[str, ModuleType, Any] | None = None
+        self.signature = read_signature(bundle.files, self.reference_source)
+        if self.signature is not None and self.signature.arguments:
+            self.arguments, self.symbol = self.signature.arguments, SYMBOL
+            self.languages = (Language.CPP, Language.HIP, Language.CUDA, Language.TRITON, Language.PYTHON)
         self._losses: list[Loss | None] = []
         self._was_steady = False
 
@@ -121,8 +129,17 @@ class KernelBenchProblem(Problem):
         return Tolerance(1e-2, 1e-2) if "float" in dtype else Tolerance(0.0, 0.0)
 
     def work(self, case: Case) -> Work | None:
-        """Not declared by this format."""
-        return None
+        """Return what was counted on the traced reference; None where it was not traced."""
+        return None if self.signature is None else self.signature.work(case.name)
+
+    def size_of(self, argument: Argument, case: Case) -> int | float:
+        """Return what the signature lists for the case. Raises ProblemError for a case that could not be traced."""
+        figures = self.signature.cases.get(case.name) if self.signature is not None else None
+        if figures is None:
+            raise ProblemError(
+                [f"{self._file}: the case {case.name} could not be traced: no value for {argument.name}"]
+            )
+        return figures.sizes[argument.name]
 
     def prepare(self, case: Case) -> None:
         """Build the case's model."""
@@ -265,7 +282,7 @@ class KernelBenchProblem(Problem):
 
     @cached_property
     def _call_seed(self) -> int | None:
-        """The seed of every call where the forward draws random numbers. Those that a constructor draws are weights,
+        """Return the seed of every call where the forward draws random numbers. Those that a constructor draws are weights,
         but for layers that draw in each call."""
         model = next(n for n in self._tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
         methods = [node for node in model.body if isinstance(node, ast.FunctionDef)]
@@ -291,6 +308,10 @@ class KernelBenchProblem(Problem):
         small = self._declared or reduction.reduced_constants(self._tree, self._constants)
         words = reduction.described(self._constants, small)
         return Case("reduced" if words else "published", dict(small), Purpose.TEST, ("cpu",), (PUBLISHED,), words)
+
+    def module_and_model(self, case: Case) -> tuple[ModuleType, Any]:
+        """Return the executed module and its model for a case."""
+        return self._load(case)
 
     def _load(self, case: Case) -> tuple[ModuleType, Any]:
         """Return module and model for a case; the last one is kept."""
