@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from optimizer.loop import budget
-from optimizer.loop.best import FASTEST_FIRST
+from optimizer.loop.best import BEST_FIRST
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Run
 
 BAR_WIDTH = 24
@@ -70,7 +70,7 @@ def as_json(run: Run) -> dict[str, Any]:
 
 
 def _fastest(run: Run) -> list[Kernel]:
-    return list(run.kernels.rankable().select_related("evaluation").order_by(*FASTEST_FIRST)[:ROWS_SHOWN])
+    return list(run.kernels.rankable().select_related("evaluation").order_by(*BEST_FIRST)[:ROWS_SHOWN])
 
 
 def _line(kernel: Kernel) -> str:

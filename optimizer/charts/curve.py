@@ -50,7 +50,9 @@ def points_of(run: Run) -> list[Point]:
         *("kernel__number", "status", "verdict", "unconfirmed", "finished_at"),
         *("speedup", "speedup_low", "speedup_high"),
     )
-    refuted = set(run.events.filter(type=BestRefuted.type).values_list("payload__number", flat=True))
+    # a kernel that another one beat side by side keeps its claim over the baseline
+    said = run.events.filter(type=BestRefuted.type).values_list("payload__number", "payload__by")
+    refuted = {number for number, by in said if by is None}
     rows = (
         Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, finished_at__isnull=False)
         .order_by("finished_at", "pk")
