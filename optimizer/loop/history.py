@@ -25,7 +25,7 @@ from optimizer.models import (
     Run,
 )
 from optimizer.search.base import CallView, History, HypothesisView, KernelView
-from runners.job import JobResult, Status
+from runners.job import JobResult, Objective, Status
 from runners.problems import open_bundle
 from runners.problems.base import Problem
 
@@ -51,6 +51,7 @@ def history_of(run: Run) -> History:
         evaluations_left=evaluations_left(run),
         findings=tuple(current_findings(run).values_list("text", flat=True)),
         guidance=guidance_views(run),
+        objective=Objective(run.objective),
     )
 
 

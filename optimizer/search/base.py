@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from optimizer.search.ranking import leader_of
-from runners.job import JobResult, Source, Status
+from runners.job import JobResult, Objective, Source, Status
 
 Own = TypeVar("Own", bound="StrategySettings")
 
@@ -164,7 +164,8 @@ class GuidanceView:
 
 @dataclass(frozen=True)
 class History:
-    """A run as a strategy sees it: an immutable snapshot. Kernels are in order of their number, seeds first."""
+    """A run as a strategy sees it: an immutable snapshot. Kernels are in order of their number, seeds first.
+    `objective` is the time that speedups, and so the kernels' times, compare."""
 
     problem: Any
     target: str
@@ -176,6 +177,7 @@ class History:
     evaluations_left: int | None = None
     findings: Sequence[str] = ()
     guidance: Sequence[GuidanceView] = ()
+    objective: Objective = Objective.DEVICE
 
     def rng(self, key: str) -> random.Random:
         """A generator that depends on the run's seed and `key` alone."""
