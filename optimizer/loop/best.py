@@ -26,9 +26,9 @@ BEST_FIRST = (
 
 
 def update_best(run: Run, *, settled: bool = False) -> None:
-    """Recompute the leader from the rows and record what changed. With `settled`, choose among the confirmed kernels
-    where there are any. Call under the run's lock."""
-    leader = evidence_of(run).leader(settled=settled)
+    """Recompute the leader from the rows and record what changed. With `settled`, and in a run that has ended, choose
+    among the confirmed kernels where there are any. Call under the run's lock."""
+    leader = evidence_of(run).leader(settled=settled or run.state_choice.is_terminal)
     if _lead(run, leader) and leader is not None:
         record(run, _changed(leader))
 

@@ -22,6 +22,8 @@ FLAG_WORDS = {
 """Flags of a case, or of a whole result, with what a reader must know of them."""
 HOST_BOUND_FROM = 1.5
 """Call time over device time from which the host limits a case."""
+LONGEST_REASON = 300
+"""Characters of a failure's reason in a sentence."""
 _VERBS = ("timed out", "failed", "crashed", "was ", "ran out", "ended", "exceeded", "did not", "gave ")
 
 
@@ -138,13 +140,19 @@ def failure_lines(result: JobResult | None) -> list[str]:
 
 
 def _failure_line(failure: Failure, result: JobResult) -> str:
-    what = _what_failed(failure.stage.strip(), failure.reason.strip().rstrip("."))
+    what = _what_failed(failure.stage.strip(), _first_line(failure.reason))
     line = f"{failure.side.capitalize()}: {what}"
     if failure.side == "parent" and result.status == Status.CORRECT:
         return f"{line}; compared with the baseline only."
     if failure.side == "baseline" and result.status == Status.CORRECT:
         return f"{line}; there is no speedup."
     return f"{line}."
+
+
+def _first_line(reason: str) -> str:
+    """Return the first line of a reason, which may be a whole compiler log; the log stands with its stage."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    return lines[0][:LONGEST_REASON].rstrip(".") if lines else ""
 
 
 def _what_failed(stage: str, reason: str) -> str:

@@ -21,6 +21,11 @@ TERMS = (
     Term("speedup", "Speedup and its interval", "Baseline time divided by kernel time, as the geometric mean over the "
          "timed cases. Both are timed in interleaved pairs (ABBA) in fresh processes; the interval is a 95 % bootstrap "
          "interval of the logarithm of the ratio.", "Efron and Tibshirani, An Introduction to the Bootstrap, 1993"),
+    Term("device-time", "Device time and call time", "On a GPU a call is timed twice. Device time leaves the host "
+         "out: the device is held until the whole call is enqueued, then released. Call time is what a caller of eager "
+         "code sees in a steady loop, host included. Verdicts go by device time unless the run optimises call time, or "
+         "the host cannot be left out because the call waits for the device or enqueues too many launches.",
+         "NVBench, NVIDIA; torch.utils.benchmark"),
     Term("verdict", "Verdict: faster, same, slower", "Faster or slower is said only when the interval excludes 1 by "
          "more than the A/A band: the ratio that two timings of one and the same kernel show on that machine.",
          "Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013"),
