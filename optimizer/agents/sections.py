@@ -92,7 +92,8 @@ def outcome(kernel: KernelView, fencer: Fencer) -> str:
         return "\n\n".join(part for part in (head, timing(kernel.result), failures(kernel, fencer)) if part)
     result = kernel.result
     status = kernel.status.value if kernel.status else "unknown"
-    lines = [f"**Failed: {status}.**"]
+    own = f"**Failed: {status}.**"
+    lines = [own if kernel.failed else f"Not judged ({status}): its evaluation ended without the kernel's doing."]
     if result is not None:
         lines += [fencer.fence("\n".join(result.reasons), f"reasons of #{kernel.number}", LOG_CAP)]
         lines += [part for part in (failures(kernel, fencer),) if part]
@@ -262,7 +263,7 @@ def _resource_line(report: KernelResources) -> str:
 
 def _row(kernel: KernelView, cases: Sequence[str], history: History) -> str:
     parents = ", ".join(f"#{parent.number}" for key in kernel.parent_keys if (parent := history.kernel(key)))
-    status = kernel.status.value if kernel.failed and kernel.status else ""
+    status = kernel.status.value if kernel.finished and not kernel.correct and kernel.status else ""
     times = [f"{kernel.times_us[case]:.2f}" if case in kernel.times_us else status or "–" for case in cases]
     mean = f"{kernel.time_us:.2f}" if kernel.time_us else status or "–"
     return _line([f"#{kernel.number}", parents or "–", kernel.author_kind, *times, mean])

@@ -8,7 +8,7 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from optimizer.models import Run
+from optimizer.models import Evaluation, Run
 from optimizer.queries.judged import is_by_call
 from runners.job import CaseResult, Failure, JobResult, NoiseFloor, Status
 
@@ -119,9 +119,10 @@ def noise_warning(floor: NoiseFloor | None) -> str:
 
 def newest_noise_warning(run: Run) -> str:
     """Return the warning of the run's newest timed evaluation, empty where the machine was quiet. One query."""
-    timed = run.kernels.filter(evaluation__speedup__isnull=False).order_by("-evaluation__finished_at")
-    found = timed.values_list("evaluation__result__noise_floor", flat=True).first()
-    return noise_warning(noise_floor_from(found))
+    timed = Evaluation.objects.filter(first_of__run=run, speedup__isnull=False).order_by("-finished_at", "-pk")
+    # the newest is found by its key alone: reading the wide `result` of every row only to sort them would be slow
+    newest = Evaluation.objects.filter(pk=timed.values("pk")[:1])
+    return noise_warning(noise_floor_from(newest.values_list("result__noise_floor", flat=True).first()))
 
 
 def noise_floor_from(plain: object) -> NoiseFloor | None:

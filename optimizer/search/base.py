@@ -94,8 +94,17 @@ class KernelView:
 
     @property
     def failed(self) -> bool:
-        """True when it was evaluated and not accepted."""
-        return self.finished and self.status != Status.CORRECT
+        """Return True when it was evaluated and not accepted, for reasons of its own: there is something to repair."""
+        return self.finished and not self.correct and self.is_judged
+
+    @property
+    def is_judged(self) -> bool:
+        """Return False where its evaluation ended without its doing: the machine failed, its memory does not suffice,
+        or the parent or the baseline did not work."""
+        if self.status in {Status.INFRA_ERROR, Status.TOO_LARGE}:
+            return False
+        sides = {failure.side for failure in self.result.failures} if self.result else set()
+        return self.correct or not sides or "candidate" in sides
 
 
 def fastest(kernels: Iterable[KernelView]) -> KernelView | None:

@@ -111,14 +111,18 @@ def outcomes_of(runs: Sequence[Run]) -> list[Outcome]:
     for run_id, status, verdict, unconfirmed, speedup in columns:
         rows[run_id or 0].append(Row(status, verdict, unconfirmed, speedup))
     times = _times_of_best(runs)
-    return [replace(_outcome(run, rows[run.pk]), **times.get(run.pk, {})) for run in runs]
+    return [_with_times(_outcome(run, rows[run.pk]), times.get(run.pk, (None, None))) for run in runs]
 
 
-def _times_of_best(runs: Sequence[Run]) -> dict[int, dict[str, float | None]]:
+def _with_times(outcome: Outcome, times: tuple[float | None, float | None]) -> Outcome:
+    return replace(outcome, device_us=times[0], call_us=times[1])
+
+
+def _times_of_best(runs: Sequence[Run]) -> dict[int, tuple[float | None, float | None]]:
     """Return device and call time of each run's best kernel, by run."""
     best = [run.best_kernel_id for run in runs if run.best_kernel_id]
     rows = Evaluation.objects.filter(first_of__in=best).values_list("first_of__run", "time_us", "call_us")
-    return {run or 0: {"device_us": device, "call_us": call} for run, device, call in rows}
+    return {run or 0: (device, call) for run, device, call in rows}
 
 
 @dataclass(frozen=True)

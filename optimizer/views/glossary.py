@@ -29,6 +29,10 @@ TERMS = (
     Term("verdict", "Verdict: faster, same, slower", "Faster or slower is said only when the interval excludes 1 by "
          "more than the A/A band: the ratio that two timings of one and the same kernel show on that machine.",
          "Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013"),
+    Term("leader", "Leader, settling", "Kernels of a run are ranked by the lower end of their interval against the "
+         "baseline, and a kernel that was proven slower than another one in turns cannot lead before it. Before a run "
+         "ends, its leaders are measured again in cold processes, against the baseline and against each other.",
+         "this product's own rule"),
     Term("suspect", "Suspect", "The kernel passed, but something about its timing cannot be: clocks that disagree, or "
          "a time below the roofline. A suspect kernel is never ranked.", "this product's own rule"),
     Term("roofline", "Roofline", "The least time that physics allows: the larger of bytes divided by bandwidth and "

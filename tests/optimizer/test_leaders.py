@@ -11,6 +11,7 @@ import pytest
 from django.utils import timezone
 
 from optimizer.actions.run import Budget
+from optimizer.charts.curve import points_of
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.loop.evidence import evidence_of
@@ -251,3 +252,11 @@ def test_a_confirmation_that_the_opponents_side_ended_says_nothing_about_the_ker
     assert run.state == RunState.FINISHED
     assert run.best_kernel is not None and run.best_kernel.key == "a"
     assert not run.events.filter(type="best.refuted").exists()
+
+
+def test_the_curve_follows_the_leader_and_not_the_luckiest_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine({"parent": 100.0, "child": 108.0}, luck={"child": 1.3})
+    run = drive(family_run(monkeypatch, [("parent", None), ("child", "parent")]), machine)
+    points = points_of(run)
+    assert max(point.speedup or 0.0 for point in points) == pytest.approx(BASELINE_US / 108.0 * 1.3)
+    assert points[-1].best == pytest.approx(BASELINE_US / 100.0)

@@ -9,12 +9,15 @@ import pytest
 from django.test import Client
 
 from optimizer.actions.run import Budget
+from optimizer.agents import sections
+from optimizer.llm.fence import Fencer
 from optimizer.models import Evaluation, EvaluationStatus, Run, RunState, Team
 from optimizer.queries.memory import gib, too_large_text
 from optimizer.search import STRATEGIES
-from optimizer.search.base import Draft, Finish, History, Step, Strategy
+from optimizer.search.base import Draft, Finish, History, KernelView, Step, Strategy
 from runners.job import Failure, JobResult, JobSpec, Language, MemoryUse, Source, Status
 from tests.factories import drive, fake_evaluate, make_run
+from tests.optimizer.simulated_run import seed
 
 pytestmark = pytest.mark.django_db
 GIB = 1 << 30
@@ -131,3 +134,15 @@ def test_a_correct_kernel_whose_parent_failed_keeps_its_verdict(monkeypatch: pyt
     first, again = (run.kernels.get(key=key) for key in ("first", "again"))
     assert (first.evaluation.status, first.evaluation.failed_side) == (EvaluationStatus.CORRECT, "")
     assert again.evaluation.copied_from == first.evaluation
+
+
+def test_agents_are_not_sent_to_repair_what_the_kernel_did_not_break() -> None:
+    def view(status: Status, *sides: str) -> KernelView:
+        result = JobResult("j", status, failures=[Failure(side, "build", "timed out") for side in sides])
+        return replace(seed("k", 1.0, 1), status=status, result=result, time_us=None)
+
+    assert view(Status.TIMEOUT).failed and view(Status.TIMEOUT, "candidate", "parent").failed
+    for spared in (view(Status.TIMEOUT, "parent"), view(Status.TOO_LARGE), view(Status.INFRA_ERROR, "harness")):
+        assert not spared.failed
+        assert sections.outcome(spared, Fencer("0mark0")).startswith("Not judged")
+    assert sections.outcome(view(Status.TIMEOUT), Fencer("0mark0")).startswith("**Failed: timeout.**")
