@@ -43,6 +43,7 @@ MARGIN, LEAST = 1.25, 1.01
 WIDE = 1.03
 """A floor above this is measured again, and warned of where it stays."""
 PLAN = dataclasses.replace(FULL, content_bytes=192 << 20, checks=0)
+"""As full timing, with smaller contents."""
 UNMEASURED = NoiseFloor(1.10)
 """Used by quick timing before a machine's floor is known."""
 KEPT_S, KEPT_WIDE_S = 7 * 86400.0, 3600.0
@@ -51,24 +52,26 @@ RESOLUTION_US = 0.5
 when a process starts."""
 
 
-def noise_floor(target: Target, *, measure: bool) -> NoiseFloor:
-    """Return this machine's floor: from the cache, else measured now or, without leave to measure, a wide guess.
+def known_floor(target: Target) -> NoiseFloor | None:
+    """Return this machine's floor where it was measured and is not too old."""
+    return _kept(_path(target))
 
-    The caller holds the device alone. Raises InfraFailure where the shipped problem cannot be run.
+
+def measured_floor(target: Target) -> NoiseFloor:
+    """Measure this machine's floor and keep it. The caller holds the device alone.
+
+    Raises InfraFailure where the shipped problem cannot be run.
     """
-    path = state_dir("noise") / f"{_key(target)}.json"
-    kept = _kept(path)
-    if kept is not None:
-        return kept
-    if not measure:
-        return UNMEASURED
     found = _measured(target)
     if found.ratio > WIDE:
-        again = _measured(target)
-        found = min(found, again, key=lambda floor: floor.ratio)
+        found = min(found, _measured(target), key=lambda floor: floor.ratio)
         found = dataclasses.replace(found, wide=found.ratio > WIDE)
-    write_json(path, {**dataclasses.asdict(found), **environment.fixed(target)})
+    write_json(_path(target), {**environment.fixed(target), **dataclasses.asdict(found)})
     return found
+
+
+def _path(target: Target) -> Path:
+    return state_dir("noise") / f"{_key(target)}.json"
 
 
 def resolved(floor: float, timings: Timings, target: Target) -> float:
@@ -93,7 +96,8 @@ def compare_with_itself(bench: Bench, artefact: Artefact, case: Case) -> Interva
     only = dataclasses.replace(bench, cases=[case])
     with ExitStack() as ending:
         ending.callback(only.close)
-        timings = only.measure(PLAN, {CANDIDATE: artefact, BASELINE: artefact}, lambda text: None)
+        plan = PLAN.on_gpu() if bench.oracle.on_gpu else PLAN
+        timings = only.measure(plan, {CANDIDATE: artefact, BASELINE: artefact}, lambda text: None)
     return timings.speedup(BASELINE, bench.rng)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from . import insight
+from .caches import name_architecture
 from .device_bytes import DeviceBytes
 from .device_clock import DeviceClock, Reached
 from .module import ModuleCallee, WrongOutput
@@ -18,6 +19,7 @@ class GpuModuleCallee(ModuleCallee):
 
     def __init__(self, path: str, arena: DeviceBytes, setups: str, device_clock: DeviceClock) -> None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
+        name_architecture(torch.cuda.get_device_properties(0))
         super().__init__(path, arena, setups)
         self._clock = device_clock
 
@@ -35,9 +37,9 @@ class GpuModuleCallee(ModuleCallee):
         """Wait for the call that was armed."""
         return self._clock.reach()
 
-    def steady(self, calls: list[dict[str, Any]]) -> list[int]:
-        """Make calls in a loop; return the host's time for the first and for all others in ns."""
-        times, results = self._clock.steady(self._function, [prepared["values"] for prepared in calls])
+    def steady(self, calls: list[dict[str, Any]], warm_ns: int) -> list[int]:
+        """Make calls in a loop; return the host's time until it is warm and for all but the first in ns."""
+        times, results = self._clock.steady(self._function, [prepared["values"] for prepared in calls], warm_ns)
         for prepared, result in zip(calls, results, strict=True):
             prepared["result"] = result
         return times
