@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from django.utils import timezone
 
+from optimizer.actions.leaders import do_mend_leaders
 from optimizer.actions.run import Budget
 from optimizer.charts.curve import points_of
 from optimizer.job_source import DatabaseJobSource
@@ -94,7 +95,8 @@ def test_a_kernel_proven_slower_than_its_parent_is_not_the_best_however_lucky_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine = Machine({"parent": 100.0, "child": 108.0}, luck={"child": 1.3})
-    run = drive(family_run(monkeypatch, [("parent", None), ("child", "parent")]), machine)
+    kin: list[tuple[str, str | None]] = [("parent", None), ("child", "parent")]
+    run = drive(family_run(monkeypatch, kin, settings={"confirm": False}), machine)
     child = run.kernels.get(key="child").evaluation
     assert child.speedup is not None and child.speedup > run.kernels.get(key="parent").evaluation.speedup
     assert child.parent_verdict == Verdict.SLOWER
@@ -260,3 +262,15 @@ def test_the_curve_follows_the_leader_and_not_the_luckiest_point(monkeypatch: py
     points = points_of(run)
     assert max(point.speedup or 0.0 for point in points) == pytest.approx(BASELINE_US / 108.0 * 1.3)
     assert points[-1].best == pytest.approx(BASELINE_US / 100.0)
+
+
+def test_a_run_that_ended_under_older_rules_gives_up_a_leader_that_was_slower_than_its_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine({"parent": 100.0, "child": 108.0}, luck={"child": 1.3})
+    kin: list[tuple[str, str | None]] = [("parent", None), ("child", "parent")]
+    run = drive(family_run(monkeypatch, kin, settings={"confirm": False}), machine)
+    Run.objects.filter(pk=run.pk).update(best_kernel=run.kernels.get(key="child"))
+    assert (do_mend_leaders(), do_mend_leaders()) == (1, 0)
+    run.refresh_from_db()
+    assert run.best_kernel is not None and run.best_kernel.key == "parent"
