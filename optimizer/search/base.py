@@ -111,6 +111,9 @@ def fastest(kernels: Iterable[KernelView]) -> KernelView | None:
     """Return the kernel that leads among these, ties to the older; None when none counts. This is the run's own order:
     by lower bounds, unless a direct comparison contradicts them (`optimizer.search.ranking`)."""
     counting = {kernel.key: kernel for kernel in kernels if kernel.counts}
+    quickest = min(counting.values(), key=lambda kernel: (kernel.ranking_us, kernel.number), default=None)
+    if quickest is None or not quickest.beaten_by:  # nobody beat it, so a long run need not be sorted
+        return quickest
     ordered = sorted(counting.values(), key=lambda kernel: (kernel.ranking_us, kernel.number))
     leader = leader_of([kernel.key for kernel in ordered], {key: one.beaten_by for key, one in counting.items()})
     return counting[leader] if leader is not None else None

@@ -168,6 +168,9 @@ def _node(kernel: KernelView, parent: str | None) -> Node:
 
 def _best(nodes: Sequence[Node]) -> Node | None:
     """Return the node that leads, of equal ones the first; None where there is none."""
+    quickest = min(nodes, key=lambda node: node.score_us, default=None)
+    if quickest is None or not quickest.beaten_by:  # nobody beat it, so a large tree need not be sorted
+        return quickest
     ordered = sorted(nodes, key=lambda node: node.score_us)
     leader = leader_of([node.key for node in ordered], {node.key: node.beaten_by for node in nodes})
     return next((node for node in nodes if node.key == leader), None)
