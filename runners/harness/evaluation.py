@@ -342,7 +342,7 @@ class Evaluation:
         if not bench.cases or not sides[CANDIDATE].timed or BASELINE not in sides:
             self._flags.append("not_timed" if bench.cases else "no_benchmark_case")
             return
-        with device.exclusively(self._stages.cancel) as waited_s:
+        with device.exclusively(self._stages.cancel) as waited_s, pool(device).spares.quiet():
             self._stages.forgive(waited_s)
             ensure_ceilings(self._target, device)
             while BASELINE in sides and self._timings is None:
