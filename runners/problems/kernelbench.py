@@ -282,8 +282,8 @@ class KernelBenchProblem(Problem):
 
     @cached_property
     def _call_seed(self) -> int | None:
-        """Return the seed of every call where the forward draws random numbers. Those that a constructor draws are weights,
-        but for layers that draw in each call."""
+        """Return the seed of every call where the forward draws random numbers. Those that a constructor draws are
+        weights, but for layers that draw in each call."""
         model = next(n for n in self._tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
         methods = [node for node in model.body if isinstance(node, ast.FunctionDef)]
         words = {node: _RANDOM_LAYERS if node.name == "__init__" else _RANDOM_WORDS for node in methods}
