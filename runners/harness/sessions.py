@@ -19,7 +19,7 @@ from runners.harness.errors import BASELINE, CANDIDATE, CandidateFailure, InfraF
 from runners.harness.participant import CandidateProcess, thread_count
 from runners.harness.spares import Spares
 from runners.harness.statistics import Interval, clocks_agree, median_interval, speedup, spread_us
-from runners.harness.timing import MOST_LOOP_CALLS, CaseSession, CaseTimer, Plan
+from runners.harness.timing import CaseSession, CaseTimer, Plan
 from runners.job import Limits, Objective, ProblemBundle, Status
 from runners.problems.base import Case, Problem
 
@@ -312,7 +312,7 @@ class Bench:
         a call lie to each other changes its time, and where they stay in place it does so for a whole session."""
         if not self.oracle.on_gpu:
             return staging.arena_bytes(content, plan.doubled(plan.calls(content), content))
-        calls = max(1, min(max(2 * plan.most_calls, MOST_LOOP_CALLS), plan.arena_calls(content)))
+        calls = plan.most_in_a_request(content)
         size = staging.arena_bytes(content, calls)
         return size + min(MOST_SLACK_BYTES, size // 4)
 
