@@ -12,6 +12,8 @@ import pytest
 
 from runners.harness.participant import thread_environment
 
+pytestmark = pytest.mark.evaluates
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import json, mmap, resource, sys

@@ -33,7 +33,7 @@ def canary(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fixture", shown())
+@pytest.mark.parametrize("fixture", list(shown()))
 def test_cheat_is_caught_and_its_honest_twin_accepted(fixture: Fixture) -> None:
     row = run(fixture, "cpu")
     assert not won(row.cheat), row.cheat

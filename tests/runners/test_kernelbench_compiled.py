@@ -11,6 +11,8 @@ from runners.job import Effort, JobResult, JobSpec, Language, Limits, ProblemBun
 from runners.problems import load
 from runners.problems.filters import with_signature
 
+pytestmark = pytest.mark.evaluates
+
 MODEL = """
 import torch
 import torch.nn as nn

@@ -21,6 +21,8 @@ from runners.problems import load
 from runners.sandbox import SandboxLevel
 from runners.sandbox.probe import why_not
 
+pytestmark = pytest.mark.evaluates
+
 LIMITS = Limits(build_s=120.0, call_s=10.0, total_s=120.0, memory_bytes=1 << 30)
 
 # A real extension through ninja and g++, but without torch's headers, which alone take g++ half a minute.

@@ -192,6 +192,7 @@ def test_a_signature_of_another_text_is_ignored_and_a_malformed_one_refused(tmp_
         assert FILE not in signed(bundle(tmp_path, LAYERS), text).files
 
 
+@pytest.mark.processes
 def test_examining_derives_the_signature_in_its_own_process(tmp_path: Path) -> None:
     examination = examine(bundle(tmp_path, LAYERS), timeout_s=120)
     assert examination.failure is None
@@ -200,12 +201,14 @@ def test_examining_derives_the_signature_in_its_own_process(tmp_path: Path) -> N
     assert with_it.files[FILE] == examination.signature
 
 
+@pytest.mark.processes
 def test_a_model_that_takes_too_long_to_trace_is_still_examined(tmp_path: Path) -> None:
     slow = bundle(tmp_path, LAYERS.replace(FORWARD, "import time; time.sleep(12); return x * 2.0"))
     examination = examine(slow, timeout_s=20)
     assert "not traced within 10 s" in wire.loads(Signature, examination.signature).refused
 
 
+@pytest.mark.processes
 def test_code_that_never_ends_leaves_the_problem_without_a_signature(tmp_path: Path) -> None:
     endless = bundle(tmp_path, LAYERS + "\nwhile True: pass\n")
     assert with_signature(endless, timeout_s=10) == endless
