@@ -70,7 +70,8 @@ class Desk:
     def task(self) -> str:
         """The task, and the machine that its kernels are measured on."""
         task = sections.task(self.history.problem, self.history.target, self.language, self.fencer)
-        return "\n\n".join(part for part in (task, sections.machine(self.history)) if part)
+        parts = (task, sections.machine(self.history), sections.objective(self.history))
+        return "\n\n".join(part for part in parts if part)
 
     def knowledge(self) -> str:
         """The documents that were taken, under one heading."""

@@ -29,7 +29,8 @@ class IntervalOut(Schema):
 class OutcomeOut(Schema):
     """What came of one run, over its kernels but the seeds. `success` (correct) and `fast1` (correct and faster than
     the baseline) are per cent; `geomean` is the geometric-mean speedup of the correct ones; a win is faster beyond the
-    A/A band and confirmed by the referee. Null where there is nothing to count."""
+    A/A band and confirmed by the referee. `device_us` and `call_us` are the times of the run's best kernel. Null where
+    there is nothing to count."""
 
     run: int
     evaluated: int
@@ -37,6 +38,8 @@ class OutcomeOut(Schema):
     success: IntervalOut | None
     fast1: IntervalOut | None
     geomean: IntervalOut | None
+    device_us: float | None
+    call_us: float | None
     usd_per_win: float | None
     evaluations_per_win: float | None
 
@@ -54,8 +57,8 @@ class DifferenceOut(Schema):
 
 
 class ComparisonOut(Schema):
-    """Runs, outcomes and values stand in the order asked for. Without `same_ground` the runs differ in problem, target
-    or baseline, and their speedups cannot be compared."""
+    """Runs, outcomes and values stand in the order asked for. Without `same_ground` the runs differ in problem, target,
+    baseline or objective, and their speedups cannot be compared."""
 
     runs: list[RunOut]
     same_ground: bool

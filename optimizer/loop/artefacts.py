@@ -9,6 +9,7 @@ time are both measured.
 from __future__ import annotations
 
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, Run
+from optimizer.models.evaluation import CANDIDATE
 from runners.job import JobResult
 
 MOST_KNOWN = 500
@@ -25,7 +26,9 @@ KNOWN_BY = (
 def known_artefacts(run: Run) -> dict[str, str]:
     """Digest → id of the run's first evaluation of it. A claim that was not confirmed is worth another look."""
     ended = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, status__in=KNOWN_BY)
-    measured = ended.filter(unconfirmed=False).exclude(artefact_hash="").exclude(job=None)
+    measured = (
+        ended.filter(unconfirmed=False, failed_side__in=("", CANDIDATE)).exclude(artefact_hash="").exclude(job=None)
+    )
     newest = measured.order_by("-pk").values_list("artefact_hash", "pk")[:MOST_KNOWN]
     return {digest: str(pk) for digest, pk in newest}
 

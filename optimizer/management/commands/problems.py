@@ -17,7 +17,7 @@ from runners.problems.commands import Finding, add_what_to_look_at, check, print
 class Command(BaseCommand):
     """Reading executes nothing; a problem's code runs in a process of its own, with limits on time and memory."""
 
-    help = "Import problems (native, KernelBench, GPU MODE), check them without importing, or list what is there."
+    help = "Import problems (native, KernelBench, GPU MODE, kernelbench.com), check them, or list what is there."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """import PATH… [--no-run] | check PATH… [--run] | list."""
