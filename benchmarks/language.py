@@ -44,9 +44,7 @@ RIDDLES = word_set(
 AUXILIARIES = word_set(
     "is are was were be has have had does do did can could may might must will would shall should needs"
 )
-NOUN_TOO = re.compile(
-    r"\w+,? (?:of|that|which|who|whose|from which|at which|by which)\b|\w+(?:,|:|$)", re.IGNORECASE
-)
+NOUN_TOO = re.compile(r"\w+(?: of\b|:|$|, (?!(?:and|or|then|for|with|under|in)\b)(\w+))")
 BEFORE_A_NOUN = word_set(
     "a an the all any each every no one two three other another same its their his our your of in on at by for from "
     "with without to as and or per both such these those this that newest oldest last first"
@@ -153,7 +151,10 @@ def first_sentence(docstring: str) -> str:
 def opens_with_imperative(sentence: str) -> bool:
     """Return whether the sentence opens with a known verb that is not used as a noun."""
     match = re.match(r"[A-Za-z-]+", sentence)
-    return match is not None and match.group().lower() in IMPERATIVES and not NOUN_TOO.match(sentence)
+    if match is None or match.group().lower() not in IMPERATIVES:
+        return False
+    noun = NOUN_TOO.match(sentence)
+    return noun is None or (noun.group(1) or "").lower() in IMPERATIVES
 
 
 def has_finite_verb(sentence: str) -> bool:

@@ -1,4 +1,8 @@
-"""Doorbells for our own tasks. They say where to look; the rows say what to do. Never raise: the sweep looks too."""
+"""Enqueue Celery tasks after the current transaction commits.
+
+A message only says which row to look at; the row says what to do. Nothing here raises, because the periodic sweep
+finds every row whose message was lost.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +18,26 @@ logger = logging.getLogger(__name__)
 
 
 def ring_run(run_id: int) -> None:
-    """After the commit: have the run advanced."""
+    """Enqueue the next step of the run, after commit."""
     transaction.on_commit(lambda: _send("optimizer.advance", run_id, TIMER_QUEUE))
 
 
 def ring_call(call_id: int) -> None:
-    """After the commit: have the model asked."""
+    """Enqueue a call to a language model, after commit."""
     transaction.on_commit(lambda: _send("optimizer.answer_call", call_id, AGENTS_QUEUE))
 
 
 def ring_delivery(delivery_id: int) -> None:
-    """After the commit: have a webhook told."""
+    """Enqueue a webhook delivery, after commit."""
     transaction.on_commit(lambda: _send("optimizer.deliver", delivery_id, AGENTS_QUEUE))
 
 
 def _send(task: str, row_id: int, queue: str) -> None:
+    # Import here: actions are also used where no Celery app is configured.
     from celery import current_app
 
+    # Expire after a minute: by then the sweep has enqueued the row again, and old messages would only pile up. Do
+    # not retry: a request must not wait for a broker that is down.
     options: dict[str, Any] = {"queue": queue, "expires": 60, "retry": False, "ignore_result": True}
     try:
         current_app.send_task(task, args=[row_id], **options)

@@ -1,5 +1,7 @@
-"""From a runner's answer to figures in the database. What a runner says is a claim: it is stored, never believed to
-be well-formed beyond what `runners.wire` has checked."""
+"""Store a runner's result as figures in the database.
+
+A result is a claim: beyond the structure that `runners.wire` has checked, no value in it is trusted.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,10 @@ _COPIED = (
 
 
 def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
-    """Fill in an evaluation and its measurements, and mark it finished. Call inside the transaction that closed the
-    job."""
+    """Fill in an evaluation and its measurements and mark it finished.
+
+    Call inside the transaction that closes the job.
+    """
     evaluation.time_us = time_of(result)
     evaluation.verdict = result.verdict or ""
     evaluation.unconfirmed = UNCONFIRMED in result.flags
@@ -49,8 +53,11 @@ def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
 
 
 def do_copy_outcome(evaluation: Evaluation, twin: Evaluation) -> None:
-    """Give a duplicate its twin's outcome, except the comparison with a parent that may be another. Samples stay
-    with the one measurement there was."""
+    """Copy the outcome of the original evaluation to one of a duplicate kernel.
+
+    The comparison with the parent is left out, because the duplicate may have another parent. The samples stay with
+    the original.
+    """
     if twin.state == EvaluationState.CANCELLED:
         return evaluation.mark_cancelled()
     for name in _COPIED:
@@ -60,8 +67,11 @@ def do_copy_outcome(evaluation: Evaluation, twin: Evaluation) -> None:
 
 
 def do_share_outcome(evaluation: Evaluation, twin: Evaluation, result: JobResult) -> None:
-    """Give an evaluation whose build gave its twin's binary that twin's outcome, with a build of its own. Call inside
-    the transaction that closed the job."""
+    """Copy the original's outcome to an evaluation whose build produced the same binary, keeping its own build
+    report.
+
+    Call inside the transaction that closes the job.
+    """
     own = storable(wire.to_plain(result))
     evaluation.artefact_hash = _artefact_hash(result)
     evaluation.device_s = device_s(result)
@@ -73,7 +83,7 @@ def do_share_outcome(evaluation: Evaluation, twin: Evaluation, result: JobResult
 
 
 def finished(run: Run, evaluation: Evaluation) -> EvaluationFinished | EvaluationCancelled:
-    """The event that says how an evaluation ended, with the run's totals after it."""
+    """Build the event that says how an evaluation ended, with the run's totals after it."""
     if evaluation.state == EvaluationState.CANCELLED:
         return EvaluationCancelled(
             number=evaluation.kernel.number, evaluation=evaluation.pk, first=evaluation.first_of_id is not None
@@ -98,13 +108,13 @@ def finished(run: Run, evaluation: Evaluation) -> EvaluationFinished | Evaluatio
 
 
 def time_of(result: JobResult) -> float | None:
-    """Geometric mean of the candidate's medians over the timed cases, µs; None unless it is correct and timed."""
+    """Return the geometric mean of the candidate's medians over the timed cases in µs, or None unless it is correct."""
     times = [case.candidate_us for case in result.cases if _is_time(case.candidate_us)]
     return geometric_mean(times) if times and result.status == Status.CORRECT else None
 
 
 def device_s(result: JobResult) -> float:
-    """Seconds the device was held: all stages but the build."""
+    """Return for how many seconds the device was held: all stages except the build."""
     return sum(max(0.0, stage.seconds) for stage in result.stages if not stage.name.startswith("build"))
 
 
@@ -121,12 +131,14 @@ def _artefact_hash(result: JobResult) -> str:
 
 
 def _without_samples(result: JobResult) -> JobResult:
+    # Samples are stored once, as Measurement rows; repeating them here would make every page that reads a result
+    # slow.
     cases = [dataclasses.replace(case, samples={}) for case in result.cases]
     return dataclasses.replace(result, cases=cases)
 
 
 def _measurements(evaluation: Evaluation, cases: Iterable[CaseResult]) -> list[Measurement]:
-    """One row per case and subject that has a median. A case named twice keeps its first figures."""
+    """Build one row per case and subject that has a median. A case that is named twice keeps its first figures."""
     rows: dict[tuple[str, str], Measurement] = {}
     for case in cases:
         medians = {"candidate": case.candidate_us, "baseline": case.baseline_us, "parent": case.parent_us}
@@ -143,6 +155,7 @@ def _measurement(evaluation: Evaluation, case: CaseResult, name: str, subject: s
         evaluation=evaluation,
         case=name,
         subject=subject,
+        # A hostile runner could send millions of samples, infinities or negative times.
         samples_us=[sample for sample in case.samples.get(subject, [])[:MAX_SAMPLES] if _is_time(sample)],
         median_us=median,
         low_us=case.candidate_low_us if own else None,
@@ -151,5 +164,5 @@ def _measurement(evaluation: Evaluation, case: CaseResult, name: str, subject: s
 
 
 def _is_time(value: float | None) -> TypeGuard[float]:
-    """True for a positive, finite number."""
+    """Return True for a positive, finite number."""
     return value is not None and math.isfinite(value) and value > 0

@@ -1,5 +1,8 @@
-"""What the queue's changes mean for kernel and run. Each is one transaction that takes the run's lock first and the
-job second, so that nothing is half recorded and nobody waits for each other in a circle."""
+"""Apply the changes of a queued job to its kernel and run.
+
+Every function is one transaction that locks the run first and the job second. The fixed order prevents deadlocks, and
+the single transaction prevents half-recorded results.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ NO_SUCH_TWIN = "The runner names an evaluation of the same binary that it was no
 
 
 def do_start_job(job_id: int, fence: int) -> bool:
-    """Record that a worker has begun. False when that claim is not current any more."""
+    """Record that a worker has started. Return False when that claim is no longer current."""
     with transaction.atomic():
         locked = Job.objects.select_for_update(of=("evaluation__kernel__run",))
         job = locked.select_related("evaluation__kernel__run").only(*_TO_START).get(pk=job_id)
@@ -42,21 +45,26 @@ def do_start_job(job_id: int, fence: int) -> bool:
 
 
 def do_finish_job(job_id: int, fence: int, result: JobResult) -> Receipt:
-    """Record a result once, under the current fence. Trouble that was not the kernel's puts the job back."""
+    """Record a result once, under the current fencing token.
+
+    An infrastructure error is not the kernel's fault, so it puts the job back into the queue.
+    """
     if result.status == Status.INFRA_ERROR:
         return _do_hand_back(job_id, fence, result)
     with transaction.atomic():
         run, job = _locked(job_id)
+        # A runner may name only evaluations that were in the job's list; another id would let it copy any result.
         if not is_sound(job, result):
             result = replace(result, duplicate_of=None, status=Status.INFRA_ERROR, reasons=[NO_SUCH_TWIN])
         if queue.finish(job_id, fence):
             _store(run, job.evaluation, result)
             return Receipt.RECORDED
+    # A runner that did not receive our answer sends the same result again and must not be told that it failed.
     return Receipt.REPEATED if queue.was_finished_by(job_id, fence) else Receipt.REFUSED
 
 
 def do_fail_job(job_id: int, fence: int, reason: str) -> bool:
-    """End a job whose attempts are used up: the evaluation is an infrastructure error, the kernel stays unjudged."""
+    """End a job whose attempts are used up. Its evaluation is an infrastructure error and the kernel stays unjudged."""
     with transaction.atomic():
         run, job = _locked(job_id)
         if not queue.fail(job_id, fence, reason):
@@ -66,7 +74,7 @@ def do_fail_job(job_id: int, fence: int, reason: str) -> bool:
 
 
 def do_let_go(job_id: int, fence: int) -> None:
-    """A worker has stopped. Ends the job if that is what it was asked to do, and changes nothing otherwise."""
+    """Record that a worker has stopped. Cancels the job if that was requested, and changes nothing otherwise."""
     with transaction.atomic():
         run, job = _locked(job_id)
         if queue.close_cancelled(job_id, fence):
@@ -75,13 +83,14 @@ def do_let_go(job_id: int, fence: int) -> None:
 
 
 def do_cancel_jobs(run: Run, *, running: bool = True) -> None:
-    """Cancel what waits and, with `running`, ask the workers to stop. Call under the run's lock."""
+    """Cancel the waiting jobs and, with `running`, ask the workers to stop. Call under the run's lock."""
     jobs = Job.objects.filter(evaluation__kernel__run=run)
     queue.cancel(jobs if running else jobs.filter(state=JobState.QUEUED))
     cancelled = Evaluation.objects.filter(
         Q(job__state=JobState.CANCELLED) | Q(job=None),
         kernel__run=run,
         state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING],
+        # A duplicate has no job of its own: it ends together with the evaluation that it waits for.
     ).exclude(kernel__meta__has_key="twin_of")
     for evaluation in cancelled.select_related("kernel"):
         _cancel_evaluation(run, evaluation)
@@ -96,14 +105,14 @@ def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
 
 
 def _locked(job_id: int) -> tuple[Run, Job]:
-    """The job's run under its lock, then the job as it is now."""
+    """Lock the run of the job, then read the job in its present state."""
     run = lock_run_of(job_id)
     job = Job.objects.select_related("evaluation__kernel__hypothesis").get(pk=job_id)
     return run, job
 
 
 def _store(run: Run, evaluation: Evaluation, result: JobResult) -> None:
-    """Everything that follows from a result, in the transaction that closed its job."""
+    """Apply everything that follows from a result, in the transaction that closes its job."""
     twin = twin_named(result)
     if twin is None:
         do_store_result(evaluation, result)
@@ -120,7 +129,7 @@ def _store(run: Run, evaluation: Evaluation, result: JobResult) -> None:
 
 
 def _conclude(run: Run, evaluation: Evaluation) -> None:
-    """An evaluation has its outcome: count it, say so, and let others share it."""
+    """Count an evaluation that has its outcome, announce it, and pass the outcome on to its duplicates."""
     _spend(run, evaluation)
     record(run, finished(run, evaluation))
     if evaluation.first_of_id:
@@ -129,8 +138,10 @@ def _conclude(run: Run, evaluation: Evaluation) -> None:
 
 
 def _follow_build(run: Run, build: Evaluation) -> None:
-    """After a static build: measure the kernel, or end it with what the compiler said. A build machine in trouble
-    is no reason not to measure."""
+    """Continue after a static build: measure the kernel, or end it with the compiler's output.
+
+    A failing build machine is no reason not to measure, since the measuring runner builds again.
+    """
     waiting = Evaluation.objects.filter(first_of=build.kernel, state=EvaluationState.QUEUED, job=None).first()
     if waiting is None:
         return
@@ -142,7 +153,10 @@ def _follow_build(run: Run, build: Evaluation) -> None:
 
 
 def _spend(run: Run, evaluation: Evaluation) -> None:
-    """Seeds, confirmations and what infrastructure failed do not count as evaluations; device time always does."""
+    """Add an evaluation to the run's spending.
+
+    Seeds, confirmations and infrastructure errors do not count as evaluations; device time always counts.
+    """
     searched = evaluation.kernel.author_kind not in budget.UNCOUNTED
     counts = evaluation.first_of_id and searched and evaluation.status != EvaluationStatus.INFRA_ERROR
     run.spent_evaluations += 1 if counts else 0
@@ -151,8 +165,10 @@ def _spend(run: Run, evaluation: Evaluation) -> None:
 
 
 def _measure_hypothesis(run: Run, evaluation: Evaluation) -> None:
-    """Predicted gains meet the measured one: per cent of speed against the parent, from paired timing; none where
-    the parent's own binary came out of it."""
+    """Store the measured gain beside the predicted one, in per cent of speed against the parent, from paired timing.
+
+    The gain is zero where the build produced the parent's own binary.
+    """
     hypothesis = evaluation.kernel.hypothesis
     speedup = 1.0 if _is_its_parent(evaluation) else evaluation.parent_speedup
     if hypothesis is None or speedup is None or evaluation.status != EvaluationStatus.CORRECT:

@@ -1,4 +1,4 @@
-"""Leaders of runs that ended under an older version, ranked by the rules of this one."""
+"""Re-rank runs that ended under the rules of an older version."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from optimizer.models import Kernel, Run, RunState
 
 
 def do_mend_leaders() -> int:
-    """Look again at the ended runs whose best kernel makes a claim that was not confirmed, and at those that have no
-    best kernel though one may lead; how many there are. For a run that goes on its next evaluation does it. May be
-    repeated; each run has a transaction of its own."""
+    """Re-rank ended runs with an unconfirmed leader, or without a leader though a kernel could lead. Return how many.
+
+    May be repeated; each run has its own transaction. Live runs need no repair, as their next evaluation re-ranks
+    them.
+    """
     ended = Run.objects.filter(state__in=[state for state in RunState if state.is_terminal])
     may_lead = Exists(Kernel.objects.rankable().filter(run=OuterRef("pk")))
     doubtful = ended.filter(Q(best_kernel__evaluation__unconfirmed=True) | Q(best_kernel=None) & Q(may_lead))

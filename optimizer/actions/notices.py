@@ -1,5 +1,7 @@
-"""From what happens in a run to what people hear of it, and to what it means for releases. Called for every stored
-event, inside its transaction; trouble here is logged and never the run's."""
+"""Derive notifications and the superseding of releases from the events of a run.
+
+Called for every stored event inside its transaction. Errors here are logged and do not fail the run.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,12 @@ logger = logging.getLogger(__name__)
 
 
 def notice(event: RunEvent) -> None:
-    """Whatever follows from an event."""
+    """Apply the consequences of an event, if it has any."""
     act = _ACTS.get(event.type)
     if act is None:
         return
     try:
+        # A savepoint: after an SQL error PostgreSQL refuses every later statement of the surrounding transaction.
         with transaction.atomic():
             act(event)
     except Exception:
@@ -45,7 +48,7 @@ def notice(event: RunEvent) -> None:
 
 
 def mentioned_in(text: str) -> set[str]:
-    """User names after an @, in small letters; a full stop at the end is the sentence's."""
+    """Return the user names after an @, case-folded. A trailing full stop belongs to the sentence."""
     return {name.rstrip(".-").casefold() for name in MENTION.findall(text)}
 
 
@@ -99,7 +102,7 @@ def _reviewed(event: RunEvent) -> None:
 
 
 def _listeners(review: Review, comments: list[Comment]) -> list[tuple[NotificationKind, list[User], str]]:
-    """Who hears of a published review, and as what; whoever is named first is not told again."""
+    """Return who is notified of a published review, in order of precedence. Nobody is notified twice."""
     where = f"{review.run} #{review.kernel.number}" if review.kernel else str(review.run)
     words = "\n".join([review.summary, *(comment.body for comment in comments)])
     names = mentioned_in(words)

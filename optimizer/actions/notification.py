@@ -1,4 +1,4 @@
-"""Telling people what concerns them: who is told, what they chose to hear, and what they have read."""
+"""Notify people: choose the recipients, respect their preferences, and record what they have read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optimizer.models import Follow, Notification, NotificationChoice, Notificat
 
 @dataclass(frozen=True)
 class News:
-    """Something to tell. `key` names the cause: who was told of it is not told again. `link` is a path."""
+    """Describe one piece of news. `key` names the cause, so that nobody is notified of it twice; `link` is a path."""
 
     kind: NotificationKind
     key: str
@@ -25,18 +25,19 @@ class News:
 
 @dataclass(frozen=True)
 class Wanted:
-    """How a person hears of one kind."""
+    """Hold how a person is notified of one kind."""
 
     in_app: bool
     by_mail: bool
 
 
 def do_tell(people: Iterable[User], told: News) -> list[Notification]:
-    """One row for everybody who may see the run, wants to hear of such things, and did not do it themselves."""
+    """Create a notification for each person who may see the run, wants this kind, and did not cause it themselves."""
     wanted = {person.pk: person for person in people if person.is_active and not person.is_service_account}
     if told.actor is not None:
         wanted.pop(told.actor.pk, None)
     rows = [row for person in wanted.values() if (row := _row(person, told)) is not None]
+    # The unique key makes a repeated event harmless.
     Notification.objects.bulk_create(rows, ignore_conflicts=True)
     for row in rows:
         news(row.user_id)
@@ -44,7 +45,7 @@ def do_tell(people: Iterable[User], told: News) -> list[Notification]:
 
 
 def do_follow(user: User, run: Run, follows: bool = True) -> None:
-    """Hear of the run from now on, or no more."""
+    """Start or stop following a run."""
     if follows:
         Follow.objects.get_or_create(user=user, run=run)
     else:
@@ -52,18 +53,18 @@ def do_follow(user: User, run: Run, follows: bool = True) -> None:
 
 
 def followers_of(run: Run) -> list[User]:
-    """Who follows the run."""
+    """Return the people who follow the run."""
     return list(User.objects.filter(follows__run=run))
 
 
 def choices_of(user: User) -> dict[NotificationKind, Wanted]:
-    """What the person hears of, for every kind."""
+    """Return the person's preferences for every kind."""
     rows = {row.kind: row for row in NotificationChoice.objects.filter(user=user)}
     return {kind: _wanted(kind, rows.get(kind.value)) for kind in NotificationKind}
 
 
 def do_choose(user: User, chosen: dict[NotificationKind, Wanted]) -> None:
-    """Remember what the person wants to hear of."""
+    """Store the person's preferences."""
     with transaction.atomic():
         for kind, wanted in chosen.items():
             values = {"in_app": wanted.in_app, "by_mail": wanted.by_mail}
@@ -71,7 +72,7 @@ def do_choose(user: User, chosen: dict[NotificationKind, Wanted]) -> None:
 
 
 def do_read(user: User, ids: list[int] | None = None) -> int:
-    """Mark the person's notifications as read, or only these; how many were unread."""
+    """Mark the person's notifications as read, or only those with the given ids. Return how many were unread."""
     mine = Notification.objects.filter(user=user)
     count = (mine if ids is None else mine.filter(pk__in=ids)).mark_read()
     if count:
@@ -80,7 +81,7 @@ def do_read(user: User, ids: list[int] | None = None) -> int:
 
 
 def unread_of(user_id: int) -> int:
-    """How many the person has not read."""
+    """Return how many notifications the person has not read."""
     return Notification.objects.filter(user=user_id).unread().count()
 
 

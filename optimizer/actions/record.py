@@ -1,4 +1,4 @@
-"""Taking records of runs into a team."""
+"""Import recorded runs into a team."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from optimizer.plain import storable
 
 
 def do_import_record(user: User, team: Team, name: str, data: bytes) -> Record:
-    """Store a record file under a name. Raises ValidationError for somebody who may not, a name that is taken, and
-    RecordError for a file that is no record."""
+    """Store a recording under a name. Raises ValidationError, and RecordError for a malformed file."""
     check_import_record(user, team, name)
     record: RunRecord = from_bytes(data)
     content = storable(record.model_dump(mode="json"))
@@ -22,7 +21,7 @@ def do_import_record(user: User, team: Team, name: str, data: bytes) -> Record:
 
 
 def check_import_record(user: User, team: Team, name: str) -> None:
-    """Raises ValidationError."""
+    """Check the person's rights and the name. Raises ValidationError."""
     role = user.role_in(team)
     if role is None or role.rank < TeamRole.OPERATOR.rank:
         raise ValidationError("Only operators of a team bring records into it.")

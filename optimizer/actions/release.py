@@ -1,9 +1,9 @@
-"""Releasing kernels: asked for, approved by different people, measured once more, released.
+"""Release kernels: requested, approved by different people, measured once more, released.
 
-Who counts as approving: people (no service accounts) who may review in the run's team today, whose newest published
-verdict on the kernel is “approve”, and who did not write it. Whoever started the run counts like everybody else.
-Approvals given before the kernel was last superseded do not count for a later attempt: what they compared it with
-has changed. One standing “request changes” holds a release back.
+An approval counts if it comes from a person (not a service account) who may review in the run's team today, did not
+write the kernel, and whose newest published verdict on it is "approve". The person who started the run counts as
+well. Approvals from before the kernel was last superseded do not count for a later attempt, because what they
+compared it with has changed. One current "request changes" blocks the release.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from runners.job import Effort
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that a release takes: whether it is met, in words."""
+    """Hold one condition of a release in words, and whether it is met."""
 
     text: str
     is_met: bool
 
 
 def do_ask_release(user: User, kernel: Kernel, words: str = "") -> Release:
-    """Propose a kernel: has it measured once more and asks the reviewers of the team. Raises ValidationError."""
+    """Request a release: queue a second measurement and notify the team's reviewers. Raises ValidationError."""
     if not may(user, kernel.run, "comment"):
         raise ValidationError("You may not propose kernels of this run.")
     with transaction.atomic():
@@ -61,12 +61,13 @@ def do_ask_release(user: User, kernel: Kernel, words: str = "") -> Release:
 
 
 def do_release(user: User, release: Release) -> Release:
-    """Release what was asked for, once every condition is met. Raises ValidationError with those that are not."""
+    """Release the kernel once every condition is met. Raises ValidationError with the unmet conditions."""
     kernel = release.kernel
     if not may(user, kernel.run, "operate"):
         raise ValidationError("Operators release kernels.")
     with transaction.atomic():
         lock_run(kernel.run_id)
+        # Under the run's lock no new leader can supersede the kernel between the check and the release.
         release = (
             Release.objects.select_for_update(of=("self",)).select_related("kernel__run__team").get(pk=release.pk)
         )
@@ -87,7 +88,7 @@ def do_release(user: User, release: Release) -> Release:
 
 
 def do_withdraw_release(user: User, release: Release) -> Release:
-    """Take back what was asked for or released: whoever asked for it, or an operator. Raises ValidationError."""
+    """Withdraw a request or a release, as its requester or as an operator. Raises ValidationError."""
     run = release.kernel.run
     if release.asked_by_id != user.pk and not may(user, run, "operate"):
         raise ValidationError("Operators withdraw releases, and who asked for one.")
@@ -101,7 +102,7 @@ def do_withdraw_release(user: User, release: Release) -> Release:
 
 
 def conditions_of(release: Release) -> list[Condition]:
-    """What the team's rules ask of this release, each met or not."""
+    """Return the conditions of the team's rules for this release, each met or not."""
     kernel, team = release.kernel, release.kernel.run.team
     approvals, needed = len(approvals_of(kernel)), team.approvals_needed
     people = "person has" if approvals == 1 else "people have"
@@ -117,18 +118,18 @@ def conditions_of(release: Release) -> list[Condition]:
 
 
 def approvals_of(kernel: Kernel) -> list[Review]:
-    """The approvals that count now, one a person."""
+    """Return the approvals that count now, one per person."""
     return [review for review in _verdicts(kernel) if review.verdict == ReviewVerdict.APPROVE]
 
 
 def may_approve(user: User, kernel: Kernel) -> bool:
-    """Whether an approval of theirs would count: a person who may review, and did not write it."""
+    """Return whether the person's approval would count: they may review and did not write the kernel."""
     wrote_it = kernel.author_kind == AuthorKind.PERSON and kernel.author_id == user.pk
     return not wrote_it and not user.is_service_account and may(user, kernel.run, "comment")
 
 
 def differences_of(first: Evaluation | None, rerun: Evaluation | None) -> list[str]:
-    """How independent the re-run was, as stored: another process always, on which runner, on which day (UTC)."""
+    """Describe how independent the second measurement was: another process, which runner, which day (UTC)."""
     if first is None or rerun is None or rerun.state != EvaluationState.DONE:
         return []
     found = ["another process"]
@@ -142,7 +143,7 @@ def differences_of(first: Evaluation | None, rerun: Evaluation | None) -> list[s
 
 
 def _verdicts(kernel: Kernel) -> list[Review]:
-    """The newest verdict of everybody whose verdict counts."""
+    """Return the newest verdict of each person whose verdict counts."""
     stale = Release.objects.filter(kernel=kernel, state=ReleaseState.STALE).order_by("-ended_at").first()
     reviews = Review.objects.published().filter(kernel=kernel).exclude(verdict=ReviewVerdict.COMMENT)
     if stale is not None and stale.ended_at is not None:
@@ -177,7 +178,7 @@ def _check_proposable(kernel: Kernel) -> None:
 
 
 def _replace_earlier(user: User, kernel: Kernel) -> None:
-    """One released kernel for a team, problem and target at a time."""
+    """End the earlier release, as a team has at most one released kernel per problem and target."""
     run = kernel.run
     earlier = Release.objects.filter(
         state=ReleaseState.RELEASED, kernel__run__team=run.team_id, kernel__run__target=run.target_id,

@@ -1,4 +1,4 @@
-"""Starting and steering runs. Every function takes the run's lock for itself, records what it did and rings."""
+"""Start and steer runs. Every function locks the run, records what it did and enqueues the next step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_SEED = 2**63 - 1
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of a run; None is unlimited."""
+    """Hold the limits of a run; None is unlimited."""
 
     evaluations: int | None = None
     minutes: float | None = None
@@ -44,8 +44,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class NewRun:
-    """Everything a run is started with. `settings` are the strategy's own, `providers` say who answers which role
-    (`{"default": {"provider": …, "model": …}}`)."""
+    """Hold everything with which a run is started.
+
+    `settings` are the strategy's own. `providers` maps a role, or `default`, to who answers it: `{"default":
+    {"provider": …, "model": …}}`.
+    """
 
     team: Team
     problem_version: ProblemVersion
@@ -66,7 +69,10 @@ class NewRun:
 
 
 def check_start_run(user: User | None, new: NewRun) -> NewRun:
-    """The same, found sound. Raises ValidationError with the fields at fault. `user` None is the system itself."""
+    """Validate the settings of a new run and return them. Raises ValidationError with the fields at fault.
+
+    `user` None is the system itself.
+    """
     faults: dict[str, Any] = {}
     _note_fault(faults, "team", _may_start(user, new.team), "You may not start runs in this team.")
     _note_fault(faults, "strategy", new.strategy in STRATEGIES, f"There is no strategy {new.strategy!r}.")
@@ -83,7 +89,7 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
 
 
 def do_start_run(user: User | None, new: NewRun) -> Run:
-    """Store the run and set it going. Raises ValidationError (see `check_start_run`)."""
+    """Store the run and enqueue its first step. Raises ValidationError (see `check_start_run`)."""
     check_start_run(user, new)
     with transaction.atomic():
         run = Run.objects.create(
@@ -113,7 +119,7 @@ def do_start_run(user: User | None, new: NewRun) -> Run:
 
 
 def do_pause_run(user: User | None, run: Run) -> Run:
-    """Let open work end and begin nothing new. Raises RunTransitionError."""
+    """Pause the run: open work ends, nothing new begins. Raises RunTransitionError."""
 
     def pause(locked: Run) -> None:
         enter(locked, RunState.PAUSED, f"Paused by {_name(user)}.")
@@ -123,7 +129,7 @@ def do_pause_run(user: User | None, run: Run) -> Run:
 
 
 def do_resume_run(user: User | None, run: Run) -> Run:
-    """Go on after a pause. Raises RunTransitionError."""
+    """Resume a paused run. Raises RunTransitionError."""
 
     def resume(locked: Run) -> None:
         if locked.state != RunState.PAUSED:
@@ -135,7 +141,7 @@ def do_resume_run(user: User | None, run: Run) -> Run:
 
 
 def do_stop_run(user: User | None, run: Run) -> Run:
-    """End the run for good: what waits is cancelled, what runs is told to stop. Raises RunTransitionError."""
+    """Stop the run permanently: cancel waiting work and ask workers to stop. Raises RunTransitionError."""
 
     def stop(locked: Run) -> None:
         enter(locked, RunState.STOPPING, f"Stopped by {_name(user)}.")
@@ -157,6 +163,7 @@ def do_raise_budget(user: User | None, run: Run, budget: Budget) -> Run:
         limits = asdict(budget)
         for kind, limit in limits.items():
             setattr(locked, f"budget_{kind}", limit)
+        # Percentages of the old limits say nothing about the new ones.
         locked.warned = {}
         locked.save(update_fields=["warned", *(f"budget_{kind}" for kind in limits)])
         figures = {kind: None if limit is None else float(limit) for kind, limit in limits.items()}
@@ -167,7 +174,7 @@ def do_raise_budget(user: User | None, run: Run, budget: Budget) -> Run:
 
 
 def as_new_run(run: Run) -> NewRun:
-    """What a clone of the run would be started with: everything but its fate."""
+    """Return the settings with which a clone of the run would be started."""
     return NewRun(
         team=run.team,
         problem_version=run.problem_version,
@@ -188,12 +195,12 @@ def as_new_run(run: Run) -> NewRun:
 
 
 def do_clone_run(user: User | None, run: Run) -> Run:
-    """Start the same again. Raises ValidationError when what was allowed then is not any more."""
+    """Start a run with the same settings. Raises ValidationError when they are no longer allowed."""
     return do_start_run(user, as_new_run(run))
 
 
 def budget_of(run: Run) -> Budget:
-    """The run's limits."""
+    """Return the run's limits."""
     return Budget(**{kind: getattr(run, f"budget_{kind}") for kind in asdict(Budget())})
 
 
@@ -224,7 +231,7 @@ def _has_language(new: NewRun) -> bool:
 
 
 def _budget_faults(budget: Budget) -> dict[str, str]:
-    """Every limit is above zero; dollars may be zero, which allows models that cost nothing."""
+    """Return the faults of the limits. Each must be above zero; dollars may be zero, which allows free models only."""
     limits = {kind: limit for kind, limit in asdict(budget).items() if limit is not None}
     faults = {f"budget_{kind}": "A limit is a number above zero." for kind, limit in limits.items() if limit <= 0}
     if budget.usd is not None and budget.usd >= 0:

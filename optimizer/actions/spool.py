@@ -1,4 +1,4 @@
-"""Jobs out to a spool directory and results in again. Both may be repeated, interrupted, and run side by side."""
+"""Export jobs to a spool directory and import results. Both may be repeated, interrupted and run in parallel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Synced:
-    """What one sync did."""
+    """Count what one sync did."""
 
     exported: int = 0
     imported: int = 0
@@ -34,8 +34,10 @@ class Synced:
 
 
 def do_sync_spool(spool: Spool, target: Target, at_once: int = AT_ONCE) -> Synced:
-    """Take results in, withdraw what was cancelled, renew what is out, and offer new jobs. Raises SpoolError; what
-    was done until then stands."""
+    """Import results, withdraw cancelled jobs, renew leases, and export new jobs.
+
+    Raises SpoolError; what was done until then is kept.
+    """
     receipts = _import_results(spool)
     withdrawn = _withdraw_cancelled(spool, target)
     _renew(spool, target)
@@ -64,7 +66,7 @@ def _import_results(spool: Spool) -> list[Receipt]:
 
 
 def _hand_back_refused(spool: Spool) -> None:
-    """A job whose result can't be read is tried again, as after any other infrastructure failure."""
+    """Queue again the jobs whose result cannot be read, as after any other infrastructure failure."""
     for slip, reason in spool.refused():
         if queue.held(slip.job_id, slip.fence).filter(dispatcher=SpoolDispatcher.name).exists():
             trouble = JobResult(_job_name(slip), Status.INFRA_ERROR, reasons=[f"spool: {reason}"[:1000]])
@@ -90,8 +92,11 @@ def _renew(spool: Spool, target: Target) -> None:
 
 
 def _export(spool: Spool, target: Target, at_once: int) -> int:
-    """Offer jobs until `at_once` are out. A job that can't be written goes back to the queue. The long lease begins
-    once the file is there: should we die in between, the job is claimable again after a minute."""
+    """Export jobs until `at_once` are out. A job that cannot be written goes back to the queue.
+
+    The long lease starts only when the file exists: should this process die in between, the job can be claimed again
+    after a minute.
+    """
     exported = 0
     room = at_once - _out(target).count()
     while exported < room and (claimed := queue.claim(_queue(target), _worker(spool))):
@@ -107,7 +112,7 @@ def _export(spool: Spool, target: Target, at_once: int) -> int:
 
 
 def _register_runners(spool: Spool) -> None:
-    """Rows of the workers that left cards, and what the rows want of them."""
+    """Update the rows of the workers that left cards in the spool, and pass on whether they shall drain."""
     for card, seen in spool.cards():
         target = Target.objects.filter(key=card.target).first()
         if target is not None:
@@ -116,6 +121,7 @@ def _register_runners(spool: Spool) -> None:
 
 
 def _row(card: RunnerCard, target: Target, seen: float) -> dict[str, object]:
+    # The clock of a machine behind a spool may be ahead of ours, which would make a dead runner look alive.
     heard = min(dt.datetime.fromtimestamp(seen, dt.UTC), timezone.now())
     job = card.facts.get("job")
     current = Job.objects.filter(pk=job, dispatcher=SpoolDispatcher.name) if isinstance(job, int) else None
@@ -139,6 +145,6 @@ def _worker(spool: Spool) -> str:
 
 
 def _job_name(slip: Slip) -> str:
-    """What a spec of the job is called; of jobs that go other ways a spool has nothing to say."""
+    """Return the job id that a spec of this slip carries; jobs of other dispatchers never match."""
     ours = Job.objects.filter(pk=slip.job_id, dispatcher=SpoolDispatcher.name)
     return f"evaluation-{ours.values_list('evaluation_id', flat=True).first()}"

@@ -1,4 +1,4 @@
-"""Teams and who is in them. A change of rights reaches the person's open sockets at once."""
+"""Change teams and their members. A change of rights reaches the person's open sockets at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INVITATION_DAYS = (1, 7, 30)
 
 
 def do_make_team(user: User, name: str) -> Team:
-    """A new team with the person as its owner. Raises ValidationError."""
+    """Create a team with the person as its owner. Raises ValidationError."""
     slug = slugify(name)[:50]
     if not slug:
         raise ValidationError({"name": "A name needs letters or digits."})
@@ -47,7 +47,7 @@ def do_make_team(user: User, name: str) -> Team:
 
 
 def do_change_team(user: User, team: Team, name: str, approvals_needed: int, rerun_needed: bool) -> Team:
-    """Another name or other rules for releases. Raises ValidationError."""
+    """Change the name or the rules for releases. Raises ValidationError."""
     _check_owner(user, team)
     if not name.strip() or not 1 <= approvals_needed <= 9:
         raise ValidationError("A team has a name, and a release takes between 1 and 9 people.")
@@ -61,7 +61,7 @@ def do_change_team(user: User, team: Team, name: str, approvals_needed: int, rer
 
 
 def do_set_role(user: User, team: Team, member: User, role: TeamRole) -> None:
-    """Give a member another role. Raises ValidationError, also where nobody would own the team."""
+    """Change a member's role. Raises ValidationError, also where the team would have no owner."""
     _check_owner(user, team)
     with transaction.atomic():
         membership = _locked_membership(team, member)
@@ -76,7 +76,7 @@ def do_set_role(user: User, team: Team, member: User, role: TeamRole) -> None:
 
 
 def do_remove_member(user: User, team: Team, member: User) -> None:
-    """Take a member out of the team, or leave it. Raises ValidationError: the last owner stays."""
+    """Remove a member, or leave the team. Raises ValidationError for the last owner."""
     leaves = user.pk == member.pk
     if not leaves:
         _check_owner(user, team)
@@ -91,7 +91,10 @@ def do_remove_member(user: User, team: Team, member: User) -> None:
 
 
 def do_invite(user: User, team: Team, role: TeamRole, note_text: str, days: int) -> tuple[Invitation, str]:
-    """A link for one person, and its token, which cannot be read again. Raises ValidationError."""
+    """Create an invitation for one person. Return it with its token, which cannot be read again.
+
+    Raises ValidationError.
+    """
     _check_owner(user, team)
     if days not in INVITATION_DAYS:
         raise ValidationError({"days": "An invitation lasts a day, a week or thirty days."})
@@ -104,7 +107,7 @@ def do_invite(user: User, team: Team, role: TeamRole, note_text: str, days: int)
 
 
 def do_revoke_invitation(user: User, invitation: Invitation) -> None:
-    """End an unused link. Raises ValidationError for whoever does not own the team."""
+    """End an unused invitation. Raises ValidationError for anybody but an owner of the team."""
     _check_owner(user, invitation.team)
     with transaction.atomic():
         if invitation.revoke():
@@ -112,10 +115,11 @@ def do_revoke_invitation(user: User, invitation: Invitation) -> None:
 
 
 def do_accept_invitation(user: User, invitation: Invitation) -> Membership:
-    """Join the team. A role that the person has already is never lowered. Raises ValidationError."""
+    """Join the team. An existing higher role is never lowered. Raises ValidationError."""
     if user.is_service_account:
         raise ValidationError("Service accounts accept no invitations.")
     with transaction.atomic():
+        # The claim and the membership are one transaction, so a failure does not use up the link.
         if not invitation.claim(user):
             raise ValidationError("This invitation has been used, revoked or has expired.")
         membership, added = Membership.objects.select_for_update().get_or_create(
@@ -130,8 +134,10 @@ def do_accept_invitation(user: User, invitation: Invitation) -> Membership:
 
 
 def do_register(invitation: Invitation, username: str, password: str) -> User:
-    """A new account for whoever holds the invitation, in its team. The caller has validated both words. Raises
-    ValidationError."""
+    """Create an account for the holder of an invitation and join its team.
+
+    The caller has validated user name and password. Raises ValidationError.
+    """
     try:
         with transaction.atomic():
             user = User.objects.create_user(username, password=password)
@@ -142,8 +148,10 @@ def do_register(invitation: Invitation, username: str, password: str) -> User:
 
 
 def do_make_service_account(user: User, team: Team, name: str, role: TeamRole) -> User:
-    """An account for a program: it cannot sign in, and works through tokens that the team's owners make. Raises
-    ValidationError."""
+    """Create an account for a program: it cannot sign in and works through tokens that the team's owners create.
+
+    Raises ValidationError.
+    """
     _check_owner(user, team)
     if role == TeamRole.OWNER:
         raise ValidationError({"role": "A service account cannot own a team."})
@@ -160,7 +168,7 @@ def do_make_service_account(user: User, team: Team, name: str, role: TeamRole) -
 
 
 def do_end_service_account(user: User, team: Team, account: User) -> None:
-    """Switch a service account off and end its tokens. What it did keeps its name. Raises ValidationError."""
+    """Disable a service account and revoke its tokens. Its past actions keep its name. Raises ValidationError."""
     _check_owner(user, team)
     if not account.is_service_account or account.role_in(team) is None:
         raise ValidationError("That is no service account of this team.")
@@ -173,8 +181,10 @@ def do_end_service_account(user: User, team: Team, account: User) -> None:
 
 
 def do_set_privacy(user: User, run: Run, is_private: bool) -> None:
-    """Hide a run from the team, or show it: its starter decides, or an owner. Raises ValidationError. Nothing happens
-    where that is how it stands."""
+    """Hide a run from the team or show it, as its starter or as an owner. Raises ValidationError.
+
+    Does nothing where the run is in that state already.
+    """
     if run.is_private == is_private:
         return
     if run.created_by_id != user.pk and user.role_in(run.team) != TeamRole.OWNER:
@@ -192,7 +202,7 @@ def _check_owner(user: User, team: Team) -> None:
 
 
 def _locked_membership(team: Team, member: User) -> Membership:
-    """The membership, with the team locked so that two owners cannot demote each other at once."""
+    """Return the membership, with the team locked so that two owners cannot demote each other at once."""
     Team.objects.select_for_update().get(pk=team.pk)
     membership = Membership.objects.filter(team=team, user=member).first()
     if membership is None:

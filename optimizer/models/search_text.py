@@ -1,5 +1,7 @@
-"""What can be found by its words: the same expressions stand in the GIN indexes and in the queries, or PostgreSQL
-would not use the one for the other."""
+"""Define the expressions for full-text search.
+
+The GIN indexes and the queries must use identical expressions, or PostgreSQL does not use the index.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ SOURCE_CHARS = 100_000
 
 
 def words_of(*columns: str, long: str = "") -> SearchVector:
-    """The words of some columns; of the `long` one only its beginning."""
+    """Build the search vector of some columns; of the `long` column only its first `SOURCE_CHARS` characters."""
     tail = (Left(long, SOURCE_CHARS),) if long else ()
     return SearchVector(*columns, *tail, config=CONFIG)
 

@@ -1,9 +1,9 @@
-"""What a search strategy is: a pure function from a run's history to the next steps.
+"""Define the interface of a search strategy: a pure function from a run's history to the next steps.
 
-`decide(history)` looks at what is there and says what should exist. It keeps nothing between calls, draws
+`decide(history)` reads the history and returns the steps that should exist. It keeps no state between calls, draws
 randomness only from `history.rng(key)`, and may be called twice, after a crash, or on a recorded history without a
-database or a model. Every step carries a `key` that is unique in the run: a step whose key exists already is not
-taken again, so a strategy may simply repeat what it said before.
+database or a model. Every step carries a `key` that is unique in the run. A step whose key exists already is not
+taken again, so a strategy may simply repeat itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Own = TypeVar("Own", bound="StrategySettings")
 
 
 class StrategySettings(BaseModel):
-    """Settings every strategy has; each strategy adds its own. Unknown settings are refused."""
+    """Define the settings that every strategy has; each strategy adds its own. Unknown settings are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,7 +38,7 @@ class StrategySettings(BaseModel):
     )
 
     def narrow(self, cls: type[Own]) -> Own:
-        """These settings as the strategy's own class. Raises TypeError for another strategy's."""
+        """Return these settings typed as the strategy's own class. Raises TypeError for those of another strategy."""
         if not isinstance(self, cls):
             raise TypeError(f"{type(self).__name__} are not {cls.__name__}")
         return self
@@ -46,10 +46,13 @@ class StrategySettings(BaseModel):
 
 @dataclass(frozen=True)
 class KernelView:
-    """A kernel as a strategy sees it. `times_us` maps case name to median; `time_us` is their geometric mean and None
-    until the kernel is known to be correct, and for good where its claim was not confirmed or was refuted; both are
-    the speedup over the baseline that was timed beside them, turned back into time (`optimizer.loop.drift`).
-    `finished` says the evaluation has ended."""
+    """Describe a kernel as a strategy sees it.
+
+    `times_us` maps each case to its median and `time_us` is their geometric mean. `time_us` is None until the kernel
+    is known to be correct, and permanently where its claim was not confirmed or was refuted. Both are speedups over
+    the baseline that was timed alongside, converted back to time (see `optimizer.loop.drift`). `finished` means that
+    the evaluation has ended.
+    """
 
     key: str
     number: int
@@ -68,31 +71,36 @@ class KernelView:
 
     @property
     def correct(self) -> bool:
-        """True once the harness accepted every case."""
+        """Return True once the harness accepted every case."""
         return self.status == Status.CORRECT
 
     @property
     def counts(self) -> bool:
-        """True for a correct kernel with a time that something may be built on."""
+        """Return True for a correct kernel whose time other kernels may build on."""
         return self.correct and self.time_us is not None
 
     @property
     def failed(self) -> bool:
-        """True when it was evaluated and not accepted."""
+        """Return True when the kernel was evaluated and not accepted."""
         return self.finished and self.status != Status.CORRECT
 
 
 def fastest(kernels: Iterable[KernelView]) -> KernelView | None:
-    """The fastest kernel that counts, ties to the older; None when there is none. As times are speedups over the
-    baseline beside them, this is the run's own order."""
+    """Return the fastest kernel that counts, or None; ties go to the older one.
+
+    Since times are derived from speedups over the baseline, this is the order in which the run ranks its kernels.
+    """
     counting = [kernel for kernel in kernels if kernel.counts]
     return min(counting, key=lambda kernel: (kernel.time_us, kernel.number), default=None)
 
 
 @dataclass(frozen=True)
 class CallView:
-    """An agent's call. `context` is what the `Ask` said. `answer` is the parsed, validated answer; None while it is
-    open or when it failed for good (`error` says why)."""
+    """Describe an agent's call. `context` is what the `Ask` contained.
+
+    `answer` is the parsed and validated answer, or None while the call is open or after it failed for good (see
+    `error`).
+    """
 
     key: str
     role: str
@@ -106,7 +114,7 @@ class CallView:
 
 @dataclass(frozen=True)
 class HypothesisView:
-    """A hypothesis on record, with what was measured (`measured_gain` in per cent) once its kernel was timed."""
+    """Describe a recorded hypothesis. `measured_gain` (in per cent) is set once its kernel was timed."""
 
     key: str
     kind: str
@@ -124,8 +132,11 @@ class HypothesisView:
 
 @dataclass(frozen=True)
 class GuidanceView:
-    """What a person tells the agents. `ref` leads from a prompt back to it. With `lineage` it holds for prompts about
-    one of those kernels (keys); None is the whole run."""
+    """Describe an instruction from a person to the agents.
+
+    `ref` identifies it in a prompt's context report. With `lineage` it applies to prompts about one of those kernels
+    (keys); None means the whole run.
+    """
 
     ref: str
     text: str
@@ -133,13 +144,15 @@ class GuidanceView:
     lineage: frozenset[str] | None = None
 
     def holds_for(self, keys: Iterable[str]) -> bool:
-        """Whether it belongs into a prompt about these kernels."""
+        """Return whether the instruction belongs into a prompt about these kernels."""
         return self.lineage is None or not self.lineage.isdisjoint(keys)
 
 
 @dataclass(frozen=True)
 class History:
-    """A run as a strategy sees it: an immutable snapshot. Kernels are in order of their number, seeds first."""
+    """Describe a run as a strategy sees it: an immutable snapshot, with kernels in order of their number, seeds
+    first.
+    """
 
     problem: Any
     target: str
@@ -153,33 +166,37 @@ class History:
     guidance: Sequence[GuidanceView] = ()
 
     def rng(self, key: str) -> random.Random:
-        """A generator that depends on the run's seed and `key` alone."""
+        """Return a random generator that depends only on the run's seed and `key`."""
+        # Seeding with a text is stable between processes: `random` hashes it with SHA-512, not with `hash()`.
         return random.Random(f"{self.seed}/{key}")
 
     @cached_property
     def kernels_by_key(self) -> Mapping[str, KernelView]:
-        """Kernels by their key."""
+        """Return the kernels by their key."""
         return {kernel.key: kernel for kernel in self.kernels}
 
     def kernel(self, key: str) -> KernelView | None:
-        """The kernel with that key, or None."""
+        """Return the kernel with that key, or None."""
         return self.kernels_by_key.get(key)
 
     def best(self) -> KernelView | None:
-        """The fastest correct kernel so far."""
+        """Return the fastest correct kernel so far, or None."""
         return fastest(self.kernels)
 
     def open_kernels(self) -> list[KernelView]:
-        """Kernels whose evaluation has not ended."""
+        """Return the kernels whose evaluation has not ended."""
         return [kernel for kernel in self.kernels if not kernel.finished]
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask an agent. `role` names prompt, model and temperature. `context` is small JSON that says what the prompt is
-    about (keys of kernels and hypotheses, never sources): `optimizer.agents.prompting` turns it into messages, and
-    the strategy reads it back from `CallView.context`. `answer_schema` names the class in `optimizer.agents.answers`
-    that the answer must fit."""
+    """Request an answer from an agent.
+
+    `role` selects prompt, model and temperature. `context` is small JSON that says what the prompt is about: keys of
+    kernels and hypotheses, never sources. `optimizer.agents.prompting` turns it into messages, and the strategy reads
+    it back from `CallView.context`. `answer_schema` names the class in `optimizer.agents.answers` that the answer
+    must match.
+    """
 
     key: str
     role: str
@@ -192,7 +209,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Hypothesise:
-    """Put a hypothesis on record (paper: avenue, experiment or instruction). Gains in per cent of speed."""
+    """Record a hypothesis (in the papers: avenue, experiment or instruction). Gains are in per cent of speed."""
 
     key: str
     kind: str
@@ -212,7 +229,7 @@ class Hypothesise:
 
 @dataclass(frozen=True)
 class Draft:
-    """A kernel to evaluate. `author_kind` is seed, agent, tuner or person."""
+    """Request the evaluation of a kernel. `author_kind` is seed, agent, tuner or person."""
 
     key: str
     source: Source
@@ -227,7 +244,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Note:
-    """A finding or meta note that the run adds to its documents; `supersedes` names the note it replaces."""
+    """Add a finding or meta note to the run's documents. `supersedes` is the key of the note it replaces."""
 
     key: str
     text: str
@@ -238,7 +255,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Finish:
-    """The run is over: nothing more is to be gained."""
+    """End the run, because nothing more is to be gained."""
 
     reason: str
 
@@ -247,7 +264,7 @@ Step = Ask | Hypothesise | Draft | Note | Finish
 
 
 class Strategy(ABC):
-    """A way to search. Registered in `optimizer.search.STRATEGIES`."""
+    """Provide the base class of all strategies, which are registered in `optimizer.search.STRATEGIES`."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -259,4 +276,4 @@ class Strategy(ABC):
 
     @abstractmethod
     def decide(self, history: History) -> list[Step]:
-        """The steps that should be taken next. An empty list means: wait for what is open."""
+        """Return the steps that should be taken next. An empty list means: wait for what is open."""

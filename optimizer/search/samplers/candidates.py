@@ -1,4 +1,4 @@
-"""What may still be tried: the rows of a space that the history doesn't hold."""
+"""Select candidate configurations: rows of a space that the history does not contain."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ _POOL = 50  # rows that compete to be a balanced start
 
 
 def rows_of(space: Space, trials: Sequence[Trial]) -> Rows:
-    """The trials' positions, shape (trials, parameters). Every configuration must be one of the space."""
+    """Return the trials as positions of values, shape (trials, parameters). All must be configurations of the space."""
     rows = [space.row(trial.config) for trial in trials]
     return np.array(rows, dtype=np.int32).reshape(len(trials), len(space.names))
 
 
 def untried(space: Space, tried: Rows) -> Rows:
-    """The space's rows less those tried."""
+    """Return the rows of the space that were not tried."""
     return space.rows[~held(space.rows, tried)]
 
 
 def drawn(rows: Rows, n: int, rng: np.random.Generator) -> Rows:
-    """At most `n` of the rows, each equally likely."""
+    """Draw at most `n` rows without replacement, each equally likely."""
     return rows[rng.choice(len(rows), min(n, len(rows)), replace=False)]
 
 
 def balanced(rows: Rows, seen: Rows, n: int, rng: np.random.Generator) -> Rows:
-    """At most `n` of the rows, one after the other: of some at random the one whose values were seen least. Plain
-    chance follows the constraints: it draws most from the values that most combinations allow, and may never see a
-    value that few do."""
+    """Draw at most `n` rows whose values cover the lists evenly.
+
+    One after the other, this takes the row whose values were seen least among `_POOL` random ones. Plain random draws
+    follow the constraints: they favour values that most combinations allow, and may miss a value that few allow.
+    """
     chosen = seen[:0]
     for _ in range(min(n, len(rows))):
         some = drawn(rows[~held(rows, chosen)], _POOL, rng)
@@ -41,7 +43,7 @@ def balanced(rows: Rows, seen: Rows, n: int, rng: np.random.Generator) -> Rows:
 
 
 def _familiarity(rows: Rows, seen: Rows) -> NDArray[np.int64]:
-    """How often the values of each row were seen, each in proportion to what is due to it."""
+    """Score how often the values of each row were seen, weighting each parameter by the length of its value list."""
     times_seen = np.zeros(len(rows), dtype=np.int64)
     for column, values in enumerate(rows.T):
         length = int(max(values.max(initial=0), seen[:, column].max(initial=0))) + 1
@@ -50,8 +52,11 @@ def _familiarity(rows: Rows, seen: Rows) -> NDArray[np.int64]:
 
 
 def worth_scoring(space: Space, tried: Rows, around: Rows, most: int, rng: np.random.Generator) -> Rows:
-    """The untried rows; where they are more than `most` or not listed whole, that many at random and the valid
-    neighbours of `around` (one parameter changed), so that the search goes on where it is good."""
+    """Return the untried rows that a model should score.
+
+    Where there are more than `most`, or the space is not listed completely, these are `most` random rows and the
+    valid neighbours of `around` (one parameter changed), so that the search can continue from good configurations.
+    """
     rows = untried(space, tried)
     if space.complete and len(rows) <= most:
         return rows
@@ -71,11 +76,12 @@ def _neighbours(space: Space, around: Rows) -> Rows:
 
 
 def held(rows: Rows, others: Rows) -> NDArray[np.bool_]:
-    """Which rows are among the others? Rows are compared as bytes."""
+    """Return which rows are among the others, as a boolean array of shape (rows,)."""
     if not len(others):
         return np.zeros(len(rows), dtype=bool)
     return np.isin(_as_bytes(rows), _as_bytes(others))
 
 
 def _as_bytes(rows: Rows) -> NDArray[np.void]:
+    # `np.isin` compares scalars: viewing each row as one opaque block of bytes makes whole rows comparable.
     return np.ascontiguousarray(rows).view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1)

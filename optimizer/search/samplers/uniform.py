@@ -1,4 +1,4 @@
-"""Random search without repetition: the yardstick."""
+"""Implement random search without repetition, the yardstick for the other samplers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optimizer.search.space import Config
 
 
 class RandomSampler(Sampler):
-    """`random`: every untried valid configuration is equally likely."""
+    """Provide `random`: every untried valid configuration is equally likely."""
 
     name = "random"
 
