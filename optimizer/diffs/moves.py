@@ -1,4 +1,4 @@
-"""Blocks that were moved: removed in one place and added unchanged in another."""
+"""Detect moved blocks: removed in one place and added unchanged in another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAST_CHARACTERS = 40
 def moved_lines(
     opcodes: Sequence[Opcode], a: Sequence[str], b: Sequence[str]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """(old line → new line, new line → old line) of every moved block, indices from 0. Indentation may differ."""
+    """Map (old line → new line, new line → old line) of every moved block, from 0. Indentation may differ."""
     removed = _changed(opcodes, old=True)
     places: dict[str, list[int]] = {}
     for line in removed:
@@ -48,8 +48,9 @@ def _longest(
     a: Sequence[str],
     b: Sequence[str],
 ) -> tuple[int, int]:
-    """The longest removed run that equals the added run at `start`: (its old line, its length)."""
+    """Return the longest removed run that equals the added run at `start`, as (its old line, its length)."""
     best = (0, 0)
+    # Look at few places only: in generated code one line may occur thousands of times.
     for old in places.get(b[start].strip(), [])[:20]:
         length = 0
         while (

@@ -1,4 +1,7 @@
-"""Whether a socket may stay open. Read afresh each time: rights change, and sessions end, while people look."""
+"""Decide whether a socket may stay open.
+
+The rows are read each time, because rights change and sessions end while people look.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ NOT_SIGNED_IN, NO_SUCH_RUN, MALFORMED = 4401, 4404, 4400
 
 
 async def refusal(scope: Any, run_id: int | None) -> int | None:
-    """The close code for whoever is not signed in (any more) or may not see the run; None for who may stay."""
+    """Return the close code for a person who is not signed in or may not see the run, or None."""
     user = scope.get("user")
     if user is None or not user.is_authenticated:
         return NOT_SIGNED_IN
@@ -23,7 +26,7 @@ async def refusal(scope: Any, run_id: int | None) -> int | None:
 
 
 def person_of(scope: Any) -> User:
-    """Whoever was let in."""
+    """Return the person who was admitted."""
     user: User = scope["user"]
     return user
 

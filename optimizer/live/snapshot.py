@@ -1,7 +1,7 @@
-"""A run as the live page shows it, and what an event does to it: old state + events = fresh state.
+"""Represent a run as the live page shows it, and apply events to it: old state + events = fresh state.
 
-`snapshot_of` reads the rows, `apply` is pure. Whatever a page keeps of a run it can therefore keep up to date from
-the socket alone; the test that compares the two catches an event that forgets to say something.
+`snapshot_of` reads the rows, `apply` is pure. A page can therefore keep its view of a run up to date from the socket
+alone. A test compares both and catches an event that lacks a field.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from optimizer.models import CallState, Evaluation, Kernel, LlmCall, Run
 
 @dataclass(frozen=True)
 class KernelRow:
-    """A line of the kernels table."""
+    """Hold a row of the kernels table."""
 
     number: int
     title: str
@@ -33,7 +33,7 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the page shows after event `seq`."""
+    """Hold what the page shows after event `seq`."""
 
     seq: int
     state: str
@@ -51,7 +51,7 @@ class Snapshot:
 
 
 def snapshot_of(run: Run) -> Snapshot:
-    """The run as its rows say. Read inside a transaction of isolation enough for the caller."""
+    """Read the snapshot from the rows. The caller's transaction determines the isolation."""
     kernels = run.kernels.select_related("evaluation").prefetch_related("parent_links__parent").order_by("number")
     return Snapshot(
         seq=run.last_seq,
@@ -71,7 +71,7 @@ def snapshot_of(run: Run) -> Snapshot:
 
 
 def apply(snapshot: Snapshot, seq: int, payload: p.Payload) -> Snapshot:
-    """The snapshot after one more event. Raises ValueError for a gap; events already applied change nothing."""
+    """Return the snapshot after one more event. Raises ValueError for a gap; applied events change nothing."""
     if seq <= snapshot.seq:
         return snapshot
     if seq != snapshot.seq + 1:
@@ -81,7 +81,7 @@ def apply(snapshot: Snapshot, seq: int, payload: p.Payload) -> Snapshot:
 
 
 def _call_state(state: str) -> str:
-    """Questions are open or ended; the steps between are for their own page."""
+    """Reduce a call's state to open or its final state; only the call's own page shows the steps between."""
     return state if CallState(state).is_terminal else "open"
 
 

@@ -1,4 +1,4 @@
-"""Trying a provider before a run depends on it: one small question, and what the answer says about the server."""
+"""Try a provider with one small question before a run depends on it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ _SCHEMA = {
 
 @dataclass(frozen=True)
 class ProviderCheck:
-    """What was found out. `structured`: the server kept to the JSON schema by itself; `understood`: the answer was
-    right; `without` names parameters that the server refused."""
+    """Hold the result of a check.
+
+    `structured` means that the server enforced the JSON schema by itself, `understood` that the answer was right.
+    `without` names the parameters that the server refused.
+    """
 
     answers: bool
     seconds: float
@@ -39,7 +42,7 @@ class ProviderCheck:
 
     @property
     def summary(self) -> str:
-        """In one sentence."""
+        """Summarise the result in one sentence."""
         if not self.answers:
             return f"Does not answer: {self.error}"
         form = "structured output works" if self.structured else "structured output is asked for in words"
@@ -48,13 +51,14 @@ class ProviderCheck:
 
 
 def check_provider(row: ProviderRow, model: str = "") -> ProviderCheck:
-    """Ask the provider's server a sum. Never raises for what the server does; takes half a minute at most."""
+    """Ask the provider's server for a sum. Never raises for what the server does, and takes half a minute at most."""
     if row.kind != ProviderKind.OPENAI_COMPATIBLE:
         return ProviderCheck(answers=True, seconds=0.0, structured=True, understood=True, streams=False)
     model = model or row.default_model
     started = time.monotonic()
     try:
         endpoint = endpoint_of(row, model)
+        # Forget the known refusals: a check should find out what the server accepts today.
         patient = replace(endpoint, policy=RetryPolicy(tries=1), silence_s=TIMEOUT_S, without=frozenset())
         return _asked(OpenAiCompatible(patient), row, model)
     except ProviderError as error:

@@ -1,6 +1,6 @@
-"""The two ways in which OpenAI-compatible servers are asked: Chat Completions and Responses.
+"""Speak the two dialects of OpenAI-compatible servers: Chat Completions and Responses.
 
-A form turns a request into the server's parameters and reads the answer, streamed or whole, into a `Draft`.
+A dialect turns a request into the server's parameters and reads the answer, streamed or whole, into a `Draft`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ if TYPE_CHECKING:  # pages show schemas in words without loading the SDK
 
 @dataclass
 class Draft:
-    """An answer while it arrives. `finish` stays empty until the server says how it ended. It is cut where it is
-    longer than any answer may be."""
+    """Collect an answer while it arrives.
+
+    `finish` stays empty until the server says how the answer ended. An answer beyond the maximum length is cut.
+    """
 
     emit: Callable[[str], None]
     started: float = field(default_factory=time.monotonic)
@@ -35,7 +37,7 @@ class Draft:
     _length: int = 0
 
     def add(self, piece: str | None) -> bool:
-        """Append a piece; False when the answer is too long to go on."""
+        """Append a piece. Return False when the answer is too long to continue."""
         if not piece:
             return True
         if self.first_token_s is None:
@@ -50,27 +52,30 @@ class Draft:
 
     @property
     def content(self) -> str:
-        """What has arrived so far."""
+        """Return the text that has arrived so far."""
         return "".join(self._parts)
 
 
 class Form(ABC):
-    """How one API is spoken. `optional` lists parameters a request can do without, most dispensable first, each with
-    the words by which servers name it when they refuse it."""
+    """Define how one API is spoken.
+
+    `optional` lists the parameters that a request can do without, most dispensable first, each with the words by
+    which servers name it when they refuse it.
+    """
 
     optional: ClassVar[Mapping[str, tuple[str, ...]]]
 
     @abstractmethod
     def parameters(self, request: CompletionRequest, without: frozenset[str]) -> dict[str, Any]:
-        """The call's keyword arguments, leaving out those in `without`."""
+        """Return the keyword arguments of the call, without those in `without`."""
 
     @abstractmethod
     async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
-        """Send, and read the answer into `draft`."""
+        """Send the request and read the answer into `draft`."""
 
 
 class ChatForm(Form):
-    """POST /chat/completions, which every compatible server speaks."""
+    """Speak POST /chat/completions, which every compatible server offers."""
 
     optional = {
         "stream_options": ("stream_options", "include_usage"),
@@ -82,7 +87,9 @@ class ChatForm(Form):
     }
 
     def parameters(self, request: CompletionRequest, without: frozenset[str]) -> dict[str, Any]:
-        """See `Form`. Older servers know `max_tokens` where newer ones want `max_completion_tokens`."""
+        """Return the keyword arguments of the call; older servers know `max_tokens`, newer ones
+        `max_completion_tokens`.
+        """
         limit = "max_tokens" if "max_completion_tokens" in without else "max_completion_tokens"
         wanted = {
             "temperature": request.temperature,
@@ -95,7 +102,7 @@ class ChatForm(Form):
         return {"model": request.model, "messages": _messages(request, without)} | _present(wanted, without)
 
     async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
-        """See `Form`."""
+        """Send the request and read the answer into `draft`."""
         answer: Any = await client.chat.completions.create(**parameters)
         if not parameters.get("stream"):
             self._take(_answering(answer, "choices"), draft, whole=True)
@@ -106,7 +113,7 @@ class ChatForm(Form):
                     return
 
     def _take(self, chunk: Any, draft: Draft, *, whole: bool) -> bool:
-        """Read one chunk, or a whole completion; False to stop reading. Servers leave fields out at will."""
+        """Read one chunk, or a whole completion. Return False to stop reading. Servers omit fields at will."""
         draft.model = _text(getattr(chunk, "model", None)) or draft.model
         draft.request_id = _text(getattr(chunk, "id", None)) or draft.request_id
         if getattr(chunk, "usage", None):
@@ -123,7 +130,7 @@ class ChatForm(Form):
 
 
 class ResponsesForm(Form):
-    """POST /responses. Nothing is stored on the server (`store` is false)."""
+    """Speak POST /responses. Nothing is stored on the server (`store` is false)."""
 
     optional = {
         "temperature": ("temperature",),
@@ -135,7 +142,7 @@ class ResponsesForm(Form):
     }
 
     def parameters(self, request: CompletionRequest, without: frozenset[str]) -> dict[str, Any]:
-        """See `Form`."""
+        """Return the keyword arguments of the call."""
         wanted = {
             "temperature": request.temperature,
             "reasoning": request.effort and {"effort": request.effort},
@@ -147,7 +154,7 @@ class ResponsesForm(Form):
         return {"model": request.model, "input": _messages(request, without)} | _present(wanted, without)
 
     async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
-        """See `Form`."""
+        """Send the request and read the answer into `draft`."""
         answer: Any = await client.responses.create(**parameters)
         if not parameters.get("stream"):
             draft.add(_answering(answer, "output").output_text)
@@ -171,7 +178,7 @@ class ResponsesForm(Form):
         return True
 
     def _end(self, response: Any, draft: Draft) -> None:
-        """Take over how a response ended and what it cost."""
+        """Copy from a finished response how it ended and what it cost."""
         draft.model, draft.request_id = _text(response.model), _text(response.id)
         draft.usage = _responses_usage(response.usage) if response.usage else draft.usage
         reason = response.incomplete_details.reason if response.incomplete_details else ""
@@ -182,11 +189,11 @@ class ResponsesForm(Form):
 
 
 class ServerReportedError(Exception):
-    """The server said, in the middle of an answer, that it failed."""
+    """Report that the server announced a failure in the middle of an answer."""
 
 
 class NotThisApiError(Exception):
-    """What came is no answer of this API: most often the address is another page of the same host."""
+    """Report that the response is no answer of this API; usually the address is another page of the same host."""
 
 
 FORMS: Mapping[str, Form] = {"chat": ChatForm(), "responses": ResponsesForm()}
@@ -207,8 +214,11 @@ _CHAT_FINISH = {
 
 
 def _answering(answer: Any, part: str) -> Any:
-    """A whole answer that has its `part`. Raises ServerReportedError for an error that came as success (gateways do
-    that) and NotThisApiError for anything else."""
+    """Return a whole answer that has its `part`.
+
+    Raises ServerReportedError for an error that came with a success status (gateways do that), and NotThisApiError
+    for anything else.
+    """
     reported = getattr(answer, "error", None)
     if reported:
         words = reported.get("message") if isinstance(reported, dict) else getattr(reported, "message", reported)
@@ -223,7 +233,7 @@ def _answering(answer: Any, part: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A text as it came, or the text parts of a list of them (reasoning models of some servers); else empty."""
+    """Return a text as it came, or the joined text parts of a list (reasoning models of some servers), else ""."""
     if isinstance(value, list):
         parts = (part.get("text") if isinstance(part, dict) else None for part in value)
         return "".join(part for part in parts if isinstance(part, str))
@@ -231,7 +241,7 @@ def _text(value: Any) -> str:
 
 
 def schema_instruction(schema: Mapping[str, Any]) -> str:
-    """What is added to a prompt where the server (or a person) gets the schema in words only."""
+    """Return the paragraph that describes the schema where a server or person gets it in words only."""
     return (
         "Answer with one JSON object and nothing else. It must fit this JSON schema:\n"
         f"```json\n{json.dumps(schema, indent=1, ensure_ascii=False)}\n```"
@@ -239,7 +249,7 @@ def schema_instruction(schema: Mapping[str, Any]) -> str:
 
 
 def _messages(request: CompletionRequest, without: frozenset[str]) -> list[Message]:
-    """The prompt, with the schema in words where the server does not take it as a parameter."""
+    """Return the prompt, with the schema in words where the server does not take it as a parameter."""
     messages = [dict(message) for message in request.messages]
     if request.schema and {"response_format", "text"} & without:
         messages[-1]["content"] += "\n\n" + schema_instruction(request.schema)
@@ -279,6 +289,6 @@ def _responses_usage(usage: Any) -> Usage:
 
 
 def _count(source: Any, name: str) -> int | None:
-    """A token count as the server gave it, where it is a plausible one."""
+    """Return a token count as the server gave it if it is plausible, else None."""
     value = getattr(source, name, None)
     return value if isinstance(value, int) and 0 <= value < 2**31 else None

@@ -1,9 +1,9 @@
-"""Any server that speaks OpenAI's API: OpenAI, Azure (its v1 address), Gemini, Anthropic's and AMD's compatible
-endpoints, vLLM, llama.cpp, Ollama.
+"""Ask any server that speaks OpenAI's API: OpenAI, Azure (its v1 address), Gemini, the compatible endpoints of
+Anthropic and AMD, vLLM, llama.cpp, Ollama.
 
-What servers disagree about is found out by asking: a request is sent with everything, and repeated without the
-optional parameter that the server refused. What happened before an answer is repeated with back-off; what happened
-in the middle of one is not (the SDK would not either), because tokens may have been paid for: the caller decides.
+Differences between servers are discovered by asking: a request is sent with all parameters, and repeated without the
+optional one that the server refused. A failure before an answer is retried with back-off. A failure in the middle of
+an answer is not (nor does the SDK), because tokens may have been paid for; the caller decides.
 """
 
 from __future__ import annotations
@@ -46,8 +46,11 @@ MISSHAPEN = (AttributeError, TypeError, LookupError)
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server as a team configured it. `silence_s` is how long it may send nothing at all; `without` names the
-    optional parameters it is known to refuse."""
+    """Hold a server as a team configured it.
+
+    `silence_s` is how long it may send nothing at all. `without` names the optional parameters that it is known to
+    refuse.
+    """
 
     base_url: str
     key: str = ""
@@ -60,7 +63,7 @@ class Endpoint:
 
 @dataclass
 class _Progress:
-    """What happened so far while one request is being answered."""
+    """Hold what happened so far while one request is answered."""
 
     without: set[str]
     dropped: list[str] = field(default_factory=list)
@@ -73,16 +76,18 @@ class _Progress:
 
 
 class OpenAiCompatible(Provider):
-    """See the module. One instance per endpoint; it keeps nothing between requests."""
+    """Ask one endpoint; the module describes the policy. Nothing is kept between requests."""
 
     def __init__(self, endpoint: Endpoint, rng: random.Random | None = None) -> None:
         self.endpoint = endpoint
         self._rng = rng or random.SystemRandom()
 
     def complete(self, request: CompletionRequest, *, on_token: OnToken, cancelled: Cancelled) -> Completion:
-        """See `Provider`."""
+        """Send the request and return the completion. Raises ProviderError (see `Provider.complete`)."""
         progress = _Progress(set(self.endpoint.without))
         scrub = functools.partial(redact, key=self.endpoint.key)
+        # The server may be hostile or echo its input: the key must not reach a page, not even split over two
+        # pieces.
         pieces = Scrubber(self.endpoint.key, on_token)
         try:
             completion = Pump(lambda emit: self._answer(request, progress, emit)).run(pieces.feed, cancelled)
@@ -124,10 +129,12 @@ class OpenAiCompatible(Provider):
     def _client(self) -> AsyncOpenAI:
         transport = PinnedTransport(allow_private=self.endpoint.allow_private)
         timeout = httpx2.Timeout(self.endpoint.silence_s, connect=self.endpoint.connect_s)
+        # The SDK would otherwise take a key from the environment of whoever started the worker.
         key = self.endpoint.key or "none"
         return AsyncOpenAI(
             api_key=key,
             base_url=self.endpoint.base_url,
+            # Retries are our own: the SDK's are not recorded, and it may repeat what has been paid for.
             max_retries=0,
             timeout=timeout,
             default_headers={"Authorization": f"Bearer {key}"},
@@ -137,7 +144,9 @@ class OpenAiCompatible(Provider):
         )
 
     def _completion(self, draft: Draft, progress: _Progress, parameters: dict[str, Any]) -> Completion:
-        """The finished answer. Raises InterruptedStreamError where the stream ended without saying that it did."""
+        """Return the finished answer. Raises InterruptedStreamError where the stream stopped without saying that it
+        ended.
+        """
         text = draft.content
         if not draft.finish and not draft.refusal:
             if not text and parameters.get("stream"):
@@ -197,13 +206,13 @@ class OpenAiCompatible(Provider):
         await self._pause(words, retry_after_s(error.response.headers), progress)
 
     def _drop(self, name: str, words: str, progress: _Progress) -> None:
-        """Go on without an optional parameter."""
+        """Continue without an optional parameter."""
         progress.without.add(name)
         progress.dropped.append(name)
         progress.tries.append(Try(words))
 
     async def _pause(self, words: str, asked_s: float | None, progress: _Progress) -> None:
-        """Wait before the next try, or raise when there is to be none."""
+        """Wait before the next try, or raise when no try is left."""
         failures = sum(1 for earlier in progress.tries if earlier.waited_s) + 1
         pause_s = self.endpoint.policy.pause_s(failures, asked_s, self._rng)
         if pause_s is None:
@@ -214,17 +223,19 @@ class OpenAiCompatible(Provider):
         await asyncio.sleep(pause_s)
 
     def _words(self, error: Exception) -> str:
-        """What went wrong, without the key and not longer than anybody reads."""
+        """Describe the error without the key, cut to a readable length."""
         return redact(_describe(error), self.endpoint.key)[:MAX_ERROR_CHARACTERS]
 
 
 class _Repeat(Exception):
-    """Send the request again, now."""
+    """Signal that the request should be sent again immediately."""
 
 
 def refused_parameter(error: openai.APIStatusError, form: Form, sent: Mapping[str, Any]) -> str | None:
-    """The optional parameter that a server's 4xx answer complains about, if any. Servers that only say "bad request"
-    mostly mean the structured answer."""
+    """Return the optional parameter about which a server's 4xx answer complains, or None.
+
+    Servers that only say "bad request" usually mean the structured answer.
+    """
     body = error.body if isinstance(error.body, dict) else {}
     named = str(body.get("param") or "").lower()
     message = f"{error.message} {json.dumps(body, default=str)}".lower()
@@ -243,17 +254,17 @@ def _is_about_length(message: str) -> bool:
 
 
 def _is_out_of_credit(error: openai.APIStatusError) -> bool:
-    """OpenAI answers 429 with this code for an empty account too: waiting does not fill it."""
+    """Return whether the account is empty. OpenAI answers 429 for that too, but waiting does not help."""
     return error.code == "insufficient_quota"
 
 
 def _was_never_sent(error: Exception) -> bool:
-    """True when the server cannot have begun an answer."""
+    """Return True when the server cannot have begun an answer."""
     return _cause(error, httpx2.ConnectError) is not None or _cause(error, httpx2.ConnectTimeout) is not None
 
 
 def _cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    """The first error of that kind in the chain of causes."""
+    """Return the first error of that kind in the chain of causes, or None."""
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error
@@ -278,8 +289,7 @@ def _describe(error: Exception) -> str:
 
 
 def _status_message(error: openai.APIStatusError) -> str:
-    """The server's own words: of OpenAI's error object, of FastAPI's `detail` (Hugging Face's server),
-    or the text that it sent instead."""
+    """Return the server's own message: of OpenAI's error object, of FastAPI's `detail`, or the plain text it sent."""
     if isinstance(error.body, dict):
         return str(error.body.get("message") or error.body.get("detail") or error.message)
     return str(error.body or error.message)

@@ -1,4 +1,4 @@
-"""From a stored question to the messages that are sent: built once, stored under the fence, then sent."""
+"""Turn a stored question into the messages that are sent: built once, stored under the fencing token, then sent."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ SHOWN_ANSWER_CHARACTERS = 60_000
 
 
 def prepare(call: LlmCall) -> None:
-    """Give the claimed call its messages: those of the attempt before (with its fault named, if it had one), or a
-    prompt built from the run as it is now. Stored before anything is sent."""
+    """Set the messages of a claimed call and store them before anything is sent.
+
+    They are those of the previous attempt (with its fault named, if it had one), or a prompt built from the run as it
+    is now.
+    """
     earlier = _attempt_before(call)
     if earlier is not None and earlier.messages:
         call.messages = [*earlier.messages, *_repair(earlier)]
@@ -38,7 +41,7 @@ def prepare(call: LlmCall) -> None:
 
 
 def request_of(call: LlmCall, row: Provider | None) -> CompletionRequest:
-    """What the provider is asked."""
+    """Return the request for the provider."""
     chosen = Parameters.model_validate(call.parameters)
     return CompletionRequest(
         messages=call.messages,
@@ -57,13 +60,13 @@ def request_of(call: LlmCall, row: Provider | None) -> CompletionRequest:
 
 
 def basis_of(call: LlmCall) -> Basis | None:
-    """The kernel that the answer's edits refer to, as it stood in the prompt."""
+    """Return the kernel to which the answer's edits refer, as it was in the prompt, or None."""
     text = call.transport.get("edit_base")
     return Basis(text, call.transport["edit_language"]) if text else None
 
 
 def prompt_text(call: LlmCall) -> str:
-    """The whole prompt as one text, for people who answer it: every message under its role, then the schema."""
+    """Return the whole prompt as one text for a person who answers it: each message under its role, then the schema."""
     parts = [f"## {message['role']}\n\n{message['content']}" for message in call.messages]
     schema = json_schema_of(call.answer_schema)
     return "\n\n".join([*parts, schema_instruction(schema)] if schema else parts)
@@ -73,6 +76,7 @@ _BASIS = ("edit_base", "edit_language")
 
 
 def _build(call: LlmCall) -> None:
+    # Read history and knowledge under the run's lock, so that the prompt shows one consistent state.
     with transaction.atomic():
         run = lock_run(call.run_id)
         history = history_of(run)
@@ -88,8 +92,10 @@ def _build(call: LlmCall) -> None:
 
 
 def knowledge_of(run: Run) -> list[KnowledgeItem]:
-    """Everything on record that applies to the run and nobody has superseded, oldest first. What the run wrote under
-    a digest's name is a digest; otherwise the narrowest scope counts."""
+    """Return all current findings that apply to the run, oldest first.
+
+    A finding that the run wrote under a digest's name is a digest; otherwise the narrowest scope counts.
+    """
     problem = run.problem_version.problem
     rows = Finding.objects.filter(
         Q(team__isnull=True) | Q(team=run.team_id),
@@ -119,7 +125,7 @@ def _attempt_before(call: LlmCall) -> LlmCall | None:
 
 
 def _repair(earlier: LlmCall) -> list[dict[str, str]]:
-    """What is said about an answer that could not be used: the answer, and its fault in words."""
+    """Return the messages that ask for a repair: the unusable answer, and its fault in words."""
     if not earlier.transport.get("fault"):
         return []
     schema = json_schema_of(earlier.answer_schema)
@@ -131,7 +137,7 @@ def _repair(earlier: LlmCall) -> list[dict[str, str]]:
 
 
 def _store(call: LlmCall) -> None:
-    """Write the prompt while the claim holds."""
+    """Store the prompt, provided that the claim still holds."""
     changes: dict[str, Any] = {
         name: getattr(call, name) for name in ("messages", "prompt_version", "context_report", "transport")
     }

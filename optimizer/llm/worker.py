@@ -1,7 +1,7 @@
-"""Answering a stored question: claim, build the prompt, ask, judge the answer, store what it cost.
+"""Answer a stored question: claim it, build the prompt, ask, validate the answer, store the cost.
 
-Whatever happens, the row ends in one final state once, and a question that may be asked again is asked again in the
-same transaction, so that nobody ever sees it unanswered and closed.
+Whatever happens, the row enters exactly one final state. A question that may be asked again is asked again in the
+same transaction, so that nobody ever sees it closed without an answer.
 """
 
 from __future__ import annotations
@@ -55,8 +55,11 @@ logger = logging.getLogger(__name__)
 
 
 def answer(call_id: int) -> bool:
-    """Have one question answered. False when there was nothing to do now: somebody else has it, it is closed, the
-    run rests, or the provider is busy (whoever frees it rings again)."""
+    """Answer one question. Return False when there was nothing to do now.
+
+    That is the case when another worker has the question, it is closed, the run is paused, or the provider is busy
+    (then the worker that frees a slot enqueues it again).
+    """
     claimed = _claim(call_id)
     if claimed is None:
         return False
@@ -74,8 +77,10 @@ def answer(call_id: int) -> bool:
 
 
 def revive_calls() -> int:
-    """For the sweep: give up questions whose worker is gone, let unanswered prompts expire, and ring for what waits.
-    Returns how many rows were touched or rung for."""
+    """Give up questions whose worker is lost, expire unanswered prompts, and enqueue what waits.
+
+    Returns how many rows were changed or enqueued.
+    """
     lost = LlmCall.objects.filter(state=CallState.ASKING, lease_until__lt=Now())
     ids = list(lost.values_list("pk", flat=True))
     for call_id in ids:
@@ -84,8 +89,11 @@ def revive_calls() -> int:
 
 
 def _claim(call_id: int) -> tuple[LlmCall, Provider | None] | None:
-    """The call under a fence, while its run runs and its provider has a free slot. The provider's row is locked for
-    the moment of counting, so that workers everywhere see the same number."""
+    """Claim the call while its run is running and its provider has a free slot.
+
+    The provider's row is locked while the questions in progress are counted, so that workers on all machines see the
+    same number.
+    """
     with transaction.atomic():
         call = LlmCall.objects.select_related("run__team").filter(pk=call_id, state=CallState.QUEUED).first()
         if call is None or call.run.state != RunState.RUNNING:
@@ -100,14 +108,14 @@ def _claim(call_id: int) -> tuple[LlmCall, Provider | None] | None:
 
 
 def _asking(call: LlmCall) -> Any:
-    """Questions that the call's provider is answering now."""
+    """Return the questions that the call's provider is answering now."""
     return LlmCall.objects.filter(
         run__team=call.run.team_id, provider=call.provider, state=CallState.ASKING, lease_until__gt=Now()
     )
 
 
 def _ask(call: LlmCall, row: Provider | None) -> None:
-    """Ask, and store how it ended."""
+    """Ask, and store how the call ended."""
     obstacle = exhausted(call.run) or _unbudgeted(call, row)
     if obstacle is not None:
         do_end_call(call, CallState.FAILED, error=obstacle)
@@ -131,7 +139,7 @@ def _ask(call: LlmCall, row: Provider | None) -> None:
 
 
 def _unbudgeted(call: LlmCall, row: Provider | None) -> str | None:
-    """Why a limit in dollars could not hold: the price is unknown."""
+    """Return why a limit in dollars could not be enforced (the price is unknown), or None."""
     if row is None or call.run.budget_usd is None:
         return None
     model = call.model or row.default_model
@@ -141,7 +149,10 @@ def _unbudgeted(call: LlmCall, row: Provider | None) -> str | None:
 
 
 def _beater(call: LlmCall) -> Callable[[], bool]:
-    """A `cancelled` that extends the lease every few seconds; True once the claim is gone or was cancelled."""
+    """Return a `cancelled` function that extends the lease every few seconds.
+
+    It returns True once the claim is lost or the call was cancelled.
+    """
     last_s = time.monotonic()
 
     def cancelled() -> bool:
@@ -155,7 +166,7 @@ def _beater(call: LlmCall) -> Callable[[], bool]:
 
 
 def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, completion: Completion) -> None:
-    """Judge the answer: accepted, or failed with its fault and, once, asked again."""
+    """Validate the answer and end the call: accepted, or failed with its fault and asked again at most once."""
     outcome = _outcome(call, row, request, completion)
     try:
         answer = _parsed(call, completion)
@@ -167,7 +178,7 @@ def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, c
 
 
 def _parsed(call: LlmCall, completion: Completion) -> Answer:
-    """Raises AnswerError."""
+    """Parse the completion. Raises AnswerError."""
     return parse_answer(
         call.answer_schema,
         completion.text,
@@ -184,20 +195,20 @@ def _may_repair(call: LlmCall, error: AnswerError) -> bool:
 
 
 def _recorded(call: LlmCall) -> bool:
-    """A record says the same again."""
+    """Return whether a recording answers, which would repeat the same answer."""
     return bool(call.parameters.get("record"))
 
 
 def _interrupted(
     call: LlmCall, row: Provider | None, request: CompletionRequest, error: InterruptedStreamError
 ) -> None:
-    """The answer broke off: what came is kept, its cost is uncertain, and the question is asked again."""
+    """Store an answer that broke off. Its cost is uncertain, and the question is asked again."""
     outcome = _outcome(call, row, request, Completion(error.partial, finish="interrupted", tries=error.tries))
     _end_and_ask_again(call, CallState.UNCERTAIN, error=str(error), again=True, **outcome)
 
 
 def _failed(call: LlmCall, row: Provider | None, request: CompletionRequest, error: ProviderError) -> None:
-    """Nobody answered. Tokens are counted only where a request was under way."""
+    """Store that nobody answered. Tokens are counted only where a request was under way."""
     if not error.maybe_spent:
         do_end_call(call, CallState.FAILED, error=str(error), transport={**call.transport, **_told(error.tries)})
         return
@@ -207,7 +218,9 @@ def _failed(call: LlmCall, row: Provider | None, request: CompletionRequest, err
 
 
 def _end_and_ask_again(call: LlmCall, state: CallState, *, again: bool, **outcome: Any) -> None:
-    """Close the row and, where the run still wants it and attempts are left, open the next one, in one transaction."""
+    """Close the row and, while the run wants it and attempts are left, open the next attempt in the
+    same transaction.
+    """
     with transaction.atomic():
         lock_run(call.run_id)
         ended = do_end_call(call, state, **outcome)
@@ -218,8 +231,10 @@ def _end_and_ask_again(call: LlmCall, state: CallState, *, again: bool, **outcom
 
 
 def _outcome(call: LlmCall, row: Provider | None, request: CompletionRequest, got: Completion) -> dict[str, Any]:
-    """What is stored of a completion: text, tokens, cost, and how it came. Where the server did not count, tokens are
-    estimated, so that the budget holds, and marked as estimated."""
+    """Return what is stored of a completion: text, tokens, cost, and transport details.
+
+    Where the server did not count, tokens are estimated and marked as such, so that the budget holds.
+    """
     estimated = got.usage.prompt is None or got.usage.answer is None
     usage = _estimate(request, got) if estimated else got.usage
     price = price_of(request.model, row.base_url, row.prices) if row else None
@@ -249,7 +264,7 @@ def _outcome(call: LlmCall, row: Provider | None, request: CompletionRequest, go
 
 
 def _estimate(request: CompletionRequest, got: Completion) -> Usage:
-    """Tokens guessed from the texts."""
+    """Estimate the tokens from the texts."""
     return Usage(prompt=estimated_tokens(request.messages, ""), answer=estimated_tokens([], got.text))
 
 
@@ -264,13 +279,13 @@ def _learn(row: Provider | None, request: CompletionRequest, completion: Complet
 
 
 def _leave_waiting(call: LlmCall) -> None:
-    """Put the prompt where people and outside agents see it."""
+    """Hand the prompt over to the inbox, where people and outside agents see it."""
     mine = LlmCall.objects.filter(pk=call.pk, fence=call.fence, state=CallState.ASKING)
     mine.update(state=CallState.WAITING, worker="", lease_until=None)
 
 
 def _ring_next(call: LlmCall) -> None:
-    """The slot is free: have the provider's oldest waiting question looked at."""
+    """Enqueue the provider's oldest waiting question, as a slot is free now."""
     waiting = LlmCall.objects.filter(
         run__team=call.run.team_id, run__state=RunState.RUNNING, provider=call.provider, state=CallState.QUEUED
     )
@@ -280,7 +295,7 @@ def _ring_next(call: LlmCall) -> None:
 
 
 def _ring_waiting() -> int:
-    """Ring for the oldest questions that nobody has begun with."""
+    """Enqueue the oldest questions that nobody has begun."""
     queued = LlmCall.objects.filter(state=CallState.QUEUED, run__state=RunState.RUNNING).order_by("pk")
     ids = list(queued.values_list("pk", flat=True)[:RUNG_AT_ONCE])
     for call_id in ids:

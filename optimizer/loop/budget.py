@@ -1,7 +1,9 @@
-"""Budgets: hard limits of a run. Evaluations are counted while they are open, so their number is never exceeded;
-what is measured only afterwards (device minutes, tokens, dollars) may run over by what was already under way.
-Seeds, people's edits, confirmations and duplicates of measured kernels are not counted as evaluations; their device
-time is."""
+"""Enforce budgets, the hard limits of a run.
+
+Evaluations are counted while they are open, so their number is never exceeded. Device minutes, tokens and dollars are
+known only afterwards, so work under way may exceed them. Seeds, people's edits, confirmations and duplicates do not
+count as evaluations; their device time does.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ UNCOUNTED = (AuthorKind.SEED, AuthorKind.PERSON)
 
 @dataclass(frozen=True)
 class Line:
-    """One budget: `spent` and `limit` in the unit that `kind` names."""
+    """Hold one budget; `spent` and `limit` are in the unit that `kind` names."""
 
     kind: str
     spent: float
@@ -27,7 +29,7 @@ class Line:
 
     @property
     def percent(self) -> float:
-        """How much is spent; a limit of zero is spent from the start."""
+        """Return the share spent in per cent; a limit of zero is spent from the start."""
         return 100.0 * self.spent / self.limit if self.limit > 0 else 100.0
 
 
@@ -41,7 +43,7 @@ LABELS = {
 
 
 def lines(run: Run) -> list[Line]:
-    """The budgets that the run has."""
+    """Return the budgets that the run has."""
     spent: dict[str, float | Decimal] = {
         "evaluations": run.spent_evaluations,
         "minutes": run.elapsed_s() / 60,
@@ -54,13 +56,13 @@ def lines(run: Run) -> list[Line]:
 
 
 def exhausted(run: Run) -> str | None:
-    """Which budget is used up, in words; None while there is something of each."""
+    """Return in words which budget is used up, or None."""
     empty = next((line for line in lines(run) if line.percent >= 100), None)
     return f"The budget of {empty.limit:g} {LABELS[empty.kind]} is used up." if empty else None
 
 
 def counted_open(run: Run) -> int:
-    """Evaluations under way that will count."""
+    """Count the open evaluations that will count against the budget."""
     return (
         Evaluation.objects.filter(first_of__run=run, state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING])
         .exclude(kernel__author_kind__in=UNCOUNTED)
@@ -70,17 +72,18 @@ def counted_open(run: Run) -> int:
 
 
 def evaluations_left(run: Run) -> int | None:
-    """How many more may be started; None is unlimited."""
+    """Return how many more evaluations may be started; None is unlimited."""
     if run.budget_evaluations is None:
         return None
     return max(0, run.budget_evaluations - run.spent_evaluations - counted_open(run))
 
 
 def warn(run: Run) -> None:
-    """Record an event for every mark that a budget has newly passed. Call under the run's lock."""
+    """Record an event for each threshold that a budget has newly passed. Call under the run's lock."""
     for line in lines(run):
         passed = max((mark for mark in WARN_AT_PERCENT if line.percent >= mark), default=0)
         if passed > run.warned.get(line.kind, 0):
+            # Only the highest threshold is announced: a budget that jumps from 40 % to 90 % warns once.
             run.warned[line.kind] = passed
             run.save(update_fields=["warned"])
             record(run, BudgetWarned(kind=line.kind, percent=passed, spent=line.spent, limit=line.limit))

@@ -1,4 +1,4 @@
-"""From a kernel to a job on a queue."""
+"""Turn a kernel into a job on a queue."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ DEVICE_LANGUAGES = frozenset({Language.HIP, Language.CUDA, Language.TRITON})
 
 
 def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
-    """The kernel's first evaluation. What is compiled for another machine's device is built first, on any machine:
-    a compiler's complaint should not cost a minute of that device. On this processor the build belongs to the
-    measurement, whose device lock keeps compilers from disturbing a clock. Call under the run's lock."""
+    """Create the kernel's first evaluation. Call under the run's lock.
+
+    A kernel that is compiled for a device of another machine is built first, on any machine, since a compiler error
+    should not cost a minute of that device. On this processor the build is part of the measuring job, whose device
+    lock keeps compilers from disturbing the timing.
+    """
     if not _is_built_first(run, kernel):
         return dispatch(run, kernel, Effort.FULL, first=True)
     evaluation = _evaluation(run, kernel, Effort.FULL, first=True)
@@ -33,15 +36,17 @@ def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
 
 
 def dispatch(run: Run, kernel: Kernel, effort: Effort, *, first: bool) -> Evaluation:
-    """Create an evaluation with its job, and ring after the commit. Call under the run's lock."""
+    """Create an evaluation with its job, and notify the runners after commit. Call under the run's lock."""
     evaluation = _evaluation(run, kernel, effort, first=first)
     queue_job(run, evaluation)
     return evaluation
 
 
 def queue_job(run: Run, evaluation: Evaluation) -> Job:
-    """Create the job of an evaluation that has none, and ring after the commit. Static builds always go to this
-    installation's own workers."""
+    """Create the job of an evaluation that has none, and notify the runners after commit.
+
+    Static builds always go to this installation's own workers.
+    """
     effort = Effort(evaluation.effort)
     dispatcher = CeleryDispatcher.name if effort == Effort.BUILD else run.dispatcher
     job = Job.objects.create(
@@ -56,17 +61,20 @@ def queue_job(run: Run, evaluation: Evaluation) -> Job:
 
 
 def ring_on_commit(dispatcher: str, queue: str) -> None:
-    """Tell the queue's workers to look, once the job is there to be seen."""
+    """Notify the queue's workers after commit, when they can see the job."""
     transaction.on_commit(lambda: DISPATCHERS[dispatcher].ring(queue))
 
 
 def spec_of(job: Job) -> JobSpec:
-    """The whole job as a runner takes it. The row leaves out the problem's files, which its version already holds."""
+    """Return the complete job as a runner takes it.
+
+    The row omits the problem's files, which its problem version holds already.
+    """
     return spec_from(job.spec)
 
 
 def spec_from(stored: dict[str, Any]) -> JobSpec:
-    """The same from the row's `spec` alone."""
+    """Return the complete job from the row's `spec` alone."""
     return wire.from_plain(JobSpec, {**stored, "problem": _bundle(stored["problem"])})
 
 
@@ -91,7 +99,7 @@ def _is_profiled(run: Run) -> bool:
 
 
 def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, Any]:
-    """A `JobSpec` as JSON with the problem version's id in place of its files."""
+    """Return a `JobSpec` as JSON, with the id of the problem version in place of its files."""
     spec = JobSpec(
         job_id=f"evaluation-{evaluation.pk}",
         problem=run.problem_version.as_bundle(),
@@ -108,14 +116,14 @@ def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, 
 
 
 def _parent_source(kernel: Kernel) -> Source | None:
-    """The base's text when it is known to work: there is no pairing with a kernel that fails."""
+    """Return the base's source if it is known to work, since timing cannot be paired with a kernel that fails."""
     links = kernel.parent_links.filter(rank=0, parent__evaluation__status=EvaluationStatus.CORRECT)
     base = links.select_related("parent").first()
     return base.parent.as_source() if base else None
 
 
 def _best_us(run: Run) -> dict[str, float]:
-    """Case → µs of the run's best kernel, by which the harness abandons what is clearly slower."""
+    """Map each case to the time in µs of the run's best kernel, by which the harness abandons clearly slower ones."""
     evaluation = Evaluation.objects.filter(first_of_id=run.best_kernel_id).first() if run.best_kernel_id else None
     result = evaluation.as_result() if evaluation else None
     return {c.name: c.candidate_us for c in result.cases if c.candidate_us is not None} if result else {}

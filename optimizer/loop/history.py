@@ -1,4 +1,4 @@
-"""A run's rows as the immutable `History` that strategies decide on."""
+"""Present a run's rows as the immutable `History` on which strategies decide."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ UNANCHORED = Anchor(0.0, {})
 
 
 def problem_of(run: Run) -> Problem:
-    """The run's problem, opened once a process and version: versions never change."""
+    """Return the run's problem, opened once per process and version, as versions never change."""
     return _opened(run.problem_version_id)
 
 
 def history_of(run: Run) -> History:
-    """The snapshot of a run. Call under the run's lock, so that it is one moment's truth."""
+    """Return the snapshot of a run. Call under the run's lock, so that it shows one moment."""
     return History(
         problem=problem_of(run),
         target=run.target.key,
@@ -54,8 +54,10 @@ def history_of(run: Run) -> History:
 
 
 def kernel_views(run: Run) -> list[KernelView]:
-    """All kernels by number. Views of finished kernels change only when they are refuted, so they are read once a
-    process."""
+    """Return all kernels in order of their number.
+
+    The views of finished kernels change only when they are refuted, so each is read once per process.
+    """
     anchor, out = anchor_of(run), refuted(run)
     rows = run.kernels.order_by("number").values_list("pk", "evaluation__state")
     return [
@@ -64,7 +66,7 @@ def kernel_views(run: Run) -> list[KernelView]:
 
 
 def call_views(run: Run) -> dict[str, CallView]:
-    """The newest attempt of every question, by key, with what all its attempts cost."""
+    """Return the newest attempt of every question by key, with the cost of all its attempts."""
     views: dict[str, CallView] = {}
     for call in LlmCall.objects.filter(run=run).order_by("attempt", "pk"):
         views[call.key] = _after(views.get(call.key), _call_view(call))
@@ -72,13 +74,13 @@ def call_views(run: Run) -> dict[str, CallView]:
 
 
 def hypothesis_views(run: Run) -> dict[str, HypothesisView]:
-    """Every hypothesis by key."""
+    """Return every hypothesis by key."""
     rows = Hypothesis.objects.filter(run=run).select_related("basis")
     return {row.key: _hypothesis_view(row) for row in rows}
 
 
 def current_findings(run: Run) -> QuerySet[Finding]:
-    """What the run itself has noted and nobody has superseded, oldest first."""
+    """Return the current findings that the run itself has written, oldest first."""
     return Finding.objects.filter(source=f"run {run.pk}", superseded_by__isnull=True).order_by("pk")
 
 
@@ -117,12 +119,12 @@ def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
 
 
 def _is_doubted(evaluation: Evaluation | None) -> bool:
-    """A claim that the referee's clock did not confirm: nothing is built on its times."""
+    """Return whether the claim is unconfirmed; nothing is built on such times."""
     return evaluation is not None and evaluation.unconfirmed
 
 
 def _without_assembly(result: JobResult | None) -> JobResult | None:
-    """Nobody decides by it, and thousands of views are kept."""
+    """Drop the assembly: no strategy reads it, and thousands of views stay in memory."""
     if result is None or result.build is None or not result.build.assembly:
         return result
     return replace(result, build=replace(result.build, assembly={}))
@@ -138,6 +140,7 @@ def _time_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | No
 
 def _call_view(call: LlmCall) -> CallView:
     state = CallState(call.state)
+    # An uncertain call is asked again in a new row, which the strategy must wait for.
     asked_again = state == CallState.UNCERTAIN and call.attempt < MAX_CALL_ATTEMPTS
     return CallView(
         key=call.key,
@@ -152,7 +155,7 @@ def _call_view(call: LlmCall) -> CallView:
 
 
 def _after(earlier: CallView | None, view: CallView) -> CallView:
-    """The view with the cost of the attempts before it, as far as it is known."""
+    """Return the view with the cost of the earlier attempts added, as far as it is known."""
     if earlier is None or earlier.cost_usd is None:
         return view
     return replace(view, cost_usd=earlier.cost_usd + (view.cost_usd or 0.0))

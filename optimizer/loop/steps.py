@@ -1,4 +1,4 @@
-"""A strategy's steps become rows, each at most once: a step whose key the run knows already is not taken again."""
+"""Turn a strategy's steps into rows, each at most once: a step whose key the run knows is not taken again."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NOTED_SINCE = "*Noted by the agents since:*"
 
 
 def take_steps(run: Run, steps: Iterable[Step]) -> int:
-    """Take what is new, in order; how many steps that were. Call under the run's lock."""
+    """Take the new steps in order and return how many there were. Call under the run's lock."""
     return sum(_take(run, step) for step in steps)
 
 
 def _take(run: Run, step: Step) -> bool:
-    """True when the step was new and was taken. `Finish` is the caller's business."""
+    """Return True when the step was new and was taken. `Finish` is left to the caller."""
     match step:
         case Ask():
             return _ask(run, step)
@@ -46,7 +46,9 @@ def _ask(run: Run, step: Ask) -> bool:
 
 
 def _draft(run: Run, step: Draft) -> bool:
-    """A draft beyond the budget waits: it is said again at the next decision, if there is one."""
+    """Add the kernel unless it exists or exceeds the budget; the strategy repeats a refused draft at its next
+    decision.
+    """
     if run.kernels.filter(key=step.key).exists() or evaluations_left(run) == 0:
         return False
     add_kernel(run, step)
@@ -78,10 +80,13 @@ def _hypothesise(run: Run, step: Hypothesise) -> bool:
 
 
 def _note(run: Run, step: Note) -> bool:
-    """A note of scope `run` or `digest` applies to this run alone, one of scope `problem` or `target` to every run of
-    the team there, unless its words are recorded: their figures are another machine's, so they stay in the run that
-    replays them. `source` names the run either way. A note that supersedes another becomes the next version of
-    what that one is by now: where a person has edited it, their text stays and the new note stands below it."""
+    """Store a finding, digest or note unless it exists. `source` names the run.
+
+    Scope `run` and `digest` apply to this run only, scope `problem` and `target` to every run of the team there.
+    Recorded words stay in the run that replays them, because their figures come from another machine. A note that
+    supersedes another becomes the next version of that note's current version; a person's text is kept above the new
+    note.
+    """
     noted = Finding.objects.filter(source=source_of(run))
     if noted.filter(key=step.key).exists():
         return False
@@ -106,9 +111,10 @@ def _note(run: Run, step: Note) -> bool:
 
 
 def _newest_version(noted: QuerySet[Finding], key: str | None) -> Finding | None:
-    """What the note with that key has become, locked against an edit at the same time; None without such a note."""
+    """Return the current version of the note with that key, locked against a concurrent edit, or None."""
     row = noted.filter(key=key).first() if key else None
     while row is not None:
+        # Lock before reading `superseded_by`: an edit that commits in between would be lost otherwise.
         row = Finding.objects.select_for_update(of=("self",)).get(pk=row.pk)
         if row.superseded_by is None:
             return row
@@ -117,7 +123,7 @@ def _newest_version(noted: QuerySet[Finding], key: str | None) -> Finding | None
 
 
 def _with_what_people_wrote(older: Finding | None, text: str) -> str:
-    """The text, below that of the newest version of `older` that a person wrote."""
+    """Return the text, appended to the newest version of `older` that a person wrote."""
     row = older
     while row is not None and row.origin != "person":
         row = Finding.objects.filter(superseded_by=row).first()
@@ -125,7 +131,7 @@ def _with_what_people_wrote(older: Finding | None, text: str) -> str:
 
 
 def source_of(run: Run) -> str:
-    """What the findings of a run name as their source."""
+    """Return how the findings of a run name it as their source."""
     return f"run {run.pk}"
 
 
