@@ -1,5 +1,7 @@
-"""Mail of what people have not read here: one message a person, and only where an SMTP server is configured. What was
-mailed is marked first, so that a server that fails half-way costs a mail and never sends one twice."""
+"""Mail unread notifications: one message per person, and only where an SMTP server is configured.
+
+Notifications are marked as mailed first, so that a server that fails half-way loses a mail and never sends one twice.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def mail_digests() -> int:
-    """Send what is due; how many mails."""
+    """Send the digests that are due and return how many."""
     if not settings.EMAIL_HOST:
         return 0
     people = User.objects.filter(notifications__in=_due()).exclude(email="").distinct()
@@ -37,6 +39,7 @@ def _due() -> NotificationQuerySet:
 
 def _mail(person: User) -> bool:
     with transaction.atomic():
+        # Lock and mark the rows before sending: a second process skips them.
         rows = list(_due().readable_by(person).select_for_update(of=("self",), skip_locked=True).order_by("pk"))
         Notification.objects.filter(pk__in=[row.pk for row in rows]).update(mailed_at=timezone.now())
     if not rows:

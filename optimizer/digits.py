@@ -1,4 +1,4 @@
-"""Numbers that arrive as text: in an address, a form, a message."""
+"""Parse whole numbers that arrive as text in an address, form or message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ COUNT_DIGITS = 9
 
 
 def number_in(text: str | None, most_digits: int = KEY_DIGITS) -> int | None:
-    """The whole number that the text is, in ASCII digits alone; None where it is anything else or too long to store."""
+    """Return the number, or None where the text is not made of ASCII digits or is too long to store."""
+    # `int()` also accepts signs, underscores, spaces and digits of other scripts, and `isdigit` is True for "²".
     if not text or not text.isascii() or not text.isdigit() or len(text) > most_digits:
         return None
     return int(text)

@@ -1,5 +1,7 @@
-"""Figures of the whole installation for its operators: a handful of counts over indexed columns. Names of runs, teams
-and people are in none of them."""
+"""Compute the metrics of the whole installation: a few counts over indexed columns.
+
+They contain no names of runs, teams or people.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ Sample = tuple[dict[str, str], float]
 
 @dataclass(frozen=True)
 class Figure:
-    """One metric: its name without the product's, `gauge` or `counter`, what it says, and its values by labels."""
+    """Hold one metric: its name without the product's prefix, `gauge` or `counter`, help text, and values by labels."""
 
     name: str
     kind: str
@@ -36,7 +38,7 @@ class Figure:
 
 
 def figures() -> list[Figure]:
-    """Everything that can be read from the rows."""
+    """Return all metrics that can be read from the database."""
     return [
         Figure("queue_depth", "gauge", "Jobs that wait or are worked on, by queue.", _depth()),
         Figure("queue_oldest_wait_seconds", "gauge", "Age of the oldest waiting job, by queue.", _oldest()),
@@ -92,7 +94,7 @@ def _runs() -> list[Sample]:
 
 
 def _by_state(counted: Iterable[tuple[str, int]], states: Iterable[str]) -> list[Sample]:
-    """One sample a state, zero where there is none: an alarm needs the series to be there."""
+    """Return one sample per state, zero where there is no row, because an alarm needs the series to exist."""
     found = dict(counted)
     return [({"state": str(state)}, found.get(state, 0)) for state in states]
 

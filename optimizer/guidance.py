@@ -1,4 +1,4 @@
-"""A run's guidance as strategies and prompts see it."""
+"""Present a run's guidance to strategies and prompts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FROM_THE_START = "guidance-0"
 
 
 def guidance_views(run: Run) -> tuple[GuidanceView, ...]:
-    """What stands, oldest first: what the run was started with, then what people have said since."""
+    """Return the current instructions, oldest first, starting with the one given when the run was started."""
     first = [GuidanceView(FROM_THE_START, run.guidance)] if run.guidance else []
     rows = list(run.guidance_notes.standing().select_related("author", "kernel"))
     edges = _children(run) if any(row.kernel_id for row in rows) else {}
@@ -20,7 +20,7 @@ def guidance_views(run: Run) -> tuple[GuidanceView, ...]:
 
 
 def taken_by(call: LlmCall | None) -> list[Guidance]:
-    """The guidance that a prompt held, oldest first."""
+    """Return the instructions that the call's prompt contained, oldest first."""
     taken = (call.context_report or {}).get("taken") or [] if call else []
     refs = [str(entry.get("ref", "")) for entry in taken if isinstance(entry, dict)]
     numbers = [ref.removeprefix("guidance-") for ref in refs if ref.startswith("guidance-")]
@@ -43,7 +43,7 @@ def _children(run: Run) -> dict[str, list[str]]:
 
 
 def _descendants(root: str, children: dict[str, list[str]]) -> frozenset[str]:
-    """The kernel itself and whatever came of it."""
+    """Return the kernel itself and all its descendants."""
     found, waiting = {root}, [root]
     while waiting:
         fresh = [key for key in children.get(waiting.pop(), []) if key not in found]

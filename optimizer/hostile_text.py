@@ -1,4 +1,4 @@
-"""Text that others wrote (models, compilers, kernels), made fit to be shown. It is escaped later, by the template."""
+"""Make text from models, compilers and kernels fit to be shown. Templates escape it afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN_LOG_CHARS = 200_000
 
 @dataclass(frozen=True)
 class Complaint:
-    """What a compiler said about one line (counted from 1) of the candidate."""
+    """Hold a compiler's message about one line of the candidate, counted from 1."""
 
     line: int
     kind: str
@@ -31,8 +31,10 @@ class Complaint:
 
 
 def plain_log(text: str) -> str:
-    """A log without terminal codes and control characters, what reorders or hides text named in its place; head and
-    tail kept when it is very long."""
+    """Return a log without terminal codes and control characters, cut in the middle when it is very long.
+
+    Characters that reorder or hide text are replaced by their names.
+    """
     text = _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
     text = UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
     if len(text) <= SHOWN_LOG_CHARS:
@@ -42,30 +44,35 @@ def plain_log(text: str) -> str:
 
 
 def told(text: str) -> str:
-    """Words of an agent as they are kept to be shown: what would reorder or hide text is named. The answer they come
-    from stays as it was given."""
+    """Return an agent's text for storage, with characters that reorder or hide text replaced by their names.
+
+    The stored answer that it comes from is left unchanged.
+    """
     return plain_log(storable_text(text))
 
 
 def told_in_a_line(text: str) -> str:
-    """The same for titles, which stand between other words on many pages."""
+    """Return an agent's text as `told` does, on one line, for titles."""
     return " ".join(told(text).split())
 
 
 def unseen_name(character: str) -> str:
-    """What to show in place of a character that cannot be seen, e.g. `U+202E RIGHT-TO-LEFT OVERRIDE`."""
+    """Return what to show in place of an invisible character, e.g. `U+202E RIGHT-TO-LEFT OVERRIDE`."""
     return f"U+{ord(character):04X} {unicodedata.name(character, 'unnamed')}"
 
 
 def unseen_in(text: str) -> list[str]:
-    """Names of the unseen characters of a text, each once, in order of appearance."""
+    """Return the names of the invisible characters of a text, without repetition, in order of appearance."""
     return list(dict.fromkeys(unseen_name(found) for found in UNSEEN.findall(text)))
 
 
 def lookalikes_in(text: str, most: int = 20) -> list[str]:
-    """What may pass for something else in code: words that mix Latin letters with another script (Unicode TS 39,
-    "mixed-script identifiers"), and characters whose compatibility form is plain ASCII, such as a full-width bracket,
-    the Greek question mark or a no-break space."""
+    """Return warnings about text that may be mistaken for something else in code.
+
+    Reported are words that mix Latin letters with another script (Unicode TS 39, "mixed-script identifiers"), and
+    characters whose compatibility form is plain ASCII, such as a full-width bracket, the Greek question mark or a
+    no-break space.
+    """
     if text.isascii():
         return []
     found: dict[str, None] = {}
@@ -87,7 +94,7 @@ def _foreign_scripts(word: str) -> set[str]:
 
 
 def _is_plain_greek(character: str) -> bool:
-    """Greek letters that nobody takes for Latin ones: Δt and λ are mathematics."""
+    """Return whether a Greek letter cannot be mistaken for a Latin one: Δt and λ are mathematics."""
     return "\u0370" <= character <= "\u03ff" and character not in _LATIN_LOOKING_GREEK
 
 
@@ -97,7 +104,7 @@ def _passes_for_ascii(character: str) -> bool:
 
 
 def complaints_in(log: str, limit: int = 50) -> list[Complaint]:
-    """A compiler's errors and warnings about the candidate itself; those about system headers are left out."""
+    """Return a compiler's errors and warnings about the candidate itself, without those about system headers."""
     found: list[Complaint] = []
     for line in plain_log(log).splitlines():
         match = _COMPLAINT.match(line)

@@ -1,5 +1,7 @@
-"""The queue as the workers see it: `runners.dispatch.base.JobSource` on the database. Named by the setting
-`KERNELSCI_JOB_SOURCE`."""
+"""Provide the queue to the workers: `runners.dispatch.base.JobSource` on the database.
+
+The setting `KERNELSCI_JOB_SOURCE` names this class.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,15 @@ logger = logging.getLogger(__name__)
 
 
 class DatabaseJobSource:
-    """Called from a worker's main thread and from its heart's; each has its own connection and keeps it."""
+    """Serve a worker's main thread and its heartbeat thread, each with its own lasting connection."""
 
     def __init__(self) -> None:
         self._last_passing: dict[int, float] = {}
 
     def claim(self, queue_name: str, worker: str) -> Claim | None:
-        """The next job, unless the worker is draining."""
+        """Claim the next job, unless the worker is draining."""
         _mend()
+        # The next commit, that of `do_start_job`, makes both durable: one disk flush instead of two.
         claimed = queue.claim(queue_name, worker, durable=False)
         if claimed is None or not do_start_job(claimed.job_id, claimed.fence):
             return None
@@ -46,13 +49,13 @@ class DatabaseJobSource:
         )  # fmt: skip
 
     def note(self, claim: Claim, notes: dict[str, Any], attempts: int) -> bool:
-        """Keep what the next holder of the job must know."""
+        """Store what the next holder of the job must know."""
         _mend()
         return queue.note(claim.job_id, claim.fence, storable(notes), attempts)
 
     @contextmanager
     def alone(self, name: str) -> Iterator[bool]:
-        """An advisory lock of the connection: a worker that dies gives it back."""
+        """Hold an advisory lock of the connection. PostgreSQL releases it when the worker dies."""
         _mend()
         held = _try_lock("pg_try_advisory_lock", name)
         try:
@@ -63,7 +66,7 @@ class DatabaseJobSource:
                     _try_lock("pg_advisory_unlock", name)
 
     def beat(self, claim: Claim) -> Beat:
-        """Extend the lease, and hear whether somebody wants the job stopped."""
+        """Extend the lease, and report whether somebody wants the job stopped."""
         _mend()
         answer = queue.beat(claim.job_id, claim.fence)
         if answer is None:
@@ -71,20 +74,20 @@ class DatabaseJobSource:
         return Beat.GO_ON if answer else Beat.CANCEL
 
     def progress(self, claim: Claim, stage: str) -> None:
-        """Keep the stage on the evaluation and show it to whoever is looking."""
+        """Store the stage on the evaluation and broadcast it."""
         evaluation = Evaluation.objects.filter(job__pk=claim.job_id).select_related("kernel").get()
         if queue.held(claim.job_id, claim.fence).exists():
             Evaluation.objects.filter(pk=evaluation.pk).update(stage=storable_text(stage)[:30])
             pass_by(evaluation.kernel.run_id, "stage", number=evaluation.kernel.number, stage=stage[:30])
 
     def log(self, claim: Claim, seq: int, text: str) -> None:
-        """Keep a chunk of the live log; the pages fetch it when they are told."""
+        """Store a chunk of the live log and announce it; pages fetch the text themselves."""
         if queue.add_log(claim.job_id, claim.fence, seq, storable_text(text)) and self._may_pass(claim.job_id):
             run_id = Job.objects.values_list("evaluation__kernel__run_id", flat=True).get(pk=claim.job_id)
             pass_by(run_id, "log", job=claim.job_id, fence=claim.fence, seq=seq)
 
     def finish(self, claim: Claim, result: JobResult) -> Receipt:
-        """Record the result; a repeated call is answered like the first."""
+        """Record the result. A repeated call gets the same answer as the first."""
         _mend()
         receipt = do_finish_job(claim.job_id, claim.fence, result)
         _clear_current(claim.job_id)
@@ -92,13 +95,13 @@ class DatabaseJobSource:
         return receipt
 
     def let_go(self, claim: Claim) -> None:
-        """The worker has stopped because it was asked to."""
+        """Record that the worker has stopped on request."""
         _mend()
         do_let_go(claim.job_id, claim.fence)
         _clear_current(claim.job_id)
 
     def check_in(self, card: RunnerCard) -> bool:
-        """Keep the runner's row fresh; True when it should drain."""
+        """Update the runner's row. Return True when it should drain."""
         _mend()
         target = Target.objects.filter(key=card.target).first() or _sync_target(card.target)
         facts = {
@@ -125,13 +128,13 @@ class DatabaseJobSource:
 
 
 def _mend() -> None:
-    """Drop a connection that has failed, so that the next statement opens another; keep one that works."""
+    """Drop a connection that has failed, so that the next statement opens another; keep a working one."""
     if connection.errors_occurred and not connection.in_atomic_block:
         connection.close()
 
 
 def _try_lock(function: str, name: str) -> bool:
-    """Ask PostgreSQL for, or give back, the advisory lock of a name (hashed to 64 bits)."""
+    """Acquire or release PostgreSQL's advisory lock of a name, hashed to 64 bits."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {function}(hashtextextended(%s, 0))", [name])
         return bool(cursor.fetchone()[0])

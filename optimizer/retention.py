@@ -1,8 +1,8 @@
-"""What an installation may forget: raw samples (their medians and intervals stay), the prompts that were sent (answers,
-tokens and cost stay) and live logs (the stages' logs in the results stay), of runs that ended long ago.
+"""Delete data that an installation no longer needs, of runs that ended long ago.
 
-Never of a kernel that is or was released, of the kernels that it comes from, or of the questions that brought them:
-that is the evidence for what a team stands for.
+Deleted are raw samples (medians and intervals stay), prompts (answers, tokens and cost stay) and live logs (the
+stages' logs in the results stay). Kernels that are or were released, their ancestors, and the calls that produced
+them are never touched: they are the evidence for a release.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ SELECT id FROM evidence
 
 
 def kept_kernels() -> list[int]:
-    """Kernels whose evidence stays: released ones, those asked for, and all their ancestors."""
+    """Return the kernels whose evidence stays: released and requested ones, and all their ancestors."""
     with connection.cursor() as cursor:
         cursor.execute(_EVIDENCE)
         return [row[0] for row in cursor.fetchall()]
 
 
 def droppable(kind: str, before: dt.datetime) -> QuerySet[Any]:
-    """Rows of that kind which may go, of runs that ended before then."""
+    """Return the deletable rows of that kind, of runs that ended before `before`."""
     return KINDS[kind][0](before)
 
 
 def drop(kind: str, before: dt.datetime) -> int:
-    """Let them go, batch by batch, each its own transaction; how many."""
+    """Delete them in batches, each in its own transaction, and return how many."""
     rows, change = KINDS[kind]
     dropped = 0
     while batch := list(rows(before).order_by("pk").values_list("pk", flat=True)[:AT_ONCE]):

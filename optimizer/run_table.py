@@ -1,4 +1,4 @@
-"""A run in a terminal: one line while it goes, a table when it is over, or JSON."""
+"""Print a run in a terminal: one line while it is running, a table at the end, or JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS_SHOWN = 10
 
 
 def progress_line(run: Run) -> str:
-    """Bar, evaluations, best so far."""
+    """Return bar, evaluations and best speedup so far."""
     limit = run.budget_evaluations
     done = min(1.0, run.spent_evaluations / limit) if limit else 0.0
     bar = "█" * round(done * BAR_WIDTH) + "░" * (BAR_WIDTH - round(done * BAR_WIDTH))
@@ -23,7 +23,7 @@ def progress_line(run: Run) -> str:
 
 
 def closing_table(run: Run) -> str:
-    """The fastest kernels, what failed, and the headline with its interval."""
+    """Return the fastest kernels, the failures, and the headline with its interval."""
     lines = [f"{'#':>4} {'time':>10} {'speedup':>20} {'verdict':>8}  kernel"]
     lines += [_line(kernel) for kernel in _fastest(run)]
     lines += ["", _failures(run), headline(run)]
@@ -31,7 +31,7 @@ def closing_table(run: Run) -> str:
 
 
 def headline(run: Run) -> str:
-    """How it ended and the best kernel's speedup with its interval."""
+    """Return how the run ended and the best kernel's speedup with its interval."""
     ending = f"{run.state_choice.label}: {run.stop_reason}"
     if run.best_kernel is None or run.best_speedup is None:
         return f"{ending} No correct kernel was timed."
@@ -44,7 +44,7 @@ def headline(run: Run) -> str:
 
 
 def as_json(run: Run) -> dict[str, Any]:
-    """What a script wants to know."""
+    """Return the run's outcome for a script."""
     best = run.best_kernel
     return {
         "run": run.pk,

@@ -1,5 +1,8 @@
-"""What revives work that has lost its worker, its message or its bell. Runs every few seconds, anywhere, any number
-of times at once: each revival is a conditional update."""
+"""Revive work that has lost its worker or its message.
+
+The sweep runs every few seconds, on any machine, any number of times concurrently: each revival is a conditional
+update.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def sweep() -> dict[str, int]:
-    """Look once for everything that may have been lost; how much was found, by kind."""
+    """Revive everything that may have been lost and return the counts by kind."""
     return {
         "failed_jobs": _each(queue.used_up(), lambda lost: do_fail_job(lost[0], lost[1], _WHY_FAILED)),
         "cancelled_jobs": _each(queue.lost_while_cancelled(), lambda lost: do_let_go(lost[0], lost[1])),
@@ -44,7 +47,7 @@ _WHY_FAILED = f"Its worker was lost {queue.MAX_ATTEMPTS} times."
 
 
 def _each(found: Iterable[T], revive: Callable[[T], object]) -> int:
-    """Revive one by one: trouble with one is no reason to leave the others."""
+    """Revive items one by one; a failure with one does not affect the others."""
     count = 0
     for item in found:
         try:
@@ -66,13 +69,13 @@ def _unheard_calls() -> list[int]:
 
 
 def _idle_runs() -> list[int]:
-    """Runs that should move and were not looked at lately; a pending one at once."""
+    """Return live runs that were not advanced lately, never advanced ones first."""
     live = Run.objects.filter(state__in=[RunState.PENDING, RunState.RUNNING, RunState.STOPPING])
     idle = live.filter(Q(advanced_at=None) | Q(advanced_at__lt=Now() - ADVANCED_EVERY))
     return list(idle.order_by(F("advanced_at").asc(nulls_first=True)).values_list("pk", flat=True)[:200])
 
 
 def _due_deliveries() -> list[int]:
-    """Also those whose sender was lost: a claim puts `next_at` behind its lease."""
+    """Return due deliveries, including those whose sender was lost, since a claim moves `next_at` past its lease."""
     due = WebhookDelivery.objects.filter(state=DeliveryState.WAITING, next_at__lt=Now())
     return list(due.order_by("next_at").values_list("pk", flat=True)[:50])

@@ -1,10 +1,10 @@
-"""What tuned parameters did to the time: trials in a table, and how much of the variation each parameter explains.
+"""Measure the effect of tuned parameters on the time: trials by parameter, and the importance of each parameter.
 
 Importance is the main effect on the logarithm of the time, the first-order term of a functional ANOVA (Hutter, Hoos
-and Leyton-Brown, "An Efficient Approach for Assessing Hyperparameter Importance", ICML 2014), estimated from the
-trials themselves and not from a model of them, with the bias of few trials taken out (epsilon squared, Kelley 1935):
-(between groups − (groups − 1) × mean square within) ÷ total. What interactions explain belongs to no parameter alone,
-so the shares need not add up to one; they can be told apart only where the trials vary more than one parameter.
+and Leyton-Brown, "An Efficient Approach for Assessing Hyperparameter Importance", ICML 2014). It is estimated from
+the trials themselves instead of a model of them, and corrected for the bias of few trials (epsilon squared, Kelley
+1935): (between groups − (groups − 1) × mean square within) ÷ total. Interactions belong to no single parameter, so
+the shares need not add up to one. Effects can be separated only where the trials vary more than one parameter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAST_TRIALS = 5
 
 @dataclass(frozen=True)
 class Trial:
-    """A correct kernel with its parameters."""
+    """Hold a correct kernel with its parameters."""
 
     number: int
     values: dict[str, TunableValue]
@@ -34,8 +34,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Importance:
-    """How much of the variation of log time a parameter explains alone, 0 to 1; `values` is how many were tried and
-    `best` the value with the least mean."""
+    """Hold the share of the variation of log time that a parameter explains alone, from 0 to 1.
+
+    `values` counts the values that were tried; `best` is the value with the smallest mean.
+    """
 
     name: str
     share: float
@@ -45,19 +47,19 @@ class Importance:
 
 @dataclass(frozen=True)
 class Space:
-    """Trials that vary the same parameters."""
+    """Hold trials that vary the same parameters."""
 
     names: tuple[str, ...]
     trials: Sequence[Trial]
 
     @property
     def key(self) -> str:
-        """How an address names it."""
+        """Return the name of the space in an address."""
         return ".".join(self.names)
 
 
 def spaces_of(run: Run) -> list[Space]:
-    """The run's trials by the parameters they set, most trials first."""
+    """Group the run's trials by the parameters that they set, most trials first."""
     kernels = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
     fields = ("number", "tunables", "evaluation__time_us", "evaluation__speedup")
     groups: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
@@ -68,12 +70,12 @@ def spaces_of(run: Run) -> list[Space]:
 
 
 def fastest(space: Space, most: int) -> list[Trial]:
-    """The fastest trials, at most so many, fastest first."""
+    """Return at most `most` trials, fastest first."""
     return sorted(space.trials, key=lambda trial: trial.time_us)[:most]
 
 
 def importances(space: Space) -> list[Importance]:
-    """Of every parameter, most important first; nothing from fewer than five trials."""
+    """Return the importance of every parameter, most important first, or nothing for fewer than five trials."""
     if len(space.trials) < LEAST_TRIALS:
         return []
     logs = [math.log(trial.time_us) for trial in space.trials]

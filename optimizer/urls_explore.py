@@ -1,4 +1,4 @@
-"""Addresses of what is looked up, taken away and connected: search, lineage, leaderboards, knowledge, API."""
+"""Map the addresses of search, lineage, leaderboards, knowledge, exports and API."""
 
 from __future__ import annotations
 

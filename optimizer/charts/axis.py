@@ -1,5 +1,7 @@
-"""Logarithmic axes whose every tick reads as a number of its own. Plotly labels the ticks between powers of ten with
-one digit: 0.5 reads “5” there, and so does 5000."""
+"""Build logarithmic axes whose ticks are complete numbers.
+
+Plotly labels the ticks between powers of ten with one digit: 0.5 reads "5", and so does 5000.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,10 @@ FEW_DECADES = 3
 
 
 def logarithmic(title: str, values: Collection[float], prefixed: bool = False) -> dict[str, Any]:
-    """The axis for these values, with room around them; those that are not positive have no place on it. `prefixed`
-    writes 20G instead of 20000000000."""
+    """Return the axis for these values with room around them, ignoring values that are not positive.
+
+    `prefixed` writes 20G instead of 20000000000.
+    """
     axis: dict[str, Any] = {"title": {"text": title}, "type": "log"}
     shown = [value for value in values if value > 0 and math.isfinite(value)]
     if not shown:

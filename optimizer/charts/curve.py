@@ -1,5 +1,8 @@
-"""Best so far: how the best speedup of a run grew with evaluations, time or dollars. A claim that the referee did not
-confirm, or that a second measurement refuted, is shown as a point and is never the best."""
+"""Draw the best-so-far curve: how the best speedup of a run grew with evaluations, time or dollars.
+
+A claim that the referee did not confirm, or that a second measurement refuted, is shown as a point and never counts
+as the best.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,10 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel's first evaluation, in the order of their ends. `best` is the best speedup up to and with it;
-    `doubted` points are not in it."""
+    """Hold one kernel's first evaluation, in the order in which they ended.
+
+    `best` is the best speedup up to and including it; `doubted` points are not included.
+    """
 
     number: int
     status: EvaluationStatus
@@ -40,12 +45,12 @@ class Point:
     doubted: bool = False
 
     def at(self, axis: Axis) -> float:
-        """Its place on that axis."""
+        """Return the position on that axis."""
         return float(getattr(self, axis))
 
 
 def points_of(run: Run) -> list[Point]:
-    """The run's finished first evaluations. Three queries."""
+    """Return the run's finished first evaluations with three queries."""
     fields = (
         *("kernel__number", "status", "verdict", "unconfirmed", "finished_at"),
         *("speedup", "speedup_low", "speedup_high"),
@@ -72,7 +77,7 @@ def points_of(run: Run) -> list[Point]:
 
 
 class _Spending:
-    """Dollars spent on model calls up to a moment; asked in order of time."""
+    """Sum the dollars spent on model calls up to a moment; moments must be asked for in ascending order."""
 
     def __init__(self, run: Run) -> None:
         calls = LlmCall.objects.filter(run=run, cost_usd__isnull=False, answered_at__isnull=False)
@@ -90,7 +95,7 @@ class _Spending:
 
 
 def curve(points: Sequence[Point], axis: Axis, baseline: str) -> go.Figure:
-    """The step curve, every correct kernel as a point, failures as a rug below, the baseline as a line at 1."""
+    """Draw the step curve, correct kernels as points, failures as a rug below, the baseline as a line at 1."""
     failed = [point for point in points if point.speedup is None]
     rug = [_failed(failed, axis)] if failed else []
     return style.figure(
@@ -116,7 +121,7 @@ _RUG = {
 
 
 def _ticks(points: Sequence[Point], axis: Axis) -> dict[str, Any]:
-    """Whole evaluations only, however few there are."""
+    """Return an axis with whole evaluations only, however few there are."""
     return {"dtick": 1} if axis == "evaluations" and len(points) <= 12 else {}
 
 

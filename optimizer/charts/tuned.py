@@ -1,7 +1,7 @@
-"""Tuned parameters: parallel coordinates and importance.
+"""Draw tuned parameters: parallel coordinates and importance.
 
-Parallel coordinates are drawn as ordinary lines: plotly's own trace for them compiles programs from text, which our
-content security policy forbids.
+Parallel coordinates are drawn as ordinary lines, because plotly's own trace for them compiles code from text, which
+our content security policy forbids.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BANDS = (("Fastest fifth", style.GOOD, 2.2, 0.9), ("Second fifth", style.ACCENT,
 
 
 def parallel(space: Space) -> go.Figure:
-    """One line a trial through its parameters' values to its time; slower fifths are drawn first."""
+    """Draw one line per trial through its parameter values to its time; slower fifths are drawn first."""
     ranked = sorted(space.trials, key=lambda trial: trial.time_us)
     axes = [_places(sorted({trial.values[name] for trial in ranked}, key=_order)) for name in space.names]
     fastest, slowest = ranked[0].time_us, ranked[-1].time_us
@@ -49,7 +49,7 @@ def parallel(space: Space) -> go.Figure:
 
 
 def importance(rows: Sequence[Importance]) -> go.Figure:
-    """The share of the variation that each parameter explains alone."""
+    """Draw the share of the variation that each parameter explains alone."""
     bars = go.Bar(
         orientation="h", x=[row.share * 100 for row in rows], y=[style.label(row.name) for row in rows],
         marker={"color": style.ACCENT}, hovertemplate="%{y}: %{x:.0f} %<extra></extra>",
@@ -79,7 +79,7 @@ def _band(trials: Sequence[Trial], look: tuple[str, str, float, float], names: S
 
 
 def _places(values: Sequence[TunableValue]) -> dict[TunableValue, float]:
-    """Evenly spaced, so that 16, 32, 64 do not crowd at one end."""
+    """Space the values evenly, so that 16, 32, 64 do not crowd at one end."""
     return {value: n / (len(values) - 1) if len(values) > 1 else 0.5 for n, value in enumerate(values)}
 
 

@@ -1,4 +1,4 @@
-"""The sign-in form."""
+"""Define the sign-in form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from optimizer import throttle
 
 
 class SignInForm(AuthenticationForm):
-    """Name and password, with a pause after too many failures. Says the same for wrong names and wrong passwords."""
+    """Check name and password, with a pause after too many failures.
+
+    Wrong names and wrong passwords get the same message, so that accounts cannot be guessed.
+    """
 
     error_messages = {
         "invalid_login": "Name or password is wrong. Mind upper and lower case.",

@@ -1,4 +1,4 @@
-"""`manage.py findings list|show|add|edit`: what agents read before they write."""
+"""`manage.py findings list|show|add|edit`: manage the findings that agents read."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ M = TypeVar("M", bound=Model)
 
 
 class Command(WordsCommand):
-    """Acts for a person, by default the first administrator, and shows what that person may see."""
+    """Act for a person, by default the first administrator, with that person's rights."""
 
     help = "List, show, write and edit findings. Texts come from a file, or from standard input."
 
     def add_words(self, words: Words) -> None:
-        """list [--target --problem] | show ID | add TITLE --team T | edit ID."""
+        """Declare list [--target --problem] | show ID | add TITLE --team T | edit ID."""
         listing = words.add_parser("list", help="current ones, newest first")
         adding = words.add_parser("add", help="write one")
         adding.add_argument("title")
@@ -80,7 +80,7 @@ def _optional(rows: QuerySet[M], kind: str, name: str | None) -> M | None:
 
 
 def _text(path: str) -> str:
-    """What the file says. Raises CommandError where it cannot be read."""
+    """Return the content of the file. Raises CommandError where it cannot be read."""
     try:
         return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

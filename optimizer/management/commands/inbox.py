@@ -1,4 +1,4 @@
-"""`manage.py inbox`: see and answer waiting prompts from the command line."""
+"""`manage.py inbox`: list and answer waiting prompts on the command line."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from optimizer.models import LlmCall
 
 
 class Command(WordsCommand):
-    """A question that was claimed by somebody else is left to them."""
+    """Answer prompts, except those that somebody else has claimed."""
 
     help = "List, show and answer the prompts that wait for a person or an outside agent."
 
     def add_words(self, words: Words) -> None:
-        """list | show ID | answer ID --file FILE."""
+        """Declare list | show ID | answer ID --file FILE."""
         listing = words.add_parser("list", help="waiting prompts, oldest first")
         listing.add_argument("--run", type=int)
         show = words.add_parser("show", help="print one prompt, whole")

@@ -1,4 +1,4 @@
-"""`manage.py problems import|check|list`: problems in any format that is read, as they lie on disk."""
+"""`manage.py problems import|check|list`: import problems in any supported format."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from runners.problems.commands import Finding, add_what_to_look_at, check, print
 
 
 class Command(BaseCommand):
-    """Reading executes nothing; a problem's code runs in a process of its own, with limits on time and memory."""
+    """Import problems. Reading executes nothing; a problem's code runs in its own process, limited in time and
+    memory.
+    """
 
     help = "Import problems (native, KernelBench, GPU MODE), check them without importing, or list what is there."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """import PATH… [--no-run] | check PATH… [--run] | list."""
+        """Declare import PATH… [--no-run] | check PATH… [--run] | list."""
         actions = parser.add_subparsers(dest="action", required=True)
         taking = actions.add_parser("import", help="read, run each reference once, and store")
         taking.add_argument(
@@ -33,7 +35,7 @@ class Command(BaseCommand):
         actions.add_parser("list", help="problems in the database")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do the action. CommandError where a problem cannot be read."""
+        """Run the action. Raises CommandError where a problem cannot be read."""
         getattr(self, f"_{options['action']}")(Namespace(**options))
 
     def _import(self, options: Namespace) -> None:

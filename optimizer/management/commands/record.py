@@ -1,4 +1,4 @@
-"""`manage.py record`: a run's answers as one file, out and in."""
+"""`manage.py record`: export a run's answers to a file, or import them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from optimizer.models import Record, Run, Team
 
 
 class Command(BaseCommand):
-    """Export strips keys and private text; import checks every field."""
+    """Exchange recordings. Export removes keys and private text; import checks every field."""
 
     help = "Export a run's answers as a record, import one, or list what provider `replay` can answer from."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """export RUN FILE | import FILE --team T --name N | list."""
+        """Declare export RUN FILE | import FILE --team T --name N | list."""
         actions = parser.add_subparsers(dest="action", required=True)
         export = actions.add_parser("export", help="write a run's record")
         export.add_argument("run", type=int)
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         actions.add_parser("list", help="shipped and imported records")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do the action."""
+        """Run the action."""
         getattr(self, f"_{options['action']}")(options)
 
     def _export(self, options: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py restore FILE`: the database as a backup has it."""
+"""`manage.py restore FILE`: restore the database from a backup."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from kernelsci_site.services.reach import database_at_rest
 
 
 class Command(BaseCommand):
-    """Everything or nothing: one transaction. A backup of an older version is brought up to date afterwards."""
+    """Restore everything or nothing, in one transaction. A backup of an older version is migrated afterwards."""
 
     help = "Replace the whole database by a backup. Stop the site first."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """FILE [--replace]."""
+        """Declare FILE [--replace]."""
         parser.add_argument("file", type=Path)
         parser.add_argument(
             "--replace", action="store_true", help="also where there are runs already: they are lost"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Restore it. Raises CommandError."""
+        """Restore the backup. Raises CommandError."""
         if not options["file"].is_file():
             raise CommandError(f"{options['file']}: no such file")
         try:

@@ -1,4 +1,4 @@
-"""`manage.py run --problem P --strategy tune --evaluations 40 [--wait] [--json]`: start a run from the command line."""
+"""`manage.py run --problem P --strategy tune --evaluations 40 [--wait] [--json]`: start a run on the command line."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ WORKER_PATIENCE_S = 20.0
 
 
 class Command(BaseCommand):
-    """Starts a run against the servers and workers of `manage.py up`."""
+    """Start a run on the servers and workers of `manage.py up`."""
 
     help = "Start an optimisation run; with --wait, follow it to its end."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Every option has the web form's meaning."""
+        """Declare the options, which have the same meaning as in the web form."""
         parser.add_argument("--problem", required=True, help="name of a problem")
         parser.add_argument("--target", default="cpu", help="key of a target (default: cpu)")
         parser.add_argument("--dispatcher", default="celery", choices=list(DISPATCHERS), help="way to the runners")
@@ -55,7 +55,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object instead")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Start, say where, and follow if asked to."""
+        """Start the run, print its number, and follow it if requested."""
         run = self._start(options)
         if not options["wait"]:
             self.stdout.write(json.dumps(as_json(run)) if options["json"] else f"Started {run} (number {run.pk}).")
@@ -126,7 +126,7 @@ def _version(slug: str) -> ProblemVersion:
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
-    """`NAME=VALUE` pairs; a value is read as JSON where it is JSON, as text otherwise."""
+    """Parse `NAME=VALUE` pairs; a value is read as JSON where it is JSON, as text otherwise."""
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -140,7 +140,7 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
 
 
 def _providers(choices: list[str], record: str | None) -> dict[str, Any]:
-    """`Run.providers` from `[ROLE=]NAME[:MODEL]` choices; a record answers for all roles."""
+    """Return `Run.providers` from `[ROLE=]NAME[:MODEL]` choices; a recording answers for all roles."""
     providers: dict[str, Any] = {"default": {"provider": "replay", "record": record}} if record else {}
     for choice in choices:
         role, equals, name = choice.rpartition("=")

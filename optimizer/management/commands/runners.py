@@ -1,4 +1,4 @@
-"""`manage.py runners list|drain|undrain`: who measures, and taking one of them out of service."""
+"""`manage.py runners list|drain|undrain`: list runners, and drain one of them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from optimizer.models import Runner
 
 
 class Command(WordsCommand):
-    """One runner; `manage.py drain` is for all of them, before a deploy."""
+    """Drain a single runner; `manage.py drain` drains all of them before a deploy."""
 
     help = "List runners; drain one, or let it claim jobs again."
 
     def add_words(self, words: Words) -> None:
-        """list | drain NAME [--note] | undrain NAME."""
+        """Declare list | drain NAME [--note] | undrain NAME."""
         words.add_parser("list", help="all, with their state")
         draining = words.add_parser("drain", help="let it finish what it has and claim no more")
         draining.add_argument("--note", default="", help="why")

@@ -18,12 +18,12 @@ from runners.dispatch.spool import Spool, SpoolError
 
 
 class Command(BaseCommand):
-    """`export` and `import` are the same exchange, kept as two words for those who carry the directory by hand."""
+    """Exchange jobs and results. `export` and `import` exist for people who carry the directory by hand."""
 
     help = "Put waiting jobs of dispatcher `spool` into a directory and take finished results in."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """sync|export|import DIR --target T [--watch SECONDS]."""
+        """Declare sync|export|import DIR --target T [--watch SECONDS]."""
         parser.add_argument("action", choices=["sync", "export", "import"])
         parser.add_argument("directory", type=Path)
         parser.add_argument("--target", required=True)
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         parser.add_argument("--watch", type=float, metavar="SECONDS", help="repeat every so many seconds")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exchange once, or until interrupted."""
+        """Exchange once, or repeatedly until interrupted."""
         do_sync_targets()
         target = named(Target.objects.filter(key=options["target"]), "target", options["target"])
         at_once = 0 if options["action"] == "import" else options["at_once"]
@@ -44,7 +44,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _try_to_exchange(self, directory: Path, target: Target, at_once: int) -> None:
-        """A full disk or a database that restarts is no reason to stop watching."""
+        """Exchange, and print an error such as a full disk or a database restart instead of ending the watch."""
         try:
             self._exchange(directory, target, at_once)
         except (SpoolError, DatabaseError) as error:

@@ -1,4 +1,4 @@
-"""`manage.py token`: make, list and revoke API tokens."""
+"""`manage.py token`: create, list and revoke API tokens."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from optimizer.models import ApiToken, TokenScope
 
 
 class Command(WordsCommand):
-    """The secret is printed once; only its hash is stored."""
+    """Manage tokens. The secret is printed once; only its hash is stored."""
 
     help = "Make, list and revoke tokens for the API."
 
     def add_words(self, words: Words) -> None:
-        """create NAME --scope S … | list | revoke ID."""
+        """Declare create NAME --scope S … | list | revoke ID."""
         create = words.add_parser("create", help="make one and print it")
         create.add_argument("name")
         create.add_argument("--scope", action="append", required=True, choices=TokenScope.values)

@@ -1,4 +1,4 @@
-"""`manage.py webhooks list|add|remove|deliveries`: who is told of a team's runs."""
+"""`manage.py webhooks list|add|remove|deliveries`: manage the webhooks of a team."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from optimizer.models import TeamRole, Webhook, WebhookEvent
 
 
 class Command(WordsCommand):
-    """Acts for a person, by default the first administrator. The secret that signs is printed once."""
+    """Act for a person, by default the first administrator. The signing secret is printed once."""
 
     help = "List, add and remove webhooks, and see what became of their deliveries."
 
     def add_words(self, words: Words) -> None:
-        """list | add URL --team T [--event E …] | remove ID | deliveries ID."""
+        """Declare list | add URL --team T [--event E …] | remove ID | deliveries ID."""
         words.add_parser("list", help="of all teams that the person owns")
         adding = words.add_parser("add", help="set one up and print its secret")
         adding.add_argument("url")
