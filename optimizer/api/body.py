@@ -1,4 +1,4 @@
-"""What callers send."""
+"""Define the base of request bodies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pydantic import ConfigDict
 
 
 class Body(Schema):
-    """The body of a request. A field that it does not have is refused, never passed over in silence."""
+    """Validate the body of a request. Unknown fields are refused and never ignored silently."""
 
     model_config = ConfigDict(extra="forbid")

@@ -1,4 +1,4 @@
-"""The API itself: one line a router."""
+"""Assemble the API: one line per router."""
 
 from __future__ import annotations
 
