@@ -1,7 +1,7 @@
-"""Syntax colour of a few lines of a long text, without lexing all of it.
+"""Highlight the syntax of a few lines of a long text without lexing all of it.
 
-A lexer's cost is what a diff of long files costs. Lexing may begin at any line that does not lie inside a comment,
-string or continued directive, so one pass of a regular expression finds those and the lexer reads only what is shown.
+Lexing dominates the cost of a diff of long files. It may begin at any line that is not inside a comment, string or
+continued directive. One pass of a regular expression finds those spans, and the lexer reads only what is shown.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SPANS = {"cpp": _C_SPANS, "cuda": _C_SPANS, "python": _PYTHON_SPANS}
 
 
 def coloured(lines: Sequence[str], wanted: Iterable[int], language: str) -> dict[int, Tokens]:
-    """Tokens of the wanted lines (indices from 0)."""
+    """Return the tokens of the wanted lines (indices from 0)."""
     name = LEXERS.get(language, "text")
     inside = _lines_inside(tuple(lines), name)
     found: dict[int, Tokens] = {}
@@ -61,13 +61,13 @@ def coloured(lines: Sequence[str], wanted: Iterable[int], language: str) -> dict
 
 
 def plain(line: str) -> Tokens:
-    """A line without colour."""
+    """Return a line without colour."""
     return [("", line)]
 
 
 @lru_cache(maxsize=32)
 def _lines_inside(lines: tuple[str, ...], name: str) -> frozenset[int]:
-    """Lines that begin inside something that began on an earlier line."""
+    """Return the lines that begin inside a span which started on an earlier line."""
     pattern = _SPANS.get(name)
     if pattern is None:
         return frozenset()
@@ -97,7 +97,7 @@ def _blocks(wanted: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def _lexed(lines: Sequence[str], name: str) -> list[Tokens]:
-    """Tokens line by line. What a lexer would make of a huge text is not worth its time: then there is no colour."""
+    """Return the tokens line by line, without colour for texts that would take a lexer too long."""
     if name == "text" or sum(map(len, lines)) > MOST_CHARACTERS or any(len(line) > LONGEST_LINE for line in lines):
         return [plain(line) for line in lines]
     result: list[list[tuple[str, str]]] = [[]]
@@ -112,7 +112,7 @@ def _lexed(lines: Sequence[str], name: str) -> list[Tokens]:
 
 
 def _whole(found: Sequence[Tokens], lines: Sequence[str]) -> list[Tokens]:
-    """The lexer's word is taken only where it kept the text: Pygments turns CR into LF, which would shift lines."""
+    """Return the lexer's result only where it kept the text: Pygments turns CR into LF, which would shift lines."""
     if len(found) >= len(lines) and all("".join(t for _, t in found[n]) == line for n, line in enumerate(lines)):
         return list(found[: len(lines)])
     return [plain(line) for line in lines]

@@ -1,4 +1,4 @@
-"""Leaderboards: our own measurements, and beside them what others published."""
+"""Show leaderboards of our own measurements beside published figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optimizer.views.signed_in import user_of
 @login_required
 @require_safe
 def leaderboards(request: HttpRequest) -> HttpResponse:
-    """Every problem on every target that has been timed, and published comparisons of methods."""
+    """List every problem on every target that has been timed, and published comparisons of methods."""
     context = {"boards": boards_for(user_of(request)), "suites": published_suites()}
     return render(request, "leaderboards/list.html", context)
 
@@ -24,7 +24,7 @@ def leaderboards(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def leaderboard(request: HttpRequest, slug: str, key: str) -> HttpResponse:
-    """One problem on one target; of one version, for others have other cases."""
+    """Show one problem on one target, in one version, since other versions have other cases."""
     problem, target = get_object_or_404(Problem, slug=slug), get_object_or_404(Target, key=key)
     numbers = list(problem.versions.order_by("-number").values_list("number", flat=True))
     wanted = number_in(request.GET.get("version"))

@@ -1,4 +1,4 @@
-"""Saying something: threads, replies, verdicts, and what becomes of them. Plain forms that come back to the page."""
+"""Post threads, replies and verdicts, and change them, through plain forms that return to the page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHOWN_THREADS = 200
 @login_required
 @require_safe
 def discussion(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Everything that is said in a run, the open first, and a place to say something about the run itself."""
+    """Show all threads of a run, open ones first, with a form for the run itself."""
     user = user_of(request)
     run = access_run(user, run_id, "view")
     show = request.GET.get("show", "open")
@@ -53,7 +53,7 @@ def discussion(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def thread_page(request: HttpRequest, run_id: int, thread_id: int) -> HttpResponse:
-    """A thread's own address: where it was begun."""
+    """Redirect to the place where the thread was started."""
     thread = access_thread(user_of(request), run_id, thread_id, "view")
     if thread.kernel is None:
         return redirect(f"{reverse('discussion', args=[run_id])}?show=all#thread-{thread.pk}")
@@ -65,7 +65,7 @@ def thread_page(request: HttpRequest, run_id: int, thread_id: int) -> HttpRespon
 @login_required
 @require_POST
 def thread_new(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Begin a thread: about the run, a hypothesis, a kernel or lines of it."""
+    """Start a thread on the run, a hypothesis, a kernel or its lines."""
     user = user_of(request)
     run = access_run(user, run_id, "comment")
     form = ThreadForm(request.POST)
@@ -85,7 +85,7 @@ def thread_new(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def thread_reply(request: HttpRequest, run_id: int, thread_id: int) -> HttpResponse:
-    """Say something in a thread, as a draft or at once."""
+    """Reply in a thread, as a draft or published at once."""
     user = user_of(request)
     thread = access_thread(user, run_id, thread_id, "comment")
     form = WordsForm(request.POST)
@@ -104,7 +104,7 @@ def thread_reply(request: HttpRequest, run_id: int, thread_id: int) -> HttpRespo
 @login_required
 @require_POST
 def thread_state(request: HttpRequest, run_id: int, thread_id: int) -> HttpResponse:
-    """Resolve, drop or open again."""
+    """Resolve, drop or reopen a thread."""
     thread = access_thread(user_of(request), run_id, thread_id, "comment")
     form = StateForm(request.POST)
     if not form.is_valid():
@@ -119,7 +119,7 @@ def thread_state(request: HttpRequest, run_id: int, thread_id: int) -> HttpRespo
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def comment_edit(request: HttpRequest, run_id: int, comment_id: int) -> HttpResponse:
-    """Other words for a comment of one's own."""
+    """Change the text of one's own comment."""
     comment = access_comment(user_of(request), run_id, comment_id)
     form = EditForm(request.POST if request.method == "POST" else None, initial={"body": comment.body})
     if request.method == "POST" and form.is_valid():
@@ -135,7 +135,7 @@ def comment_edit(request: HttpRequest, run_id: int, comment_id: int) -> HttpResp
 @login_required
 @require_POST
 def comment_delete(request: HttpRequest, run_id: int, comment_id: int) -> HttpResponse:
-    """Take back a draft."""
+    """Delete a draft."""
     comment = access_comment(user_of(request), run_id, comment_id)
     try:
         do_delete_draft(user_of(request), comment)
@@ -147,8 +147,11 @@ def comment_delete(request: HttpRequest, run_id: int, comment_id: int) -> HttpRe
 @login_required
 @require_POST
 def review_publish(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Publish the drafts that one sees, with a verdict: beside a kernel (`?kernel=`) and what it is compared with
-    (`?old=`, as `run.number`), or without one in the run's discussion."""
+    """Publish the visible drafts with a verdict.
+
+    They are those beside a kernel (`?kernel=`) and the one it is compared with (`?old=`, as `run.number`), or without
+    a kernel those in the run's discussion.
+    """
     user = user_of(request)
     run = access_run(user, run_id, "comment")
     kernel = _kernel(user, run, number_in(request.GET.get("kernel"), COUNT_DIGITS))
@@ -179,7 +182,7 @@ def _run_forms(user: User, run: Run, request: HttpRequest) -> dict[str, Any]:
 
 
 def _place(user: User, run: Run, about: Kernel | None, form: ThreadForm) -> Place:
-    """What the thread is about. On the old side of a diff that is the old kernel, perhaps of another run."""
+    """Return what the thread is about. On the old side of a diff that is the old kernel, perhaps of another run."""
     first, last = form.cleaned_data["first"], form.cleaned_data["last"]
     side, old = form.cleaned_data["side"], form.old_place()
     other = access_kernel(user, *old, "view") if old else None
@@ -198,7 +201,7 @@ def _hypothesis(run: Run, pk: int | None) -> Hypothesis | None:
 
 
 def _done(request: HttpRequest, run: Run, form: forms.Form, act: Callable[[], Any]) -> HttpResponse:
-    """Do it and go back to the page; or show the words again with what is wrong, so that nothing is lost."""
+    """Run the action and return to the page, or show the form again with the errors, so that no text is lost."""
     try:
         result = act()
     except ValidationError as refusal:
@@ -219,7 +222,7 @@ def _back(request: HttpRequest, run: Run, fragment: str) -> HttpResponse:
 
 
 def _here(request: HttpRequest, run: Run) -> str:
-    """Where the person came from; never another site."""
+    """Return the address from which the person came, never one of another site."""
     here = request.POST.get("here") or request.GET.get("here") or ""
     if url_has_allowed_host_and_scheme(here, allowed_hosts=None) and here.startswith("/"):
         return here

@@ -1,4 +1,4 @@
-"""What is done with the ticked runs of the table."""
+"""Apply an action to the selected runs of the table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST = 200
 @login_required
 @require_POST
 def runs_bulk(request: HttpRequest) -> HttpResponse:
-    """Compare, tag, untag, archive, take out of the archive or stop the ticked runs."""
+    """Compare, tag, untag, archive, unarchive or stop the selected runs."""
     user = user_of(request)
     named = _named(request)
     if request.POST.get("do") == "compare":
@@ -44,7 +44,7 @@ def runs_bulk(request: HttpRequest) -> HttpResponse:
 
 
 def _do(request: HttpRequest, user: User, runs: list[Run]) -> str:
-    """Carry it out; what came of it in words. Raises Http404 for an unknown verb, ValidationError for bad tags."""
+    """Apply the action and describe the result. Raises Http404 for an unknown action, ValidationError for bad tags."""
     verb = request.POST.get("do", "")
     if verb not in BULK:
         raise Http404
@@ -67,6 +67,6 @@ def _runs(count: int) -> str:
 
 
 def _back(request: HttpRequest) -> str:
-    """The table as it was, filter and all."""
+    """Return the address of the table with its filter."""
     wanted = request.POST.get("next", "")
     return wanted if url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) else reverse("runs")

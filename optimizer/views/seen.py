@@ -1,5 +1,7 @@
-"""Middleware: when each signed-in browser was last seen, to the minute or so. The cache keeps it from costing a write
-a request."""
+"""Record when each signed-in browser was last seen, to about two minutes.
+
+The cache keeps it from costing a write per request.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
 def note_that_they_were_seen(get_response: GetResponse) -> GetResponse:
-    """Touch the row of the browser, now and then."""
+    """Update the browser's row from time to time, as a middleware."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)

@@ -1,5 +1,4 @@
-"""Parts of the form that starts a run, each alone: the strategy's settings, the outlook, the test of a provider, and
-the team's templates."""
+"""Serve parts of the start form alone: strategy settings, estimate, provider test, and templates."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ BUILT_IN_WORDS = {
 @login_required
 @require_safe
 def start_run_settings(request: HttpRequest) -> HttpResponse:
-    """The fields that depend on the strategy. What was entered for another strategy's own is left behind."""
+    """Return the fields that depend on the strategy; values of another strategy are dropped."""
     given = {
         name: value for name, value in request.GET.dict().items() if not name.startswith((PREFIX, SETTINGS_PREFIX))
     }
@@ -43,7 +42,7 @@ def start_run_settings(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def start_run_outlook(request: HttpRequest) -> HttpResponse:
-    """What the run will take, and who would measure it."""
+    """Return the estimate of the run and whether a runner would measure it."""
     form = StartRunForm(user_of(request), request.GET, given={})
     return render(request, "runs/_outlook.html", {"outlook": outlook_of(form)})
 
@@ -51,7 +50,7 @@ def start_run_outlook(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def start_run_check(request: HttpRequest) -> HttpResponse:
-    """Ask the provider that answers for a role a sum, and say how it went."""
+    """Ask the provider of a role for a sum, and return the result."""
     role = request.POST.get("check_role", DEFAULT)
     name = request.POST.get(field_name(role, "provider")) or request.POST.get("provider", "")
     model = request.POST.get(field_name(role, "model")) or request.POST.get("model", "")
@@ -69,7 +68,7 @@ def start_run_check(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def template_save(request: HttpRequest) -> HttpResponse:
-    """Keep the form for the team under a name."""
+    """Save the form for the team under a name."""
     form = posted_form(request)
     team = form.sound("team")
     values = {name: text for name, text in form.as_address().items() if name != "team"}
@@ -87,7 +86,7 @@ def template_save(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def template_delete(request: HttpRequest, template_id: int) -> HttpResponse:
-    """Forget a template."""
+    """Delete a template."""
     row = access_template(user_of(request), template_id)
     do_delete_template(row)
     messages.success(request, f"The template “{row.name}” is gone.")

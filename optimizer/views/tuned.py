@@ -1,4 +1,4 @@
-"""What the tuned parameters of a run did."""
+"""Show the effect of tuned parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = 200
 @login_required
 @require_safe
 def tuned(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Parallel coordinates and importances, each with its table."""
+    """Show parallel coordinates and importances, each with its table."""
     run = access_run(user_of(request), run_id, "view")
     spaces = spaces_of(run)
     space = _chosen(request, spaces)
@@ -37,7 +37,7 @@ def tuned(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def tuned_chart(request: HttpRequest, run_id: int, name: str) -> HttpResponse:
-    """`parallel` or `importance` as plotly JSON."""
+    """Return `parallel` or `importance` as plotly JSON."""
     space = _chosen(request, spaces_of(_run(request, run_id)))
     if space is None:
         raise Http404
