@@ -1,4 +1,4 @@
-"""What Daphne serves: pages over HTTP, live events over websockets of this very origin."""
+"""Define what Daphne serves: pages over HTTP, and live events over websockets of the same origin."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from kernelsci_site.sockets import counted  # noqa: E402
 from optimizer.live.routing import websocket_urlpatterns  # noqa: E402
 
 sockets = URLRouter(websocket_urlpatterns)  # type: ignore[arg-type]  # the stubs know only their own patterns
+# Browsers send cookies with websockets to any site, so the origin is checked before the session is read.
 by_protocol = ProtocolTypeRouter(
     {
         "http": http_application,

@@ -1,5 +1,7 @@
-"""What an installation needs in its tables and files before it serves. Everything here may be repeated, and is repeated
-at every upgrade."""
+"""Prepare the tables and files that an installation needs before it serves.
+
+Everything here may be repeated, and is repeated at every upgrade.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,16 @@ from optimizer.models import User
 
 
 def collect_static_files() -> None:
-    """What this version brings, under names of its own."""
+    """Collect the static files of this version under hashed names."""
     collect(settings.STATIC_FOLDER, settings.STATIC_URL)
 
 
 def fill_tables() -> tuple[User, str | None]:
-    """An administrator, the team that people start with, targets, notes and problems; what older versions left is
-    brought up to date. The administrator, and the password if there was none before."""
+    """Create or update administrator, default team, targets, notes and problems, and re-rank what older versions
+    left.
+
+    Returns the administrator, and the password if one was created now.
+    """
     administrator, password = ensure_administrator()
     do_make_default_team()
     do_sync_targets()

@@ -1,8 +1,10 @@
-"""`/metrics`, in Prometheus's text format (version 0.0.4). Figures come from the rows when they are asked for, so that
-any number of processes agree; only the sockets are those of the process that answers.
+"""Serve `/metrics` in Prometheus's text format (version 0.0.4).
 
-Who may read: with KERNELSCI_METRICS_TOKEN set, whoever sends it as a bearer token; without one, this machine alone, and
-behind a proxy nobody, for every request comes from this machine there. Others are told that there is no such page.
+The values are read from the database on request, so that any number of processes agree; only the count of sockets is
+that of the answering process.
+
+With KERNELSCI_METRICS_TOKEN set, whoever sends it as a bearer token may read. Without one, only this machine may, and
+behind a proxy nobody, as every request comes from this machine there. Others get a 404.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """All figures. Raises Http404 for strangers."""
+    """Return all metrics. Raises Http404 for strangers."""
     if not _may_read(request):
         raise Http404
     sockets = Figure("sockets_open", "gauge", "Websockets open in the answering process.", [({}, open_sockets())])

@@ -1,7 +1,7 @@
-"""Django's settings. Nothing here is edited for an installation: what may differ comes from the environment.
+"""Define Django's settings. An installation changes them only through the environment.
 
-Without any variable the site uses the servers that `manage.py up` keeps under `var/`; docs/operations.md lists
-the variables.
+Without any variable the site uses the servers that `manage.py up` runs under `var/`. docs/operations.md lists the
+variables.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""A launcher of a few lines: `python -I -S leash.py --parent PID --signal N [--unroot HOW] -- COMMAND…`.
+"""Launch a command that dies with its parent: `python -I -S leash.py --parent PID --signal N [--unroot HOW] --
+COMMAND…`.
 
-The started part must not outlive its supervisor, not even one that was killed outright, so the kernel is asked to
-send it a signal at the parent's death. This has to happen between fork and exec, and after any change of user,
-which wipes the wish; hence a program of its own. Standard library only, started without site-packages (20 ms).
+A part must not outlive its supervisor, even one that was killed outright. The kernel is therefore asked to send a
+signal when the parent dies (PR_SET_PDEATHSIG). This must be done between fork and exec, and after any change of user,
+which clears the setting; hence a separate program. It uses the standard library only and starts without site-packages
+(20 ms).
 
-`--unroot namespace`: root becomes user 65534 of a fresh user namespace; files keep their owner, nothing is chowned.
-`--unroot setuid:UID`: root becomes UID; the caller has chowned what it needs.
+`--unroot namespace`: root becomes user 65534 of a new user namespace; files keep their owner and nothing is chowned.
+`--unroot setuid:UID`: root becomes UID; the caller has chowned what the command needs.
 """
 
 from __future__ import annotations
@@ -30,15 +32,17 @@ def _call(name: str, *arguments: int) -> None:
 
 
 def leave_root(how: str) -> None:
-    """Stop being root in the way named; see the module's docstring."""
+    """Drop root privileges in the way named; see the module's docstring."""
     if how == "namespace":
         uid, gid = os.getuid(), os.getgid()
         _call("unshare", CLONE_NEWUSER)
+        # The kernel demands this before an unprivileged process may write a group map (user_namespaces(7)).
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{NOBODY} {uid} 1")
         Path("/proc/self/gid_map").write_text(f"{NOBODY} {gid} 1")
         return
     uid = int(how.removeprefix("setuid:"))
+    # Groups first, user last: after `setuid` the process may no longer change its groups.
     os.setgroups([])
     os.setgid(uid if uid == NOBODY else _group_of(uid))
     os.setuid(uid)
@@ -51,7 +55,7 @@ def _group_of(uid: int) -> int:
 
 
 def main() -> None:
-    """Leave root, tie this process to its parent, become the command."""
+    """Drop privileges, tie this process to its parent, and execute the command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--signal", type=int, required=True)
@@ -61,6 +65,7 @@ def main() -> None:
     if options.unroot:
         leave_root(options.unroot)
     _call("prctl", PR_SET_PDEATHSIG, options.signal)
+    # The parent may have died before the signal was requested; it would then never be sent.
     if os.getppid() != options.parent:
         sys.exit("the supervisor is gone")
     os.execvp(options.command[0], options.command)  # noqa: S606 - a list, no shell

@@ -1,4 +1,4 @@
-"""One process that the supervisor keeps: how it is started, known to be ready, and stopped with all it started."""
+"""Describe one supervised process: how it is started, checked for readiness, and stopped with all its children."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ POLL_S = 0.02
 
 
 class PartFailedError(RuntimeError):
-    """A part could not be prepared, died at once, or did not answer in time. The text is meant for the reader."""
+    """Report that a part could not be prepared, died at once, or did not answer in time. The message is for the
+    reader.
+    """
 
 
 @dataclass(frozen=True)
 class Part:
-    """What to run and how to treat it.
+    """Describe what to run and how.
 
-    `stop_signal` asks for an orderly end; `abandon_signal` is what the kernel sends when the supervisor is killed.
-    A server is stopped after the parts that lean on it.
-    What a `quiet` part says goes to its log, and to the console only when it dies.
-    `prepare` runs before each start, `is_ready` is polled after it; both may raise `PartFailedError`.
+    `stop_signal` requests an orderly end; `abandon_signal` is what the kernel sends when the supervisor is killed. A
+    server is stopped after the parts that depend on it. Output of a `quiet` part goes to its log, and to the console
+    only when it dies. `prepare` runs before each start, `is_ready` is polled after it; both may raise
+    `PartFailedError`.
     """
 
     name: str
@@ -47,7 +49,7 @@ class Part:
     is_ready: Callable[[], bool] = lambda: True
 
     def leashed(self) -> list[str]:
-        """The command behind the launcher that ties it to this process."""
+        """Return the command behind the launcher that ties it to this process."""
         leash = [sys.executable, "-I", "-S", str(LEASH), "--parent", str(os.getpid())]
         leash += ["--signal", str(int(self.abandon_signal))]
         if self.unroot:
@@ -55,7 +57,9 @@ class Part:
         return [*leash, "--", *self.command]
 
     def start(self, output: int | IO[bytes] = subprocess.PIPE) -> Child:
-        """Prepare and start it in a session of its own, so that a Ctrl-C in the terminal reaches us alone."""
+        """Prepare and start the part in its own session, so that a Ctrl-C in the terminal reaches only the
+        supervisor.
+        """
         self.prepare()
         process = subprocess.Popen(
             self.leashed(),
@@ -72,18 +76,18 @@ class Part:
 
 @dataclass
 class Child:
-    """A started part. Its process group has its process id."""
+    """Hold a started part. Its process group id is its process id."""
 
     part: Part
     process: subprocess.Popen[bytes]
 
     @property
     def is_alive(self) -> bool:
-        """Whether the part's first process runs."""
+        """Return whether the part's first process is running."""
         return self.process.poll() is None
 
     def wait_until_ready(self) -> None:
-        """Return once the part answers. Raises `PartFailedError` when it dies or stays silent too long."""
+        """Return once the part answers. Raises `PartFailedError` when it dies or does not answer in time."""
         until = time.monotonic() + self.part.ready_within_s
         while not self.part.is_ready():
             if not self.is_alive:
@@ -94,30 +98,30 @@ class Child:
 
     @property
     def ending(self) -> str:
-        """How it ended, for people: `exit status 1` or `signal SIGKILL`."""
+        """Return for people how it ended: `exit status 1` or `signal SIGKILL`."""
         status = self.process.poll()
         if status is None:
             return "nothing yet"
         return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
     def ask_to_stop(self) -> None:
-        """Send the orderly signal, once; returns at once."""
+        """Send the stop signal once, without waiting."""
         if self.is_alive:
             self.process.send_signal(self.part.stop_signal)
 
     def finish(self) -> None:
-        """Wait for the orderly end, then kill whatever of the process group is left."""
+        """Wait for the orderly end, then kill what is left of the process group."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(self.part.stop_within_s)
         self.sweep_up()
 
     def sweep_up(self) -> None:
-        """Kill the rest of the process group: pool processes of a dead worker, a dead postmaster's backends."""
+        """Kill the rest of the process group: pool processes of a dead worker, backends of a dead postmaster."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def stop(self) -> None:
-        """An orderly end, and no orphan."""
+        """Stop the part in an orderly way, and leave no orphans."""
         self.ask_to_stop()
         self.finish()

@@ -1,4 +1,4 @@
-"""PostgreSQL under our own supervision: one socket, a password, no network."""
+"""Run PostgreSQL under our own supervision: one socket, a password, no network."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ CONNECT_TIMEOUT_S = 5
 
 
 def embedded_url(var: Var, database: str = NAME) -> str:
-    """Where the embedded server of `var` answers. Any command may ask; whether it runs is another matter."""
+    """Return the URL of the embedded server of `var`, whether or not it is running."""
     password = quote(var.secret("postgres"), safe="")
     return f"postgresql://{NAME}:{password}@/{database}?host={quote(str(var.socket_folder), safe='')}"
 
 
 @dataclass(frozen=True)
 class EmbeddedPostgres:
-    """The server whose data lies in `var`."""
+    """Run the server whose data is in `var`."""
 
     var: Var
 
     @property
     def data(self) -> Path:
-        """PostgreSQL's data folder; there only once initdb has finished."""
+        """Return PostgreSQL's data folder, which exists only once initdb has finished."""
         return self.var.root / "postgres"
 
     @cached_property
     def binaries(self) -> PostgresBinaries:
-        """The programs to use: once data exists, those of its major version. Raises `NoServerError`."""
+        """Return the programs to use: once data exists, those of its major version. Raises `NoServerError`."""
         version = self.data / "PG_VERSION"
         return find_postgres(int(version.read_text()) if version.exists() else None)
 
     def part(self) -> Part:
-        """The server as the supervisor keeps it. SIGINT is PostgreSQL's fast shutdown."""
+        """Return the server as the supervisor runs it. SIGINT is PostgreSQL's fast shutdown."""
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(self.var.socket_folder),
@@ -74,7 +74,7 @@ class EmbeddedPostgres:
         )
 
     def prepare(self) -> None:
-        """Make the data folder at the first start; clear what a killed server left behind at any later one."""
+        """Create the data folder at the first start; clean up after a killed server at any later one."""
         self.var.make_socket_folder(unroot.service_users())
         if not self.data.exists():
             self._initialise()
@@ -82,7 +82,7 @@ class EmbeddedPostgres:
         unroot.hand_over(unroot.way_down(), self.data, self.var.socket_folder)
 
     def is_ready(self) -> bool:
-        """Whether the server answers with our database in it, which is created here the first time."""
+        """Return whether the server answers with our database in it, which is created the first time."""
         try:
             with self._connect("postgres") as connection:
                 if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [NAME]).fetchone() is None:
@@ -95,7 +95,9 @@ class EmbeddedPostgres:
         return psycopg.connect(embedded_url(self.var, database), autocommit=True, connect_timeout=CONNECT_TIMEOUT_S)
 
     def _initialise(self) -> None:
-        """initdb into a draft folder, renamed when complete: a start killed half-way leaves nothing that counts."""
+        """Run initdb in a draft folder that is renamed when complete, so that a start killed half-way leaves nothing
+        valid.
+        """
         draft = self.var.folder() / "postgres.draft"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)
@@ -114,7 +116,7 @@ class EmbeddedPostgres:
 
     @contextmanager
     def _password_file(self) -> Iterator[Path]:
-        """The password where the user that runs initdb can read it and nobody else, for that long."""
+        """Provide the password in a file that only the user who runs initdb can read, for that long."""
         path = self.var.socket_folder / "password"
         path.unlink(missing_ok=True)
         path.touch(mode=0o600)
@@ -126,9 +128,9 @@ class EmbeddedPostgres:
             path.unlink()
 
     def _clear_leftovers(self) -> None:
-        """Wait for an old server on this data to go, then remove its lock files.
+        """Wait for an old server on this data to end, then remove its lock files.
 
-        PostgreSQL itself takes any live process with the noted number for its predecessor, even an unrelated one.
+        PostgreSQL itself takes any live process with the recorded id for its predecessor, even an unrelated one.
         """
         until = time.monotonic() + LEFTOVERS_WITHIN_S
         while pids := self._old_servers():
@@ -141,12 +143,13 @@ class EmbeddedPostgres:
             leftover.unlink(missing_ok=True)
 
     def _old_servers(self) -> list[int]:
-        """Process ids of PostgreSQL processes that work in our data folder."""
+        """Return the ids of PostgreSQL processes that work in our data folder."""
         processes = (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
         return [int(entry.name) for entry in processes if self._works_here(entry)]
 
     def _works_here(self, process: Path) -> bool:
         try:
+            # A PostgreSQL server changes into its data folder and stays there.
             return (process / "cwd").resolve(strict=True) == self.data
         except OSError:
             return False

@@ -89,7 +89,10 @@ def archive_run(request: HttpRequest, run_id: int, body: Archived) -> Any:
 
 @router.post("/bulk", response={200: BulkOut, 422: Refusal}, summary="The same with many runs")
 def in_bulk(request: HttpRequest, body: BulkIn) -> Any:
-    """Apply one action to up to 200 runs: tag, untag, archive, unarchive or stop. Runs of others are left alone and listed."""
+    """Apply one action to up to 200 runs: tag, untag, archive, unarchive or stop.
+
+    Runs of others are left alone and listed.
+    """
     user = caller(request)
     wanted = [number for number in body.runs if 0 <= number < 2**63]
     runs = operable(user, Run.objects.visible_to(user).select_related("team").filter(pk__in=wanted))

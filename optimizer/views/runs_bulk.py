@@ -25,7 +25,7 @@ MOST = 200
 @login_required
 @require_POST
 def runs_bulk(request: HttpRequest) -> HttpResponse:
-    """Compare, tag, untag, archive, unarchive or stop the selected runs."""
+    """Apply one action to the selected runs: compare, tag, untag, archive, unarchive or stop."""
     user = user_of(request)
     named = _named(request)
     if request.POST.get("do") == "compare":
