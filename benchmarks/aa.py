@@ -1,15 +1,18 @@
-"""A/A: the same kernel against itself, through whole paired comparisons. How often is it called different?
+"""A/A: a program against itself. How often is it called different, and by how much does it seem to differ?
 
     python benchmarks/aa.py --pairs 200
-    python benchmarks/aa.py --pairs 100 --target sm_90
+    python benchmarks/aa.py --target sm_90 --problems PATH… --out aa.jsonl
 
-Prints the band of this machine (measured first, as full timing does it, with the torch baseline against itself), the
-spread of the comparisons, and the rate of those called faster or slower, which is to be at most 2 %.
+Without `--problems` a native seed is compared with itself, `--pairs` times. With them (KernelBench files or
+directories, or any format that can be imported), the reference of each problem is evaluated as a candidate against
+itself, by the same way as every candidate: nothing of the harness is left out. Results are appended to `--out`, a JSON
+object a line, and problems that it holds already are left out, so that a long list can be done in several calls.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import random
@@ -17,42 +20,168 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from runners.backends import Artefact, BuildRequest, backend_for
-from runners.harness.band import band_of, compare_with_itself
+from runners.harness import evaluate
+from runners.harness.baseline import baseline_source
 from runners.harness.devices import Device, device_for
+from runners.harness.noise import compare_with_itself, noise_floor
 from runners.harness.pool import pool
 from runners.harness.sessions import Bench
 from runners.harness.statistics import Interval, quantile, verdict
-from runners.job import Language, Limits, Verdict
+from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Limits, Verdict
 from runners.problems import load, open_bundle
-from runners.problems.base import Purpose
+from runners.problems.base import ProblemError, Purpose
 from runners.targets import Target, target
 
 HIGHEST_RATE = 0.02
+DEVICE_DEVIATION, CALL_DEVIATION = 0.01, 0.03
 LANGUAGES = {"cpu": Language.CPP, "nvidia": Language.CUDA, "amd": Language.HIP}
+GIB = 1 << 30
 
 
 def main() -> int:
-    """Measure and print; 1 when more than 2 % were called different."""
-    parser = argparse.ArgumentParser(description="Compare a kernel with itself.")
+    """Measure and print; 1 when too many comparisons were called different."""
+    parser = argparse.ArgumentParser(description="Compare programs with themselves.")
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--problem", default="softmax_rows")
+    parser.add_argument("--problems", nargs="*", default=[], metavar="PATH")
     parser.add_argument("--target", default="cpu", help="this machine's own")
-    parser.add_argument("--fresh-band", action="store_true", help="measure the band again")
+    parser.add_argument("--out", type=Path, help="where to append results of --problems")
+    parser.add_argument("--budget-s", type=float, default=math.inf, help="start no problem after so many seconds")
+    parser.add_argument("--fresh-floor", action="store_true", help="measure the noise floor again")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        if arguments.fresh_band:
+        if arguments.fresh_floor:
             os.environ["KERNELSCI_STATE"] = str(Path(folder) / "state")
         Path(folder).chmod(0o755)
         here = target(arguments.target)
+        if arguments.problems:
+            return _problems(arguments, here)
         device = device_for(here.vendor, here.flush_bytes)
         bench, artefact = _bench(arguments.problem, here, device, Path(folder))
         with device.exclusively():
-            return _report(bench, artefact, here, arguments.pairs)
+            return _pairs(bench, artefact, here, arguments.pairs)
+
+
+def _problems(arguments: argparse.Namespace, here: Target) -> int:
+    out = arguments.out or Path(tempfile.mkdtemp()) / "aa.jsonl"
+    known = {row["problem"]: row for row in _rows(out)}
+    started = time.monotonic()
+    for path in _files(arguments.problems):
+        if path.stem in known or time.monotonic() - started > arguments.budget_s:
+            continue
+        row = known[path.stem] = _evaluated(path, here)
+        with out.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(_line(row), flush=True)
+    return _conclusion(list(known.values()))
+
+
+def _rows(out: Path) -> Iterator[dict[str, Any]]:
+    if out.exists():
+        yield from map(json.loads, out.read_text().splitlines())
+
+
+def _files(paths: list[str]) -> list[Path]:
+    """Return the problems: a directory of Python files stands for them, any other directory for itself."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        inside = sorted(path.glob("*.py"), key=_number) if path.is_dir() else []
+        found += inside if inside and not (path / "problem.yaml").exists() else [path]
+    return found
+
+
+def _number(path: Path) -> tuple[int, str]:
+    head = path.stem.split("_")[0]
+    return (int(head) if head.isdigit() else 0, path.stem)
+
+
+def _evaluated(path: Path, here: Target) -> dict[str, Any]:
+    """Evaluate a problem's reference against itself."""
+    started = time.monotonic()
+    try:
+        bundle = load(path)
+        source = baseline_source(open_bundle(bundle), Baseline.EAGER, here.key)
+        result = evaluate(JobSpec("aa", bundle, here.key, source, Effort.FULL))
+    except ProblemError as error:
+        return {"problem": path.stem, "status": "not_read", "reasons": error.complaints, "seconds": 0.0}
+    return {"problem": path.stem, **_figures(result), "seconds": round(time.monotonic() - started, 2)}
+
+
+def _figures(result: JobResult) -> dict[str, Any]:
+    timed = [case for case in result.cases if case.candidate_us is not None]
+    speedup, call = result.speedup, result.call_speedup
+    memory = result.memory
+    return {
+        "status": result.status.value,
+        "reasons": [reason[:300] for reason in result.reasons],
+        "flags": result.flags,
+        "basis": sorted({case.basis.value for case in timed}),
+        "speedup": None if speedup is None else [speedup.median, speedup.low, speedup.high, speedup.verdict.value],
+        "call_speedup": None if call is None else [call.median, call.low, call.high, call.verdict.value],
+        "floor": result.noise_floor.ratio if result.noise_floor else None,
+        "device_us": [case.candidate_us for case in timed],
+        "call_us": [case.candidate_call_us for case in timed],
+        "roofline_share": [case.roofline_share for case in timed],
+        "samples": sum(len(case.samples.get("candidate", [])) for case in timed),
+        "memory": None if memory is None else [memory.footprint_bytes, memory.needed_bytes, memory.peak_bytes],
+        "stages": {stage.name: round(stage.seconds, 2) for stage in result.stages},
+        "environment": {key: result.environment.get(key) for key in ("gpu", "driver", "torch", "triton")},
+        "launch": result.profile.get("launch"),
+    }
+
+
+def _line(row: dict[str, Any]) -> str:
+    words = [f"{row['problem'][:44]:<44} {row['status']:<11} {row['seconds']:5.1f} s"]
+    if row.get("speedup"):
+        words.append(f"device {row['speedup'][0]:.4f} {row['speedup'][3]}")
+        words.append(f"{median(row['device_us']):.1f} µs")
+    if row.get("call_speedup"):
+        words.append(f"call {row['call_speedup'][0]:.4f} {median(row['call_us']):.1f} µs")
+    if row.get("memory"):
+        words.append(f"memory {row['memory'][0] / GIB:.2f} → {row['memory'][2] / GIB:.2f} GiB")
+    return "  ".join([*words, " ".join(row.get("flags") or []), "; ".join(row["reasons"])[:160]])
+
+
+def _conclusion(rows: list[dict[str, Any]]) -> int:
+    timed = [row for row in rows if row.get("speedup")]
+    if not timed:
+        print("nothing was timed")
+        return 1
+    different = [row["problem"] for row in timed if row["speedup"][3] != Verdict.SAME.value]
+    print(
+        f"\n{len(rows)} problems, {len(timed)} timed ({len(timed) / len(rows):.1%}); different: {different or 'none'}"
+    )
+    on_device = [row["speedup"][0] for row in timed if row["basis"] == ["device"]]
+    by_call = [row["call_speedup"][0] for row in timed if row.get("call_speedup")]
+    for name, ratios, limit in (("device", on_device, DEVICE_DEVIATION), ("call", by_call, CALL_DEVIATION)):
+        _print_deviations(name, ratios, limit)
+    seconds = sorted(row["seconds"] for row in timed)
+    print(f"seconds an evaluation: median {quantile(seconds, 0.5):.1f}, p95 {quantile(seconds, 0.95):.1f}")
+    for row in rows:
+        if not row.get("speedup"):
+            print(
+                f"not timed: {row['problem']}: {row['status']}: {'; '.join(row['reasons'])[:200]} {row.get('memory')}"
+            )
+    return 1 if different else 0
+
+
+def _print_deviations(name: str, ratios: list[float], limit: float) -> None:
+    if not ratios:
+        return
+    deviations = sorted(abs(ratio - 1) for ratio in ratios)
+    beyond = sum(deviation > limit for deviation in deviations)
+    print(
+        f"{name} time, {len(ratios)} problems: |median - 1| median {quantile(deviations, 0.5):.2%}, "
+        f"p95 {quantile(deviations, 0.95):.2%}, largest {deviations[-1]:.2%}; beyond {limit:.0%}: {beyond}"
+    )
 
 
 def _bench(name: str, here: Target, device: Device, folder: Path) -> tuple[Bench, Artefact]:
@@ -62,41 +191,30 @@ def _bench(name: str, here: Target, device: Device, folder: Path) -> tuple[Bench
     request = BuildRequest(seed.source, problem.symbol, here.key, folder, Limits())
     artefact = backend_for(seed.source.language).build(request)
     cases = problem.cases(here.key, Purpose.BENCHMARK)
-    trusted = pool(device)
-    oracle = trusted.borrow(bundle)
-    bench = Bench(
-        problem=problem,
-        bundle=bundle,
-        oracle=oracle,
-        zygote=trusted.zygote(),
-        cases=cases,
-        setups=oracle.set_up(cases, folder / "setups"),
-        limits=Limits(),
-        rng=random.Random(),
-        cancel=None,
-    )
-    return bench, artefact
+    oracle = pool(device).borrow(bundle)
+    setups = oracle.set_up(cases, folder / "setups")
+    return Bench(problem, bundle, oracle, cases, setups, Limits(), random.Random(), None), artefact
 
 
-def _report(bench: Bench, artefact: Artefact, here: Target, pairs: int) -> int:
-    band = band_of(bench, here, measure=True)
-    print(f"A/A band of this machine: {band:.4f} (a ratio; load average {os.getloadavg()[0]:.1f})")
+def _pairs(bench: Bench, artefact: Artefact, here: Target, pairs: int) -> int:
+    floor = noise_floor(here, measure=True).ratio
+    print(f"noise floor of this machine: {floor:.4f} (a ratio; load average {os.getloadavg()[0]:.1f})")
     started, found = time.monotonic(), []
     for number in range(1, pairs + 1):
-        found.append(compare_with_itself(bench, lambda name, size: bench.start_candidate(name, artefact, size)))
+        found.append(compare_with_itself(bench, artefact, bench.cases[0]))
         if number % 20 == 0:
-            print(f"  {number} pairs, {_different(found, band)} called different", flush=True)
-    return _summary(found, band, time.monotonic() - started)
+            print(f"  {number} pairs, {_different(found, floor)} called different", flush=True)
+    return _summary(found, floor, time.monotonic() - started)
 
 
-def _different(found: list[Interval], band: float) -> int:
-    return sum(verdict(interval, band) is not Verdict.SAME for interval in found)
+def _different(found: list[Interval], floor: float) -> int:
+    return sum(verdict(interval, floor) is not Verdict.SAME for interval in found)
 
 
-def _summary(found: list[Interval], band: float, seconds: float) -> int:
+def _summary(found: list[Interval], floor: float, seconds: float) -> int:
     deviations = sorted(abs(math.log(interval.median)) for interval in found)
-    counted = Counter(verdict(interval, band).value for interval in found)
-    rate = _different(found, band) / len(found)
+    counted = Counter(verdict(interval, floor).value for interval in found)
+    rate = _different(found, floor) / len(found)
     print(f"{len(found)} pairs in {seconds:.0f} s: {dict(counted)}")
     print(
         f"deviation from 1: median {math.expm1(quantile(deviations, 0.5)):.2%}, "

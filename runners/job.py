@@ -175,9 +175,9 @@ class CaseResult:
     """One case. `samples` holds raw per-call times in µs by who was timed (`candidate`, `baseline`, `parent`).
     `speedup*` are against the baseline, by device time. `*_call_us` and `call_speedup*` are the same by call time, None
     on a CPU. `basis` is the time that the case's verdict rests on: `call` where device time cannot be told from the
-    host's (flag `launch_bound` or `synchronises`). `roofline_us` is the least time that the measured ceilings allow, and
-    `roofline_share` that bound divided by the candidate's device time (1 is at the roofline). Fields stay None where
-    the cascade stopped earlier."""
+    host's (flag `launch_bound` or `synchronises`). `roofline_us` is the least time that the measured ceilings allow,
+    and `roofline_share` that bound divided by the candidate's device time (1 is at the roofline). Fields stay None
+    where the cascade stopped earlier."""
 
     name: str
     ok: bool

@@ -83,18 +83,36 @@ class Target:
         return _bound_us(work.flops, rates, work.bytes, found.copy_bandwidth or self.bandwidth)
 
     def floor_us(self, work: Work | None) -> float | None:
-        """Time in µs that no honest measurement can go under: data-sheet peaks, the fastest units that can build a
-        product of that precision from several of a lower one, and only the bytes that the last-level cache can't
-        hold back. None where nothing is known."""
+        """Return the time in µs that no honest measurement can go under; None where nothing is known.
+
+        The ceilings are the measured ones with a margin, at most the data sheet's. A product counts at the rate of the
+        fastest units that can build it from several of a lower precision, and bytes only as far as the last-level cache
+        cannot hold them back.
+        """
         if work is None:
             return None
         cached = self.last_level_bytes if self.family == "gpu" else 0
-        rates = {dtype: self._fastest(dtype) for dtype in self.peak_flops}
-        return _bound_us(work.flops, rates, max(0.0, work.bytes - cached), self.bandwidth)
+        found = ceilings(self.key) if self.family == "gpu" else Ceilings()
+        rates = {dtype: self._fastest(dtype, found) for dtype in self.peak_flops}
+        bandwidth = _margined(self.bandwidth, found.copy_bandwidth)
+        return _bound_us(work.flops, rates, max(0.0, work.bytes - cached), bandwidth)
 
-    def _fastest(self, dtype: str) -> float:
+    def _fastest(self, dtype: str, found: Ceilings) -> float:
         emulating = {"float32": ("float32", "tfloat32", "bfloat16"), "float64": ("float64", "int8")}
-        return max(self.peak_flops.get(name, 0.0) for name in emulating.get(dtype, (dtype,)))
+        names = emulating.get(dtype, (dtype,))
+        rates = (_margined(self.peak_flops.get(name), found.matmul_flops.get(name)) for name in names)
+        return max(rate or 0.0 for rate in rates)
+
+
+CEILING_MARGIN = 1.15
+"""How far a kernel may exceed a measured ceiling before physics is called in: a large copy and a square product are not
+the fastest that a device can do (a stream that only reads, a shape that suits it better)."""
+
+
+def _margined(peak: float | None, measured: float | None) -> float | None:
+    if peak is None or measured is None:
+        return peak
+    return min(peak, CEILING_MARGIN * measured)
 
 
 def _bound_us(

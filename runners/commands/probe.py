@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
-import time
-from pathlib import Path
 from typing import Any
 
 from runners.harness.devices import device_for, why_absent
+from runners.harness.errors import InfraFailure
+from runners.harness.roofline import measured_ceilings
 from runners.harness.state import state_dir, write_json
 from runners.targets import Target, UnknownTarget, target
-
-PROGRAM = Path(__file__).parents[1] / "profiling" / "ceilings.py"
-PROBE_S = 300.0
 
 
 def add_parser(subparsers: Any) -> None:
@@ -36,32 +30,16 @@ def run(arguments: argparse.Namespace) -> int:
     if absent := why_absent(wanted):
         print(f"python -m runners probe: {absent}", file=sys.stderr)
         return 2
-    found = _measured(wanted)
-    if found is None:
+    device = device_for(wanted.vendor, wanted.flush_bytes)
+    try:
+        with device.exclusively():
+            found = measured_ceilings(wanted, device)
+    except InfraFailure as error:
+        print(f"python -m runners probe: {error}", file=sys.stderr)
         return 1
     write_json(state_dir("ceilings") / f"{wanted.key}.json", found)
     print(_text(wanted, found))
     return 0
-
-
-def _measured(wanted: Target) -> dict[str, Any] | None:
-    """In a process of its own, holding the device alone."""
-    device = device_for(wanted.vendor, wanted.flush_bytes)
-    kind = "cpu" if wanted.family == "cpu" else "cuda"
-    dtypes = [dtype for dtype in ("float32", "bfloat16", "float16", "float64") if dtype in wanted.peak_flops]
-    with device.exclusively():
-        done = subprocess.run(
-            [sys.executable, str(PROGRAM), kind, *dtypes],
-            env={**os.environ, **device.environment},
-            capture_output=True,
-            text=True,
-            timeout=PROBE_S,
-            check=False,
-        )
-    if done.returncode:
-        print(done.stderr, file=sys.stderr)
-        return None
-    return {**json.loads(done.stdout), "measured_at": time.strftime("%Y-%m-%d")}
 
 
 def _text(wanted: Target, found: dict[str, Any]) -> str:

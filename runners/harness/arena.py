@@ -32,11 +32,15 @@ class Piece:
 
 
 class Arena(ABC):
-    """`descriptor` and `device` are what a participant needs to map it (`device` None: shared memory of the host)."""
+    """`descriptor` and `device` are what a participant needs to map it (`device` None: shared memory of the host).
+    `users`: how many participants compute in it, one after the other; it is given back when the last one closes it.
+    `shared`: there are several, and what one leaves is overwritten before the next."""
 
     size_bytes: int
     descriptor: int
     device: dict[str, Any] | None = None
+    users: int = 1
+    shared: bool = False
 
     @abstractmethod
     def lay(self, pieces: Sequence[Piece]) -> None:
@@ -108,8 +112,8 @@ class DeviceArena(Arena):
         self.size_bytes = int(device["size_bytes"])
 
     def lay(self, pieces: Sequence[Piece]) -> None:
-        """Write all pieces, and empty the device's caches of them."""
-        self._ask("lay", pieces=[_plain(piece) for piece in pieces])
+        """Write all pieces, and empty the device's caches of them. What another user left is overwritten first."""
+        self._ask("lay", pieces=[_plain(piece) for piece in pieces], wipe=self.shared)
 
     def first_difference(self, pieces: Sequence[Piece]) -> int | None:
         """Index of the first piece that is no longer as it was laid, or None."""
@@ -121,8 +125,10 @@ class DeviceArena(Arena):
         return bool(self._ask("same", pairs=list(pairs))["same"])
 
     def close(self) -> None:
-        """Close the descriptor here and the mapping there; a participant that still lives keeps the memory."""
-        if self.descriptor >= 0:
+        """Close the descriptor here and the mapping there once the last user is done; a participant that still lives
+        keeps the memory."""
+        self.users -= 1
+        if self.users <= 0 and self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
             self._ask("close")

@@ -14,7 +14,7 @@ from typing import Any
 
 from runners.harness.arena import Arena, DeviceArena, SharedArena
 from runners.harness.candidate.channel import ChannelError
-from runners.harness.errors import CandidateFailure, InfraFailure
+from runners.harness.errors import CandidateFailure, InfraFailure, TooLarge
 from runners.harness.memory import Bump, SharedMemory
 from runners.harness.peer import Peer, Refused
 from runners.harness.zygote import Zygote
@@ -97,7 +97,7 @@ class OracleClient:
         self.vault = SharedMemory("vault", vault_bytes)
         self._peer = Peer()
         self._lock = threading.RLock()
-        zygote.fork(b"o", self._peer.far_socket.fileno(), self.vault.descriptor)
+        zygote.fork(self._peer.far_socket.fileno(), self.vault.descriptor)
         self._peer.started()
         self._bump = Bump(vault_bytes)
         self._count = 0
@@ -140,6 +140,9 @@ class OracleClient:
             kept.append(place)
         return kept
 
+    def drop(self, places: list[int]) -> None:
+        """Forget a snapshot before the next `reset`; one in the vault stays until then."""
+
     def judge(self, content: Content, kept: list[int]) -> Judgement:
         """Compare a snapshot with what is expected for that content."""
         pairs = zip(content.outputs, kept, strict=True)
@@ -167,6 +170,8 @@ class OracleClient:
             with self._lock:
                 return self._peer.ask(question, ANSWER_S)
         except Refused as refused:
+            if refused.kind == "OutOfMemoryError":
+                raise TooLarge(refused.message) from refused
             if refused.kind == "StructureError":
                 raise CandidateFailure(Status.REJECTED, f"not evaluated here: input {refused.message}") from refused
             raise InfraFailure(f"the problem's reference failed: {refused.kind}: {refused.message}") from refused
@@ -200,6 +205,10 @@ class GpuOracleClient(OracleClient):
             "places"
         ]
         return places
+
+    def drop(self, places: list[int]) -> None:
+        """Forget a snapshot."""
+        self.ask({"op": "drop", "places": places})
 
 
 def _input(value: dict[str, Any]) -> Buffer | Plain:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from runners.harness.sessions import BASELINE, Timings, overall_us
+from runners.harness.errors import BASELINE
+from runners.harness.sessions import Timings, overall_us
 from runners.job import Speedup
 from runners.problems.base import Case, Problem
 from runners.targets import Target

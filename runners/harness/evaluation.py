@@ -9,6 +9,7 @@ import random
 import secrets
 import shutil
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -19,27 +20,33 @@ from typing import Any
 
 from runners.backends import Artefact, BuildRequest, backend_for
 from runners.harness import HARNESS_VERSION, authorship, environment, insight, screen
-from runners.harness.band import band_of, resolved
+from runners.harness.baseline import baseline_source
 from runners.harness.checks import CaseOutcome, Checks
 from runners.harness.closer_look import Sight, looked_closer
 from runners.harness.contents import OracleClient, Setups
 from runners.harness.devices import Device, device_for, why_absent
 from runners.harness.doubts import doubts
-from runners.harness.errors import Cancelled, CandidateFailure, InfraFailure
+from runners.harness.errors import BASELINE, CANDIDATE, PARENT, Cancelled, CandidateFailure, InfraFailure, TooLarge
 from runners.harness.gpu_state import watched
-from runners.harness.participant import Participant
+from runners.harness.memory_use import MemoryWatch, need_of
+from runners.harness.noise import noise_floor, resolved
+from runners.harness.participant import CandidateProcess
 from runners.harness.pool import TrustedPool, pool
 from runners.harness.report import case_results, speedup_of
+from runners.harness.roofline import ensure_ceilings
 from runners.harness.samples import samples_of
-from runners.harness.sessions import BASELINE, PARENT, Bench, Timings, overall_us
+from runners.harness.sessions import Bench, Sides, Timings, overall_us
 from runners.harness.stages import Stages
 from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
 from runners.job import (
     BuildReport,
     Effort,
+    Failure,
     JobResult,
     JobSpec,
     Language,
+    NoiseFloor,
+    Objective,
     Source,
     Speedup,
     Status,
@@ -76,6 +83,10 @@ class Evaluation:
         self._failed_case: tuple[str, str] | None = None
         self._timings: Timings | None = None
         self._speedups: dict[str, Speedup] = {}
+        self._call_speedup: Speedup | None = None
+        self._floor: NoiseFloor | None = None
+        self._failures: list[Failure] = []
+        self._memory: MemoryWatch | None = None
         self._duplicate_of: str | None = None
         self._sandbox = ""
         self._profile: dict[str, Any] = {}
@@ -89,6 +100,8 @@ class Evaluation:
             self._note_failure(failure)
         except Cancelled:
             self._note_breakdown("cancelled")
+        except TooLarge as error:
+            self._note_breakdown(str(error), Status.TOO_LARGE)
         except (InfraFailure, SandboxError, ProblemError, UnknownTarget) as error:
             self._note_breakdown(str(error))
         except Exception as error:
@@ -116,7 +129,9 @@ class Evaluation:
                 return
             if absent := why_absent(self._target):
                 raise InfraFailure(absent)
-            self._execute(problem, device, folder)
+            self._memory = MemoryWatch(device)
+            with self._memory.watching():
+                self._execute(problem, device, folder)
 
     def _expect(self, warm: TrustedPool) -> None:
         """Have the processes started that this evaluation will need, where it computes on a GPU."""
@@ -124,11 +139,9 @@ class Evaluation:
             return
         sessions = PLANS[self.spec.effort].sessions
         modules = sum(source.language in (Language.PYTHON, Language.TRITON) for source in self._sources)
-        warm.baselines.expect(self.spec.problem, self.spec.baseline, sessions)
         warm.spares.with_triton = any(source.language is Language.TRITON for source in self._sources)
-        if modules or self.spec.profile:
-            checked = bool(modules) and self._may_abandon
-            warm.spares.expect(modules * sessions + checked + self.spec.profile)
+        checked = bool(modules) and self._may_abandon
+        warm.spares.expect((modules + 1) * sessions + checked + self.spec.profile)
 
     @property
     def _sources(self) -> list[Source]:
@@ -148,27 +161,26 @@ class Evaluation:
                 if self._is_known(artefact):
                     healthy = True
                     return
-                parent = self._built_parent(problem, folder)
+                sides = self._sides(artefact, problem, folder)
                 cases = problem.cases(self._target.key, Purpose.BENCHMARK)
                 bench = Bench(
                     problem,
                     self.spec.problem,
                     oracle,
-                    warm.zygote(),
                     cases,
                     self._set_up(problem, oracle, folder),
                     self.spec.limits,
                     self._rng,
                     self._stages.cancel,
                     warm.spares,
-                    warm.baselines,
                     at_once=oracle.on_gpu and not any(map(screen.measures_itself, self._sources)),
+                    objective=self.spec.objective,
                 )
-                if oracle.on_gpu:
-                    ending.callback(warm.afterwards, bench.close)
+                ending.callback(warm.afterwards if oracle.on_gpu else _now, bench.close)
+                self._check_memory(bench)
                 self._check(bench, artefact)
-                self._start_ahead(bench, artefact, parent)
-            self._time(bench, device, artefact, parent)
+                self._start_ahead(bench, sides)
+            self._time(bench, device, sides)
             healthy = True
         except CandidateFailure:
             healthy = True
@@ -179,6 +191,14 @@ class Evaluation:
                 warm.give_back(self.spec.problem, oracle)
             else:
                 oracle.close()
+
+    def _check_memory(self, bench: Bench) -> None:
+        """Raises TooLarge where the device cannot hold what comparing takes."""
+        if self._memory is None or not bench.oracle.on_gpu:
+            return
+        needs = [need_of(bench.oracle.make(case, case.distributions[0])[0], bench.setups) for case in bench.cases]
+        bench.oracle.reset()
+        self._memory.check(needs)
 
     def _set_up(self, problem: Problem, oracle: OracleClient, folder: Path) -> Setups:
         """Everything that Python candidates are given once, for every case."""
@@ -208,16 +228,28 @@ class Evaluation:
         samples = samples_of(problem, self._target.key) if self.spec.effort is Effort.BUILD else ()
         return BuildRequest(source, problem.symbol, self._target.key, folder, self.spec.limits, samples)
 
-    def _built_parent(self, problem: Problem, folder: Path) -> Artefact | None:
-        if self.spec.parent is None:
-            return None
-        inner = folder / "parent"
+    def _sides(self, artefact: Artefact, problem: Problem, folder: Path) -> Sides:
+        """Return what is compared: the candidate, the baseline, and the parent where there is one that builds."""
+        baseline = baseline_source(problem, self.spec.baseline, self._target.key)
+        sides = {CANDIDATE: artefact}
+        for name, source in ((BASELINE, baseline), (PARENT, self.spec.parent)):
+            if source is not None and (built := self._built_opponent(name, source, problem, folder)):
+                sides[name] = built
+        return sides
+
+    def _built_opponent(self, name: str, source: Source, problem: Problem, folder: Path) -> Artefact | None:
+        """Build an opponent; one that fails is noted and only drops its comparison."""
+        inner = folder / name
         inner.mkdir(mode=0o755)
-        artefact = backend_for(self.spec.parent.language).build(self._request(self.spec.parent, problem, inner))
+        artefact = backend_for(source.language).build(self._request(source, problem, inner))
         if artefact.path is None:
-            self._flags.append("parent_not_built")
+            self._note_opponent(name, "build", artefact.report.log.strip() or "the build failed")
             return None
         return artefact
+
+    def _note_opponent(self, side: str, stage: str, reason: str) -> None:
+        self._flags.append(f"{side}_failed")
+        self._failures.append(Failure(side, stage, reason))
 
     def _check(self, bench: Bench, artefact: Artefact) -> None:
         seeds = 1 if self.spec.effort is Effort.QUICK else 2
@@ -250,43 +282,73 @@ class Evaluation:
         """What is measured first: quick timing where a kernel may turn out too slow for more."""
         return self._plan(Effort.QUICK if self._may_abandon else self.spec.effort)
 
-    def _start_ahead(self, bench: Bench, artefact: Artefact, parent: Artefact | None) -> None:
+    def _start_ahead(self, bench: Bench, sides: Sides) -> None:
         """Have the sides started that are measured first, where that need not wait for the device to be alone."""
-        if not bench.oracle.on_gpu or not bench.cases or not artefact.timed:
+        artefact = sides[CANDIDATE]
+        if not bench.cases or not artefact.timed or BASELINE not in sides:
             return
-        with self._stages.stage("start"):
-            bench.start_ahead(self._first_plan, artefact, self.spec.baseline, None if self._may_abandon else parent)
+        with self._stages.stage("start"), self._opponents(sides):
+            bench.start_ahead(self._first_plan, _against_baseline(sides) if self._may_abandon else sides)
+
+    @contextmanager
+    def _opponents(self, sides: Sides) -> Iterator[None]:
+        """Note the failure of an opponent and go on without it; the candidate's own failures pass."""
+        try:
+            yield
+        except CandidateFailure as failure:
+            if failure.side == CANDIDATE:
+                raise
+            self._note_opponent(failure.side, self._stages.current, failure.reason)
+            del sides[failure.side]
 
     @property
     def _may_abandon(self) -> bool:
         return bool(self.spec.effort is not Effort.QUICK and self.spec.best_us)
 
-    def _time(self, bench: Bench, device: Device, artefact: Artefact, parent: Artefact | None) -> None:
+    def _time(self, bench: Bench, device: Device, sides: Sides) -> None:
         self._status = Status.CORRECT
-        if not bench.cases or not artefact.timed:
+        if not bench.cases or not sides[CANDIDATE].timed or BASELINE not in sides:
             self._flags.append("not_timed" if bench.cases else "no_benchmark_case")
             return
         with device.exclusively(self._stages.cancel) as waited_s:
             self._stages.forgive(waited_s)
-            if self._may_abandon and self._abandoned(bench, artefact):
-                return
-            plan = self._plan(self.spec.effort)
-            name = {Effort.QUICK: "quick timing", Effort.CONFIRM: "confirmation"}.get(self.spec.effort, "timing")
-            band = band_of(bench, self._target, measure=self.spec.effort is not Effort.QUICK)
-            measure = partial(self._measured, bench, plan, artefact, parent, name)
-            with self._stages.stage(name):
-                timings, against = self._judged(bench, band, measure(), measure)
-            self._conclude(timings, against)
-            self._look_closer(bench, device, artefact, timings)
+            ensure_ceilings(self._target, device)
+            while BASELINE in sides and self._timings is None:
+                with self._opponents(sides):
+                    self._time_alone(bench, device, sides)
+                    return
+        self._flags.append("not_timed")
 
-    def _abandoned(self, bench: Bench, artefact: Artefact) -> bool:
+    def _time_alone(self, bench: Bench, device: Device, sides: Sides) -> None:
+        """Time on a device that is held alone; quick timing comes first where a kernel may turn out too slow for more.
+        Raises CandidateFailure with the side that failed."""
+        if self._may_abandon and self._abandoned(bench, sides):
+            return
+        plan = self._plan(self.spec.effort)
+        name = {Effort.QUICK: "quick timing", Effort.CONFIRM: "confirmation"}.get(self.spec.effort, "timing")
+        self._floor = self._measured_floor(measure=self.spec.effort is not Effort.QUICK)
+        measure = partial(self._measured, bench, plan, sides, name)
+        with self._stages.stage(name):
+            timings, against = self._judged(bench, measure(), measure)
+        self._conclude(timings, against)
+        self._look_closer(bench, device, sides[CANDIDATE], timings)
+
+    def _measured_floor(self, *, measure: bool) -> NoiseFloor:
+        with self._stages.stage("noise floor"):
+            started = time.monotonic()
+            floor = noise_floor(self._target, measure=measure)
+            self._stages.forgive(time.monotonic() - started)
+        return floor
+
+    def _abandoned(self, bench: Bench, sides: Sides) -> bool:
         name = "quick timing"
-        measure = partial(self._measured, bench, self._plan(Effort.QUICK), artefact, None, name)
+        measure = partial(self._measured, bench, self._plan(Effort.QUICK), _against_baseline(sides), name)
+        self._floor = self._measured_floor(measure=False)
         with self._stages.stage(name):
             timings = measure()
             if not self._far_behind(timings):
                 return False
-            timings, against = self._judged(bench, band_of(bench, self._target, measure=False), timings, measure)
+            timings, against = self._judged(bench, timings, measure)
         self._flags.append("abandoned_slow")
         self._conclude(timings, against)
         return True
@@ -302,36 +364,38 @@ class Evaluation:
     def _known_best(self, timings: Timings) -> list[tuple[str, float]]:
         return [(case, self.spec.best_us[case]) for case in timings.sessions if case in self.spec.best_us]
 
-    def _judged(
-        self, bench: Bench, band: float, timings: Timings, measure: Callable[[], Timings]
-    ) -> tuple[Timings, list[str]]:
-        """The timings that count, and what speaks against them. Where anything does, all is measured once more in fresh
-        processes: load can make two clocks differ, but hardly twice, and what cheats differs again."""
-        if not (against := self._doubts(bench, band, timings)):
+    def _judged(self, bench: Bench, timings: Timings, measure: Callable[[], Timings]) -> tuple[Timings, list[str]]:
+        """Return the timings that count, and what speaks against them.
+
+        Where anything does, all is measured once more in fresh processes: load can make two clocks differ, but hardly
+        twice, and what cheats differs again.
+        """
+        if not (against := self._doubts(bench, timings)):
             return timings, against
         self._flags.append("measured_again")
         self._speedups.clear()
         timings = measure()
-        return timings, self._doubts(bench, band, timings)
+        return timings, self._doubts(bench, timings)
 
-    def _doubts(self, bench: Bench, band: float, timings: Timings) -> list[str]:
-        """Work out the speedups; what speaks against them."""
-        band = resolved(band, timings, self._target)
+    def _doubts(self, bench: Bench, timings: Timings) -> list[str]:
+        """Work out the speedups; return what speaks against them."""
+        floor = resolved(self._floor.ratio if self._floor else 1.0, timings, self._target)
         for opponent, label in ((BASELINE, self.spec.baseline.value), (PARENT, "parent")):
             if all(opponent in session.sides for many in timings.sessions.values() for session in many):
-                self._speedups[opponent] = speedup_of(timings, opponent, label, band, self._rng)
+                self._speedups[opponent] = speedup_of(timings, opponent, label, floor, self._rng)
+        if timings.has_call_time:
+            self._call_speedup = speedup_of(
+                timings, BASELINE, self.spec.baseline.value, floor, self._rng, Objective.CALL
+            )
         return doubts(bench.problem, bench.cases, self._target, timings, self._speedups[BASELINE], self._rng)
 
-    def _measured(
-        self, bench: Bench, plan: Plan, artefact: Artefact, parent: Artefact | None, name: str
-    ) -> Timings:
-        def look(sides: list[Participant]) -> None:
+    def _measured(self, bench: Bench, plan: Plan, sides: Sides, name: str) -> Timings:
+        def look(sides: list[CandidateProcess]) -> None:
             self._seen["gpu_at_end"] = watched(self._target)
             if bench.oracle.on_gpu and plan.sessions > QUICK.sessions:
                 self._profile["launch"] = insight.launches(bench, sides)
 
-        progress = partial(self._stages.progress, name)
-        return bench.measure(plan, artefact, self.spec.baseline, parent, progress, look)
+        return bench.measure(plan, sides, partial(self._stages.progress, name), look)
 
     def _look_closer(self, bench: Bench, device: Device, artefact: Artefact, timings: Timings) -> None:
         """Which kernels take the time of the slowest case, where the job asks for it; closely where no faster kernel of
@@ -359,6 +423,7 @@ class Evaluation:
             self._flags.append("unconfirmed")
         if claimed.median > REVIEW_FACTOR:
             self._flags.append("needs_review")
+        self._flags += sorted({reason for case in timings.sessions for reason in timings.waits(case)})
         if against:
             raise CandidateFailure(Status.SUSPECT, "; ".join(against))
 
@@ -366,12 +431,14 @@ class Evaluation:
         self._status = failure.status
         prefix = f"{failure.case}: " if failure.case else ""
         self._reasons = [f"{prefix}{failure.reason}"]
+        self._failures.append(Failure(failure.side, self._stages.current, self._reasons[0]))
         if failure.case:
             self._failed_case = (failure.case, failure.reason)
 
-    def _note_breakdown(self, reason: str) -> None:
-        """Whatever was known by then of the candidate, nothing counts that was not carried to its end."""
-        self._status, self._reasons = Status.INFRA_ERROR, [reason]
+    def _note_breakdown(self, reason: str, status: Status = Status.INFRA_ERROR) -> None:
+        """Discard partial results: an interrupted evaluation has no verdict."""
+        self._status, self._reasons = status, [reason]
+        self._failures.append(Failure("harness", self._stages.current, reason))
 
     def _assembled(self) -> JobResult:
         cases = case_results(self.spec, self._outcomes, self._timings, self._failed_case, self._rng)
@@ -384,6 +451,10 @@ class Evaluation:
             verdict=total.verdict if total and self._status is Status.CORRECT else None,
             speedup=total,
             versus_parent=self._speedups.get(PARENT),
+            call_speedup=self._call_speedup,
+            failures=self._failures,
+            noise_floor=self._floor,
+            memory=self._memory.use if self._memory else None,
             cases=cases,
             stages=self._stages.results,
             build=self._build,
@@ -416,3 +487,11 @@ class Evaluation:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _now(act: Callable[[], None]) -> None:
+    act()
+
+
+def _against_baseline(sides: Sides) -> Sides:
+    return {name: artefact for name, artefact in sides.items() if name != PARENT}

@@ -1,8 +1,11 @@
-"""The trusted processes on a GPU: an oracle that owns all device memory that is shared, and baselines.
+"""The oracle on a GPU: it owns all device memory that is shared.
 
 The oracle makes inputs on the device, lays them out in arenas that candidates map, and judges there; contents never
-travel through the host. What it needs again (an input that it compares after a call) it keeps up to a limit and makes
-again from its seed beyond. Kept outputs are copies in its own memory.
+travel through the host. What it needs again (an input that it compares after a call) it makes again from its seed, but
+for the last few. Kept outputs are copies in its own memory, or where they are large the arena's own.
+
+For a problem of gigabytes its share of the device is limited (see `_limit_share`), so that all processes together stay
+within a small multiple of the problem's own size.
 """
 
 from __future__ import annotations
@@ -15,30 +18,32 @@ from typing import Any
 
 import torch
 
-from runners.harness.baseline import BaselineCallee, Prepared
-from runners.harness.candidate import insight
 from runners.harness.candidate.device_bytes import DeviceBytes
-from runners.harness.candidate.device_clock import DeviceClock
 from runners.harness.candidate.driver import Driver
 from runners.harness.candidate.tensors import tensor_at
 from runners.harness.oracle import Oracle, spec_of, storage_bytes
 from runners.harness.trusted import FLUSH_VARIABLE
-from runners.problems.base import CallInputs, Case
+from runners.problems.base import CallInputs, Case, TensorSpec
 from runners.wire import from_plain, to_plain
 
-CACHED_BYTES = 8 << 30
-RESERVED_BYTES = 3 << 30
-"""What an oracle may keep from case to case of the memory that contents took; several oracles live side by side."""
+CACHED_BYTES = 1 << 30
+"""How much of the inputs to keep; the newest is always kept."""
+RESERVED_BYTES = 1 << 30
+"""What torch may keep for later of the memory that contents took; several oracles live side by side."""
+LARGE_BYTES = 1 << 30
+"""From this footprint on, an oracle's share of the device is limited."""
+COPIES, SPARE_BYTES = 2.5, 2 << 30
+"""All processes together may take so many times a problem's inputs, weights and outputs, and so much besides."""
+KEPT_IN_PLACE_BYTES = 256 << 20
+PIECE_BYTES = 256 << 20
+"""How much to compare at a time: the comparison's own result takes as much memory as what is compared."""
 
 
-def role(kind: bytes, driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What a trusted child on a GPU answers with."""
+def oracle(driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return what a trusted child on a GPU answers with. Reference code that names no device computes on it."""
     os.close(memory_fd)
     torch.set_default_device("cuda")
-    flush_bytes = int(os.environ[FLUSH_VARIABLE])
-    if kind == b"o":
-        return GpuOracle(opened(driver_kind), flush_bytes).answer
-    return GpuBaselineCallee(driver_kind, flush_bytes).answer
+    return GpuOracle(opened(driver_kind), int(os.environ[FLUSH_VARIABLE])).answer
 
 
 def opened(driver_kind: str) -> Driver:
@@ -49,7 +54,7 @@ def opened(driver_kind: str) -> Driver:
 
 
 class GpuOracle(Oracle):
-    """Answers, beside what every oracle does, `arena`, `lay`, `differing`, `same`, `keep` and `close`."""
+    """Answers, beside what every oracle does, `arena`, `lay`, `differing`, `same`, `keep`, `drop` and `close`."""
 
     def __init__(self, driver: Driver, flush_bytes: int) -> None:
         self._driver = driver
@@ -60,10 +65,11 @@ class GpuOracle(Oracle):
         self._kept: dict[int, torch.Tensor] = {}
         self._numbers = 0
         self._flush = torch.zeros(max(flush_bytes, 1 << 20), dtype=torch.uint8)
+        self._total_bytes = torch.cuda.mem_get_info()[1]
         super().__init__(DeviceBytes(0))
         self._answers |= {
             "arena": self._arena, "lay": self._lay, "differing": self._differing, "same": self._same,
-            "keep": self._keep, "close": self._close,
+            "keep": self._keep, "drop": self._drop, "close": self._close,
         }  # fmt: skip
 
     def _arena(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -84,9 +90,13 @@ class GpuOracle(Oracle):
         self._kept.clear()
         self._made_bytes = 0
         answer = super()._forget(question)
-        if torch.cuda.memory_reserved() > RESERVED_BYTES:
-            torch.cuda.empty_cache()
+        self._trim()
         return answer
+
+    def _trim(self) -> None:
+        """Give back what torch holds unused."""
+        if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > RESERVED_BYTES:
+            torch.cuda.empty_cache()
 
     def _next_number(self) -> int:
         self._numbers += 1
@@ -103,27 +113,71 @@ class GpuOracle(Oracle):
         return {"contents": contents, "end": 0, **self._common(case, question["first"])}
 
     def _content(self, number: int) -> CallInputs:
-        """The inputs of a content: kept, or made again from its seed."""
+        """Return the inputs of a content: kept, or made again from its seed."""
         if number not in self._made:
             case, seed, distribution = self._seeds[number]
+            self._make_room()
             made = self._problem.make_inputs(case, seed, distribution)
             made = replace(made, values={name: _laid_out(value) for name, value in made.values.items()})
             self._made[number] = made
             self._made_bytes += _size(made)
+            del made
             while self._made_bytes > CACHED_BYTES and len(self._made) > 1:
                 self._made_bytes -= _size(self._made.popitem(last=False)[1])
         return self._made[number]
+
+    def _make_room(self) -> None:
+        """Forget the inputs that were made before where they are large, so that two of them never exist at once."""
+        while self._made_bytes > CACHED_BYTES:
+            self._made_bytes -= _size(self._made.popitem(last=False)[1])
+        self._trim()
+
+    def _outputs_of(self, case: Case, content: int) -> tuple[list[TensorSpec], list[str]]:
+        """Run the reference once; what that takes beyond the problem's own size is granted to this process later."""
+        torch.cuda.reset_peak_memory_stats()
+        outputs, written = super()._outputs_of(case, content)
+        self._limit_share(case, content, outputs, torch.cuda.max_memory_allocated())
+        self._trim()
+        return outputs, written
+
+    def _limit_share(self, case: Case, content: int, outputs: list[TensorSpec], peak_bytes: int) -> None:
+        """Limit what torch may allocate here.
+
+        Beside it there are an arena of inputs and outputs, the outputs that a side has just returned, and the weights
+        of two sides. A float64 reference that does not fit into the rest fails with an out-of-memory error, and the
+        float32 one takes its place.
+        """
+        inputs = _size(self._content(content))
+        result = sum(storage_bytes(spec) for spec in outputs)
+        weights = self._weight_bytes(case)
+        footprint = inputs + result + weights
+        share = 1.0
+        if footprint > LARGE_BYTES:
+            extra = max(0, peak_bytes - footprint)
+            others = inputs + 2 * result + 2 * weights
+            wanted = max(COPIES * footprint + SPARE_BYTES + extra - others, 1.1 * peak_bytes + inputs)
+            share = min(1.0, wanted / self._total_bytes)
+        torch.cuda.set_per_process_memory_fraction(share)
+
+    def _weight_bytes(self, case: Case) -> int:
+        setup = self._problem.candidate_setup(case)
+        return sum(value.untyped_storage().nbytes() for value in setup.state.values())
 
     def _restored(self, content: int) -> CallInputs:
         made = self._content(content)
         values = {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in made.values.items()}
         return replace(made, values=values)
 
+    def _made_input(self, content: int, name: str) -> Any:
+        return self._content(content).values[name]
+
     def _case_of(self, content: int) -> Case:
         return self._seeds[content][0]
 
     def _lay(self, question: dict[str, Any]) -> dict[str, Any]:
-        arena = self._arenas[question["arena"]][0]
+        arena, base, whole = self._arenas[question["arena"]]
+        if question["wipe"]:
+            self._driver.fill(base, 0xFF, whole)
         for offset, size_bytes, byte, content, name in question["pieces"]:
             if name and size_bytes:
                 arena.bytes_at(offset, size_bytes).copy_(self._input_bytes(content, name))
@@ -142,7 +196,7 @@ class GpuOracle(Oracle):
         differs = []
         for _, (offset, size_bytes, byte, content, name) in pieces:
             wanted = self._input_bytes(content, name) if name else byte
-            differs.append((arena.bytes_at(offset, size_bytes) != wanted).any())
+            differs.append(_differs(arena.bytes_at(offset, size_bytes), wanted))
         found = torch.stack(differs).nonzero().flatten().tolist() if differs else []
         return {"index": pieces[found[0]][0] if found else None}
 
@@ -156,81 +210,26 @@ class GpuOracle(Oracle):
         places = []
         for spec, offset in zip(question["outputs"], question["offsets"], strict=True):
             number = self._next_number()
-            self._kept[number] = tensor_at(arena, spec, offset).clone()
+            place = tensor_at(arena, spec, offset)
+            self._kept[number] = place if place.nbytes >= KEPT_IN_PLACE_BYTES else place.clone()
             places.append(number)
         torch.cuda.synchronize()
         return {"places": places}
 
-    def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
-        return self._kept[spec["offset"]]
-
-
-class GpuBaselineCallee(BaselineCallee):
-    """The reference on the GPU, timed by the device's clock like a candidate. Before `open` it may be asked to `warm`
-    up; the descriptor of its memory comes with `open`."""
-
-    def __init__(self, driver_kind: str, flush_bytes: int) -> None:
-        self._kind, self._flush_bytes = driver_kind, flush_bytes
-        self._mapped: tuple[int, int] | None = None
-        self._clock: DeviceClock
-        self._opened = False
-        super().__init__(DeviceBytes(0))
-
-    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Dispatch one question by its `op`."""
-        own = {"prepare": dict, "warm": self._warm, "release": self._release}.get(question["op"])
-        return own() if own else super().answer(question)
-
-    def _warm(self) -> dict[str, Any]:
-        opened(self._kind)
-        torch.zeros(1).add_(1)
-        torch.cuda.synchronize()
+    def _drop(self, question: dict[str, Any]) -> dict[str, Any]:
+        for place in question["places"]:
+            self._kept.pop(place, None)
+        self._trim()
         return {}
 
-    def _release(self) -> dict[str, Any]:
-        """Give all memory back but what a compiler keeps for its graphs."""
-        self._caller.forget()
-        torch.cuda.synchronize()
-        if self._mapped:
-            self._driver.unmap(*self._mapped)
-            self._mapped = None
-        torch.cuda.empty_cache()
-        return {}
-
-    def _open(self, question: dict[str, Any]) -> dict[str, Any]:
-        size_bytes = question["device"]["size_bytes"]
-        if not self._opened:
-            self._driver, self._opened = opened(self._kind), True
-            self._clock = DeviceClock(self._driver, self._flush_bytes)
-        self._mapped = (self._driver.open_shared(question["descriptor"], size_bytes), size_bytes)
-        self._arena = DeviceBytes(self._mapped[0])
-        os.close(question["descriptor"])
-        answer = super()._open(question)
-        if self._mode:  # importing the compiler takes seconds
-            torch._dynamo.config.recompile_limit = 64
+    def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
+        answer = super()._judge(question)
+        self._expected = (-1, []) if sum(map(_bytes_of, self._expected[1])) > CACHED_BYTES else self._expected
+        self._trim()
         return answer
 
-    def run(self, prepared: Prepared) -> int:
-        """One call; nanoseconds of device time."""
-        elapsed, prepared.result = self._clock.time(prepared.call, ())
-        return elapsed
-
-    def finish(self, prepared: Prepared, call: dict[str, Any]) -> None:
-        """Copy the results into the arena and wait for that."""
-        super().finish(prepared, call)
-        self._clock.settle()
-
-    def floor_ns(self) -> list[int]:
-        """The least that a launch takes."""
-        return self._clock.floor_ns()
-
-    def replays_ns(self, prepared: Prepared) -> list[int]:
-        """Device time of replays from a graph."""
-        return insight.replays_ns(insight.torch_graph(prepared.call), self._clock)
-
-    def report(self) -> dict[str, Any]:
-        """What the device's clock saw beside the times."""
-        return self._clock.take()
+    def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
+        return self._kept[spec["offset"]]
 
 
 def _described(name: str, value: Any) -> dict[str, Any]:
@@ -254,6 +253,19 @@ def _as_bytes(value: torch.Tensor) -> torch.Tensor:
     size_bytes = storage_bytes(spec_of(value))
     flat = value.as_strided((size_bytes // value.dtype.itemsize,), (1,))
     return flat.view(torch.uint8)
+
+
+def _differs(found: torch.Tensor, wanted: torch.Tensor | int) -> torch.Tensor:
+    """Tell whether bytes differ from others or from one value, as a tensor on the device."""
+    parts = []
+    for start in range(0, len(found), PIECE_BYTES):
+        part = slice(start, start + PIECE_BYTES)
+        parts.append((found[part] != (wanted if isinstance(wanted, int) else wanted[part])).any())
+    return torch.stack(parts).any()
+
+
+def _bytes_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().nbytes()
 
 
 def _size(made: CallInputs) -> int:

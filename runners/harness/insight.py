@@ -11,16 +11,16 @@ from typing import Any
 
 from runners.backends.base import Artefact
 from runners.harness import staging
-from runners.harness.errors import CandidateFailure, InfraFailure
-from runners.harness.participant import CandidateProcess, Participant
-from runners.harness.sessions import BASELINE, Bench
+from runners.harness.errors import BASELINE, CandidateFailure, InfraFailure
+from runners.harness.participant import CandidateProcess
+from runners.harness.sessions import Bench
 from runners.problems.base import Case
 from runners.profiling.base import Seen
 
 PROFILE_S = 60.0
 
 
-def launches(bench: Bench, sides: list[Participant]) -> dict[str, Any]:
+def launches(bench: Bench, sides: list[CandidateProcess]) -> dict[str, Any]:
     """`floor_us`, the least that lies between two events around one tiny launch, and by case and side what a call takes
     when it is replayed from a graph; a side that can't be captured is left out."""
     floor = [side.replies("floor", {}, bench.limits.call_s) for side in sides if side.name == BASELINE]
@@ -31,7 +31,7 @@ def launches(bench: Bench, sides: list[Participant]) -> dict[str, Any]:
     return found
 
 
-def _replayed(bench: Bench, sides: list[Participant], case: Case) -> dict[str, float]:
+def _replayed(bench: Bench, sides: list[CandidateProcess], case: Case) -> dict[str, float]:
     """Median time of a replay by side, µs."""
     times = {}
     for side in sides:
@@ -43,7 +43,7 @@ def _replayed(bench: Bench, sides: list[Participant], case: Case) -> dict[str, f
     return times
 
 
-def laid(bench: Bench, side: Participant, case: Case) -> dict[str, Any]:
+def laid(bench: Bench, side: CandidateProcess, case: Case) -> dict[str, Any]:
     """A fresh call of that case in the side's arena, and the side ready for it."""
     content = bench.oracle.make(case, case.distributions[0])[0]
     side.set_case(staging.case_layout(bench.problem, content), case)
@@ -54,7 +54,7 @@ def kernels(bench: Bench, artefact: Artefact, case: Case, arena_bytes: int) -> l
     """The kernels that a call of the case spends its time in, by torch's profiler, in a process of their own. Empty
     where nothing can be seen."""
     with suppress(CandidateFailure, InfraFailure):
-        process: CandidateProcess = bench.start_candidate("profiled", artefact, arena_bytes, with_torch=True)()
+        process: CandidateProcess = bench.start("profiled", artefact, arena_bytes, with_torch=True)()
         try:
             call = laid(bench, process, case)
             process.run([call], bench.limits.call_s)

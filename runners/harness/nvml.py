@@ -81,6 +81,12 @@ class Nvml:
             "throttle_reasons": f"{reasons.value:#018x}",
         }
 
+    def memory_bytes(self) -> tuple[int, int]:
+        """Return the bytes in use by anybody, and the device's memory."""
+        memory = Memory(version=MEMORY_VERSION)
+        self._ask("MemoryInfo_v2", ctypes.byref(memory))
+        return memory.used, memory.total
+
     def processes(self) -> set[int]:
         """Who computes on it, by process id."""
         count = ctypes.c_uint(MOST_PROCESSES)

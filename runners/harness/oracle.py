@@ -115,15 +115,22 @@ class Oracle:
         declared = self._problem.outputs(case)
         if declared is not None:
             return list(declared), []
-        inputs, untouched = self._restored(content), self._restored(content)
+        inputs = self._restored(content)
         self._problem.prepare(case)
         specs = [spec_of(result.contiguous()) for result in self._problem.reference(inputs)]
-        return specs, [name for name, value in inputs.values.items() if not alike(value, untouched.values[name])]
+        written = [
+            name for name, value in inputs.values.items() if not alike(value, self._made_input(content, name))
+        ]
+        return specs, written
 
     def _restored(self, content: int) -> CallInputs:
         case, values = self._contents[content]
         made = {value["name"]: self._value(value) for value in values}
         return CallInputs(made, self._layouts[case.name].structure)
+
+    def _made_input(self, content: int, name: str) -> Any:
+        """Return one input as it was made."""
+        return self._value(next(value for value in self._contents[content][1] if value["name"] == name))
 
     def _case_of(self, content: int) -> Case:
         return self._contents[content][0]

@@ -1,4 +1,4 @@
-"""A process that computes on an arena: the candidate in its sandbox, or a baseline in a trusted child."""
+"""A process that computes on an arena in a sandbox: candidate, parent or baseline, all of the same kind."""
 
 from __future__ import annotations
 
@@ -6,33 +6,31 @@ import contextlib
 import os
 import signal
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runners.backends.base import Artefact
 from runners.harness.arena import Arena
 from runners.harness.candidate.channel import ChannelClosed, ChannelError, ChannelTimeout
+from runners.harness.candidate.gate import GATE_BYTES
 from runners.harness.contents import Setups
 from runners.harness.devices import Device, device_of
 from runners.harness.enclosure import PROGRAM, Enclosure, enclose
 from runners.harness.errors import CandidateFailure, InfraFailure
-from runners.harness.peer import Peer, Refused
+from runners.harness.memory import SharedMemory
+from runners.harness.peer import Late, Refused
 from runners.harness.priority import raise_tree
-from runners.harness.zygote import Zygote
-from runners.job import Baseline, Limits, ProblemBundle, Status
+from runners.job import Limits, Status
 from runners.problems.base import Case
 from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, python_paths
 from runners.sandbox.meter import process_tree
-from runners.wire import to_plain
-
-if TYPE_CHECKING:
-    from runners.harness.baselines import Lent
 
 START_S = 60.0
-COMPILE_S = 600.0
+HOLD_S = 0.15
+"""How long a call may take to be enqueued before it is taken for one that waits for the device."""
+OPEN = b"\1\0\0\0"
 BUILD_KINDS = ("CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure")
 """Triton compiles at the first call."""
 OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
@@ -40,103 +38,20 @@ OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 
 @dataclass(frozen=True)
 class Run:
-    """One request: inside times per call (claims of the process) and the referee's time around it, in µs. On a
-    GPU, per call: `busy_us`, how long the device stayed busy after its last event, and `around_us`, what the host saw
-    beside the events."""
+    """One request. `inside_us`: times by the process's own clock, claims; one a call, or for a loop the first call and
+    all others together. `outside_us`: the referee's time around it. For held calls, per call: `busy_us`, how long the
+    device stayed busy after its last event, and `enqueue_us`, what the host took to enqueue it. `held`: the device was
+    held until each whole call was enqueued."""
 
     inside_us: list[float]
     outside_us: float
     busy_us: list[float] = field(default_factory=list)
-    around_us: list[float] = field(default_factory=list)
+    enqueue_us: list[float] = field(default_factory=list)
+    held: bool = False
 
 
-class Participant(ABC):
-    """Answers `case`, `run` and `store` on its arena. `prepare_s`: how long it may take to prepare for a case."""
-
-    prepare_s = START_S
-
-    def __init__(self, name: str, arena: Arena, peer: Peer, cancel: Callable[[], bool] | None) -> None:
-        self.name = name
-        self.arena = arena
-        self._peer = peer
-        peer.cancel = cancel
-
-    def set_case(self, layout: dict[str, Any], case: Case) -> None:
-        """Tell the layout of the coming calls, which are of that case."""
-        with self._awake():
-            self._ask({"op": "case", "case": {**layout, **self._of(case)}}, self.prepare_s)
-
-    @abstractmethod
-    def _of(self, case: Case) -> dict[str, Any]:
-        """What else this participant may know of a case."""
-
-    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
-        """Make the calls in order and bring all outputs into the arena. The referee's clock runs from when the process
-        has shown that it is awake to when it stands still, so that being woken is not counted and work after the
-        answer is."""
-        self._wake()
-        self._ask({"op": "ready"}, START_S)
-        started = time.perf_counter_ns()
-        answer = self._ask({"op": "run", "calls": calls}, timeout_s)
-        outside_us = (self._hold() - started) / 1e3
-        inside_us = self._times(answer, "inside_ns", len(calls))
-        if self.arena.device is None:
-            return Run(inside_us, outside_us)
-        busy_us, around_us = (self._times(answer, name, len(calls)) for name in ("busy_ns", "around_ns"))
-        return Run(inside_us, outside_us, busy_us, around_us)
-
-    def store(self, timeout_s: float) -> None:
-        """Bring the outputs of all but the last call into the arena."""
-        with self._awake():
-            self._ask({"op": "store"}, timeout_s)
-
-    def replies(self, op: str, details: dict[str, Any], timeout_s: float) -> list[float]:
-        """Times in µs that a closer look gives (`floor`, `replay`), as the process claims them; empty if it fails."""
-        with contextlib.suppress(CandidateFailure, InfraFailure), self._awake():
-            times = self._ask({"op": op, **details}, timeout_s).get(f"{op}_ns")
-            if isinstance(times, list) and all(type(t) is int and t > 0 for t in times):
-                return [t / 1e3 for t in times]
-        return []
-
-    @contextlib.contextmanager
-    def _awake(self) -> Iterator[None]:
-        """Around a question. Not held after a failure, where the process must be able to end."""
-        self._wake()
-        yield
-        self._hold()
-
-    def _wake(self) -> None:  # noqa: B027 - nothing to do where the process is trusted
-        """Let the process run; one that is trusted always does."""
-
-    def _hold(self) -> int:
-        """Let it stand still until it is asked again; when it stood (time.perf_counter_ns)."""
-        return time.perf_counter_ns()
-
-    @abstractmethod
-    def prioritise(self) -> None:
-        """Raise the process's priority for timing, where the machine lets us."""
-
-    def _times(self, answer: dict[str, Any], name: str, count: int) -> list[float]:
-        times = answer.get(name)
-        if not isinstance(times, list) or len(times) != count or not all(type(t) is int for t in times):
-            raise self._broken("an answer without its times")
-        return [t / 1e3 for t in times]
-
-    @abstractmethod
-    def _ask(self, question: dict[str, Any], timeout_s: float, descriptor: int | None = None) -> dict[str, Any]:
-        """Ask, turning failures of the far end into CandidateFailure or InfraFailure."""
-
-    @abstractmethod
-    def _broken(self, what: str) -> Exception:
-        """The exception for an answer that breaks the protocol."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the process and give its arena back."""
-
-
-class CandidateProcess(Participant):
-    """An artefact loaded in a sandbox. Whatever it does wrong becomes a CandidateFailure."""
+class CandidateProcess:
+    """One side of a comparison: an artefact loaded in a sandbox. Whatever it does wrong becomes a CandidateFailure."""
 
     def __init__(
         self,
@@ -155,26 +70,114 @@ class CandidateProcess(Participant):
             host_bytes = 0 if arena.device else arena.size_bytes
             policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes)
             spare = enclose(artefact.kind, policy)
-        super().__init__(name, arena, spare.peer, cancel)
-        self._native = artefact.kind == "native"
+        self.name, self.arena = name, arena
+        self._peer, self._native = spare.peer, artefact.kind == "native"
+        self._peer.cancel = cancel
         self._limits, self._setups, self._enclosure = limits, setups, spare
         self._process = spare.process
         self.level = self._process.level.value
+        self._gate = None if arena.device is None else SharedMemory("gate", GATE_BYTES)
         try:
             with self._awake():
                 hello = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol, "device": arena.device}
-                self._ask({**hello, **spare.placed(artefact, setups)}, START_S, arena.descriptor)
+                self._ask({**hello, **spare.placed(artefact, setups)}, START_S, self._descriptors)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def _descriptors(self) -> list[int]:
+        return [self.arena.descriptor, *([self._gate.descriptor] if self._gate else [])]
+
+    def set_case(self, layout: dict[str, Any], case: Case) -> None:
+        """Tell the layout of the coming calls, which are of that case. Raises CandidateFailure."""
+        with self._awake():
+            self._ask({"op": "case", "case": {**layout, **self._of(case)}}, START_S)
+
+    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
+        """Make the calls in order and bring the last one's outputs into the arena. Raises CandidateFailure.
+
+        The referee's clock runs from when the process has shown that it is awake to when it stands still, so that
+        being woken is not counted and work after the answer is.
+        """
+        return self._clocked("run", calls, timeout_s, len(calls))
+
+    def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
+        """Make the calls in a loop, as a user does. `inside_us` has two times: the first call, and all others together
+        (0 where there are none). Raises CandidateFailure."""
+        return self._clocked("steady", calls, timeout_s, 2)
+
+    def _clocked(self, op: str, calls: list[dict[str, Any]], timeout_s: float, times: int) -> Run:
+        self._wake()
+        self._ask({"op": "ready"}, START_S)
+        started = time.perf_counter_ns()
+        answer = self._ask({"op": op, "calls": calls}, timeout_s)
+        outside_us = (self._hold() - started) / 1e3
+        return Run(self._times(answer, "inside_ns", times), outside_us)
+
+    def run_held(self, calls: list[dict[str, Any]], timeout_s: float, patience_s: float = HOLD_S) -> Run:
+        """Make the calls one by one on a device that is held until each is enqueued. Raises CandidateFailure.
+
+        The referee opens the gate, and its clock runs from there until the call's answer: what the host takes to
+        enqueue is in neither clock. A call that is not enqueued within `patience_s` waits for the device inside, or
+        fills its queue: the gate is opened all the same, and `held` is false.
+        """
+        gate = self._gate
+        if gate is None:
+            raise ValueError("only a GPU can be held")
+        inside: list[float] = []
+        busy: list[float] = []
+        enqueue: list[float] = []
+        outside_ns, late = 0, False
+
+        def give_up() -> None:
+            nonlocal late
+            late = True
+            gate.write(0, OPEN)
+
+        self._wake()
+        self._ask({"op": "lay", "calls": calls}, timeout_s)
+        for number in range(len(calls)):
+            armed = self._ask({"op": "arm", "number": number}, timeout_s, late=Late(patience_s, give_up))
+            started = time.perf_counter_ns()
+            gate.write(0, OPEN)
+            answer = self._ask({"op": "reach", "number": number}, timeout_s)
+            outside_ns += time.perf_counter_ns() - started
+            inside += self._times(answer, "inside_ns", 1)
+            busy += self._times(answer, "busy_ns", 1)
+            enqueue += self._times({"ns": [armed.get("enqueue_ns")]}, "ns", 1)
+        self._hold()
+        return Run(inside, outside_ns / 1e3, busy, enqueue, held=not late)
+
+    def replies(self, op: str, details: dict[str, Any], timeout_s: float) -> list[float]:
+        """Return times in µs that a closer look gives (`floor`, `replay`), as claimed by the process; empty where it
+        fails."""
+        with contextlib.suppress(CandidateFailure, InfraFailure), self._awake():
+            times = self._ask({"op": op, **details}, timeout_s).get(f"{op}_ns")
+            if isinstance(times, list) and all(type(t) is int and t > 0 for t in times):
+                return [t / 1e3 for t in times]
+        return []
+
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[None]:
+        """Let the process run for a question. After a failure it is not stopped, since it must be able to end."""
+        self._wake()
+        yield
+        self._hold()
 
     def _wake(self) -> None:
         self._process.resume()
 
     def _hold(self) -> int:
-        """A thread or child that goes on after the answer neither finishes an output nor takes the processor from
-        whoever is timed meanwhile."""
+        """Stop the process; return when it stood (time.perf_counter_ns). A thread or child that goes on after the
+        answer neither finishes an output nor takes the processor from whoever is timed meanwhile."""
         return self._process.pause()
+
+    def _times(self, answer: dict[str, Any], name: str, count: int) -> list[float]:
+        times = answer.get(name)
+        if not isinstance(times, list) or len(times) != count or not all(type(t) is int for t in times):
+            raise self._failure(Status.CRASHED, "broke the protocol: an answer without its times")
+        return [t / 1e3 for t in times]
 
     def _of(self, case: Case) -> dict[str, Any]:
         """The name of what it was given for the case; neither sizes nor anything else that it does not need."""
@@ -182,9 +185,10 @@ class CandidateProcess(Participant):
         return {} if name is None else {"setup": name}
 
     def store(self, timeout_s: float) -> None:
-        """Native kernels write in place: nothing to bring."""
+        """Bring the outputs of all but the last call into the arena; native kernels have written them there."""
         if not self._native:
-            super().store(timeout_s)
+            with self._awake():
+                self._ask({"op": "store"}, timeout_s)
 
     def kernels(self, call: dict[str, Any], timeout_s: float) -> list[Any]:
         """What the process says that a call launches: claims, of whatever form. Raises CandidateFailure."""
@@ -215,29 +219,36 @@ class CandidateProcess(Participant):
         """Raise everything in the sandbox."""
         raise_tree(self._process.pid)
 
-    def _ask(self, question: dict[str, Any], timeout_s: float, descriptor: int | None = None) -> dict[str, Any]:
+    def _ask(
+        self,
+        question: dict[str, Any],
+        timeout_s: float,
+        descriptors: Sequence[int] = (),
+        late: Late | None = None,
+    ) -> dict[str, Any]:
+        """Ask the process; what goes wrong there becomes a CandidateFailure of this side."""
         try:
-            return self._peer.ask(question, timeout_s, descriptor)
+            return self._peer.ask(question, timeout_s, descriptors, late)
         except Refused as refused:
             raise self._refused(refused) from refused
         except ChannelTimeout:
-            raise CandidateFailure(Status.TIMEOUT, f"no answer within {timeout_s:g} s") from None
+            raise self._failure(Status.TIMEOUT, f"no answer within {timeout_s:g} s") from None
         except ChannelClosed:
             raise self._ended() from None
         except ChannelError as error:
-            raise self._broken(str(error)) from error
+            raise self._failure(Status.CRASHED, f"broke the protocol: {error}") from error
 
-    def _broken(self, what: str) -> Exception:
-        return CandidateFailure(Status.CRASHED, f"broke the protocol: {what}")
+    def _failure(self, status: Status, reason: str) -> CandidateFailure:
+        return CandidateFailure(status, reason, side=self.name)
 
     def _refused(self, refused: Refused) -> CandidateFailure:
         if refused.kind in OUT_OF_MEMORY_KINDS:
-            return CandidateFailure(Status.OUT_OF_MEMORY, refused.message or refused.kind)
+            return self._failure(Status.OUT_OF_MEMORY, refused.message or refused.kind)
         if refused.kind in BUILD_KINDS:
-            return CandidateFailure(Status.BUILD_FAILED, f"{refused.message}\n{refused.text}".strip())
+            return self._failure(Status.BUILD_FAILED, f"{refused.message}\n{refused.text}".strip())
         if refused.kind == "WrongOutput":
-            return CandidateFailure(Status.INCORRECT, refused.message)
-        return CandidateFailure(Status.CRASHED, f"{refused.kind}: {refused.message}\n{refused.text}".strip())
+            return self._failure(Status.INCORRECT, refused.message)
+        return self._failure(Status.CRASHED, f"{refused.kind}: {refused.message}\n{refused.text}".strip())
 
     def _ended(self) -> CandidateFailure:
         completed = self._process.wait(5.0)
@@ -245,8 +256,9 @@ class CandidateProcess(Participant):
             self._process.kill()
             completed = self._process.wait(5.0)
         if completed is None:
-            return CandidateFailure(Status.CRASHED, "hung up and did not end")
-        return failure_of(completed, self._limits)
+            return self._failure(Status.CRASHED, "hung up and did not end")
+        failure = failure_of(completed, self._limits)
+        return self._failure(failure.status, failure.reason)
 
     def log(self) -> str:
         """What the process printed, once it has ended."""
@@ -256,6 +268,8 @@ class CandidateProcess(Participant):
     def close(self) -> None:
         """Hang up and kill; returns when nothing of it is left."""
         self._enclosure.close()
+        if self._gate is not None:
+            self._gate.close()
         self.arena.close()
 
 
@@ -300,70 +314,6 @@ def _signal_name(number: int) -> str:
     with contextlib.suppress(ValueError):
         return f"killed by {signal.Signals(number).name}"
     return f"killed by signal {number}"
-
-
-class BaselineProcess(Participant):
-    """The reference in a trusted child. Its failures are the problem's or the machine's, never the candidate's."""
-
-    prepare_s = COMPILE_S
-
-    def __init__(
-        self,
-        name: str,
-        zygote: Zygote,
-        bundle: ProblemBundle,
-        baseline: Baseline,
-        arena: Arena,
-        cancel: Callable[[], bool] | None,
-        lent: Lent | None = None,
-    ) -> None:
-        peer = lent.peer if lent else baseline_child(zygote, arena.descriptor)
-        super().__init__(name, arena, peer, cancel)
-        self._lent = lent
-        question = {"op": "open", "bundle": to_plain(bundle), "baseline": baseline.value, "device": arena.device}
-        if arena.device is None:
-            self._ask(question, START_S)
-        else:
-            self._ask({**question, "descriptor": True}, START_S, arena.descriptor)
-
-    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
-        """As every participant, but with time to compile: how long the reference takes is the problem's affair."""
-        return super().run(calls, max(timeout_s, COMPILE_S))
-
-    def _ask(self, question: dict[str, Any], timeout_s: float, descriptor: int | None = None) -> dict[str, Any]:
-        try:
-            return self._peer.ask(question, timeout_s, descriptor)
-        except Refused as refused:
-            raise InfraFailure(f"the baseline failed: {refused.kind}: {refused.message}") from refused
-        except ChannelError as error:
-            raise InfraFailure(f"the baseline gave no answer: {error}") from error
-
-    def _of(self, case: Case) -> dict[str, Any]:
-        """The whole case: the problem prepares itself for it."""
-        return {"case": to_plain(case)}
-
-    def _broken(self, what: str) -> Exception:
-        return InfraFailure(f"the baseline broke the protocol: {what}")
-
-    def prioritise(self) -> None:
-        """Ask the child to raise itself."""
-        self._ask({"op": "prioritise"}, START_S)
-
-    def close(self) -> None:
-        """Give the child back if it is on loan; else hang up, and it ends by itself."""
-        if self._lent is None:
-            self._peer.close()
-        else:
-            self._lent.give_back()
-        self.arena.close()
-
-
-def baseline_child(zygote: Zygote, memory_fd: int) -> Peer:
-    """A trusted child that waits to be told which reference it is to run. On a GPU its memory comes later."""
-    peer = Peer()
-    zygote.fork(b"b", peer.far_socket.fileno(), memory_fd)
-    peer.started()
-    return peer
 
 
 def thread_environment(threads: int) -> dict[str, str]:

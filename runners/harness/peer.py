@@ -6,7 +6,8 @@ import secrets
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from runners.harness.candidate.channel import Channel, ChannelClosed, ChannelError, ChannelTimeout
@@ -21,6 +22,14 @@ class Refused(Exception):
     def __init__(self, kind: str, message: str, text: str) -> None:
         super().__init__(message)
         self.kind, self.message, self.text = kind, message, text
+
+
+@dataclass(frozen=True)
+class Late:
+    """What to do when an answer takes longer than `after_s` seconds."""
+
+    after_s: float
+    act: Callable[[], None]
 
 
 class Peer:
@@ -40,14 +49,25 @@ class Peer:
         """Has the far end neither hung up nor spoken unasked?"""
         return not select.select([self._socket], [], [], 0)[0]
 
-    def ask(self, question: dict[str, Any], timeout_s: float, descriptor: int | None = None) -> dict[str, Any]:
-        """Send, with a descriptor behind it where one is given, and wait. Raises Refused, ChannelTimeout,
-        ChannelClosed, ChannelError, Cancelled."""
+    def ask(
+        self,
+        question: dict[str, Any],
+        timeout_s: float,
+        descriptors: Sequence[int] = (),
+        late: Late | None = None,
+    ) -> dict[str, Any]:
+        """Send a question, with descriptors behind it, and wait for its answer.
+
+        `late` is called once where the answer takes longer than its limit; waiting goes on. Raises Refused,
+        ChannelTimeout, ChannelClosed, ChannelError, Cancelled.
+        """
         nonce = secrets.token_hex(8)
         deadline = time.monotonic() + timeout_s
         self._channel.send({**question, "nonce": nonce})
-        if descriptor is not None:
+        for descriptor in descriptors:
             self._hand_over(descriptor)
+        if late is not None and not self._answered(late.after_s):
+            late.act()
         self._wait(deadline)
         answer = self._channel.receive(max(0.1, deadline - time.monotonic()))
         if answer.get("nonce") != nonce:
@@ -74,8 +94,11 @@ class Peer:
         self._socket.close()
         self.far_socket.close()
 
+    def _answered(self, within_s: float) -> bool:
+        return bool(select.select([self._socket], [], [], within_s)[0])
+
     def _wait(self, deadline: float) -> None:
-        while not select.select([self._socket], [], [], min(POLL_S, max(0.0, deadline - time.monotonic())))[0]:
+        while not self._answered(min(POLL_S, max(0.0, deadline - time.monotonic()))):
             if self.cancel is not None and self.cancel():
                 raise Cancelled
             if time.monotonic() >= deadline:

@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from runners.harness.baselines import Baselines
 from runners.harness.contents import GpuOracleClient, OracleClient
 from runners.harness.devices import Device
 from runners.harness.participant import thread_count, thread_environment
@@ -31,7 +30,6 @@ class TrustedPool:
     def __init__(self, device: Device) -> None:
         self._device = device
         self.spares = Spares(device)
-        self.baselines = Baselines(device, self.zygote)
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
         self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
@@ -86,7 +84,6 @@ class TrustedPool:
             return
         wait(self._closing)
         self.spares.close()
-        self.baselines.close()
         with self._lock:
             self._drop_oracles()
             if self._zygote is not None:

@@ -26,15 +26,6 @@ def raise_tree(pid: int) -> None:
         _raise_session(member)
 
 
-def raise_self() -> None:
-    """The calling process, before it starts threads, in a session of its own."""
-    with contextlib.suppress(OSError):
-        os.setsid()
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, TIMED_NICENESS)
-    _raise_session(os.getpid())
-
-
 def _raise_session(pid: int) -> None:
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(TIMED_NICENESS))

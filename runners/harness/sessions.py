@@ -7,168 +7,201 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
 from runners.backends.base import Artefact
 from runners.harness import staging
-from runners.harness.baselines import Baselines
+from runners.harness.arena import Arena
 from runners.harness.contents import Content, OracleClient, Setups
-from runners.harness.errors import CandidateFailure, InfraFailure
-from runners.harness.participant import BaselineProcess, CandidateProcess, Participant, thread_count
+from runners.harness.errors import BASELINE, CANDIDATE, CandidateFailure, InfraFailure
+from runners.harness.participant import CandidateProcess, thread_count
 from runners.harness.spares import Spares
 from runners.harness.statistics import Interval, clocks_agree, median_interval, speedup, spread_us
-from runners.harness.timing import CANDIDATE, CaseSession, CaseTimer, Plan
-from runners.harness.zygote import Zygote
-from runners.job import Baseline, Limits, ProblemBundle, Status
+from runners.harness.timing import CaseSession, CaseTimer, Plan
+from runners.job import Limits, Objective, ProblemBundle, Status
 from runners.problems.base import Case, Problem
 
-BASELINE = "baseline"
-PARENT = "parent"
 AT_ONCE_BYTES = 1 << 30
-"""Sessions whose processes have more memory in their arenas start one after the other, and end at once."""
+"""Sessions whose processes have more memory in their arenas start one after the other, share one arena on a GPU, and
+end at once."""
+AT_ONCE_ON_CPU_BYTES = 128 << 20
+
+
+Sides = dict[str, Artefact]
+"""What is compared, by side, the candidate first."""
 
 
 @dataclass
 class Timings:
-    """Sessions by case name, in the order of the problem's cases."""
+    """Sessions by case name, in the order of the problem's cases. `objective` is what the job asks to compare."""
 
     sessions: dict[str, list[CaseSession]] = field(default_factory=dict)
+    objective: Objective = Objective.DEVICE
 
-    def samples(self, case: str, side: str) -> list[float]:
-        """All samples of one side, µs."""
-        return [sample for session in self.sessions[case] for sample in session.sides[side].samples_us]
+    @property
+    def has_call_time(self) -> bool:
+        """Say whether call time was measured apart from device time, as on a GPU."""
+        many = next(iter(self.sessions.values()), [])
+        return bool(many) and bool(many[0].sides[CANDIDATE].call.samples_us)
 
-    def time(self, case: str, side: str, rng: random.Random) -> Interval:
-        """Median time of one side in µs, with its interval, from the blocks' medians."""
-        blocks = [[median(unit) for unit in s.sides[side].blocks] for s in self.sessions[case]]
+    def basis(self, case: str) -> Objective:
+        """Return the time that a case's verdict rests on: call time where the job asks for it, or where some side's
+        device time could not be told from the host's."""
+        if not self.has_call_time:
+            return Objective.DEVICE
+        held = all(session.held for session in self.sessions[case])
+        return self.objective if held else Objective.CALL
+
+    def waits(self, case: str) -> list[str]:
+        """Return why the device could not be held in a case: `synchronises`, `launch_bound`; empty where it could."""
+        return sorted({side.waits for s in self.sessions[case] for side in s.sides.values() if side.waits})
+
+    def samples(self, case: str, side: str, basis: Objective = Objective.DEVICE) -> list[float]:
+        """Return all samples of one side in µs."""
+        return [sample for session in self.sessions[case] for sample in session.sides[side].of(basis).samples_us]
+
+    def time(self, case: str, side: str, rng: random.Random, basis: Objective = Objective.DEVICE) -> Interval:
+        """Return the median time of one side in µs with its interval, from the blocks' medians."""
+        blocks = [[median(unit) for unit in s.sides[side].of(basis).blocks] for s in self.sessions[case]]
         return median_interval(blocks, rng)
 
-    def case_speedup(self, case: str, opponent: str, rng: random.Random) -> Interval:
-        """Speedup on one case."""
-        return speedup([self._units(case, opponent)], rng)
+    def case_speedup(
+        self, case: str, opponent: str, rng: random.Random, basis: Objective | None = None
+    ) -> Interval:
+        """Return the speedup on one case, by its own basis unless another is asked for."""
+        return speedup([self._units(case, opponent, basis)], rng)
 
-    def speedup(self, opponent: str, rng: random.Random) -> Interval:
-        """Geometric mean over all cases."""
-        return speedup([self._units(case, opponent) for case in self.sessions], rng)
+    def speedup(self, opponent: str, rng: random.Random, basis: Objective | None = None) -> Interval:
+        """Return the geometric mean of the speedups over all cases, each by its own basis unless one is asked for."""
+        return speedup([self._units(case, opponent, basis) for case in self.sessions], rng)
 
     def clocks_agree(self, case: str, *, strictly: bool) -> bool:
-        """In most sessions, does the referee's clock agree with the candidate's? Not strictly, what load makes of the
-        baseline's own requests is allowed for: then nobody is accused of it, but nothing is shown either."""
-        pairs = [(s.sides[CANDIDATE].requests, s.sides[BASELINE].requests) for s in self.sessions[case]]
+        """Say whether in most sessions the referee's clock agrees with the candidate's.
+
+        Not strictly, what load makes of the baseline's own requests is allowed for: then nobody is accused of it, but
+        nothing is shown either.
+        """
+        basis = self.basis(case)
+        pairs = [
+            (s.sides[CANDIDATE].of(basis).requests, s.sides[BASELINE].of(basis).requests)
+            for s in self.sessions[case]
+        ]
         agreed = [
             clocks_agree(ours, trusted, slack_us=0.0 if strictly else spread_us(trusted)) for ours, trusted in pairs
         ]
         return sum(agreed) * 2 > len(agreed)
 
     def busy_beyond_events_us(self, case: str, opponent: str) -> float:
-        """On a GPU: how much longer the candidate keeps the device busy after its last event than the opponent does, in
-        µs per call; 0 elsewhere. Work on a stream that the events do not see shows here."""
+        """Return how much longer the candidate keeps the device busy after its last event than the opponent does, in µs
+        per call; 0 where nothing was held. Work on a stream that the events do not see shows here."""
         sides = [session.sides for session in self.sessions[case]]
-        if not sides[0][CANDIDATE].busy_us:
+        if not all(s[CANDIDATE].busy_us and s[opponent].busy_us for s in sides):
             return 0.0
         return median([median(s[CANDIDATE].busy_us) - median(s[opponent].busy_us) for s in sides])
 
     def referee_speedup(self, opponent: str, rng: random.Random, case: str | None = None) -> Interval:
-        """The speedup on one case, or over all, by the referee's clock alone."""
-        chosen = self.sessions.values() if case is None else [self.sessions[case]]
-        return speedup([[s.referee_ratios(opponent) for s in many] for many in chosen], rng)
+        """Return the speedup on one case, or over all, by the referee's clock alone."""
+        names = list(self.sessions) if case is None else [case]
+        units = [[s.referee_ratios(opponent, self.basis(name)) for s in self.sessions[name]] for name in names]
+        return speedup(units, rng)
 
     def overstates(self, case: str, rng: random.Random) -> bool:
-        """Does the candidate claim more than the referee's clock saw, by both of its signs: time in the requests that
-        nobody accounts for, and the paired ratios of whole requests?"""
+        """Say whether the candidate claims more than the referee's clock saw, by both of its signs: time in the
+        requests that nobody accounts for, and the paired ratios of whole requests."""
         if self.clocks_agree(case, strictly=False):
             return False
         claimed = self.case_speedup(case, BASELINE, rng)
         return claimed.median > self.referee_speedup(BASELINE, rng, case).high
 
     def opponent_errors(self, opponent: str) -> list[str]:
-        """What was wrong with the opponent's outputs, by case."""
+        """Return what was wrong with the opponent's outputs, by case."""
         found = [(s.case.name, s.opponent_errors.get(opponent)) for many in self.sessions.values() for s in many]
         return [f"{name}: {error}" for name, error in found if error]
 
-    def _units(self, case: str, opponent: str) -> list[list[float]]:
-        return [session.unit_ratios(opponent) for session in self.sessions[case]]
+    def _units(self, case: str, opponent: str, basis: Objective | None) -> list[list[float]]:
+        chosen = basis or self.basis(case)
+        return [session.unit_ratios(opponent, chosen) for session in self.sessions[case]]
 
 
 @dataclass
 class Bench:
-    """Everything needed to start the sides of a session. `spares` and `baselines`: processes started ahead. `at_once`:
-    candidates may make their first calls, in which they compile, at the same time."""
+    """Everything needed to start the sides of a session. `spares`: processes started ahead. `at_once`: modules may make
+    their first calls, in which they compile, at the same time."""
 
     problem: Problem
     bundle: ProblemBundle
     oracle: OracleClient
-    zygote: Zygote
     cases: list[Case]
     setups: Setups
     limits: Limits
     rng: random.Random
     cancel: Callable[[], bool] | None
     spares: Spares | None = None
-    baselines: Baselines | None = None
     at_once: bool = False
-    _checked: Participant | None = None
-    _waiting: list[list[Participant]] = field(default_factory=list)
-    _dismissed: list[Participant] = field(default_factory=list)
+    objective: Objective = Objective.DEVICE
+    _checked: CandidateProcess | None = None
+    _waiting: list[list[CandidateProcess]] = field(default_factory=list)
+    _dismissed: list[CandidateProcess] = field(default_factory=list)
 
     def for_checks(
         self, plan: Plan, artefact: Artefact, prepare: Callable[[], int]
     ) -> tuple[CandidateProcess, bool]:
-        """A fresh process for the checks, the least size of whose arena `prepare` tells, and whether it may measure in
-        the first session of that plan afterwards: on a GPU, where opening the device takes each process a tenth of a
-        second, unless its arena would be large."""
+        """Return a fresh process for the checks, and whether it may measure in the first session of that plan.
+
+        `prepare` tells the least size of its arena. On a GPU, where opening the device takes each process a tenth of a
+        second, the process stays unless its arena would be large.
+        """
         timed_bytes = self.arena_bytes(plan) if self.oracle.on_gpu and self.cases else 0
         least_bytes = prepare()
         size = max(least_bytes, timed_bytes)
         stays = bool(timed_bytes) and size <= AT_ONCE_BYTES
         return self.candidate(CANDIDATE, artefact, size if stays else least_bytes), stays
 
-    def keep(self, checked: Participant) -> None:
+    def keep(self, checked: CandidateProcess) -> None:
         """A candidate that came through the checks, for the first session."""
         self._checked = checked
 
-    def start_ahead(self, plan: Plan, candidate: Artefact, baseline: Baseline, parent: Artefact | None) -> None:
-        """Start the sides of all sessions of a plan, for `measure` to take: on a GPU, where they sit idle on cores that
-        timing does not use, unless that takes much memory. Raises CandidateFailure, InfraFailure."""
+    def start_ahead(self, plan: Plan, sides: Sides) -> None:
+        """Start the sides of all sessions of a plan, for `measure` to take, unless that takes much memory: they stand
+        idle, and nobody imports torch while somebody is timing. Raises CandidateFailure, InfraFailure."""
         size = self.arena_bytes(plan)
-        if not (self.oracle.on_gpu and size <= AT_ONCE_BYTES):
+        if size > (AT_ONCE_BYTES if self.oracle.on_gpu else AT_ONCE_ON_CPU_BYTES):
             return
-        self._waiting = self._started(plan.sessions, candidate, baseline, parent, size)
-        if self.at_once and candidate.kind == "module":
-            self._make_first_calls([side for sides in self._waiting for side in sides])
+        self._waiting = self._started(plan.sessions, sides, size)
+        if self.at_once and any(artefact.kind == "module" for artefact in sides.values()):
+            self._make_first_calls([side for started in self._waiting for side in started])
 
     def measure(
         self,
         plan: Plan,
-        candidate: Artefact,
-        baseline: Baseline,
-        parent: Artefact | None,
+        sides: Sides,
         progress: Callable[[str], None],
-        at_end: Callable[[list[Participant]], None] = lambda sides: None,
+        at_end: Callable[[list[CandidateProcess]], None] = lambda sides: None,
     ) -> Timings:
-        """All sessions of a plan; `at_end` is called with the sides of the last one. Raises CandidateFailure,
+        """Run all sessions of a plan; `at_end` is called with the sides of the last one. Raises CandidateFailure,
         InfraFailure, Cancelled."""
-        timings = Timings({case.name: [] for case in self.cases})
+        timings = Timings({case.name: [] for case in self.cases}, self.objective)
         if not self._waiting:
-            self.start_ahead(plan, candidate, baseline, parent)
+            self.start_ahead(plan, sides)
         size = self.arena_bytes(plan)
         waiting, self._waiting = self._waiting, []
         try:
             for number in range(plan.sessions):
                 progress(f"session {number + 1} of {plan.sessions}")
                 if not waiting:
-                    waiting = self._started(1, candidate, baseline, parent, size)
+                    waiting = self._started(1, sides, size)
                 self.session(plan, waiting[0], timings)
                 if number == plan.sessions - 1:
                     at_end(waiting[0])
                 self.dismiss(waiting.pop(0))
         finally:
-            for sides in waiting:
-                self.dismiss(sides)
+            for started in waiting:
+                self.dismiss(started)
         return timings
 
-    def dismiss(self, sides: Sequence[Participant]) -> None:
+    def dismiss(self, sides: Sequence[CandidateProcess]) -> None:
         """Sides that are not needed any more. On a GPU, where closing its context takes a process a tenth of a second,
         small ones stand still until `close`."""
         for side in sides:
@@ -187,42 +220,48 @@ class Bench:
             with ThreadPoolExecutor(len(dismissed)) as threads:
                 list(threads.map(_ended, dismissed))
 
-    def _started(
-        self, sessions: int, candidate: Artefact, baseline: Baseline, parent: Artefact | None, size: int
-    ) -> list[list[Participant]]:
-        """The sides of so many sessions, started at the same time: each takes seconds where torch is imported."""
-        starts: list[Callable[[], Participant]] = []
+    def _started(self, sessions: int, sides: Sides, size: int) -> list[list[CandidateProcess]]:
+        """Start the sides of so many sessions at the same time: each takes seconds where torch is imported."""
+        starts: list[Callable[[], CandidateProcess]] = []
         for _ in range(sessions):
-            starts.append(self._taken() or self.start_candidate(CANDIDATE, candidate, size))
-            starts.append(self.start_baseline(BASELINE, baseline, size))
-            if parent is not None:
-                starts.append(self.start_candidate(PARENT, parent, size))
-        sides = started_together(starts)
-        each = len(sides) // sessions
-        return [sides[n : n + each] for n in range(0, len(sides), each)]
+            arenas = self._arenas(list(sides), size)
+            for name, artefact in sides.items():
+                checked = self._taken() if name == CANDIDATE else None
+                starts.append(checked or self._start(name, artefact, arenas[name]()))
+        started = started_together(starts)
+        return [started[n : n + len(sides)] for n in range(0, len(started), len(sides))]
 
-    def _taken(self) -> Callable[[], Participant] | None:
+    def _arenas(self, names: list[str], size: int) -> dict[str, Callable[[], Arena]]:
+        """Return how to get each side's arena: one of its own, or on a GPU one for all where arenas are large. Sides
+        take turns, and an arena that is shared is overwritten before each of them, so that none finds another's
+        outputs."""
+        if not (self.oracle.on_gpu and size > AT_ONCE_BYTES):
+            return {name: partial(self.oracle.arena, name, size) for name in names}
+        shared = self.oracle.arena("shared", size)
+        shared.users, shared.shared = len(names), len(names) > 1
+        return dict.fromkeys(names, lambda: shared)
+
+    def _taken(self) -> Callable[[], CandidateProcess] | None:
         """The candidate that was checked, if it is there; once."""
         checked, self._checked = self._checked, None
         return None if checked is None else lambda: checked
 
-    def _make_first_calls(self, sides: list[Participant]) -> None:
+    def _make_first_calls(self, sides: list[CandidateProcess]) -> None:
         """One call of every case by every candidate, all at the same time: in their first calls modules compile."""
-        candidates = [side for side in sides if isinstance(side, CandidateProcess)]
         for case in self.cases:
             content = self.oracle.make(case, case.distributions[0])[0]
             layout = staging.case_layout(self.problem, content)
-            calls = [staging.stage(side.arena, [content], self.rng)[0].message for side in candidates]
-            with ThreadPoolExecutor(len(candidates)) as threads:
+            calls = [staging.stage(side.arena, [content], self.rng)[0].message for side in sides]
+            with ThreadPoolExecutor(len(sides)) as threads:
                 made = [
-                    threads.submit(_first_call, side, layout, case, call, self.limits.call_s * len(candidates))
-                    for side, call in zip(candidates, calls, strict=True)
+                    threads.submit(_first_call, side, layout, case, call, self.limits.call_s * len(sides))
+                    for side, call in zip(sides, calls, strict=True)
                 ]
             for call_made in made:
                 call_made.result()
         self.oracle.reset()
 
-    def session(self, plan: Plan, sides: list[Participant], timings: Timings) -> None:
+    def session(self, plan: Plan, sides: list[CandidateProcess], timings: Timings) -> None:
         """One session: every case once, in random order, the sides at raised priority."""
         for side in sides:
             side.prioritise()
@@ -232,15 +271,19 @@ class Bench:
             self.oracle.reset()
 
     def candidate(self, name: str, artefact: Artefact, arena_size: int) -> CandidateProcess:
-        """A fresh sandboxed process."""
-        return self.start_candidate(name, artefact, arena_size)()
+        """Start a fresh process."""
+        return self.start(name, artefact, arena_size)()
 
-    def start_candidate(
+    def start(
         self, name: str, artefact: Artefact, arena_size: int, *, with_torch: bool = False
     ) -> Callable[[], CandidateProcess]:
-        """The arena is made now, the process when the result is called, in whatever thread. `with_torch`: a spare, if
-        there is one, for a kernel that does without otherwise."""
-        arena = self.oracle.arena(name, arena_size)
+        """Make the arena now, and return how to start the process, in whatever thread. `with_torch`: in a spare
+        process, if there is one, for a kernel that does without torch otherwise."""
+        return self._start(name, artefact, self.oracle.arena(name, arena_size), with_torch=with_torch)
+
+    def _start(
+        self, name: str, artefact: Artefact, arena: Arena, *, with_torch: bool = False
+    ) -> Callable[[], CandidateProcess]:
         ahead = (
             self.spares.take_for(self.limits)
             if self.spares and (with_torch or artefact.kind == "module") and not artefact.env
@@ -250,12 +293,6 @@ class Bench:
             name, artefact, self.setups, arena, self.limits, thread_count(), self.cancel, ahead
         )
 
-    def start_baseline(self, name: str, baseline: Baseline, arena_size: int) -> Callable[[], BaselineProcess]:
-        """The same for a trusted child; from `baselines` where there are any."""
-        arena = self.oracle.arena(name, arena_size)
-        lent = self.baselines.take(self.bundle, baseline) if self.baselines else None
-        return lambda: BaselineProcess(name, self.zygote, self.bundle, baseline, arena, self.cancel, lent)
-
     def arena_bytes(self, plan: Plan) -> int:
         """Size of an arena that serves every case under a plan."""
         sizes = [self._case_bytes(self.oracle.make(case, case.distributions[0])[0], plan) for case in self.cases]
@@ -263,12 +300,11 @@ class Bench:
         return max(sizes)
 
     def _case_bytes(self, content: Content, plan: Plan) -> int:
-        affordable = plan.content_bytes // max(1, 3 * plan.units * sum(content.buffer_sizes))
-        return staging.arena_bytes(content, 2 * max(1, min(plan.most_calls, affordable)))
+        return staging.arena_bytes(content, plan.doubled(plan.calls(content), content))
 
 
 def _first_call(
-    side: Participant, layout: dict[str, Any], case: Case, call: dict[str, Any], timeout_s: float
+    side: CandidateProcess, layout: dict[str, Any], case: Case, call: dict[str, Any], timeout_s: float
 ) -> None:
     """Have a side get ready for a case and make one call of it. Raises CandidateFailure with the case's name; memory
     that lacks for several at once proves nothing."""
@@ -282,7 +318,7 @@ def _first_call(
         raise
 
 
-def started_together(starts: Sequence[Callable[[], Participant]]) -> list[Participant]:
+def started_together(starts: Sequence[Callable[[], CandidateProcess]]) -> list[CandidateProcess]:
     """Every participant, each started in a thread of its own, or the first failure after closing those that did."""
     with ThreadPoolExecutor(len(starts)) as threads:
         futures = [threads.submit(start) for start in starts]
@@ -300,7 +336,7 @@ def overall_us(timings: Timings) -> dict[str, float]:
     return {case: median(timings.samples(case, CANDIDATE)) for case in timings.sessions}
 
 
-def _ended(side: Participant) -> None:
+def _ended(side: CandidateProcess) -> None:
     """Close a side whose oracle may be gone already."""
     with suppress(InfraFailure):
         side.close()

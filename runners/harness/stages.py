@@ -19,6 +19,8 @@ class Stages:
         self.results: list[StageResult] = []
         self.cancel, self._on_progress, self._limits = cancel, on_progress, limits
         self._started = time.monotonic()
+        self.current = ""
+        """The stage that runs, or the last one that did."""
 
     def forgive(self, waited_s: float) -> None:
         """Time spent waiting for others on the device does not count against the limit."""
@@ -37,6 +39,7 @@ class Stages:
     def stage(self, name: str) -> Iterator[list[str]]:
         """Time a stage and note how it ended. What is put into the list takes the place of its failure as its log."""
         self.progress(name, "")
+        self.current = name
         started = time.monotonic()
         failure: BaseException | None = None
         logs: list[str] = []

@@ -77,20 +77,13 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
-def verdict(interval: Interval, band: float) -> Verdict:
-    """`faster` or `slower` only where the whole interval lies outside [1 / band, band]; else `same`."""
-    if interval.low > band:
+def verdict(interval: Interval, floor: float) -> Verdict:
+    """Return `faster` or `slower` only where the whole interval lies outside [1 / floor, floor]; else `same`."""
+    if interval.low > floor:
         return Verdict.FASTER
-    if interval.high < 1 / band:
+    if interval.high < 1 / floor:
         return Verdict.SLOWER
     return Verdict.SAME
-
-
-def aa_band(ratios: Sequence[float], margin: float = 1.25, least: float = 1.01) -> float:
-    """The band of a machine from comparisons of a kernel with itself: the largest deviation seen, in log, times a
-    margin for what a few comparisons do not show."""
-    largest = max((abs(math.log(ratio)) for ratio in ratios), default=0.0)
-    return max(least, math.exp(margin * largest))
 
 
 @dataclass(frozen=True)
@@ -146,6 +139,8 @@ def clocks_agree(
     claimed_us = median([request.inside_us / request.calls for request in requests])
     allowed = max(share * claimed_us, least_us, slack_us)
     excess = (unaccounted_us(requests) - unaccounted_us(trusted)) / calls
+    if len({request.calls for request in requests}) < 2:
+        return excess <= allowed  # calls so large that a request has one alone: there is no slope
     return hidden_us_per_call(requests) <= allowed or excess <= allowed
 
 

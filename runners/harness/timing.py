@@ -4,33 +4,46 @@ A session is one fresh process per side. Within it, units of blocks in palindrom
 between K and 2K calls a block, so that the referee's clock can be compared with the inside clock (see `statistics`).
 Every timed call has content that its process has not seen before, at addresses that change. Which of the timed calls
 are checked is drawn after they were made; the last of a request is always among them.
+
+On a GPU each block is made of two requests with contents of their own: one for device time, with the device held until
+a call is enqueued, and one for call time, a loop as a user runs it. On a CPU there is one request and one time.
 """
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from dataclasses import dataclass, field, replace
-from statistics import median
+from enum import StrEnum
+from statistics import median, stdev
 
 from runners.harness.contents import Content, Judgement, OracleClient
-from runners.harness.errors import CandidateFailure
-from runners.harness.participant import Participant, Run
+from runners.harness.errors import BASELINE, CANDIDATE, CandidateFailure
+from runners.harness.participant import CandidateProcess, Run
 from runners.harness.staging import StagedCall, case_layout, check_begun, check_untouched, stage
 from runners.harness.statistics import TimedRequest, referee_us, unaccounted_us, unit_log_ratio, usable
-from runners.job import Status
+from runners.job import Objective, Status
 from runners.problems.base import Case, Problem
 
-CANDIDATE = "candidate"
-SNAPSHOT_BYTES = 8 << 30
+SNAPSHOT_BYTES = 1 << 30
 """How much to keep of one case's outputs for the checks at its end."""
+LARGE_OUTPUT_BYTES = 256 << 20
+"""Outputs of at least this size are judged at once instead of being kept."""
 CLOCK_US = 25.0
 """What the referee's clock does not resolve of one request."""
+PROBE_S, NOTICEABLE_US = 0.002, 1000.0
+"""A call that is held for PROBE_S and enqueued that much later than without has waited for the device."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to measure: sessions (fresh processes), units per session and case, how long a block should take, most
-    calls in a block, and most bytes of fresh contents to make per session and case."""
+    """How much to measure.
+
+    `sessions`: fresh processes. `units`: at most so many per session and case; between `least_units` and `units` a case
+    ends once the standard error of its log-ratio is below `precision`, or `case_s` seconds have passed. `block_us`: how
+    long a block should take. `most_calls`: in a block. `content_bytes`: of fresh contents per session and case on a
+    CPU. `arena_bytes`: of the contents of one request on a GPU, 0 on a CPU. `checks`: timed calls to judge."""
 
     sessions: int
     units: int
@@ -38,28 +51,72 @@ class Plan:
     most_calls: int
     content_bytes: int
     checks: int = 2
+    least_units: int = 4
+    precision: float = 0.0025
+    case_s: float = 1.0
+    arena_bytes: int = 0
 
     def on_gpu(self) -> Plan:
-        """With more calls a request, which share what it costs besides: calls are short there, the referee's clock must
-        resolve them still, and contents that the device makes itself cost next to nothing."""
-        return replace(self, most_calls=max(16, self.most_calls), content_bytes=4 << 30)
+        """Return the plan for a GPU, where calls are short and contents are made on the device."""
+        return replace(self, most_calls=max(16, self.most_calls), arena_bytes=1 << 30)
+
+    def calls(self, content: Content) -> int:
+        """Return the most calls of a smaller block, by the memory that their contents take."""
+        call_bytes = max(1, sum(content.buffer_sizes))
+        if self.arena_bytes:
+            affordable = self.arena_bytes // (2 * call_bytes)
+        else:
+            affordable = self.content_bytes // (3 * self.units * call_bytes)
+        return max(1, min(self.most_calls, affordable))
+
+    def doubled(self, calls: int, content: Content) -> int:
+        """Return the calls of a larger block: twice as many, unless a single call fills a GPU's arena."""
+        if self.arena_bytes and 2 * calls * sum(content.buffer_sizes) > self.arena_bytes:
+            return calls
+        return 2 * calls
 
 
-QUICK = Plan(sessions=1, units=4, block_us=1_500, most_calls=8, content_bytes=64 << 20, checks=1)
+QUICK = Plan(sessions=1, units=4, block_us=1_500, most_calls=8, content_bytes=64 << 20, checks=1, least_units=2)
 FULL = Plan(sessions=3, units=8, block_us=6_000, most_calls=16, content_bytes=768 << 20)
-CONFIRM = Plan(sessions=5, units=10, block_us=10_000, most_calls=16, content_bytes=1 << 30)
+CONFIRM = Plan(
+    sessions=5, units=10, block_us=10_000, most_calls=16, content_bytes=1 << 30, least_units=6, precision=0.0015,
+    case_s=2.0,
+)  # fmt: skip
+
+
+class Way(StrEnum):
+    """How the calls of a request are made: one by one (`single`), on a held device, or in a loop."""
+
+    SINGLE = "single"
+    HELD = "held"
+    STEADY = "steady"
 
 
 @dataclass
-class SideTimes:
-    """What one side of a case took in one session. `blocks` are medians in µs by unit; on a GPU, `busy_us` and
-    `around_us` are as in `Run`, per call."""
+class Series:
+    """Times of one kind. `samples_us` by call, `blocks` the blocks' medians in µs by unit, `requests` for the
+    clocks."""
 
     samples_us: list[float] = field(default_factory=list)
     blocks: list[list[float]] = field(default_factory=list)
     requests: list[TimedRequest] = field(default_factory=list)
+
+
+@dataclass
+class SideTimes:
+    """What one side of a case took in one session: `device` time (on a CPU the only one) and `call` time. `busy_us` and
+    `enqueue_us` are as in `Run`, per held call. `waits` says why the device could not be held for it, "" where it
+    could."""
+
+    device: Series = field(default_factory=Series)
+    call: Series = field(default_factory=Series)
     busy_us: list[float] = field(default_factory=list)
-    around_us: list[float] = field(default_factory=list)
+    enqueue_us: list[float] = field(default_factory=list)
+    waits: str = ""
+
+    def of(self, basis: Objective) -> Series:
+        """Return the times that a verdict on that basis compares."""
+        return self.call if basis is Objective.CALL else self.device
 
 
 @dataclass(frozen=True)
@@ -80,23 +137,29 @@ class CaseSession:
     judgements: list[Judgement] = field(default_factory=list)
     opponent_errors: dict[str, str] = field(default_factory=dict)
 
-    def unit_ratios(self, opponent: str) -> list[float]:
-        """Log-ratio of each unit against that opponent."""
-        pairs = zip(self.sides[opponent].blocks, self.sides[CANDIDATE].blocks, strict=True)
+    @property
+    def held(self) -> bool:
+        """Say whether every side's device time is free of the host."""
+        return not any(side.waits for side in self.sides.values())
+
+    def unit_ratios(self, opponent: str, basis: Objective) -> list[float]:
+        """Return the log-ratio of each unit against that opponent."""
+        pairs = zip(self.sides[opponent].of(basis).blocks, self.sides[CANDIDATE].of(basis).blocks, strict=True)
         return [unit_log_ratio(theirs, ours) for theirs, ours in pairs]
 
-    def referee_ratios(self, opponent: str) -> list[float]:
-        """The same by the referee's clock, less what a request to the (trusted) opponent costs besides its calls,
+    def referee_ratios(self, opponent: str, basis: Objective) -> list[float]:
+        """Return the log-ratios by the referee's clock, less what a request to the opponent costs besides its calls,
         and less CLOCK_US in the candidate's favour."""
-        overhead_us = unaccounted_us(self.sides[opponent].requests)
-        theirs = [referee_us(request, overhead_us) for request in self.sides[opponent].requests]
-        ours = [referee_us(request, overhead_us + CLOCK_US) for request in self.sides[CANDIDATE].requests]
+        opponents, candidates = (self.sides[name].of(basis).requests for name in (opponent, CANDIDATE))
+        overhead_us = unaccounted_us(opponents)
+        theirs = [referee_us(request, overhead_us) for request in opponents]
+        ours = [referee_us(request, overhead_us + CLOCK_US) for request in candidates]
         units = zip(_in_pairs(theirs), _in_pairs(ours), strict=True)
-        return [unit_log_ratio(opponents, candidates) for opponents, candidates in units]
+        return [unit_log_ratio(one, other) for one, other in units]
 
 
 def _in_pairs(times: list[float]) -> list[list[float]]:
-    """The two blocks of each unit."""
+    """Group block times by unit: two blocks each."""
     return [times[n : n + 2] for n in range(0, len(times), 2)]
 
 
@@ -107,7 +170,7 @@ class CaseTimer:
         self,
         problem: Problem,
         oracle: OracleClient,
-        sides: list[Participant],
+        sides: list[CandidateProcess],
         case: Case,
         plan: Plan,
         call_s: float,
@@ -121,89 +184,112 @@ class CaseTimer:
         self._keeps, self._surely_kept = False, 0
 
     def measure(self) -> CaseSession:
-        """Warm up, choose the block size, time all units. Raises CandidateFailure."""
+        """Warm up, choose the block size, time units until they are precise enough. Raises CandidateFailure."""
         try:
-            calls = self._warm_up()
-            self._surely_kept = self._rng.randrange(self._plan.units)
+            content, calls = self._warm_up()
+            self._surely_kept = self._rng.randrange(self._plan.least_units)
+            started = time.monotonic()
             for unit in range(self._plan.units):
-                self._time_unit(unit, calls * (1 + unit % 2))
-            self._discount_surroundings()
+                self._time_unit(unit, self._plan.doubled(calls, content) if unit % 2 else calls)
+                if self._is_enough(unit + 1, time.monotonic() - started):
+                    break
             self._check()
         except CandidateFailure as failure:
             failure.case = failure.case or self._case.name
             raise
         return self._result
 
-    def _warm_up(self) -> int:
+    def _is_enough(self, units: int, seconds: float) -> bool:
+        """Stop by the width of the interval or by time, never by which side is ahead, so that stopping favours
+        neither. An even number of units has as many of K as of 2K calls."""
+        if units < min(2, self._plan.least_units) or units % 2:
+            return False
+        if seconds > self._plan.case_s:
+            return True
+        if units < self._plan.least_units or BASELINE not in self._result.sides:
+            return False
+        ratios = self._result.unit_ratios(BASELINE, Objective.DEVICE)
+        return stdev(ratios) / math.sqrt(units) < self._plan.precision
+
+    def _warm_up(self) -> tuple[Content, int]:
+        """Make the first calls, in which a side allocates and compiles; return a content and the calls of a block."""
         first = self._make(1)
         for side in self._sides:
             side.set_case(case_layout(self._problem, first[0]), self._case)
-            self._request(side, first)
-        second = self._make(self._affordable(first[0], 2))
-        per_call = [median(self._request(side, second)[1].inside_us) for side in self._sides]
+            self._request(side, first, Way.SINGLE)
+        most = self._plan.calls(first[0])
+        second = self._make(min(2, self._plan.doubled(most, first[0])))
+        per_call = [median(self._request(side, second, Way.SINGLE)[1].inside_us) for side in self._sides]
+        wanted = self._plan.block_us / max(1.0, sum(per_call) / len(per_call))
+        calls = max(1, min(most, round(wanted)))
+        if self._oracle.on_gpu:
+            self._rehearse(self._plan.doubled(calls, first[0]))
         for kept in self._kept.values():
             kept.clear()  # what is judged is what was timed
-        wanted = self._plan.block_us / max(1.0, sum(per_call) / len(per_call))
-        return self._affordable(first[0], max(1, min(self._plan.most_calls, round(wanted))))
+        return first[0], calls
 
-    def _affordable(self, content: Content, calls: int) -> int:
-        needed = sum(content.buffer_sizes) * 3 * self._plan.units
-        return max(1, min(calls, self._plan.content_bytes // max(1, needed)))
+    def _rehearse(self, calls: int) -> None:
+        """Make a loop of the largest block, so that no timed call asks the device for memory, and find out which sides
+        can be held."""
+        contents = self._make(calls)
+        for side in self._sides:
+            looped = self._request(side, contents, Way.STEADY)[1]
+            if not self._request(side, contents[:1], Way.HELD)[1].held:
+                self._result.sides[side.name].waits = self._why_late(side, contents[:1], looped.inside_us[0])
+
+    def _why_late(self, side: CandidateProcess, contents: list[Content], free_us: float) -> str:
+        """Tell a call that waits for the device from one that fills its queue: held for a moment, which is too short to
+        fill the queue, the former is enqueued later by that moment."""
+        calls = stage(side.arena, contents, self._rng)
+        run = side.run_held([call.message for call in calls], self._call_s, PROBE_S)
+        return "synchronises" if run.enqueue_us[0] - free_us > NOTICEABLE_US else "launch_bound"
 
     def _make(self, count: int) -> list[Content]:
         return self._oracle.make(self._case, self._distribution, count)
 
     def _time_unit(self, unit: int, calls: int) -> None:
-        contents = self._make(2 * calls)
-        halves = [contents[:calls], contents[calls:]]
-        self._keeps = unit == self._surely_kept or self._rng.random() < self._share_kept(contents[0])
         order = self._rng.sample(self._sides, len(self._sides))
-        blocks: dict[str, list[float]] = {side.name: [] for side in self._sides}
-        for half, sides in zip(halves, (order, order[::-1]), strict=True):
-            for side in sides:
-                blocks[side.name].append(self._block(side, half))
-        for name, medians in blocks.items():
-            self._result.sides[name].blocks.append(medians)
+        ways = [Way.HELD if self._result.held else Way.SINGLE, Way.STEADY] if self._oracle.on_gpu else [Way.SINGLE]
+        for way in ways:
+            contents = self._make(2 * calls)
+            self._keeps = unit == self._surely_kept or self._rng.random() < self._share_kept(contents[0])
+            blocks: dict[str, list[float]] = {side.name: [] for side in self._sides}
+            for half, sides in zip((contents[:calls], contents[calls:]), (order, order[::-1]), strict=True):
+                for side in sides:
+                    blocks[side.name].append(self._block(side, half, way))
+            basis = Objective.CALL if way is Way.STEADY else Objective.DEVICE
+            for name, medians in blocks.items():
+                self._result.sides[name].of(basis).blocks.append(medians)
 
-    def _block(self, side: Participant, contents: list[Content]) -> float:
-        calls, run = self._request(side, contents)
+    def _block(self, side: CandidateProcess, contents: list[Content], way: Way) -> float:
+        calls, run = self._request(side, contents, way)
         times = self._result.sides[side.name]
-        if not usable(run.inside_us):
-            raise CandidateFailure(Status.SUSPECT, "reported a time that is zero, negative or not finite")
-        times.samples_us += run.inside_us
+        series = times.of(Objective.CALL if way is Way.STEADY else Objective.DEVICE)
+        samples = _loop_samples(run, len(calls)) if way is Way.STEADY else run.inside_us
+        if not usable(samples):
+            reason = "reported a time that is zero, negative or not finite"
+            raise CandidateFailure(Status.SUSPECT, reason, side=side.name)
+        series.samples_us += samples
         times.busy_us += run.busy_us
-        times.around_us += run.around_us
-        times.requests.append(TimedRequest(len(calls), sum(run.inside_us), run.outside_us))
-        return median(run.inside_us)
+        times.enqueue_us += run.enqueue_us
+        series.requests.append(TimedRequest(len(calls), sum(run.inside_us), run.outside_us))
+        return median(samples)
 
-    def _discount_surroundings(self) -> None:
-        """On a GPU, emptying the caches before each call and waiting for the device lie outside its events. What that
-        takes of a trusted opponent is taken off everybody's requests; a candidate that waits longer keeps the rest."""
-        around = [
-            side.around_us for name, side in self._result.sides.items() if name != CANDIDATE and side.around_us
-        ]
-        if not around:
-            return
-        trusted_us = median(around[0])
-        for side in self._result.sides.values():
-            side.requests = [
-                TimedRequest(r.calls, r.inside_us, r.outside_us - r.calls * trusted_us) for r in side.requests
-            ]
-
-    def _request(self, side: Participant, contents: list[Content]) -> tuple[list[StagedCall], Run]:
+    def _request(self, side: CandidateProcess, contents: list[Content], way: Way) -> tuple[list[StagedCall], Run]:
         """Stage, run, keep outputs for the checks, look at guards and inputs of every call."""
         calls = stage(side.arena, contents, self._rng)
         timeout_s = self._call_s * len(calls)
-        run = side.run([call.message for call in calls], timeout_s)
+        make = {Way.SINGLE: side.run, Way.HELD: side.run_held, Way.STEADY: side.run_steadily}[way]
+        run = make([call.message for call in calls], timeout_s)
         self._keep(side, calls[-1], drawn=False)
         side.store(timeout_s)
         self._keep(side, self._rng.choice(calls), drawn=True)
         self._look(side, calls)
         return calls, run
 
-    def _look(self, side: Participant, calls: list[StagedCall]) -> None:
-        """Guards, inputs and outputs of every call. All sides are treated alike between their blocks: what the referee
-        reads leaves its mark in the caches of whoever comes next."""
+    def _look(self, side: CandidateProcess, calls: list[StagedCall]) -> None:
+        """Look at guards, inputs and outputs of every call. All sides are treated alike between their blocks: what the
+        referee reads leaves its mark in the caches of whoever comes next."""
         try:
             check_untouched(side.arena, calls)
             check_begun(side.arena, calls)
@@ -213,29 +299,45 @@ class CaseTimer:
             self._result.opponent_errors.setdefault(side.name, failure.reason)
 
     def _share_kept(self, content: Content) -> float:
-        """Share of the units whose outputs are kept, so that large ones fit into memory. Drawn for all sides alike, so
-        that opponents are judged on the same contents; a candidate cannot know."""
+        """Return the share of the units whose outputs are kept, so that large ones fit into memory. Drawn for all sides
+        alike, so that opponents are judged on the same contents; a candidate cannot know."""
         outputs = sum(output.size_bytes for output in content.outputs)
+        if outputs >= LARGE_OUTPUT_BYTES:
+            return 0.0
         return SNAPSHOT_BYTES / max(1, 8 * self._plan.units * len(self._sides) * outputs)
 
-    def _keep(self, side: Participant, call: StagedCall, *, drawn: bool) -> None:
+    def _keep(self, side: CandidateProcess, call: StagedCall, *, drawn: bool) -> None:
         """Remember a call's outputs for the checks at the end, if those of this unit are kept."""
         if not self._keeps:
+            return
+        if sum(output.size_bytes for output in call.content.outputs) >= LARGE_OUTPUT_BYTES:
+            self._judge_large(side, call)
             return
         kept = self._oracle.keep(side.arena, call.content, call.outputs)
         self._kept[side.name].append(Kept(call.content, kept, drawn))
 
+    def _judge_large(self, side: CandidateProcess, call: StagedCall) -> None:
+        """Judge outputs that are too large to be kept; the first of each side that are offered."""
+        if self._kept[side.name]:
+            return
+        places = self._oracle.keep(side.arena, call.content, call.outputs)
+        self._kept[side.name].append(Kept(call.content, [], drawn=False))
+        judgement = self._oracle.judge(call.content, places)
+        self._oracle.drop(places)
+        self._record(side.name, judgement)
+
     def _check(self) -> None:
         """Judge the last call of one request and a random call of a few, the requests drawn after the last one; and
         each opponent on the first of them, whose contents were everybody's."""
-        last, drawn = ([kept for kept in self._kept[CANDIDATE] if kept.drawn is wanted] for wanted in (False, True))
+        kept = [kept for kept in self._kept[CANDIDATE] if kept.places]
+        last, drawn = ([one for one in kept if one.drawn is wanted] for wanted in (False, True))
         if not last or self._plan.checks == 0:
             return
         first = self._rng.choice(last)
-        for kept in (first, *self._rng.sample(drawn, min(self._plan.checks, len(drawn)))):
-            self._record(CANDIDATE, self._oracle.judge(kept.content, kept.places))
+        for one in (first, *self._rng.sample(drawn, min(self._plan.checks, len(drawn)))):
+            self._record(CANDIDATE, self._oracle.judge(one.content, one.places))
         for name in self._kept:
-            theirs = [kept.places for kept in self._kept[name] if kept.content is first.content]
+            theirs = [one.places for one in self._kept[name] if one.content is first.content]
             if name != CANDIDATE and theirs:
                 self._record(name, self._oracle.judge(first.content, theirs[0]))
 
@@ -247,3 +349,9 @@ class CaseTimer:
         self._result.judgements.append(judgement)
         if judgement.error:
             raise CandidateFailure(Status.INCORRECT, f"wrong in a timed call: {judgement.error}", self._case.name)
+
+
+def _loop_samples(run: Run, calls: int) -> list[float]:
+    """Return the time of a call in a loop, in µs: the mean over all but the first, or the first where it is alone."""
+    first_us, others_us = run.inside_us
+    return [others_us / (calls - 1)] if calls > 1 else [first_us]

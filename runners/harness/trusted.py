@@ -1,10 +1,10 @@
 """Trusted processes with torch: `python -m runners.harness.trusted SOCKET_FD`.
 
 Importing torch takes seconds, so it is imported once: this process imports it, stays single-threaded, and forks a
-clean child for every oracle and every baseline that it is asked for, in milliseconds. Neither ever sees candidate
-code. A child serves one channel and ends when that closes.
+clean child for every oracle that it is asked for, in milliseconds. None ever sees candidate code. A child serves one
+channel and ends when that closes.
 
-A request is one byte (`o` oracle, `b` baseline) with two descriptors attached: the channel and the shared memory.
+A request is one byte with two descriptors attached: the channel and the shared memory.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from collections.abc import Callable
 from typing import Any
 
 from runners.harness.candidate.channel import Channel, ChannelClosed
-from runners.harness.candidate.mapping import mapped
-from runners.harness.priority import raise_self
 from runners.wire import from_plain
 
 DEVICE_VARIABLE = "KERNELSCI_DEVICE"
@@ -43,23 +41,23 @@ def main(descriptor: int) -> None:
     requests = socket.socket(fileno=descriptor)
     while True:
         try:
-            role, descriptors, _, _ = socket.recv_fds(requests, 1, 2)
+            request, descriptors, _, _ = socket.recv_fds(requests, 1, 2)
         except OSError:
             return
-        if not role:
+        if not request:
             return
         if os.fork() == 0:
             requests.close()
-            _child(role, *descriptors)
+            _child(*descriptors)
         for inherited in descriptors:
             os.close(inherited)
 
 
-def _child(role: bytes, channel_fd: int, memory_fd: int) -> None:
+def _child(channel_fd: int, memory_fd: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     code = 1
     try:
-        serve(Channel(channel_fd), _role(role, memory_fd))
+        serve(Channel(channel_fd), _role(memory_fd))
         code = 0
     finally:
         sys.stdout.flush()
@@ -67,21 +65,16 @@ def _child(role: bytes, channel_fd: int, memory_fd: int) -> None:
         os._exit(code)
 
 
-def _role(role: bytes, memory_fd: int) -> Answer:
-    """Oracle or baseline, for the device that the environment names."""
+def _role(memory_fd: int) -> Answer:
+    """Return an oracle for the device that the environment names."""
     if DEVICE_VARIABLE in os.environ:
         from runners.harness import gpu
 
-        return gpu.role(role, os.environ[DEVICE_VARIABLE], memory_fd)
+        return gpu.oracle(os.environ[DEVICE_VARIABLE], memory_fd)
     from runners.harness.candidate.tensors import HostArena
+    from runners.harness.oracle import Oracle
 
-    if role == b"o":  # the vault is larger than what is ever used of it
-        from runners.harness.oracle import Oracle
-
-        return Oracle(HostArena(mmap.mmap(memory_fd, 0))).answer
-    from runners.harness.baseline import BaselineCallee
-
-    return BaselineCallee(HostArena(mapped(memory_fd))).answer
+    return Oracle(HostArena(mmap.mmap(memory_fd, 0))).answer  # the vault is larger than what is ever used of it
 
 
 def serve(channel: Channel, answer: Answer) -> None:
@@ -108,9 +101,6 @@ def _hand_over(channel_fd: int, descriptor: int) -> None:
 
 def _guarded(answer: Answer, question: dict[str, Any]) -> dict[str, Any]:
     try:
-        if question["op"] == "prioritise":
-            raise_self()
-            return {"nonce": question["nonce"], "ok": True}
         return {"nonce": question["nonce"], "ok": True, **answer(question)}
     except Exception as error:
         text = traceback.format_exc(limit=-8)

@@ -34,10 +34,10 @@ class Zygote:
         """False once the process has ended."""
         return self._process.poll() is None
 
-    def fork(self, role: bytes, channel_fd: int, memory_fd: int) -> None:
-        """Ask for a child with that role on that channel. Raises InfraFailure when the process is gone."""
+    def fork(self, channel_fd: int, memory_fd: int) -> None:
+        """Ask for an oracle on that channel. Raises InfraFailure when the process is gone."""
         try:
-            socket.send_fds(self._socket, [role], [channel_fd, memory_fd])
+            socket.send_fds(self._socket, [b"o"], [channel_fd, memory_fd])
         except OSError as error:
             raise InfraFailure(f"the process that holds torch is gone: {error}") from error
 

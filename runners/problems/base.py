@@ -8,10 +8,8 @@ candidate. Values travel between processes as raw bytes with the layout that `Te
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runners.job import Language, Source
@@ -186,6 +184,11 @@ class Problem(ABC):
         keeps between calls, such as a model with its weights."""
         return
 
+    @abstractmethod
+    def reference_as_candidate(self, target: str) -> str:
+        """Return a Python module's text that computes the reference the way a candidate would, with the same entry
+        point. The baseline is this module in a candidate's process, so that both sides differ in their source alone."""
+
     def candidate_setup(self, case: Case) -> CandidateSetup:
         """What a Python candidate needs beside the inputs, made in the oracle and sent over as bytes and JSON."""
         return CandidateSetup()
@@ -196,25 +199,7 @@ class Problem(ABC):
 
     @abstractmethod
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """The reference as torch runs it, on whatever device the inputs lie on: what the baselines time."""
-
-    def bound(self, inputs: CallInputs, mode: str | None = None) -> Callable[[], Any]:
-        """The reference with its arguments in place and nothing around it, for timing; through torch.compile in one
-        of its modes where one is given. `tensors_in` opens what it returns."""
-        return partial(self._in_mode("reference", self.reference, mode), inputs)
-
-    def _in_mode(self, key: str, function: Callable[..., Any], mode: str | None) -> Callable[..., Any]:
-        """The function, or what torch.compile makes of it for each shape: once a key, and anew where the key's function
-        changed."""
-        import torch
-
-        if mode is None:
-            return function
-        known = self.__dict__.setdefault("_compiled", {})
-        if known.get(key, (None,))[0] != function:
-            known[key] = (function, torch.compile(function, mode=mode, dynamic=False))
-        compiled: Callable[..., Any] = known[key][1]
-        return compiled
+        """Run the reference in torch, on whatever device the inputs lie on."""
 
     @abstractmethod
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:

@@ -9,9 +9,8 @@ import copy
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runners.job import Language, ProblemBundle, Source
@@ -82,6 +81,10 @@ class GpuModeProblem(Problem):
         """Not declared by this format."""
         return None
 
+    def reference_as_candidate(self, target: str) -> str:
+        """Return reference.py with `ref_kernel` under a submission's name."""
+        return f"{on_its_device(self.reference_source, 'reference.py')}\n\ncustom_kernel = ref_kernel\n"
+
     def candidate_setup(self, case: Case) -> CandidateSetup:
         """The modules that submissions import (task.py, utils.py), not the reference."""
         allowed = {name: text for name, text in self._files.items() if name not in _NOT_FOR_CANDIDATES}
@@ -100,17 +103,6 @@ class GpuModeProblem(Problem):
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
         """ref_kernel(data), on the device of the inputs."""
         return tensors_in(self._run(inputs))
-
-    def bound(self, inputs: CallInputs, mode: str | None = None) -> Callable[[], Any]:
-        """ref_kernel on the data. The task's modules stay importable from here on, and tensors that name no device lie
-        on the CPU: what `_on` does around a call is done once, so that it is not timed."""
-        import torch
-
-        torch.set_default_device(None)
-        self._modules.use_device(_device_of(inputs))
-        self._modules.install()
-        kernel = self._reference("ref_kernel")
-        return partial(self._in_mode("ref_kernel", kernel, mode), *positional(inputs))
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """ref_kernel on a copy: the task's own precision, because its check allows for that."""
@@ -164,8 +156,8 @@ class GpuModeProblem(Problem):
     def _seeds(self, templates: dict[str, str]) -> tuple[Seed, ...]:
         seeds = []
         if "ref_kernel" in self._defined:
-            text = f"{on_its_device(self.reference_source, 'reference.py')}\n\ncustom_kernel = ref_kernel\n"
-            seeds.append(Seed("reference", "Reference in torch", Source(Language.PYTHON, text)))
+            source = Source(Language.PYTHON, self.reference_as_candidate("gpu"))
+            seeds.append(Seed("reference", "Reference in torch", source))
         for label, path in sorted(templates.items()):
             source = Source(Language.PYTHON, self._files.get(path, ""))
             seeds.append(

@@ -10,9 +10,8 @@ import ast
 import copy
 import random
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -75,7 +74,9 @@ class KernelBenchProblem(Problem):
         self._declared = self._read_declared()
         self.title = re.sub(r"^\d+_", "", bundle.name).replace("_", " ").strip()
         self.description = self._describe()
-        self.seeds = (Seed("reference", "Reference in torch", Source(Language.PYTHON, self._as_candidate())),)
+        self.seeds = (
+            Seed("reference", "Reference in torch", Source(Language.PYTHON, _renamed(self.reference_source))),
+        )
         self._loaded: tuple[str, ModuleType, Any] | None = None
 
     def cases(self, target: str, purpose: Purpose) -> list[Case]:
@@ -98,6 +99,14 @@ class KernelBenchProblem(Problem):
     def prepare(self, case: Case) -> None:
         """Build the case's model."""
         self._load(case)
+
+    def reference_as_candidate(self, target: str) -> str:
+        """Return the module with `Model` renamed to `ModelNew` and the constants of the target's case."""
+        (case,) = self.cases(target, Purpose.BENCHMARK)
+        text = self.reference_source
+        if case.sizes != self._constants:
+            text = ast.unparse(python_text.with_constants(self._tree, case.sizes))
+        return _renamed(text)
 
     def candidate_setup(self, case: Case) -> CandidateSetup:
         """Constructor arguments and weights of the reference model."""
@@ -124,12 +133,6 @@ class KernelBenchProblem(Problem):
         """The prepared model as it was built: in training mode, as published."""
         model = self._prepared()
         return self._call(self._moved(model, inputs), inputs)
-
-    def bound(self, inputs: CallInputs, mode: str | None = None) -> Callable[[], Any]:
-        """The prepared model's forward, the generator set before each call where it draws from it."""
-        model = self._in_mode("model", self._moved(self._prepared(), inputs), mode)
-        call = partial(model, *positional(inputs))
-        return call if self._call_seed is None else partial(_seeded, call, self._call_seed)
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The model in float64 where it runs so and its own float32 result agrees with that; else in float32:
@@ -219,15 +222,9 @@ class KernelBenchProblem(Problem):
         words = ast.get_docstring(model) or self.title
         return f"{words}\n\nThe candidate defines `ModelNew` with the constructor and forward of `Model`.\n"
 
-    def _as_candidate(self) -> str:
-        return re.sub(r"\bModel\b", "ModelNew", self.reference_source)
 
-
-def _seeded(call: Callable[[], Any], seed: int) -> Any:
-    import torch
-
-    torch.manual_seed(seed)
-    return call()
+def _renamed(text: str) -> str:
+    return re.sub(r"\bModel\b", "ModelNew", text)
 
 
 def _doubled(inputs: CallInputs) -> CallInputs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -90,13 +90,16 @@ class NativeProblem(Problem):
                 values[argument.name] = self._fill(argument, case, generator, distribution, own)
         return CallInputs(values)
 
+    def reference_as_candidate(self, target: str) -> str:
+        """Return reference.py with a `custom_kernel` that hands its arguments to `reference` by name."""
+        names = [argument.name for argument in self.arguments if argument.role in (Role.INPUT, Role.SCALAR)]
+        call = ", ".join(f"{name}={name}" for name in names)
+        entry = f"def {self.entry_point}({', '.join(names)}):\n    return reference({call})\n"
+        return f"{self.reference_source}\n\n\n{entry}"
+
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
         """`reference(**inputs)` of reference.py."""
         return _as_list(self._function("reference")(**inputs.values))
-
-    def bound(self, inputs: CallInputs, mode: str | None = None) -> Callable[[], Any]:
-        """`reference` of reference.py with the inputs by name."""
-        return partial(self._in_mode("reference", self._function("reference"), mode), **inputs.values)
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """`expected(**inputs)` of reference.py where it has one, else `reference` on inputs widened to float64."""

@@ -1,7 +1,8 @@
-"""Answering the referee's questions about one callee; the same for candidates and baselines."""
+"""Answering the referee's questions about one callee; the same program serves candidate, parent and baseline."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 
@@ -12,68 +13,87 @@ class Callee(Protocol):
         """Take the layout of the coming calls."""
 
     def prepare(self, call: dict[str, Any]) -> Any:
-        """Arguments of one call, before the clock starts."""
+        """Return the arguments of one call, before the clock starts."""
 
     def run(self, prepared: Any) -> int:
-        """One call; its duration in nanoseconds by this process's clock."""
+        """Make one call; return its duration in nanoseconds by this process's clock."""
 
     def finish(self, prepared: Any, call: dict[str, Any]) -> None:
         """Bring the outputs of one call into the arena."""
 
-    def report(self) -> dict[str, Any]:
-        """What else to answer about the calls just made."""
-
 
 class Caller:
-    """`ready` answers at once; `case` sets the layout; `run` makes calls in order and returns their inside times;
-    `store` brings the outputs of all but the last into the arena. The last one's are brought before `run` is answered,
-    so that work left to a thread shows as a wrong output."""
+    """Answers one question at a time.
+
+    `ready` answers at once. `case` sets the layout. `run` makes calls in order and returns their inside times; `store`
+    brings the outputs of all but the last into the arena. On a GPU there are two more ways to make calls: `lay`
+    prepares some, then `arm` enqueues one behind the gate and `reach` waits for it; `steady` makes them in a loop. The
+    last call's outputs are always in the arena before that call is answered, so that work left to a thread shows as a
+    wrong output."""
 
     def __init__(self, callee: Callee) -> None:
-        self._callee = callee
+        self._callee: Any = callee
         self._pending: list[tuple[Any, dict[str, Any]]] = []
+        self._answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "ready": lambda question: {},
+            "case": self._case,
+            "run": lambda question: self._run(question["calls"]),
+            "lay": lambda question: self._lay(question["calls"]),
+            "arm": lambda question: {"enqueue_ns": self._callee.arm(self._pending[question["number"]][0])},
+            "reach": lambda question: self._reach(question["number"]),
+            "steady": lambda question: self._steady(question["calls"]),
+            "store": lambda question: self._store(),
+            "repeated": lambda question: self._repeat(question["call"], question["count"]),
+            "floor": lambda question: {"floor_ns": self._callee.floor_ns()},
+            "replay": lambda question: {"replay_ns": self._callee.replays_ns(self._alone(question["call"]))},
+            "kernels": lambda question: {"kernels": self._callee.kernels(self._alone(question["call"]))},
+        }
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Answer one question. Raises whatever the callee raises."""
-        if question["op"] == "ready":
-            return {}
-        if question["op"] == "case":
-            self._callee.set_case(question["case"])
-            return {}
-        if question["op"] == "store":
-            return self._store()
-        if question["op"] == "repeated":
-            return self._repeat(question["call"], question["count"])
-        if question["op"] in ("floor", "replay", "kernels"):
-            return self._closer(question)
-        return self._run(question["calls"])
+        """Answer one question by its `op`. Raises whatever the callee raises."""
+        return self._answers[question["op"]](question)
 
     def forget(self) -> None:
-        """Let go of what was returned."""
+        """Let go of what calls returned."""
         self._pending.clear()
 
-    def _run(self, calls: list[dict[str, Any]]) -> dict[str, Any]:
-        self.forget()  # frees what was returned, so that every side allocates from warm memory
-        prepared = [self._callee.prepare(call) for call in calls]
-        times = [self._callee.run(arguments) for arguments in prepared]
-        self._pending = list(zip(prepared, calls, strict=True))
-        self._callee.finish(*self._pending.pop())
-        return {"inside_ns": times, **self._callee.report()}
+    def _case(self, question: dict[str, Any]) -> dict[str, Any]:
+        self._callee.set_case(question["case"])
+        return {}
 
-    def _closer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """What only callees on a GPU can tell (see `insight`)."""
-        callee: Any = self._callee
-        if question["op"] == "floor":
-            return {"floor_ns": callee.floor_ns()}
-        prepared = callee.prepare(question["call"])
-        if question["op"] == "kernels":
-            return {"kernels": callee.kernels(prepared)}
-        return {"replay_ns": callee.replays_ns(prepared)}
+    def _run(self, calls: list[dict[str, Any]]) -> dict[str, Any]:
+        self._lay(calls)
+        times = [self._callee.run(prepared) for prepared, _ in self._pending]
+        self._finish_last()
+        return {"inside_ns": times}
+
+    def _lay(self, calls: list[dict[str, Any]]) -> dict[str, Any]:
+        self.forget()  # frees what was returned, so that every side allocates from memory that was used before
+        self._pending = [(self._callee.prepare(call), call) for call in calls]
+        return {}
+
+    def _reach(self, number: int) -> dict[str, Any]:
+        reached = self._callee.reach()
+        if number == len(self._pending) - 1:
+            self._finish_last()
+        return {"inside_ns": [reached.device_ns], "busy_ns": [reached.busy_ns]}
+
+    def _steady(self, calls: list[dict[str, Any]]) -> dict[str, Any]:
+        self._lay(calls)
+        times = self._callee.steady([prepared for prepared, _ in self._pending])
+        self._finish_last()
+        return {"inside_ns": times}
+
+    def _finish_last(self) -> None:
+        self._callee.finish(*self._pending.pop())
+
+    def _alone(self, call: dict[str, Any]) -> Any:
+        self.forget()
+        return self._callee.prepare(call)
 
     def _repeat(self, call: dict[str, Any], count: int) -> dict[str, Any]:
-        """The call alone, without a clock where the callee knows how."""
-        self.forget()
-        prepared = self._callee.prepare(call)
+        """Make a call again and again, without a clock where the callee knows how."""
+        prepared = self._alone(call)
         once: Any = getattr(self._callee, "repeat", None)
         if once is None:
             for _ in range(count):

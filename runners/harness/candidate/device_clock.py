@@ -1,63 +1,106 @@
-"""Timing one call on a GPU: device events around it, and the host's clock until the whole device is idle.
+"""Timing calls on a GPU: device events around a call, and the host's clock beside them.
 
-Before the first event the caches are overwritten on the device. That also gives the host a head start, so that what
-lies between the events is the device's time and not the cost of asking for it. The default stream waits for all
-streams but non-blocking ones; work there keeps the device busy after the last event, which is measured too.
+Three ways. `arm` and `reach` time one call on a device that is held until the whole call is enqueued (see `gate`): what
+lies between the events is device time, free of the host. `time` is for calls that cannot be held, because they wait for
+the device inside or enqueue more launches than its queue takes: the events then include what the host takes. `steady`
+times calls one after the other, host included, as a user's loop sees them.
+
+Before the first event of a held or single call the caches are overwritten on the device.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from .gate import Gate
 
 clock = time.perf_counter_ns
 LEAST_FLUSH_BYTES = 192 << 20
 """What takes a GPU of today longer to write than a host needs for the first launches."""
 
 
-class DeviceClock:
-    """Times calls. Kept of each call until `take`: how long the device stayed busy after the last event was reached,
-    and what the host's clock saw of the call beside the time between the events."""
+@dataclass(frozen=True)
+class Reached:
+    """What a held call took on the device, and how long the device stayed busy after its last event, in ns."""
 
-    def __init__(self, driver: Any, flush_bytes: int) -> None:
-        self.driver = driver
+    device_ns: int
+    busy_ns: int
+
+
+class DeviceClock:
+    """Times calls on the first visible device. Without a gate nothing can be held."""
+
+    def __init__(self, driver: Any, flush_bytes: int, gate: Gate | None = None) -> None:
+        self.driver, self._gate = driver, gate
         self._size = max(flush_bytes, LEAST_FLUSH_BYTES)
         self._scratch = driver.allocate(self._size)
         self._begin, self._end = driver.event(), driver.event()
-        self._busy: list[int] = []
-        self._around: list[int] = []
+
+    @property
+    def holds(self) -> bool:
+        """Say whether calls can be held here."""
+        return self._gate is not None
+
+    def arm(self, function: Callable[..., Any], arguments: Any) -> tuple[int, Any]:
+        """Enqueue one call behind the gate; return the host's time for that in ns, and what the call returned."""
+        driver, begin, end, gate = self.driver, self._begin, self._end, self._gate
+        if gate is None:
+            raise RuntimeError("this device cannot be held")
+        driver.synchronize()
+        driver.fill(self._scratch, 0, self._size)
+        gate.shut()
+        begin.record()
+        start = clock()
+        result = function(*arguments)
+        enqueued = clock() - start
+        end.record()
+        return enqueued, result
+
+    def reach(self) -> Reached:
+        """Wait until the call that was armed is done and the whole device is idle. Raises DriverError."""
+        self._end.wait()
+        reached = clock()
+        self.driver.synchronize()
+        busy_ns = clock() - reached
+        return Reached(self._end.nanoseconds_since(self._begin), busy_ns)
 
     def time(self, function: Callable[..., Any], arguments: Any) -> tuple[int, Any]:
-        """One call: its device time in nanoseconds, and what it returned."""
+        """Make one call that is not held; return the time between its events in ns, and what the call returned."""
         driver, begin, end = self.driver, self._begin, self._end
         driver.synchronize()
-        start = clock()
         driver.fill(self._scratch, 0, self._size)
         begin.record()
         result = function(*arguments)
         end.record()
-        end.wait()
-        reached = clock()
         driver.synchronize()
-        idle = clock()
-        device_ns = end.nanoseconds_since(begin)
-        self._busy.append(idle - reached)
-        self._around.append(idle - start - device_ns)
-        return device_ns, result
+        return end.nanoseconds_since(begin), result
+
+    def steady(self, function: Callable[..., Any], calls: Sequence[Any]) -> tuple[list[int], list[Any]]:
+        """Make calls one after the other, as a user's loop does.
+
+        Return the host's time in ns for the first call until the device is idle, and for all others together (0 where
+        there are none), and what the calls returned. The first one wakes the processor's caches.
+        """
+        driver = self.driver
+        driver.synchronize()
+        start = clock()
+        results = [function(*calls[0])]
+        driver.synchronize()
+        first = clock()
+        for arguments in calls[1:]:
+            results.append(function(*arguments))
+        if len(calls) > 1:
+            driver.synchronize()
+            return [first - start, clock() - first], results
+        return [first - start, 0], results
 
     def floor_ns(self, calls: int = 9) -> list[int]:
-        """Device time between two events around the smallest launch there is, a fill of four bytes."""
-        times = [self.time(self.driver.fill, (self._scratch, 0, 4))[0] for _ in range(calls)]
-        self.take()
-        return times
+        """Return device times in ns of the smallest launch there is, a fill of four bytes."""
+        return [self.time(self.driver.fill, (self._scratch, 0, 4))[0] for _ in range(calls)]
 
     def settle(self) -> None:
         """Wait for the whole device."""
         self.driver.synchronize()
-
-    def take(self) -> dict[str, list[int]]:
-        """`busy_ns` and `around_ns` of the calls since it was last asked."""
-        taken = {"busy_ns": self._busy, "around_ns": self._around}
-        self._busy, self._around = [], []
-        return taken

@@ -16,11 +16,16 @@ LIBRARIES = {"cuda": ("cu", "libcuda.so.1"), "hip": ("hip", "libamdhip64.so")}
 RENAMED = {
     "cuda": {
         "MemAlloc": "cuMemAlloc_v2",
+        "MemGetInfo": "cuMemGetInfo_v2",
+        "MemHostRegister": "cuMemHostRegister_v2",
+        "MemHostGetDevicePointer": "cuMemHostGetDevicePointer_v2",
         "Synchronize": "cuCtxSynchronize",
         "StreamBeginCapture": "cuStreamBeginCapture_v2",
     },
     "hip": {
         "MemAlloc": "hipMalloc",
+        "MemHostRegister": "hipHostRegister",
+        "MemHostGetDevicePointer": "hipHostGetDevicePointer",
         "Synchronize": "hipDeviceSynchronize",
         "EventCreate": "hipEventCreateWithFlags",
     },
@@ -67,19 +72,19 @@ class Driver:
 
     def __init__(self, kind: str) -> None:
         self._prefix, library = LIBRARIES[kind]
-        self._kind = kind
+        self.kind = kind
         self._library = ctypes.CDLL(library)
         self._functions: dict[str, Any] = {}
         self.call("Init", 0)
         self._enter()
-        self._set, self._synchronize = self._function("MemsetD8Async"), self._function("Synchronize")
+        self._set, self._synchronize = self.function("MemsetD8Async"), self.function("Synchronize")
 
     def _enter(self) -> None:
         """Make the primary context, the one that torch and the runtime library use too, current."""
         device = ctypes.c_int()
         self.call("DeviceGet", ctypes.byref(device), 0)
         context = ctypes.c_void_p()
-        if self._kind == "hip":
+        if self.kind == "hip":
             self.call("SetDevice", 0)
             return
         self.call("DevicePrimaryCtxRetain", ctypes.byref(context), device)
@@ -87,7 +92,7 @@ class Driver:
 
     def call(self, name: str, *arguments: object) -> None:
         """Call a driver function by its name without prefix. Raises DriverError."""
-        self.check(name, self._function(name)(*arguments))
+        self.check(name, self.function(name)(*arguments))
 
     def check(self, name: str, code: int) -> None:
         """Raises DriverError for a code that is not 0."""
@@ -96,11 +101,24 @@ class Driver:
         if code:
             raise DriverError(f"{self._prefix}{name} failed with error {code}")
 
-    def _function(self, name: str) -> Any:
+    def function(self, name: str) -> Any:
+        """Return a driver function by its name without prefix; it answers with an error number."""
         if name not in self._functions:
-            real = RENAMED[self._kind].get(name, f"{self._prefix}{name}")
+            real = RENAMED[self.kind].get(name, f"{self._prefix}{name}")
             self._functions[name] = getattr(self._library, real)
         return self._functions[name]
+
+    def attribute(self, number: int) -> int:
+        """Return an attribute of the device by its number in the driver's header. Raises DriverError."""
+        value = ctypes.c_int()
+        self.call("DeviceGetAttribute", ctypes.byref(value), number, 0)
+        return value.value
+
+    def free_bytes(self) -> tuple[int, int]:
+        """Return the device memory that is free and the whole of it, in bytes. Raises DriverError."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("MemGetInfo", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
 
     def synchronize(self) -> None:
         """Wait for everything on the device, on every stream. Raises DriverError for what went wrong since."""
@@ -108,7 +126,7 @@ class Driver:
 
     def mark_profile(self, what: str) -> None:
         """`Start` or `Stop` what a profiler around this process counts; AMD's have no such mark."""
-        if self._kind == "cuda":
+        if self.kind == "cuda":
             self.call(f"Profiler{what}")
 
     def fill(self, address: int, byte: int, size_bytes: int) -> None:
@@ -163,7 +181,7 @@ class Driver:
     def captured(self, launch: Callable[[ctypes.c_void_p], object]) -> Callable[[], None]:
         """What `launch` puts on the stream that it is given, as a graph; the result replays it on the default stream.
         CUDA alone. Raises DriverError."""
-        if self._kind != "cuda":
+        if self.kind != "cuda":
             raise DriverError("graphs are captured on CUDA alone")
         stream, graph, ready = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         self.call("StreamCreate", ctypes.byref(stream), NON_BLOCKING)
@@ -185,8 +203,8 @@ class Event:
         self._driver = driver
         self._handle = ctypes.c_void_p()
         driver.call("EventCreate", ctypes.byref(self._handle), 0)
-        self._record, self._elapsed = driver._function("EventRecord"), driver._function("EventElapsedTime")
-        self._wait = driver._function("EventSynchronize")
+        self._record, self._elapsed = driver.function("EventRecord"), driver.function("EventElapsedTime")
+        self._wait = driver.function("EventSynchronize")
 
     def record(self) -> None:
         """Put the mark behind everything that was asked of the default stream so far."""

@@ -6,8 +6,9 @@ import ctypes
 from typing import Any
 
 from . import insight
-from .device_clock import DeviceClock
+from .device_clock import DeviceClock, Reached
 from .driver import Driver
+from .gate import gate_on
 from .native import NativeCallee
 
 
@@ -19,41 +20,55 @@ class GpuNativeCallee(NativeCallee):
         self._clock = device_clock
 
     def prepare(self, call: dict[str, list[float]]) -> list[object]:
-        """The C arguments, the stream last."""
+        """Return the C arguments, the stream last."""
         return [*super().prepare(call), ctypes.c_void_p(None)]
 
     def run(self, arguments: list[object]) -> int:
-        """One call; nanoseconds of device time."""
+        """Make one call that is not held; return the time between its events in ns."""
         return self._clock.time(self._function, arguments)[0]
 
+    def arm(self, arguments: list[object]) -> int:
+        """Enqueue one call behind the gate; return the host's time for that in ns."""
+        return self._clock.arm(self._function, arguments)[0]
+
+    def reach(self) -> Reached:
+        """Wait for the call that was armed."""
+        return self._clock.reach()
+
+    def steady(self, calls: list[list[object]]) -> list[int]:
+        """Make calls in a loop; return the host's time for the first and for all others in ns."""
+        return self._clock.steady(self._function, calls)[0]
+
     def replays_ns(self, arguments: list[object]) -> list[int]:
-        """Device time of replays from a graph. Raises DriverError where the call can't be captured."""
+        """Return device times in ns of replays from a graph. Raises DriverError where the call cannot be captured."""
         replay = self._clock.driver.captured(lambda stream: self._function(*arguments[:-1], stream))
         return insight.replays_ns(replay, self._clock)
 
     def repeat(self, arguments: list[object], count: int) -> None:
-        """The function alone, for a profiler."""
+        """Call the function and nothing else, for a profiler."""
         insight.repeat(lambda: self._function(*arguments), count, self._clock)
 
     def kernels(self, arguments: list[object]) -> list[tuple[str, int, float]]:
-        """What a call launches. Needs torch in this process."""
+        """Return what a call launches (see `insight.kernels`). Needs torch in this process."""
         return insight.kernels(lambda: self._function(*arguments))
 
-    def report(self) -> dict[str, Any]:
-        """What the device's clock saw beside the times."""
-        return self._clock.take()
+    def floor_ns(self) -> list[int]:
+        """Return device times in ns of the smallest launch there is."""
+        return self._clock.floor_ns()
 
 
-def open_device(device: dict[str, Any], descriptor: int) -> tuple[int, DeviceClock]:
-    """Address of the arena and the clock, on the device that the referee described."""
+def open_device(device: dict[str, Any], arena_fd: int, gate_fd: int) -> tuple[int, DeviceClock]:
+    """Return the arena's address and the clock, on the device that the referee described. Raises DriverError."""
     driver = Driver(device["kind"])
-    base = driver.open_shared(descriptor, device["size_bytes"])
-    return base, DeviceClock(driver, device["flush_bytes"])
+    base = driver.open_shared(arena_fd, device["size_bytes"])
+    return base, DeviceClock(driver, device["flush_bytes"], gate_on(driver, gate_fd))
 
 
-def open_callee(kind: str, path: str, symbol: str, setups: str, device: dict[str, Any], descriptor: int) -> Any:
+def open_callee(
+    kind: str, path: str, symbol: str, setups: str, device: dict[str, Any], arena_fd: int, gate_fd: int
+) -> Any:
     """Load the artefact onto the device's arena."""
-    base, device_clock = open_device(device, descriptor)
+    base, device_clock = open_device(device, arena_fd, gate_fd)
     if kind == "native":
         return GpuNativeCallee(path, symbol, base, device_clock)
     from .device_bytes import DeviceBytes

@@ -8,7 +8,7 @@ import torch
 
 from . import insight
 from .device_bytes import DeviceBytes
-from .device_clock import DeviceClock
+from .device_clock import DeviceClock, Reached
 from .module import ModuleCallee, WrongOutput
 from .structure import tensors_in
 
@@ -22,9 +22,25 @@ class GpuModuleCallee(ModuleCallee):
         self._clock = device_clock
 
     def run(self, prepared: dict[str, Any]) -> int:
-        """One call; nanoseconds of device time."""
+        """Make one call that is not held; return the time between its events in ns."""
         elapsed, prepared["result"] = self._clock.time(self._function, prepared["values"])
         return elapsed
+
+    def arm(self, prepared: dict[str, Any]) -> int:
+        """Enqueue one call behind the gate; return the host's time for that in ns."""
+        enqueued, prepared["result"] = self._clock.arm(self._function, prepared["values"])
+        return enqueued
+
+    def reach(self) -> Reached:
+        """Wait for the call that was armed."""
+        return self._clock.reach()
+
+    def steady(self, calls: list[dict[str, Any]]) -> list[int]:
+        """Make calls in a loop; return the host's time for the first and for all others in ns."""
+        times, results = self._clock.steady(self._function, [prepared["values"] for prepared in calls])
+        for prepared, result in zip(calls, results, strict=True):
+            prepared["result"] = result
+        return times
 
     def finish(self, prepared: dict[str, Any], call: dict[str, list[float]]) -> None:
         """Check the outputs, copy them into the arena and wait for that. Raises WrongOutput."""
@@ -35,17 +51,17 @@ class GpuModuleCallee(ModuleCallee):
         self._clock.settle()
 
     def replays_ns(self, prepared: dict[str, Any]) -> list[int]:
-        """Device time of replays from a graph. Raises what torch raises where the call can't be captured."""
+        """Return device times in ns of replays from a graph. Raises what torch raises where that is impossible."""
         return insight.replays_ns(insight.torch_graph(lambda: self._function(*prepared["values"])), self._clock)
 
     def repeat(self, prepared: dict[str, Any], count: int) -> None:
-        """The function alone, for a profiler."""
+        """Call the function and nothing else, for a profiler."""
         insight.repeat(lambda: self._function(*prepared["values"]), count, self._clock)
 
     def kernels(self, prepared: dict[str, Any]) -> list[tuple[str, int, float]]:
-        """What a call launches."""
+        """Return what a call launches (see `insight.kernels`)."""
         return insight.kernels(lambda: self._function(*prepared["values"]))
 
-    def report(self) -> dict[str, Any]:
-        """What the device's clock saw beside the times."""
-        return self._clock.take()
+    def floor_ns(self) -> list[int]:
+        """Return device times in ns of the smallest launch there is."""
+        return self._clock.floor_ns()

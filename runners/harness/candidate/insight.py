@@ -14,9 +14,7 @@ PROFILED_CALLS = 3
 def replays_ns(replay: Callable[[], Any], device_clock: DeviceClock) -> list[int]:
     """Device time of some replays, after one that warms up."""
     replay()
-    times = [device_clock.time(replay, ())[0] for _ in range(REPLAYS)]
-    device_clock.take()
-    return times
+    return [device_clock.time(replay, ())[0] for _ in range(REPLAYS)]
 
 
 def torch_graph(call: Callable[[], Any]) -> Callable[[], Any]:

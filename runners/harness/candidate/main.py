@@ -3,7 +3,7 @@
 PRELOAD names modules to import before anything else. Then comes the referee's hello (see `greeting`): the artefact's
 kind, path and symbol, the device (null for the CPU, else the driver's kind, the arena's size and how much to overwrite
 between calls), the folder of what Python candidates are given once ("" where there is none), and behind it the
-arena's descriptor.
+arena's descriptor and, for a GPU, the gate's.
 
 Answers until the channel closes. Each answer repeats the question's nonce. What it reports (its own clock, its own word
 that a call finished) is a claim: the referee checks outputs and keeps its own time.
@@ -37,7 +37,8 @@ def main(channel_fd: str, preload: str = "") -> None:
     except ChannelClosed:
         return
     try:
-        caller = Caller(open_callee(hello, channel.take_descriptor()))
+        descriptors = [channel.take_descriptor() for _ in range(1 if hello["device"] is None else 2)]
+        caller = Caller(open_callee(hello, *descriptors))
     except BaseException as error:
         channel.send(failure(hello, error))
         return
@@ -64,13 +65,13 @@ def prepared(question: dict[str, Any]) -> dict[str, Any]:
     return {"nonce": question["nonce"], "ok": True}
 
 
-def open_callee(hello: dict[str, Any], arena_fd: int) -> Callee:
-    """Load the artefact: kind `native` or `module`."""
+def open_callee(hello: dict[str, Any], arena_fd: int, gate_fd: int = -1) -> Callee:
+    """Load the artefact: kind `native` or `module`. The gate is there on a GPU alone."""
     kind, path, symbol, setups, device = (hello[name] for name in ("kind", "path", "symbol", "setups", "device"))
     if device is not None:
         from . import gpu
 
-        callee: Callee = gpu.open_callee(kind, path, symbol, setups, device, arena_fd)
+        callee: Callee = gpu.open_callee(kind, path, symbol, setups, device, arena_fd, gate_fd)
         return callee
     arena = mapped(arena_fd)
     if kind == "native":

@@ -81,10 +81,6 @@ class ModuleCallee:
             check_output(tensor, spec)
             tensor_at(self._arena, spec, offset).copy_(tensor)
 
-    def report(self) -> dict[str, Any]:
-        """Nothing beyond the times."""
-        return {}
-
 
 def check_output(tensor: object, spec: dict[str, Any]) -> None:
     """Exact type, dtype and shape, with real storage. Raises WrongOutput."""

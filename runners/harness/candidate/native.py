@@ -52,7 +52,3 @@ class NativeCallee:
 
     def finish(self, arguments: list[object], call: dict[str, list[float]]) -> None:
         """Outputs are written in place: nothing to do."""
-
-    def report(self) -> dict[str, Any]:
-        """Nothing beyond the times."""
-        return {}
