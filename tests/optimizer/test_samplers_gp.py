@@ -13,7 +13,7 @@ from optimizer.search.samplers import SAMPLERS, Sampler, Trial
 from optimizer.search.samplers.features import Features
 from optimizer.search.samplers.gp import STARTS, _Search, log_improvement
 from optimizer.search.samplers.process import Process, _Posterior
-from optimizer.search.samplers.targets import MOST, PATIENCE, STEP, Targets, hoped_for
+from optimizer.search.samplers.targets import MOST, PATIENCE, STEP, Targets, improvement_margin
 from optimizer.search.space import Config, Space
 
 SPACE = Space.of(
@@ -120,12 +120,12 @@ def test_the_slope_of_a_target_is_that_of_its_time_while_ranks_stay() -> None:
 
 def test_while_the_search_gets_on_any_gain_counts_and_later_only_a_large_one() -> None:
     falling = [0.9**n for n in range(30)]
-    assert hoped_for(falling) == 0
-    assert hoped_for([*falling, *[1.0] * PATIENCE]) == 0
-    assert hoped_for([*falling, *[1.0] * (PATIENCE + 5)]) == pytest.approx(5 * STEP)
-    assert hoped_for([*falling, *[1.0] * 500]) == MOST
+    assert improvement_margin(falling) == 0
+    assert improvement_margin([*falling, *[1.0] * PATIENCE]) == 0
+    assert improvement_margin([*falling, *[1.0] * (PATIENCE + 5)]) == pytest.approx(5 * STEP)
+    assert improvement_margin([*falling, *[1.0] * 500]) == MOST
     crawling = [1 - 0.001 * n for n in range(PATIENCE + 10)]
-    assert hoped_for(crawling) == pytest.approx(9 * STEP), "a tenth of a per cent is no progress"
+    assert improvement_margin(crawling) == pytest.approx(9 * STEP), "a tenth of a per cent is no progress"
 
 
 def test_who_hopes_for_more_looks_where_less_is_known() -> None:
@@ -133,7 +133,7 @@ def test_who_hopes_for_more_looks_where_less_is_known() -> None:
     speed = Process.fit(features, rows, targets)
     spread = speed.predict(SPACE.rows)[1]
     hopes = [_Search(speed, None, rows[targets.argmin()], margin) for margin in (0.0, 1.0, 3.0)]
-    unsure = [spread[hope._promise(speed, SPACE.rows).argmax()] for hope in hopes]
+    unsure = [spread[hope._acquisition_values(speed, SPACE.rows).argmax()] for hope in hopes]
     assert unsure[0] < unsure[1] <= unsure[2]
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from runners.harness.baselines import MOST_USES, Baselines, Lent, key_of
 
 from runners.harness import ahead
 from runners.harness.ahead import Ahead, warm_up
-from runners.harness.baselines import MOST_USES, Baselines, Lent, key_of
 from runners.harness.devices import Device
 from runners.harness.errors import InfraFailure
 from runners.harness.peer import Peer

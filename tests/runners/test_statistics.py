@@ -8,8 +8,8 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from runners.harness.band import resolved
+
 from runners.harness.sessions import Timings
 from runners.harness.statistics import (
     Interval,

@@ -40,14 +40,14 @@ from optimizer.search.samplers.base import Sampler, Trial
 from optimizer.search.samplers.candidates import balanced, held, rows_of, worth_scoring
 from optimizer.search.samplers.features import Features, Floats
 from optimizer.search.samplers.process import Process
-from optimizer.search.samplers.targets import Targets, hoped_for
+from optimizer.search.samplers.targets import Targets, improvement_margin
 from optimizer.search.space import Config, Rows, Space
 
 STARTS = 8  # configurations before the first model, so chosen that every value is seen
 _FEWEST = 3  # measured configurations that a model needs
 _CLIMB_EVERY = 3
 _NEAR = 3  # best configurations whose neighbours are candidates in spaces too large to list
-_MOST_SCORED = 25_000  # configurations whose promise is computed for one question
+_MOST_SCORED = 25_000  # configurations whose acquisition is computed for one question
 _MOST_OBSERVED = 300  # trials that a model is fitted to
 _FAILURE_NOISE = 0.1
 _TIE = 1e-9
@@ -61,9 +61,9 @@ class GaussianProcessSampler(Sampler):
     def _suggest(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
         # Matrices of a few hundred rows gain nothing by threads, and lose much where the cores are busy timing.
         with _libraries().limit(limits=1, user_api="blas"):
-            return self._promising(history, n, rng)
+            return self._suggest_rows(history, n, rng)
 
-    def _promising(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
+    def _suggest_rows(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
         measured = [trial for trial in history if trial.measured]
         near = rows_of(self.space, sorted(measured, key=_time)[:_NEAR])
         tried = rows_of(self.space, history)
@@ -103,7 +103,7 @@ class _Search:
         measured = _remembered(in_order)
         times, rows = np.array([_time(trial) for trial in measured]), rows_of(space, measured)
         targets = Targets.of(times)
-        margin = targets.slope * hoped_for([_time(trial) for trial in in_order])
+        margin = targets.slope * improvement_margin([_time(trial) for trial in in_order])
         speed, best = Process.fit(features, rows, targets.values), rows[times.argmin()]
         ended = [trial for trial in history if not trial.pending][-_MOST_OBSERVED:]
         if not any(trial.failed for trial in ended):
@@ -126,9 +126,11 @@ class _Search:
         for number in numbers:
             if not free.any():
                 break
-            promise = np.where(self._within_reach(rows, free, number), self._promise(speed, rows), -np.inf)
+            acquisition = np.where(
+                self._within_reach(rows, free, number), self._acquisition_values(speed, rows), -np.inf
+            )
             # Draw among ties: taking the first would favour the values that are listed first.
-            best = int(rng.choice(np.flatnonzero(promise >= promise.max() - _TIE)))
+            best = int(rng.choice(np.flatnonzero(acquisition >= acquisition.max() - _TIE)))
             free[best] = False
             chosen = np.vstack([chosen, rows[best][None]])
             speed = speed.believing(rows[best])
@@ -142,14 +144,14 @@ class _Search:
         near = free & ((rows != self.best).sum(axis=1) == 1)
         return near if number % _CLIMB_EVERY == 0 and near.any() else free
 
-    def _promise(self, speed: Process, rows: Rows) -> Floats:
+    def _acquisition_values(self, speed: Process, rows: Rows) -> Floats:
         """Return the acquisition values, shape (rows,): log expected improvement plus log probability of working."""
-        promise = log_improvement(*speed.predict(rows), float(speed.targets.min()) - self.margin)
+        acquisition = log_improvement(*speed.predict(rows), float(speed.targets.min()) - self.margin)
         if self.works is None:
-            return promise
+            return acquisition
         mean, spread = self.works.predict(rows)
         chance: Floats = log_ndtr(mean / spread)
-        return promise + chance
+        return acquisition + chance
 
 
 @lru_cache(maxsize=1)

@@ -38,7 +38,7 @@ class Targets:
         return cls(_standardised(both), 1.0 / (_spread(logs) * _spread(both)))
 
 
-def hoped_for(times: Sequence[float]) -> float:
+def improvement_margin(times: Sequence[float]) -> float:
     """Return by how much (in log time) the next configuration should be faster than the fastest of `times`.
 
     `times` are in the order of measurement. The result is zero while the search progresses and grows with every
