@@ -86,12 +86,12 @@ def test_what_is_believed_of_a_pending_row_makes_it_certain_without_moving_the_m
 
 
 def test_log_improvement_is_the_logarithm_of_the_integral() -> None:
-    mean, spread, best = np.array([0.3, -0.2, 1.0]), np.array([0.5, 1.0, 0.3]), 0.1
+    mean, std, best = np.array([0.3, -0.2, 1.0]), np.array([0.5, 1.0, 0.3]), 0.1
     integrals = [
         quad(lambda y, m=m, s=s: (best - y) * norm.pdf(y, m, s), -12, best)[0]
-        for m, s in zip(mean, spread, strict=True)
+        for m, s in zip(mean, std, strict=True)
     ]
-    assert np.exp(log_improvement(mean, spread, best)) == pytest.approx(integrals, rel=1e-6)
+    assert np.exp(log_improvement(mean, std, best)) == pytest.approx(integrals, rel=1e-6)
 
 
 def test_log_improvement_tells_hopeless_configurations_apart() -> None:
@@ -131,9 +131,9 @@ def test_while_the_search_gets_on_any_gain_counts_and_later_only_a_large_one() -
 def test_who_hopes_for_more_looks_where_less_is_known() -> None:
     features, rows, targets = fitted()
     speed = Process.fit(features, rows, targets)
-    spread = speed.predict(SPACE.rows)[1]
+    std = speed.predict(SPACE.rows)[1]
     hopes = [_Search(speed, None, rows[targets.argmin()], margin) for margin in (0.0, 1.0, 3.0)]
-    unsure = [spread[hope._acquisition_values(speed, SPACE.rows).argmax()] for hope in hopes]
+    unsure = [std[hope._acquisition_values(speed, SPACE.rows).argmax()] for hope in hopes]
     assert unsure[0] < unsure[1] <= unsure[2]
 
 

@@ -149,8 +149,8 @@ class _Search:
         acquisition = log_improvement(*speed.predict(rows), float(speed.targets.min()) - self.margin)
         if self.works is None:
             return acquisition
-        mean, spread = self.works.predict(rows)
-        chance: Floats = log_ndtr(mean / spread)
+        mean, std = self.works.predict(rows)
+        chance: Floats = log_ndtr(mean / std)
         return acquisition + chance
 
 
@@ -159,17 +159,17 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def log_improvement(mean: Floats, spread: Floats, best: float) -> Floats:
+def log_improvement(mean: Floats, std: Floats, best: float) -> Floats:
     """Return the logarithm of the expected improvement below `best`, in the shape of `mean`.
 
     More than five standard deviations away it uses the asymptotic expansion, which does not underflow.
     """
-    gap = (best - mean) / spread
+    gap = (best - mean) / std
     near = np.maximum(gap, -5.0)
     density = np.exp(-0.5 * near * near) / np.sqrt(2.0 * np.pi)
     far = np.minimum(gap, -5.0)
     tail = -0.5 * far * far - 0.5 * np.log(2.0 * np.pi) - 2.0 * np.log(-far)
-    value: Floats = np.where(gap > -5.0, np.log(near * ndtr(near) + density), tail) + np.log(spread)
+    value: Floats = np.where(gap > -5.0, np.log(near * ndtr(near) + density), tail) + np.log(std)
     return value
 
 

@@ -23,8 +23,8 @@ from optimizer.search.space import Rows
 
 Real = TypeVar("Real", np.float32, np.float64)
 
-_WEIGHT_SPREAD = 1.5  # log-deviation of the weights' priors; their centres are the features' own
-_NOISE, _NOISE_SPREAD, _LEAST_NOISE = 1e-2, 1.0, 1e-4  # variance, as a part of the targets'
+_WEIGHT_STD = 1.5  # log-deviation of the weights' priors; their centres are the features' own
+_NOISE, _NOISE_STD, _LEAST_NOISE = 1e-2, 1.0, 1e-4  # variance, as a part of the targets'
 _MOST_STEPS = 60
 _CHUNK = 20_000  # rows predicted at a time; bounds memory
 
@@ -74,7 +74,7 @@ class Process:
     def predict(self, rows: Rows) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the noiseless function at each row."""
         parts = [self._predicted(rows[at : at + _CHUNK]) for at in range(0, len(rows), _CHUNK)]
-        return np.concatenate([mean for mean, _ in parts]), np.concatenate([spread for _, spread in parts])
+        return np.concatenate([mean for mean, _ in parts]), np.concatenate([std for _, std in parts])
 
     def _predicted(self, rows: Rows) -> tuple[Floats, Floats]:
         covariance = self._covariance(rows)
@@ -126,8 +126,8 @@ class _Posterior:
         return centre
 
     @cached_property
-    def spread(self) -> Floats:
-        return np.append(np.full(self.features.count, _WEIGHT_SPREAD), _NOISE_SPREAD)
+    def prior_std(self) -> Floats:
+        return np.append(np.full(self.features.count, _WEIGHT_STD), _NOISE_STD)
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
@@ -143,10 +143,10 @@ class _Posterior:
         # The gradient needs the whole inverse: d loss / d theta_k = tr((K⁻¹ - alpha alphaᵀ) dK/d theta_k) / 2.
         inverse = cho_solve((factor, True), np.eye(len(factor)))
         solved = inverse @ self.targets
-        away = (theta - self.centre) / self.spread
+        away = (theta - self.centre) / self.prior_std
         # log|K| / 2 + yᵀ K⁻¹ y / 2, without the constant, plus the priors' quadratic penalty.
         value = np.log(np.diag(factor)).sum() + 0.5 * self.targets @ solved + 0.5 * away @ away
-        slope = 0.5 * covariance.slope(inverse - np.outer(solved, solved)) + away / self.spread
+        slope = 0.5 * covariance.slope(inverse - np.outer(solved, solved)) + away / self.prior_std
         return float(value), slope
 
 

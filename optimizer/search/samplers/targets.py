@@ -35,7 +35,7 @@ class Targets:
         """
         logs = np.log(times)
         both = _standardised(logs) + _standardised(ndtri((rankdata(logs) - 0.5) / len(logs)))
-        return cls(_standardised(both), 1.0 / (_spread(logs) * _spread(both)))
+        return cls(_standardised(both), 1.0 / (_std(logs) * _std(both)))
 
 
 def improvement_margin(times: Sequence[float]) -> float:
@@ -54,9 +54,9 @@ def improvement_margin(times: Sequence[float]) -> float:
 
 
 def _standardised(values: Floats) -> Floats:
-    standardised: Floats = (values - values.mean()) / _spread(values)
+    standardised: Floats = (values - values.mean()) / _std(values)
     return standardised
 
 
-def _spread(values: Floats) -> float:
+def _std(values: Floats) -> float:
     return max(float(values.std()), 1e-9)
