@@ -80,7 +80,7 @@ def test_a_process_returns_what_it_observed_and_is_unsure_elsewhere() -> None:
 def test_what_is_believed_of_a_pending_row_makes_it_certain_without_moving_the_mean_there() -> None:
     process = Process.fit(*fitted())
     row = SPACE.rows[11]
-    before, after = process.predict(row[None]), process.believing(row).predict(row[None])
+    before, after = process.predict(row[None]), process.fantasise(row).predict(row[None])
     assert after[0] == pytest.approx(before[0], abs=0.05)
     assert after[1][0] < 0.5 * before[1][0]
 

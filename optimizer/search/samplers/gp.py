@@ -111,7 +111,7 @@ class _Search:
         # A regression on ±1 labels with its own noise is a cheap stand-in for a classifier: sign and certainty are
         # enough here.
         outcomes = np.array([1.0 if trial.measured else -1.0 for trial in ended])
-        return cls(speed, speed.observing(rows_of(space, ended), outcomes, noise=_FAILURE_NOISE), best, margin)
+        return cls(speed, speed.condition_on(rows_of(space, ended), outcomes, noise=_FAILURE_NOISE), best, margin)
 
     def choose(self, rows: Rows, pending: Rows, numbers: range, rng: np.random.Generator) -> Rows:
         """Return the row with the largest acquisition value for each of the suggestions `numbers`.
@@ -121,7 +121,7 @@ class _Search:
         """
         speed, chosen = self.speed, np.zeros((0, rows.shape[1]), dtype=np.int32)
         for row in pending:
-            speed = speed.believing(row)
+            speed = speed.fantasise(row)
         free = ~held(rows, pending)
         for number in numbers:
             if not free.any():
@@ -133,7 +133,7 @@ class _Search:
             best = int(rng.choice(np.flatnonzero(acquisition >= acquisition.max() - _TIE)))
             free[best] = False
             chosen = np.vstack([chosen, rows[best][None]])
-            speed = speed.believing(rows[best])
+            speed = speed.fantasise(rows[best])
         return chosen
 
     def _within_reach(self, rows: Rows, free: NDArray[np.bool_], number: int) -> NDArray[np.bool_]:

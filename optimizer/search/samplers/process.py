@@ -56,20 +56,20 @@ class Process:
         )
         return cls(features, rows, targets, found.x)
 
-    def observing(self, rows: Rows, targets: Floats, noise: float | None = None) -> Process:
+    def condition_on(self, rows: Rows, targets: Floats, noise: float | None = None) -> Process:
         """Return a process with the same hyper-parameters (except the noise, where given) on other observations."""
         theta = self.theta.copy()
         theta[-1] = theta[-1] if noise is None else np.log(noise)
         return replace(self, rows=rows, targets=targets, theta=theta)
 
-    def believing(self, row: NDArray[np.int32]) -> Process:
+    def fantasise(self, row: NDArray[np.int32]) -> Process:
         """Return the process with a fantasised observation of `row` at its own predicted mean.
 
         This is the "Kriging believer" of Ginsbourger et al. 2010. It lets several suggestions be made without waiting
         for the measurements.
         """
         mean, _ = self.predict(row[None])
-        return self.observing(np.vstack([self.rows, row[None]]), np.append(self.targets, mean))
+        return self.condition_on(np.vstack([self.rows, row[None]]), np.append(self.targets, mean))
 
     def predict(self, rows: Rows) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the noiseless function at each row."""
