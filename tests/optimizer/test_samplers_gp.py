@@ -115,7 +115,7 @@ def test_the_slope_of_a_target_is_that_of_its_time_while_ranks_stay() -> None:
     middle = int(np.argsort(times)[100])
     slower[middle] *= 1 + 1e-9
     moved = Targets.of(slower).values[middle] - targets.values[middle]
-    assert moved / 1e-9 == pytest.approx(targets.slope, rel=0.02)
+    assert moved / 1e-9 == pytest.approx(targets.gradient, rel=0.02)
 
 
 def test_while_the_search_gets_on_any_gain_counts_and_later_only_a_large_one() -> None:
@@ -166,12 +166,12 @@ def test_two_sizes_are_compared_by_their_product_too() -> None:
     rows = np.array(
         [space.row({"x": x, "y": y, "on": 0, "word": "a", "few": 3}) for x, y in ((64, 1), (16, 4), (128, 4))]
     )
-    apart = features.between(rows)[-1]
-    assert apart[0, 1] == pytest.approx(0.0)
-    assert apart[0, 2] == pytest.approx((3 / 5) ** 2)
+    weighted_distances = features.between(rows)[-1]
+    assert weighted_distances[0, 1] == pytest.approx(0.0)
+    assert weighted_distances[0, 2] == pytest.approx((3 / 5) ** 2)
     weights = np.arange(1.0, features.count + 1)
     together = np.tensordot(weights, features.between(rows), axes=1)
-    assert features.apart(weights, rows, rows) == pytest.approx(together, abs=1e-5)
+    assert features.weighted_distances(weights, rows, rows) == pytest.approx(together, abs=1e-5)
 
 
 def test_a_space_of_very_many_sizes_has_no_products() -> None:

@@ -96,7 +96,7 @@ class Features:
             out[number] = (place[:, None] - place) ** 2
         return out
 
-    def apart(self, weights: Floats, rows: Rows, others: Rows) -> NDArray[np.float32]:
+    def weighted_distances(self, weights: Floats, rows: Rows, others: Rows) -> NDArray[np.float32]:
         """Return the weighted squared distances, shape (rows, others).
 
         Single precision saves memory, as there may be hundreds of thousands of rows.

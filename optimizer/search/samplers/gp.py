@@ -103,7 +103,7 @@ class _Search:
         measured = _remembered(in_order)
         times, rows = np.array([_time(trial) for trial in measured]), rows_of(space, measured)
         targets = Targets.of(times)
-        margin = targets.slope * improvement_margin([_time(trial) for trial in in_order])
+        margin = targets.gradient * improvement_margin([_time(trial) for trial in in_order])
         speed, best = Process.fit(features, rows, targets.values), rows[times.argmin()]
         ended = [trial for trial in history if not trial.pending][-_MOST_OBSERVED:]
         if not any(trial.failed for trial in ended):

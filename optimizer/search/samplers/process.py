@@ -86,7 +86,7 @@ class Process:
 
     def _covariance(self, rows: Rows) -> NDArray[np.float32]:
         """Return the covariance between rows and observations, shape (rows, observations), in single precision."""
-        return correlation(self.features.apart(np.exp(self.theta[:-1]), rows, self.rows))
+        return correlation(self.features.weighted_distances(np.exp(self.theta[:-1]), rows, self.rows))
 
     @cached_property
     def _factor(self) -> Floats:
@@ -146,8 +146,8 @@ class _Posterior:
         away = (theta - self.centre) / self.prior_std
         # log|K| / 2 + yᵀ K⁻¹ y / 2, without the constant, plus the priors' quadratic penalty.
         value = np.log(np.diag(factor)).sum() + 0.5 * self.targets @ solved + 0.5 * away @ away
-        slope = 0.5 * covariance.slope(inverse - np.outer(solved, solved)) + away / self.prior_std
-        return float(value), slope
+        gradient = 0.5 * covariance.gradient(inverse - np.outer(solved, solved)) + away / self.prior_std
+        return float(value), gradient
 
 
 @dataclass(frozen=True)
@@ -160,18 +160,18 @@ class _Covariance:
     @cached_property
     def matrix(self) -> Floats:
         """Return the covariance with noise, shape (rows, rows)."""
-        matrix: Floats = correlation(self._apart) + np.exp(self.theta[-1]) * np.eye(len(self._apart))
+        matrix: Floats = correlation(self._distances) + np.exp(self.theta[-1]) * np.eye(len(self._distances))
         return matrix
 
-    def slope(self, outer: Floats) -> Floats:
+    def gradient(self, outer: Floats) -> Floats:
         """Return the sum over entries of `outer` times the derivative of the matrix, for each component of theta."""
-        by_distance = (outer * correlation_slope(self._apart)).ravel()
+        by_distance = (outer * correlation_gradient(self._distances)).ravel()
         by_weight = self.between.reshape(len(self.between), -1) @ by_distance
         # By the chain rule the derivative by a logarithm is the derivative by the value, times the value.
         return np.append(by_weight, np.trace(outer)) * np.exp(self.theta)
 
     @cached_property
-    def _apart(self) -> Floats:
+    def _distances(self) -> Floats:
         return np.tensordot(np.exp(self.theta[:-1]), self.between, axes=1)
 
 
@@ -182,8 +182,8 @@ def correlation(squared: NDArray[Real]) -> NDArray[Real]:
     return value
 
 
-def correlation_slope(squared: Floats) -> Floats:
+def correlation_gradient(squared: Floats) -> Floats:
     """Return the derivative of `correlation` by the squared distance."""
     distance = np.sqrt(5.0 * squared)
-    slope: Floats = -5.0 / 6.0 * (1.0 + distance) * np.exp(-distance)
-    return slope
+    gradient: Floats = -5.0 / 6.0 * (1.0 + distance) * np.exp(-distance)
+    return gradient

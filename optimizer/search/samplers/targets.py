@@ -20,11 +20,11 @@ STEP, MOST = 0.02, 0.5  # logarithm of time: how much more for each of them, and
 class Targets:
     """Hold regression targets with mean 0 and variance 1, in the order of the times.
 
-    `slope` is the change of a target per unit of the logarithm of its time, at constant rank.
+    `gradient` is the change of a target per unit of the logarithm of its time, at constant rank.
     """
 
     values: Floats
-    slope: float
+    gradient: float
 
     @classmethod
     def of(cls, times: Floats) -> Targets:
