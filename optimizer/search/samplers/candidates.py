@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optimizer.search.samplers.base import Trial
 from optimizer.search.space import Rows, Space
 
-_POOL = 50  # rows that compete to be a balanced start
+_POOL = 50  # random rows from which each balanced one is chosen
 
 
 def rows_of(space: Space, trials: Sequence[Trial]) -> Rows:
@@ -21,15 +21,15 @@ def rows_of(space: Space, trials: Sequence[Trial]) -> Rows:
 
 def untried(space: Space, tried: Rows) -> Rows:
     """Return the rows of the space that were not tried."""
-    return space.rows[~held(space.rows, tried)]
+    return space.rows[~rows_among(space.rows, tried)]
 
 
-def drawn(rows: Rows, n: int, rng: np.random.Generator) -> Rows:
+def draw_rows(rows: Rows, n: int, rng: np.random.Generator) -> Rows:
     """Draw at most `n` rows without replacement, each equally likely."""
     return rows[rng.choice(len(rows), min(n, len(rows)), replace=False)]
 
 
-def balanced(rows: Rows, seen: Rows, n: int, rng: np.random.Generator) -> Rows:
+def draw_balanced(rows: Rows, seen: Rows, n: int, rng: np.random.Generator) -> Rows:
     """Draw at most `n` rows whose values cover the lists evenly.
 
     One after the other, this takes the row whose values were seen least among `_POOL` random ones. Plain random draws
@@ -37,12 +37,12 @@ def balanced(rows: Rows, seen: Rows, n: int, rng: np.random.Generator) -> Rows:
     """
     chosen = seen[:0]
     for _ in range(min(n, len(rows))):
-        some = drawn(rows[~held(rows, chosen)], _POOL, rng)
-        chosen = np.vstack([chosen, some[_familiarity(some, np.vstack([seen, chosen])).argmin()][None]])
+        some = draw_rows(rows[~rows_among(rows, chosen)], _POOL, rng)
+        chosen = np.vstack([chosen, some[_times_seen(some, np.vstack([seen, chosen])).argmin()][None]])
     return chosen
 
 
-def _familiarity(rows: Rows, seen: Rows) -> NDArray[np.int64]:
+def _times_seen(rows: Rows, seen: Rows) -> NDArray[np.int64]:
     """Score how often the values of each row were seen, weighting each parameter by the length of its value list."""
     times_seen = np.zeros(len(rows), dtype=np.int64)
     for column, values in enumerate(rows.T):
@@ -51,7 +51,7 @@ def _familiarity(rows: Rows, seen: Rows) -> NDArray[np.int64]:
     return times_seen
 
 
-def worth_scoring(space: Space, tried: Rows, around: Rows, most: int, rng: np.random.Generator) -> Rows:
+def candidate_rows(space: Space, tried: Rows, around: Rows, most: int, rng: np.random.Generator) -> Rows:
     """Return the untried rows that a model should score.
 
     Where there are more than `most`, or the space is not listed completely, these are `most` random rows and the
@@ -61,8 +61,8 @@ def worth_scoring(space: Space, tried: Rows, around: Rows, most: int, rng: np.ra
     if space.complete and len(rows) <= most:
         return rows
     near = _neighbours(space, around) if len(around) else around
-    rows = np.unique(np.vstack([drawn(rows, most, rng), near]), axis=0)
-    return rows[~held(rows, tried)]
+    rows = np.unique(np.vstack([draw_rows(rows, most, rng), near]), axis=0)
+    return rows[~rows_among(rows, tried)]
 
 
 def _neighbours(space: Space, around: Rows) -> Rows:
@@ -75,7 +75,7 @@ def _neighbours(space: Space, around: Rows) -> Rows:
     return rows[space.keep(rows)]
 
 
-def held(rows: Rows, others: Rows) -> NDArray[np.bool_]:
+def rows_among(rows: Rows, others: Rows) -> NDArray[np.bool_]:
     """Return which rows are among the others, as a boolean array of shape (rows,)."""
     if not len(others):
         return np.zeros(len(rows), dtype=bool)

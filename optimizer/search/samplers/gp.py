@@ -37,7 +37,7 @@ from scipy.special import log_ndtr, ndtr
 from threadpoolctl import ThreadpoolController
 
 from optimizer.search.samplers.base import Sampler, Trial
-from optimizer.search.samplers.candidates import balanced, held, rows_of, worth_scoring
+from optimizer.search.samplers.candidates import candidate_rows, draw_balanced, rows_among, rows_of
 from optimizer.search.samplers.features import Features, Floats
 from optimizer.search.samplers.process import Process
 from optimizer.search.samplers.targets import Targets, improvement_margin
@@ -45,7 +45,7 @@ from optimizer.search.space import Config, Rows, Space
 
 STARTS = 8  # configurations before the first model, so chosen that every value is seen
 _FEWEST = 3  # measured configurations that a model needs
-_CLIMB_EVERY = 3
+_HILL_CLIMB_EVERY = 3
 _NEAR = 3  # best configurations whose neighbours are candidates in spaces too large to list
 _MOST_SCORED = 25_000  # configurations whose acquisition is computed for one question
 _MOST_OBSERVED = 300  # trials that a model is fitted to
@@ -67,9 +67,9 @@ class GaussianProcessSampler(Sampler):
         measured = [trial for trial in history if trial.measured]
         near = rows_of(self.space, sorted(measured, key=_time)[:_NEAR])
         tried = rows_of(self.space, history)
-        rows = worth_scoring(self.space, tried, near, _MOST_SCORED, rng)
+        rows = candidate_rows(self.space, tried, near, _MOST_SCORED, rng)
         starts = n if len(measured) < _FEWEST else min(n, max(0, STARTS - len(history)))
-        chosen = balanced(rows, tried, starts, rng)
+        chosen = draw_balanced(rows, tried, starts, rng)
         if n > starts:
             pending = np.vstack([rows_of(self.space, [trial for trial in history if trial.pending]), chosen])
             search = _Search.over(self._features, self.space, history)
@@ -100,7 +100,7 @@ class _Search:
     def over(cls, features: Features, space: Space, history: Sequence[Trial]) -> _Search:
         """Fit both models to the history. The model of failures reuses the length scales of the model of speed."""
         in_order = [trial for trial in history if trial.measured]
-        measured = _remembered(in_order)
+        measured = _training_trials(in_order)
         times, rows = np.array([_time(trial) for trial in measured]), rows_of(space, measured)
         targets = Targets.of(times)
         margin = targets.gradient * improvement_margin([_time(trial) for trial in in_order])
@@ -122,12 +122,12 @@ class _Search:
         speed, chosen = self.speed, np.zeros((0, rows.shape[1]), dtype=np.int32)
         for row in pending:
             speed = speed.fantasise(row)
-        free = ~held(rows, pending)
+        free = ~rows_among(rows, pending)
         for number in numbers:
             if not free.any():
                 break
             acquisition = np.where(
-                self._within_reach(rows, free, number), self._acquisition_values(speed, rows), -np.inf
+                self._allowed_rows(rows, free, number), self._acquisition_values(speed, rows), -np.inf
             )
             # Draw among ties: taking the first would favour the values that are listed first.
             best = int(rng.choice(np.flatnonzero(acquisition >= acquisition.max() - _TIE)))
@@ -136,13 +136,13 @@ class _Search:
             speed = speed.fantasise(rows[best])
         return chosen
 
-    def _within_reach(self, rows: Rows, free: NDArray[np.bool_], number: int) -> NDArray[np.bool_]:
-        """Return the free rows, restricted to neighbours of the best at every `_CLIMB_EVERY`-th suggestion.
+    def _allowed_rows(self, rows: Rows, free: NDArray[np.bool_], number: int) -> NDArray[np.bool_]:
+        """Return the free rows, restricted to neighbours of the best at every `_HILL_CLIMB_EVERY`-th suggestion.
 
         Neighbours differ in one parameter. A step of hill climbing does not depend on the model being right.
         """
         near = free & ((rows != self.best).sum(axis=1) == 1)
-        return near if number % _CLIMB_EVERY == 0 and near.any() else free
+        return near if number % _HILL_CLIMB_EVERY == 0 and near.any() else free
 
     def _acquisition_values(self, speed: Process, rows: Rows) -> Floats:
         """Return the acquisition values, shape (rows,): log expected improvement plus log probability of working."""
@@ -173,7 +173,7 @@ def log_improvement(mean: Floats, std: Floats, best: float) -> Floats:
     return value
 
 
-def _remembered(trials: list[Trial]) -> list[Trial]:
+def _training_trials(trials: list[Trial]) -> list[Trial]:
     """Return the trials to which the model is fitted: all, or the fastest and the newest, half and half.
 
     The cost of a fit grows with the cube of their number.

@@ -20,7 +20,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from optimizer.search.samplers.base import Sampler, Trial
-from optimizer.search.samplers.candidates import drawn, rows_of, untried
+from optimizer.search.samplers.candidates import draw_rows, rows_of, untried
 from optimizer.search.space import Config
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -58,7 +58,7 @@ class LibrarySampler(Sampler):
         return None
 
     def _any(self, history: Sequence[Trial], rng: np.random.Generator) -> Config | None:
-        rows = drawn(untried(self.space, rows_of(self.space, history)), 1, rng)
+        rows = draw_rows(untried(self.space, rows_of(self.space, history)), 1, rng)
         return self.space.config(rows[0]) if len(rows) else None
 
     def _study(self, history: Sequence[Trial], worst: float, rng: np.random.Generator) -> optuna.Study:
