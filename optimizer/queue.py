@@ -170,7 +170,7 @@ def used_up() -> list[tuple[int, int]]:
     return list(lost.filter(lease_until__lt=Now()).values_list("pk", "fence"))
 
 
-def queues_to_ring() -> list[tuple[str, str]]:
+def claimable_queues() -> list[tuple[str, str]]:
     """Return (dispatcher, queue) of all jobs that could be claimed now."""
     claimable = Job.objects.filter(
         state__in=[JobState.QUEUED, JobState.RUNNING], attempts__lt=MAX_ATTEMPTS, cancel_requested=False

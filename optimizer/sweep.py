@@ -15,14 +15,14 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from optimizer import queue
-from optimizer.actions.bells import ring_call, ring_delivery, ring_run
+from optimizer.actions.enqueue import enqueue_call, enqueue_delivery, enqueue_run
 from optimizer.actions.inbox import do_expire_prompts
 from optimizer.actions.job import do_fail_job, do_let_go
 from optimizer.actions.llm_call import do_give_up_lost_call
-from optimizer.loop.dispatch import ring_on_commit
+from optimizer.loop.dispatch import notify_on_commit
 from optimizer.models import CallState, DeliveryState, LlmCall, Run, RunState, WebhookDelivery
 
-UNHEARD_AFTER = dt.timedelta(seconds=10)
+ENQUEUE_AGAIN_AFTER = dt.timedelta(seconds=10)
 ADVANCED_EVERY = dt.timedelta(seconds=15)
 
 T = TypeVar("T")
@@ -34,12 +34,12 @@ def sweep() -> dict[str, int]:
     return {
         "failed_jobs": _each(queue.used_up(), lambda lost: do_fail_job(lost[0], lost[1], _WHY_FAILED)),
         "cancelled_jobs": _each(queue.lost_while_cancelled(), lambda lost: do_let_go(lost[0], lost[1])),
-        "rung_queues": _each(queue.queues_to_ring(), lambda where: ring_on_commit(where[0], where[1])),
+        "notified_queues": _each(queue.claimable_queues(), lambda where: notify_on_commit(where[0], where[1])),
         "lost_calls": _each(_lost_calls(), do_give_up_lost_call),
         "expired_prompts": do_expire_prompts(),
-        "rung_calls": _each(_unheard_calls(), ring_call),
-        "rung_runs": _each(_idle_runs(), ring_run),
-        "rung_deliveries": _each(_due_deliveries(), ring_delivery),
+        "enqueued_calls": _each(_unenqueued_calls(), enqueue_call),
+        "enqueued_runs": _each(_idle_runs(), enqueue_run),
+        "enqueued_deliveries": _each(_due_deliveries(), enqueue_delivery),
     }
 
 
@@ -63,8 +63,8 @@ def _lost_calls() -> list[int]:
     return list(lost.values_list("pk", flat=True))
 
 
-def _unheard_calls() -> list[int]:
-    unheard = LlmCall.objects.filter(state=CallState.QUEUED, created_at__lt=Now() - UNHEARD_AFTER)
+def _unenqueued_calls() -> list[int]:
+    unheard = LlmCall.objects.filter(state=CallState.QUEUED, created_at__lt=Now() - ENQUEUE_AGAIN_AFTER)
     return list(unheard.exclude(lease_until__gt=Now()).values_list("pk", flat=True)[:100])
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from celery import shared_task
 
-from optimizer.actions.bells import AGENTS_QUEUE, TIMER_QUEUE, ring_run
+from optimizer.actions.enqueue import AGENTS_QUEUE, TIMER_QUEUE, enqueue_run
 from optimizer.loop.advance import Outcome, advance
 from optimizer.sweep import sweep
 
@@ -21,7 +21,7 @@ def advance_run(run_id: int) -> str:
     if outcome is Outcome.BUSY:
         # Wait before trying again, or a long transaction would keep the queue spinning.
         time.sleep(BUSY_PAUSE_S)
-        ring_run(run_id)
+        enqueue_run(run_id)
     return outcome.value
 
 

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from optimizer import queue
-from optimizer.actions.bells import ring_run
+from optimizer.actions.enqueue import enqueue_run
 from optimizer.actions.evaluation import do_copy_outcome, do_share_outcome, do_store_result, finished
 from optimizer.live.payloads import EvaluationStarted, HypothesisMeasured
 from optimizer.live.publish import record
@@ -79,7 +79,7 @@ def do_let_go(job_id: int, fence: int) -> None:
         run, job = _locked(job_id)
         if queue.close_cancelled(job_id, fence):
             _cancel_evaluation(run, job.evaluation)
-            ring_run(run.pk)
+            enqueue_run(run.pk)
 
 
 def do_cancel_jobs(run: Run, *, running: bool = True) -> None:
@@ -125,7 +125,7 @@ def _store(run: Run, evaluation: Evaluation, result: JobResult) -> None:
         best.judge_confirmation(run, evaluation)
     best.update_best(run)
     budget.warn(run)
-    ring_run(run.pk)
+    enqueue_run(run.pk)
 
 
 def _conclude(run: Run, evaluation: Evaluation) -> None:

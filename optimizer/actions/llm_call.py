@@ -16,7 +16,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from optimizer.actions.bells import ring_call, ring_run
+from optimizer.actions.enqueue import enqueue_call, enqueue_run
 from optimizer.live.payloads import CallAsked, CallEnded
 from optimizer.live.publish import record
 from optimizer.models import CallState, LlmCall, Run
@@ -98,7 +98,7 @@ def do_end_call(call: LlmCall, state: CallState, **outcome: Any) -> bool:
         _book(run, row)
         if was_open:
             record(run, _ended(run, row))
-        ring_run(run.pk)
+        enqueue_run(run.pk)
     return was_open
 
 
@@ -127,7 +127,7 @@ def do_give_up_lost_call(call_id: int) -> None:
         record(run, _ended(run, call))
         if call.attempt < MAX_ATTEMPTS and not run.state_choice.is_terminal:
             do_ask_again(call)
-        ring_run(run.pk)
+        enqueue_run(run.pk)
 
 
 def open_calls(run: Run) -> QuerySet[LlmCall]:
@@ -159,7 +159,7 @@ def _announce(run: Run, call: LlmCall) -> LlmCall:
             model=call.model,
         ),
     )
-    ring_call(call.pk)
+    enqueue_call(call.pk)
     return call
 
 

@@ -12,7 +12,7 @@ from django.db import transaction
 from pydantic import ValidationError as SettingsError
 
 from optimizer.actions.audit import note
-from optimizer.actions.bells import ring_run
+from optimizer.actions.enqueue import enqueue_run
 from optimizer.actions.job import do_cancel_jobs
 from optimizer.actions.llm_call import do_cancel_calls
 from optimizer.actions.notification import do_follow
@@ -114,7 +114,7 @@ def do_start_run(user: User | None, new: NewRun) -> Run:
         note(AuditAction.RUN_STARTED, user, run)
         if user is not None:
             do_follow(user, run)
-        ring_run(run.pk)
+        enqueue_run(run.pk)
     return run
 
 
@@ -208,7 +208,7 @@ def _steer(run: Run, change: Callable[[Run], None]) -> Run:
     with transaction.atomic():
         locked = lock_run(run.pk)
         change(locked)
-        ring_run(locked.pk)
+        enqueue_run(locked.pk)
     return locked
 
 

@@ -22,7 +22,7 @@ from django.db.models import F
 from django.http import Http404
 from django.utils import timezone
 
-from optimizer.actions.bells import ring_delivery
+from optimizer.actions.enqueue import enqueue_delivery
 from optimizer.llm import keys
 from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
 from optimizer.models import (
@@ -113,7 +113,7 @@ def queue_deliveries(event: RunEvent) -> list[WebhookDelivery]:
     ]  # fmt: skip
     made = WebhookDelivery.objects.bulk_create(rows)
     for row in made:
-        ring_delivery(row.pk)
+        enqueue_delivery(row.pk)
     return made
 
 

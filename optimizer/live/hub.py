@@ -94,9 +94,9 @@ class Hub:
             return
         self._newest = max(self._newest, message["seq"])
         if self._flush is None or self._flush.done():
-            self._flush = asyncio.create_task(self._ring())
+            self._flush = asyncio.create_task(self._notify())
 
-    async def _ring(self) -> None:
+    async def _notify(self) -> None:
         """Notify the listeners of everything that arrived meanwhile, until nothing new is left."""
         while self._told < self._newest:
             before, self._told = self._told or self._newest - 1, self._newest

@@ -16,7 +16,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from optimizer.actions.bells import ring_call
+from optimizer.actions.enqueue import enqueue_call
 from optimizer.actions.inbox import do_expire_prompts
 from optimizer.actions.llm_call import (
     MAX_ATTEMPTS,
@@ -49,7 +49,7 @@ from runners.log_context import about
 
 MAX_REPAIRS = 1
 BEAT_S = 2.0
-RUNG_AT_ONCE = 20
+ENQUEUED_AT_ONCE = 20
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def answer(call_id: int) -> bool:
         do_end_call(call, CallState.FAILED, error=f"internal error: {type(error).__name__}: {error}"[:2000])
         raise
     finally:
-        _ring_next(call)
+        _enqueue_next(call)
     return True
 
 
@@ -85,7 +85,7 @@ def revive_calls() -> int:
     ids = list(lost.values_list("pk", flat=True))
     for call_id in ids:
         do_give_up_lost_call(call_id)
-    return len(ids) + do_expire_prompts() + _ring_waiting()
+    return len(ids) + do_expire_prompts() + _enqueue_waiting()
 
 
 def _claim(call_id: int) -> tuple[LlmCall, Provider | None] | None:
@@ -284,20 +284,20 @@ def _leave_waiting(call: LlmCall) -> None:
     mine.update(state=CallState.WAITING, worker="", lease_until=None)
 
 
-def _ring_next(call: LlmCall) -> None:
+def _enqueue_next(call: LlmCall) -> None:
     """Enqueue the provider's oldest waiting question, as a slot is free now."""
     waiting = LlmCall.objects.filter(
         run__team=call.run.team_id, run__state=RunState.RUNNING, provider=call.provider, state=CallState.QUEUED
     )
     oldest = waiting.order_by("pk").values_list("pk", flat=True).first()
     if oldest is not None:
-        ring_call(oldest)
+        enqueue_call(oldest)
 
 
-def _ring_waiting() -> int:
+def _enqueue_waiting() -> int:
     """Enqueue the oldest questions that nobody has begun."""
     queued = LlmCall.objects.filter(state=CallState.QUEUED, run__state=RunState.RUNNING).order_by("pk")
-    ids = list(queued.values_list("pk", flat=True)[:RUNG_AT_ONCE])
+    ids = list(queued.values_list("pk", flat=True)[:ENQUEUED_AT_ONCE])
     for call_id in ids:
-        ring_call(call_id)
+        enqueue_call(call_id)
     return len(ids)

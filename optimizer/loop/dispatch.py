@@ -56,11 +56,11 @@ def queue_job(run: Run, evaluation: Evaluation) -> Job:
         priority=PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else 0,
         spec=_stored_spec(run, evaluation.kernel, evaluation),
     )
-    ring_on_commit(dispatcher, job.queue)
+    notify_on_commit(dispatcher, job.queue)
     return job
 
 
-def ring_on_commit(dispatcher: str, queue: str) -> None:
+def notify_on_commit(dispatcher: str, queue: str) -> None:
     """Notify the queue's workers after commit, when they can see the job."""
     transaction.on_commit(lambda: DISPATCHERS[dispatcher].ring(queue))
 

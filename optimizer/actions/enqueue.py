@@ -17,17 +17,17 @@ AGENTS_QUEUE = "agents"
 logger = logging.getLogger(__name__)
 
 
-def ring_run(run_id: int) -> None:
+def enqueue_run(run_id: int) -> None:
     """Enqueue the next step of the run, after commit."""
     transaction.on_commit(lambda: _send("optimizer.advance", run_id, TIMER_QUEUE))
 
 
-def ring_call(call_id: int) -> None:
+def enqueue_call(call_id: int) -> None:
     """Enqueue a call to a language model, after commit."""
     transaction.on_commit(lambda: _send("optimizer.answer_call", call_id, AGENTS_QUEUE))
 
 
-def ring_delivery(delivery_id: int) -> None:
+def enqueue_delivery(delivery_id: int) -> None:
     """Enqueue a webhook delivery, after commit."""
     transaction.on_commit(lambda: _send("optimizer.deliver", delivery_id, AGENTS_QUEUE))
 
