@@ -18,7 +18,7 @@ from django.utils import timezone
 from optimizer import queue
 from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
 from optimizer.actions.target import do_sync_targets
-from optimizer.live.publish import pass_by
+from optimizer.live.publish import broadcast
 from optimizer.loop.dispatch import spec_from
 from optimizer.models import Evaluation, Job, Runner, Target
 from optimizer.plain import storable, storable_text
@@ -78,13 +78,13 @@ class DatabaseJobSource:
         evaluation = Evaluation.objects.filter(job__pk=claim.job_id).select_related("kernel").get()
         if queue.held(claim.job_id, claim.fence).exists():
             Evaluation.objects.filter(pk=evaluation.pk).update(stage=storable_text(stage)[:30])
-            pass_by(evaluation.kernel.run_id, "stage", number=evaluation.kernel.number, stage=stage[:30])
+            broadcast(evaluation.kernel.run_id, "stage", number=evaluation.kernel.number, stage=stage[:30])
 
     def log(self, claim: Claim, seq: int, text: str) -> None:
         """Store a chunk of the live log and announce it; pages fetch the text themselves."""
         if queue.add_log(claim.job_id, claim.fence, seq, storable_text(text)) and self._may_pass(claim.job_id):
             run_id = Job.objects.values_list("evaluation__kernel__run_id", flat=True).get(pk=claim.job_id)
-            pass_by(run_id, "log", job=claim.job_id, fence=claim.fence, seq=seq)
+            broadcast(run_id, "log", job=claim.job_id, fence=claim.fence, seq=seq)
 
     def finish(self, claim: Claim, result: JobResult) -> Receipt:
         """Record the result. A repeated call gets the same answer as the first."""

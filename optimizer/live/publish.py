@@ -41,7 +41,7 @@ def announce(run_id: int, seq: int) -> None:
     publish(group_of(run_id), {"type": "run.event", "run": run_id, "seq": seq})
 
 
-def pass_by(run_id: int, kind: str, **content: Any) -> None:
+def broadcast(run_id: int, kind: str, **content: Any) -> None:
     """Broadcast transient news of a run (`token`, `stage`) to whoever is looking. Senders limit themselves to 10 per
     second.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from optimizer.live.publish import pass_by
+from optimizer.live.publish import broadcast
 
 INTERVAL_S = 0.125
 MAX_PIECE_CHARACTERS = 4_000
@@ -35,6 +35,6 @@ class TokenStream:
             return
         shown = self._waiting[-MAX_PIECE_CHARACTERS:]
         start = self._sent + len(self._waiting) - len(shown)
-        pass_by(self._run_id, "token", call=self._call_id, role=self._role, start=start, text=shown)
+        broadcast(self._run_id, "token", call=self._call_id, role=self._role, start=start, text=shown)
         self._sent += len(self._waiting)
         self._waiting, self._last_at = "", time.monotonic()
