@@ -17,7 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
 
 from kernelsci_site.sockets import open_sockets
-from optimizer.figures import Figure, figures
+from optimizer.metrics import Metric, read_metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -26,8 +26,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
     """Return all metrics. Raises Http404 for strangers."""
     if not _may_read(request):
         raise Http404
-    sockets = Figure("sockets_open", "gauge", "Websockets open in the answering process.", [({}, open_sockets())])
-    text = "".join(line for figure in [*figures(), sockets] for line in _lines(figure))
+    sockets = Metric("sockets_open", "gauge", "Websockets open in the answering process.", [({}, open_sockets())])
+    text = "".join(line for metric in [*read_metrics(), sockets] for line in _lines(metric))
     return HttpResponse(text, content_type=CONTENT_TYPE)
 
 
@@ -45,10 +45,10 @@ def _is_local(address: str) -> bool:
         return False
 
 
-def _lines(figure: Figure) -> Iterator[str]:
-    name = f"kernelsci_{figure.name}"
-    yield f"# HELP {name} {figure.help}\n# TYPE {name} {figure.kind}\n"
-    for labels, value in figure.samples:
+def _lines(metric: Metric) -> Iterator[str]:
+    name = f"kernelsci_{metric.name}"
+    yield f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
+    for labels, value in metric.samples:
         told = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
         yield f"{name}{{{told}}} {float(value):.10g}\n" if told else f"{name} {float(value):.10g}\n"
 
