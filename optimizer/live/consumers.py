@@ -19,11 +19,11 @@ from urllib.parse import parse_qs
 
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
-from optimizer.digits import number_in
 from optimizer.live import hub
 from optimizer.live.people import group_of_person
 from optimizer.live.rights import MALFORMED, person_of, refusal
 from optimizer.live.tail import PAGE, as_message, events_after
+from optimizer.whole_numbers import parse_whole_number
 
 HEARTBEAT_S = 15.0
 RECHECK_S = 30.0
@@ -131,4 +131,4 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
 
 def _after(query: bytes) -> int | None:
     """Return the number after which events are requested, or None when it is malformed."""
-    return number_in(parse_qs(query.decode("latin-1")).get("after", ["0"])[0])
+    return parse_whole_number(parse_qs(query.decode("latin-1")).get("after", ["0"])[0])

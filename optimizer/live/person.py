@@ -17,7 +17,6 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from optimizer.actions.notification import unread_of
-from optimizer.digits import number_in
 from optimizer.live import hub
 from optimizer.live.payloads import KernelAdded
 from optimizer.live.people import group_of_person
@@ -25,6 +24,7 @@ from optimizer.live.presence import Place, Presence
 from optimizer.live.rights import MALFORMED, person_of, refusal
 from optimizer.live.tail import events_after
 from optimizer.models import Run, User
+from optimizer.whole_numbers import parse_whole_number
 
 BEAT_S = 20.0
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def _place(query: bytes) -> Place | None:
     """Return the page's place (run 0: none), or None for a malformed address."""
     found = parse_qs(query.decode("latin-1"))
     texts = [found.get(name, [""])[0] for name in ("run", "kernel")]
-    run, kernel = (number_in(text) for text in texts)
+    run, kernel = (parse_whole_number(text) for text in texts)
     if any(text and number is None for text, number in zip(texts, (run, kernel), strict=True)):
         return None
     return Place(run or 0, kernel)

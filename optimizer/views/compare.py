@@ -13,13 +13,13 @@ from django.views.decorators.http import require_safe
 
 from optimizer.charts import compare as charts
 from optimizer.charts.curve import AXES, Axis, points_of
-from optimizer.digits import number_in
 from optimizer.forms.start_run import values_of
 from optimizer.forms.strategy_settings import settings_initial
 from optimizer.intervals import Interval, geometric_mean, share
 from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Run, User, VerdictChoice
 from optimizer.search import settings_in_force
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import parse_whole_number
 
 MOST = 8
 
@@ -78,7 +78,7 @@ def compare_curves(request: HttpRequest) -> HttpResponse:
 
 def _runs(request: HttpRequest) -> list[Run]:
     """Those of the named runs that the person may see, in the order named."""
-    named = [number for text in request.GET.getlist("run") if (number := number_in(text)) is not None]
+    named = [number for text in request.GET.getlist("run") if (number := parse_whole_number(text)) is not None]
     return compared(user_of(request), list(dict.fromkeys(named))[:MOST])
 
 

@@ -8,12 +8,12 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from optimizer.access import access_kernel, access_run
-from optimizer.digits import COUNT_DIGITS, number_in
 from optimizer.models import Kernel
 from optimizer.reports.facts import ancestry
 from optimizer.reports.files import patch_attachment, report_attachment, submission_attachment
 from optimizer.reports.submission import NoSubmissionError, offers_for
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import COUNT_DIGITS, parse_whole_number
 
 
 @login_required
@@ -28,7 +28,7 @@ def run_report(request: HttpRequest, run_id: int, form: str) -> HttpResponse:
 def run_export(request: HttpRequest, run_id: int) -> HttpResponse:
     """List all downloads of a run, with the best kernel or `?kernel=`."""
     run = access_run(user_of(request), run_id, "view")
-    number = number_in(request.GET.get("kernel"), COUNT_DIGITS)
+    number = parse_whole_number(request.GET.get("kernel"), COUNT_DIGITS)
     kernel = get_object_or_404(Kernel, run=run, number=number) if number is not None else run.best_kernel
     context = {
         "run": run,

@@ -7,10 +7,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from optimizer.digits import number_in
 from optimizer.leaderboard import boards_for, bounds_for, leaders_of, published_for, published_suites
 from optimizer.models import Problem, Target
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import parse_whole_number
 
 
 @login_required
@@ -27,7 +27,7 @@ def leaderboard(request: HttpRequest, slug: str, key: str) -> HttpResponse:
     """Show one problem on one target, in one version, since other versions have other cases."""
     problem, target = get_object_or_404(Problem, slug=slug), get_object_or_404(Target, key=key)
     numbers = list(problem.versions.order_by("-number").values_list("number", flat=True))
-    wanted = number_in(request.GET.get("version"))
+    wanted = parse_whole_number(request.GET.get("version"))
     version = wanted if wanted in numbers else numbers[0]
     context = {
         "problem": problem,

@@ -10,10 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from optimizer.digits import COUNT_DIGITS, number_in
 from optimizer.models import Problem, ProblemVersion, Run, Target, User
 from optimizer.views.safe_html import markdown
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import COUNT_DIGITS, parse_whole_number
 from runners.problems import open_bundle
 from runners.problems.base import Problem as ReadProblem
 from runners.problems.base import ProblemError, Purpose
@@ -58,7 +58,7 @@ def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _wanted(request: HttpRequest, versions: list[ProblemVersion]) -> int:
-    wanted = number_in(request.GET.get("version"), COUNT_DIGITS)
+    wanted = parse_whole_number(request.GET.get("version"), COUNT_DIGITS)
     newest = versions[0].number if versions else 0
     return newest if wanted is None else wanted
 

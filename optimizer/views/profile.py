@@ -16,7 +16,6 @@ from optimizer import throttle
 from optimizer.access import access_team
 from optimizer.actions import account as actions
 from optimizer.actions.token import do_revoke_token
-from optimizer.digits import number_in
 from optimizer.forms.account import ProfileForm
 from optimizer.models import ApiToken, SignIn, TeamRole, User
 from optimizer.views.account import towards_company
@@ -24,6 +23,7 @@ from optimizer.views.confirm import let_in_lately
 from optimizer.views.refusals import attempt, filled_in
 from optimizer.views.signed_in import user_of
 from optimizer.views.tokens import TokenForm, make_token
+from optimizer.whole_numbers import parse_whole_number
 
 
 @login_required
@@ -95,7 +95,7 @@ def service_tokens(request: HttpRequest, slug: str, user_id: int) -> HttpRespons
     """Create and revoke the tokens of a service account, as an owner of its team."""
     team = access_team(user_of(request), slug, TeamRole.OWNER)
     account = get_object_or_404(User, pk=user_id, memberships__team=team, is_service_account=True, is_active=True)
-    if (number := number_in(request.POST.get("revoke"))) is not None:
+    if (number := parse_whole_number(request.POST.get("revoke"))) is not None:
         row = get_object_or_404(ApiToken, pk=number, user=account)
         attempt(request, lambda: do_revoke_token(user_of(request), row), f"{row.name} no longer works.")
         return redirect("service_tokens", slug=slug, user_id=user_id)

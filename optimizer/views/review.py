@@ -19,11 +19,11 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from optimizer.access import access_comment, access_kernel, access_run, access_thread, may
 from optimizer.actions.review import Place, do_begin_thread, do_publish_review, do_reply, do_say
 from optimizer.actions.thread import do_change_thread, do_delete_draft, do_edit_comment
-from optimizer.digits import COUNT_DIGITS, number_in
 from optimizer.forms.review import EditForm, PublishForm, StateForm, ThreadForm, WordsForm, place_of
 from optimizer.models import Comment, Hypothesis, Kernel, ReviewVerdict, Run, Side, Thread, ThreadState, User
 from optimizer.views.diff_threads import drafts_beside, views_of
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import COUNT_DIGITS, parse_whole_number
 
 SHOWN_THREADS = 200
 
@@ -154,7 +154,7 @@ def review_publish(request: HttpRequest, run_id: int) -> HttpResponse:
     """
     user = user_of(request)
     run = access_run(user, run_id, "comment")
-    kernel = _kernel(user, run, number_in(request.GET.get("kernel"), COUNT_DIGITS))
+    kernel = _kernel(user, run, parse_whole_number(request.GET.get("kernel"), COUNT_DIGITS))
     form = PublishForm(request.POST)
     if not form.is_valid():
         return _again(request, run, form)
@@ -171,7 +171,7 @@ def _drafts_seen(user: User, run: Run, kernel: Kernel | None, beside: str) -> Qu
 
 
 def _run_forms(user: User, run: Run, request: HttpRequest) -> dict[str, Any]:
-    hypothesis = _hypothesis(run, number_in(request.GET.get("hypothesis")))
+    hypothesis = _hypothesis(run, parse_whole_number(request.GET.get("hypothesis")))
     return {
         "may_comment": may(user, run, "comment"),
         "hypothesis": hypothesis,

@@ -18,7 +18,6 @@ from optimizer.access import access_run
 from optimizer.actions import run as actions
 from optimizer.actions.runner import absence_of_runners
 from optimizer.charts import curve as charts
-from optimizer.digits import number_in
 from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
 from optimizer.models.run import RunTransitionError
@@ -30,6 +29,7 @@ from optimizer.views.run_labels import labels_context
 from optimizer.views.run_workers import workers_of
 from optimizer.views.signed_in import user_of
 from optimizer.views.strategies import strategy_titles
+from optimizer.whole_numbers import parse_whole_number
 from runners.dispatch import DISPATCHERS
 
 KERNELS_PER_PAGE = 50
@@ -209,7 +209,7 @@ def _sorted(kernels: QuerySet[Kernel], sort: str) -> QuerySet[Kernel]:
 
 
 def _after(request: HttpRequest) -> int:
-    after = number_in(request.GET.get("after", "0"))
+    after = parse_whole_number(request.GET.get("after", "0"))
     if after is None:
         raise Http404
     return after

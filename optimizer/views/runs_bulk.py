@@ -15,9 +15,9 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
 from optimizer.actions.run_labels import BULK, Bulk, check_tags, do_in_bulk, operable
-from optimizer.digits import number_in
 from optimizer.models import Run, User
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import parse_whole_number
 
 MOST = 200
 
@@ -59,7 +59,7 @@ _DONE = {"archive": "put into the archive", "unarchive": "taken out of the archi
 
 def _named(request: HttpRequest) -> list[int]:
     texts = dict.fromkeys(request.POST.getlist("run"))
-    return [number for text in texts if (number := number_in(text)) is not None][:MOST]
+    return [number for text in texts if (number := parse_whole_number(text)) is not None][:MOST]
 
 
 def _runs(count: int) -> str:

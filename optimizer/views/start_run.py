@@ -16,12 +16,12 @@ from django.views.decorators.http import require_http_methods, require_POST
 from optimizer.access import access_run
 from optimizer.actions.run import do_start_run
 from optimizer.actions.run_template import access_template, templates_of
-from optimizer.digits import number_in
 from optimizer.forms.start_run import StartRunForm, values_of
 from optimizer.models import Run
 from optimizer.search import STRATEGIES
 from optimizer.views.outlook import outlook_of
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import parse_whole_number
 
 LONGEST_ADDRESS = 12_000
 """Servers and chat programs cut what is longer."""
@@ -80,12 +80,12 @@ def _origin(request: HttpRequest) -> dict[str, Any]:
     """What the form is filled from: the run, then the template, then the address, the later before the earlier."""
     clone_of = _clone_of(request)
     values = values_of(clone_of) if clone_of else {}
-    if (number := number_in(request.GET.get("template"))) is not None:
+    if (number := parse_whole_number(request.GET.get("template"))) is not None:
         values |= access_template(user_of(request), number).values
     address = {name: value for name, value in request.GET.dict().items() if name not in NOT_FIELDS}
     return {"given": values | address, "clone_of": clone_of}
 
 
 def _clone_of(request: HttpRequest) -> Run | None:
-    number = number_in(request.GET.get("clone"))
+    number = parse_whole_number(request.GET.get("clone"))
     return None if number is None else access_run(user_of(request), number, "view")
