@@ -21,7 +21,7 @@ from optimizer.actions.target import do_sync_targets
 from optimizer.live.publish import broadcast
 from optimizer.loop.dispatch import spec_from
 from optimizer.models import Evaluation, Job, Runner, Target
-from optimizer.plain import storable, storable_text
+from optimizer.storable import storable, storable_text
 from runners.dispatch.base import Beat, Claim, Receipt, RunnerCard
 from runners.job import JobResult
 

@@ -13,7 +13,7 @@ from typing import TypeGuard
 
 from optimizer.live.payloads import EvaluationCancelled, EvaluationFinished
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Measurement, Run
-from optimizer.plain import storable
+from optimizer.storable import storable
 from runners import wire
 from runners.job import CaseResult, JobResult, Speedup, Status
 

@@ -10,7 +10,7 @@ from optimizer.live.payloads import GuidanceGiven, GuidanceWithdrawn
 from optimizer.live.publish import record
 from optimizer.loop.locking import lock_run
 from optimizer.models import Comment, Guidance, Kernel, Run, User
-from optimizer.plain import storable_text
+from optimizer.storable import storable_text
 
 MAX_CHARACTERS = 8_000
 """Guidance enters every prompt whatever the budget of tokens; this is about 2,000 tokens."""

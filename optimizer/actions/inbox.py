@@ -21,7 +21,7 @@ from optimizer.llm.choice import Parameters
 from optimizer.llm.fence import cut_middle
 from optimizer.llm.prepare import basis_of
 from optimizer.models import CallState, LlmCall, Run, TeamRole, User
-from optimizer.plain import storable_text
+from optimizer.storable import storable_text
 
 LEASE = dt.timedelta(minutes=30)
 KEPT_REFUSALS = 20

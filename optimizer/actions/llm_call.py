@@ -20,8 +20,8 @@ from optimizer.actions.enqueue import enqueue_call, enqueue_run
 from optimizer.live.payloads import CallAsked, CallEnded
 from optimizer.live.publish import record
 from optimizer.models import CallState, LlmCall, Run
-from optimizer.plain import storable
 from optimizer.search.base import Ask
+from optimizer.storable import storable
 
 LEASE = dt.timedelta(seconds=settings.LEASE_S)
 MAX_ATTEMPTS = 3

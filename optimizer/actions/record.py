@@ -7,7 +7,7 @@ from django.utils.text import slugify
 
 from optimizer.llm.record import RunRecord, from_bytes, shipped
 from optimizer.models import Record, Team, TeamRole, User
-from optimizer.plain import storable
+from optimizer.storable import storable
 
 
 def do_import_record(user: User, team: Team, name: str, data: bytes) -> Record:

@@ -18,7 +18,7 @@ from optimizer.live.payloads import ReviewPublished
 from optimizer.live.publish import record
 from optimizer.loop.locking import lock_run
 from optimizer.models import Comment, Hypothesis, Kernel, Review, ReviewVerdict, Run, Side, Thread, User
-from optimizer.plain import storable_text
+from optimizer.storable import storable_text
 
 MAX_COMMENT = 20_000
 """Characters of a comment: more is a document, and belongs where documents are kept."""

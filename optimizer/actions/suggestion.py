@@ -19,8 +19,8 @@ from optimizer.live.publish import record
 from optimizer.loop.kernels import add_kernel
 from optimizer.loop.locking import lock_run
 from optimizer.models import AuthorKind, EvaluationStatus, Hypothesis, HypothesisKind, Kernel, Run, RunState, User
-from optimizer.plain import storable_text
 from optimizer.search.base import Draft
+from optimizer.storable import storable_text
 from runners.job import Language, Limits, Source
 
 MAX_WHY = 4_000

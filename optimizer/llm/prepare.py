@@ -17,9 +17,9 @@ from optimizer.llm.port import CompletionRequest
 from optimizer.loop.history import history_of
 from optimizer.loop.locking import lock_run
 from optimizer.models import CallState, Finding, LlmCall, Provider, Run
-from optimizer.plain import storable
 from optimizer.search.base import Ask
 from optimizer.search.machinery.proposals import target_language
+from optimizer.storable import storable
 
 SHOWN_ANSWER_CHARACTERS = 60_000
 

@@ -20,8 +20,8 @@ from optimizer.models import (
     Run,
 )
 from optimizer.models.team import User
-from optimizer.plain import storable, storable_text
 from optimizer.search.base import Draft
+from optimizer.storable import storable, storable_text
 
 
 def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:
