@@ -8,9 +8,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from optimizer.access import access_run
-from optimizer.charts import tuned as charts
+from optimizer.charts import parameters as charts
 from optimizer.models import Run
-from optimizer.tuned import Space, fastest, importances, spaces_of
+from optimizer.parameter_importance import Space, fastest, importances, spaces_of
 from optimizer.views.signed_in import user_of
 
 ROWS = 200
