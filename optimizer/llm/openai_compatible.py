@@ -22,7 +22,7 @@ import openai
 from openai import AsyncOpenAI
 
 from optimizer.llm.addresses import ForbiddenAddressError, PinnedTransport, check_base_url
-from optimizer.llm.forms import FORMS, Draft, Form, NotThisApiError, ServerReportedError
+from optimizer.llm.dialects import DIALECTS, Dialect, NotThisApiError, PartialAnswer, ServerReportedError
 from optimizer.llm.keys import Scrubber, redact
 from optimizer.llm.port import (
     CallCancelledError,
@@ -68,11 +68,11 @@ class _Progress:
     without: set[str]
     dropped: list[str] = field(default_factory=list)
     tries: list[Try] = field(default_factory=list)
-    draft: Draft | None = None
+    answer: PartialAnswer | None = None
 
     @property
     def partial(self) -> str:
-        return self.draft.content if self.draft else ""
+        return self.answer.content if self.answer else ""
 
 
 class OpenAiCompatible(Provider):
@@ -95,7 +95,7 @@ class OpenAiCompatible(Provider):
             return completion
         except PumpCancelledError:
             raise CallCancelledError(
-                "cancelled", partial=scrub(progress.partial), maybe_spent=progress.draft is not None
+                "cancelled", partial=scrub(progress.partial), maybe_spent=progress.answer is not None
             ) from None
         except ForbiddenAddressError as error:
             raise ProviderRefusedError(str(error)) from error
@@ -104,15 +104,15 @@ class OpenAiCompatible(Provider):
         self, request: CompletionRequest, progress: _Progress, emit: Callable[[str], None]
     ) -> Completion:
         check_base_url(self.endpoint.base_url)
-        form = FORMS[request.api]
+        dialect = DIALECTS[request.api]
         async with self._client() as client:
             while True:
-                draft = progress.draft = Draft(emit)
-                parameters = form.parameters(request, frozenset(progress.without))
+                answer = progress.answer = PartialAnswer(emit)
+                parameters = dialect.parameters(request, frozenset(progress.without))
                 try:
                     async with asyncio.timeout(request.timeout_s):
-                        await form.ask(client, parameters, draft)
-                    return self._completion(draft, progress, parameters)
+                        await dialect.ask(client, parameters, answer)
+                    return self._completion(answer, progress, parameters)
                 except _Repeat:
                     continue
                 except (
@@ -124,7 +124,7 @@ class OpenAiCompatible(Provider):
                     NotThisApiError,
                     *MISSHAPEN,
                 ) as error:
-                    await self._recover(error, form, parameters, progress)
+                    await self._recover(error, dialect, parameters, progress)
 
     def _client(self) -> AsyncOpenAI:
         transport = PinnedTransport(allow_private=self.endpoint.allow_private)
@@ -143,12 +143,12 @@ class OpenAiCompatible(Provider):
             ),
         )
 
-    def _completion(self, draft: Draft, progress: _Progress, parameters: dict[str, Any]) -> Completion:
+    def _completion(self, answer: PartialAnswer, progress: _Progress, parameters: dict[str, Any]) -> Completion:
         """Return the finished answer. Raises InterruptedStreamError where the stream stopped without saying that it
         ended.
         """
-        text = draft.content
-        if not draft.finish and not draft.refusal:
+        text = answer.content
+        if not answer.finish and not answer.refusal:
             if not text and parameters.get("stream"):
                 self._drop("stream", "the stream was empty", progress)
                 raise _Repeat
@@ -162,18 +162,20 @@ class OpenAiCompatible(Provider):
             )
         return Completion(
             text=redact(text, self.endpoint.key),
-            usage=draft.usage,
-            finish="refusal" if draft.refusal and not text else draft.finish or "stop",
-            model=draft.model[:120],
-            refusal=redact(draft.refusal, self.endpoint.key)[:MAX_ERROR_CHARACTERS],
-            first_token_s=draft.first_token_s,
-            duration_s=time.monotonic() - draft.started,
+            usage=answer.usage,
+            finish="refusal" if answer.refusal and not text else answer.finish or "stop",
+            model=answer.model[:120],
+            refusal=redact(answer.refusal, self.endpoint.key)[:MAX_ERROR_CHARACTERS],
+            first_token_s=answer.first_token_s,
+            duration_s=time.monotonic() - answer.started,
             tries=tuple(progress.tries),
             dropped=tuple(progress.dropped),
-            request_id=draft.request_id[:100],
+            request_id=answer.request_id[:100],
         )
 
-    async def _recover(self, error: Exception, form: Form, sent: Mapping[str, Any], progress: _Progress) -> None:
+    async def _recover(
+        self, error: Exception, dialect: Dialect, sent: Mapping[str, Any], progress: _Progress
+    ) -> None:
         """Return to have the request sent again; raise ProviderError when it must not be."""
         words = self._words(error)
         forbidden = _cause(error, ForbiddenAddressError)
@@ -182,7 +184,7 @@ class OpenAiCompatible(Provider):
         if isinstance(error, NotThisApiError):
             raise ProviderRefusedError(words, tries=tuple(progress.tries)) from error
         if isinstance(error, openai.APIStatusError):
-            await self._recover_status(error, words, form, sent, progress)
+            await self._recover_status(error, words, dialect, sent, progress)
         elif _was_never_sent(error):
             await self._pause(words, None, progress)
         else:
@@ -194,10 +196,15 @@ class OpenAiCompatible(Provider):
             ) from error
 
     async def _recover_status(
-        self, error: openai.APIStatusError, words: str, form: Form, sent: Mapping[str, Any], progress: _Progress
+        self,
+        error: openai.APIStatusError,
+        words: str,
+        dialect: Dialect,
+        sent: Mapping[str, Any],
+        progress: _Progress,
     ) -> None:
         if error.status_code in {400, 404, 415, 422, 501}:
-            name = refused_parameter(error, form, sent)
+            name = refused_parameter(error, dialect, sent)
             if name is not None:
                 self._drop(name, words, progress)
                 return
@@ -219,7 +226,7 @@ class OpenAiCompatible(Provider):
             asked = f" (the server asks to wait {asked_s:.0f} s)" if asked_s else ""
             raise ProviderUnavailableError(f"{words}{asked}", tries=tuple(progress.tries))
         progress.tries.append(Try(words, waited_s=max(round(pause_s, 3), 0.001)))
-        progress.draft = None
+        progress.answer = None
         await asyncio.sleep(pause_s)
 
     def _words(self, error: Exception) -> str:
@@ -231,7 +238,7 @@ class _Repeat(Exception):
     """Signal that the request should be sent again immediately."""
 
 
-def refused_parameter(error: openai.APIStatusError, form: Form, sent: Mapping[str, Any]) -> str | None:
+def refused_parameter(error: openai.APIStatusError, dialect: Dialect, sent: Mapping[str, Any]) -> str | None:
     """Return the optional parameter about which a server's 4xx answer complains, or None.
 
     Servers that only say "bad request" usually mean the structured answer.
@@ -239,10 +246,10 @@ def refused_parameter(error: openai.APIStatusError, form: Form, sent: Mapping[st
     body = error.body if isinstance(error.body, dict) else {}
     named = str(body.get("param") or "").lower()
     message = f"{error.message} {json.dumps(body, default=str)}".lower()
-    for name, words in form.optional.items():
+    for name, words in dialect.optional.items():
         if name in sent and named and any(named.startswith(word) for word in words):
             return name
-    for name, words in form.optional.items():
+    for name, words in dialect.optional.items():
         if name in sent and any(word in message for word in words):
             return name
     structured = next((name for name in ("response_format", "text") if name in sent), None)

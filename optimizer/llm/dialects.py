@@ -1,6 +1,6 @@
 """Speak the two dialects of OpenAI-compatible servers: Chat Completions and Responses.
 
-A dialect turns a request into the server's parameters and reads the answer, streamed or whole, into a `Draft`.
+A dialect turns a request into the server's parameters and reads the answer, streamed or whole, into a `PartialAnswer`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # pages show schemas in words without loading the SDK
 
 
 @dataclass
-class Draft:
+class PartialAnswer:
     """Collect an answer while it arrives.
 
     `finish` stays empty until the server says how the answer ended. An answer beyond the maximum length is cut.
@@ -56,7 +56,7 @@ class Draft:
         return "".join(self._parts)
 
 
-class Form(ABC):
+class Dialect(ABC):
     """Define how one API is spoken.
 
     `optional` lists the parameters that a request can do without, most dispensable first, each with the words by
@@ -70,11 +70,11 @@ class Form(ABC):
         """Return the keyword arguments of the call, without those in `without`."""
 
     @abstractmethod
-    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
-        """Send the request and read the answer into `draft`."""
+    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], partial: PartialAnswer) -> None:
+        """Send the request and read the answer into `partial`."""
 
 
-class ChatForm(Form):
+class ChatDialect(Dialect):
     """Speak POST /chat/completions, which every compatible server offers."""
 
     optional = {
@@ -101,35 +101,35 @@ class ChatForm(Form):
         }
         return {"model": request.model, "messages": _messages(request, without)} | _present(wanted, without)
 
-    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
-        """Send the request and read the answer into `draft`."""
+    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], partial: PartialAnswer) -> None:
+        """Send the request and read the answer into `partial`."""
         answer: Any = await client.chat.completions.create(**parameters)
         if not parameters.get("stream"):
-            self._take(_answering(answer, "choices"), draft, whole=True)
+            self._take(_answering(answer, "choices"), partial, whole=True)
             return
         async with answer:
             async for chunk in answer:
-                if not self._take(chunk, draft, whole=False):
+                if not self._take(chunk, partial, whole=False):
                     return
 
-    def _take(self, chunk: Any, draft: Draft, *, whole: bool) -> bool:
+    def _take(self, chunk: Any, partial: PartialAnswer, *, whole: bool) -> bool:
         """Read one chunk, or a whole completion. Return False to stop reading. Servers omit fields at will."""
-        draft.model = _text(getattr(chunk, "model", None)) or draft.model
-        draft.request_id = _text(getattr(chunk, "id", None)) or draft.request_id
+        partial.model = _text(getattr(chunk, "model", None)) or partial.model
+        partial.request_id = _text(getattr(chunk, "id", None)) or partial.request_id
         if getattr(chunk, "usage", None):
-            draft.usage = _chat_usage(chunk.usage)
+            partial.usage = _chat_usage(chunk.usage)
         going = True
         for choice in (getattr(chunk, "choices", None) or [])[:1]:
             piece = getattr(choice, "message" if whole else "delta", None)
-            draft.refusal += _text(getattr(piece, "refusal", None))
-            going = draft.add(_text(getattr(piece, "content", None)))
-            draft.finish = draft.finish or _CHAT_FINISH.get(
+            partial.refusal += _text(getattr(piece, "refusal", None))
+            going = partial.add(_text(getattr(piece, "content", None)))
+            partial.finish = partial.finish or _CHAT_FINISH.get(
                 _text(getattr(choice, "finish_reason", None)).lower(), ""
             )
         return going
 
 
-class ResponsesForm(Form):
+class ResponsesDialect(Dialect):
     """Speak POST /responses. Nothing is stored on the server (`store` is false)."""
 
     optional = {
@@ -153,39 +153,39 @@ class ResponsesForm(Form):
         }
         return {"model": request.model, "input": _messages(request, without)} | _present(wanted, without)
 
-    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
-        """Send the request and read the answer into `draft`."""
+    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], partial: PartialAnswer) -> None:
+        """Send the request and read the answer into `partial`."""
         answer: Any = await client.responses.create(**parameters)
         if not parameters.get("stream"):
-            draft.add(_answering(answer, "output").output_text)
-            self._end(answer, draft)
+            partial.add(_answering(answer, "output").output_text)
+            self._end(answer, partial)
             return
         async with answer:
             async for event in answer:
-                if not self._take(event, draft):
+                if not self._take(event, partial):
                     return
 
-    def _take(self, event: Any, draft: Draft) -> bool:
+    def _take(self, event: Any, partial: PartialAnswer) -> bool:
         kind = _text(getattr(event, "type", None))
         if kind == "response.output_text.delta":
-            return draft.add(_text(event.delta))
+            return partial.add(_text(event.delta))
         if kind == "response.refusal.delta":
-            draft.refusal += _text(event.delta)
+            partial.refusal += _text(event.delta)
         elif kind in {"response.completed", "response.incomplete", "response.failed"}:
-            self._end(event.response, draft)
+            self._end(event.response, partial)
         elif kind == "error":
             raise ServerReportedError(_text(event.message) or "the server reported an error without words")
         return True
 
-    def _end(self, response: Any, draft: Draft) -> None:
+    def _end(self, response: Any, partial: PartialAnswer) -> None:
         """Copy from a finished response how it ended and what it cost."""
-        draft.model, draft.request_id = _text(response.model), _text(response.id)
-        draft.usage = _responses_usage(response.usage) if response.usage else draft.usage
+        partial.model, partial.request_id = _text(response.model), _text(response.id)
+        partial.usage = _responses_usage(response.usage) if response.usage else partial.usage
         reason = response.incomplete_details.reason if response.incomplete_details else ""
         ends = {"max_output_tokens": "length", "content_filter": "filter"}
         if response.status == "failed":
             raise ServerReportedError(response.error.message if response.error else "the response failed")
-        draft.finish = draft.finish or ends.get(reason or "", "stop" if response.status == "completed" else "")
+        partial.finish = partial.finish or ends.get(reason or "", "stop" if response.status == "completed" else "")
 
 
 class ServerReportedError(Exception):
@@ -196,7 +196,7 @@ class NotThisApiError(Exception):
     """Report that the response is no answer of this API; usually the address is another page of the same host."""
 
 
-FORMS: Mapping[str, Form] = {"chat": ChatForm(), "responses": ResponsesForm()}
+DIALECTS: Mapping[str, Dialect] = {"chat": ChatDialect(), "responses": ResponsesDialect()}
 
 _CHAT_FINISH = {
     "stop": "stop",
