@@ -19,7 +19,7 @@ from optimizer.actions.run_template import access_template, templates_of
 from optimizer.forms.start_run import StartRunForm, values_of
 from optimizer.models import Run
 from optimizer.search import STRATEGIES
-from optimizer.views.outlook import outlook_of
+from optimizer.views.run_estimate import estimate_of
 from optimizer.views.signed_in import user_of
 from optimizer.whole_numbers import parse_whole_number
 
@@ -63,7 +63,7 @@ def form_context(form: StartRunForm) -> dict[str, Any]:
         "strategies": STRATEGIES,
         "clone_of": form.clone_of,
         "templates": templates_of(form.user),
-        "outlook": outlook_of(form),
+        "outlook": estimate_of(form),
     }
 
 

@@ -16,7 +16,7 @@ from optimizer.forms.strategy_settings import PREFIX as SETTINGS_PREFIX
 from optimizer.llm.check import check_provider
 from optimizer.llm.choice import BUILT_IN
 from optimizer.models import Provider
-from optimizer.views.outlook import outlook_of
+from optimizer.views.run_estimate import estimate_of
 from optimizer.views.signed_in import user_of
 from optimizer.views.start_run import form_context, posted_form
 
@@ -44,7 +44,7 @@ def start_run_settings(request: HttpRequest) -> HttpResponse:
 def start_run_outlook(request: HttpRequest) -> HttpResponse:
     """Return the estimate of the run and whether a runner would measure it."""
     form = StartRunForm(user_of(request), request.GET, given={})
-    return render(request, "runs/_outlook.html", {"outlook": outlook_of(form)})
+    return render(request, "runs/_outlook.html", {"outlook": estimate_of(form)})
 
 
 @login_required

@@ -11,7 +11,7 @@ from runners.dispatch import DISPATCHERS
 
 
 @dataclass(frozen=True)
-class OutlookLine:
+class EstimateLine:
     """Hold one figure, such as `Time`, `4 to 9 minutes`."""
 
     label: str
@@ -19,15 +19,15 @@ class OutlookLine:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class RunEstimate:
     """Hold the estimate for the run that the form describes. `absence` is a warning if no runner would measure it."""
 
     estimate: Estimate
-    lines: list[OutlookLine]
+    lines: list[EstimateLine]
     absence: str
 
 
-def outlook_of(form: StartRunForm) -> Outlook | None:
+def estimate_of(form: StartRunForm) -> RunEstimate | None:
     """Return the estimate, or None while problem or target is invalid."""
     problem, target = form.sound("problem"), form.sound("target")
     if problem is None or target is None:
@@ -42,15 +42,15 @@ def outlook_of(form: StartRunForm) -> Outlook | None:
     )
     dispatcher = form.sound("dispatcher")
     absence = absence_of_runners(target.key, dispatcher) if dispatcher in DISPATCHERS else ""
-    return Outlook(found, _lines(found, form.strategy_class.needs_model), absence)
+    return RunEstimate(found, _lines(found, form.strategy_class.needs_model), absence)
 
 
-def _lines(found: Estimate, asks: bool) -> list[OutlookLine]:
+def _lines(found: Estimate, asks: bool) -> list[EstimateLine]:
     """Return time and device time; also dollars and tokens where a model is asked."""
     told = [("Time", _minutes(found.minutes)), ("Device", _minutes(found.device_minutes))]
     if asks:
         told += [("Cost", _dollars(found)), ("Tokens", _between(found.tokens, "{:,.0f}", "{:,.0f}"))]
-    return [OutlookLine(label, text) for label, text in told if text]
+    return [EstimateLine(label, text) for label, text in told if text]
 
 
 def _minutes(found: Range | None) -> str:

@@ -25,7 +25,7 @@ class RangeOut(Schema):
     high: float
 
 
-class OutlookOut(Schema):
+class EstimateOut(Schema):
     """Describe an estimate from ended runs that the caller may see.
 
     `based_on` counts those runs and `likeness` says in which way they resemble this one. A figure is null where
@@ -42,7 +42,7 @@ class OutlookOut(Schema):
     absence: str
 
 
-@router.post("/estimate", response={200: OutlookOut, 422: Refusal}, summary="What a run would take")
+@router.post("/estimate", response={200: EstimateOut, 422: Refusal}, summary="What a run would take")
 def estimate(request: HttpRequest, body: StartRun) -> Any:
     """Estimate a run. The request is that of a start and is validated like one, but nothing is started."""
     new = check_start_run(caller(request), new_run(request, body))
