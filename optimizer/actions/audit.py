@@ -1,6 +1,6 @@
 """Write the audit log.
 
-Call `note` inside the transaction of the action itself, so that both are committed or neither.
+Call `log_action` inside the transaction of the action itself, so that both are committed or neither.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from optimizer.models import AuditAction, AuditEntry, Kernel, Run, Team, User
 
 
-def note(
+def log_action(
     action: AuditAction,
     user: User | None,
     about: Team | Run | Kernel | None = None,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from django.db import transaction
 from django.urls import reverse
 
-from optimizer.actions.audit import note
+from optimizer.actions.audit import log_action
 from optimizer.actions.notification import News, do_tell, followers_of
 from optimizer.models import (
     AuditAction,
@@ -93,7 +93,7 @@ def _reviewed(event: RunEvent) -> None:
         Comment.objects.filter(review=review, thread__in=threads).select_related("thread").order_by("pk")
     )
     if review.verdict != ReviewVerdict.COMMENT:
-        note(AuditAction.KERNEL_REVIEWED, review.author, review.kernel, verdict=review.verdict)
+        log_action(AuditAction.KERNEL_REVIEWED, review.author, review.kernel, verdict=review.verdict)
     told: set[int] = set()
     for kind, people, text in _listeners(review, comments):
         fresh = [person for person in people if person.pk not in told]

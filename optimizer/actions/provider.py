@@ -12,7 +12,7 @@ from django.db import transaction
 from django.http import Http404
 from pydantic import ValidationError as PriceError
 
-from optimizer.actions.audit import note
+from optimizer.actions.audit import log_action
 from optimizer.llm import keys
 from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
 from optimizer.llm.choice import BUILT_IN
@@ -94,7 +94,7 @@ def do_save_provider(user: User, team: Team, new: ProviderFields, old: Provider 
     with transaction.atomic():
         row.save()
         key = "forgotten" if new.forget_key else "entered" if new.key else "kept" if row.has_key else "none"
-        note(AuditAction.PROVIDER_SAVED, user, team, row.name, address=row.base_url, key=key)
+        log_action(AuditAction.PROVIDER_SAVED, user, team, row.name, address=row.base_url, key=key)
     return row
 
 
@@ -103,7 +103,7 @@ def do_delete_provider(user: User, row: Provider) -> None:
     if user.role_in(row.team) != TeamRole.OWNER:
         raise ValidationError("Only a team's owners change its providers.")
     with transaction.atomic():
-        note(AuditAction.PROVIDER_DELETED, user, row.team, row.name)
+        log_action(AuditAction.PROVIDER_DELETED, user, row.team, row.name)
         row.delete()
 
 

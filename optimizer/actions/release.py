@@ -15,7 +15,7 @@ from django.db import transaction
 from django.urls import reverse
 
 from optimizer.access import may
-from optimizer.actions.audit import note
+from optimizer.actions.audit import log_action
 from optimizer.actions.notification import News, do_tell
 from optimizer.loop.dispatch import dispatch
 from optimizer.loop.locking import lock_run
@@ -54,7 +54,7 @@ def do_ask_release(user: User, kernel: Kernel, words: str = "") -> Release:
         _check_proposable(kernel)
         rerun = dispatch(run, kernel, Effort.CONFIRM, first=False)
         release = Release.objects.create(kernel=kernel, note=words.strip()[:300], asked_by=user, rerun=rerun)
-        note(AuditAction.RELEASE_ASKED, user, kernel)
+        log_action(AuditAction.RELEASE_ASKED, user, kernel)
         text = f"{user} asks for a review of {run} #{kernel.number}, for release"
         do_tell(_reviewers_of(kernel), _news(release, f"release-{release.pk}", text, NotificationKind.REVIEW, user))
     return release
@@ -80,7 +80,7 @@ def do_release(user: User, release: Release) -> Release:
         reviews = approvals_of(kernel)
         release.mark_released(user, reviews)
         approved_by = [str(review.author) for review in reviews]
-        note(AuditAction.RELEASE_MADE, user, kernel, approved_by=approved_by, rerun=release.rerun_id)
+        log_action(AuditAction.RELEASE_MADE, user, kernel, approved_by=approved_by, rerun=release.rerun_id)
         text = f"{kernel.run} #{kernel.number} is released"
         members = list(kernel.run.team.members.all())
         do_tell(members, _news(release, f"released-{release.pk}", text, NotificationKind.RELEASE, user))
@@ -97,7 +97,7 @@ def do_withdraw_release(user: User, release: Release) -> Release:
         if release.state_choice.is_terminal:
             raise ValidationError(f"This release is {release.get_state_display().lower()}.")
         release.end(ReleaseState.WITHDRAWN, user)
-        note(AuditAction.RELEASE_WITHDRAWN, user, release.kernel)
+        log_action(AuditAction.RELEASE_WITHDRAWN, user, release.kernel)
     return release
 
 

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from pydantic import ValidationError as SettingsError
 
-from optimizer.actions.audit import note
+from optimizer.actions.audit import log_action
 from optimizer.actions.enqueue import enqueue_run
 from optimizer.actions.job import do_cancel_jobs
 from optimizer.actions.llm_call import do_cancel_calls
@@ -111,7 +111,7 @@ def do_start_run(user: User | None, new: NewRun) -> Run:
             created_by=user,
             **{f"budget_{kind}": limit for kind, limit in asdict(new.budget).items()},
         )
-        note(AuditAction.RUN_STARTED, user, run)
+        log_action(AuditAction.RUN_STARTED, user, run)
         if user is not None:
             do_follow(user, run)
         enqueue_run(run.pk)
@@ -123,7 +123,7 @@ def do_pause_run(user: User | None, run: Run) -> Run:
 
     def pause(locked: Run) -> None:
         enter(locked, RunState.PAUSED, f"Paused by {_name(user)}.")
-        note(AuditAction.RUN_PAUSED, user, locked)
+        log_action(AuditAction.RUN_PAUSED, user, locked)
 
     return _steer(run, pause)
 
@@ -135,7 +135,7 @@ def do_resume_run(user: User | None, run: Run) -> Run:
         if locked.state != RunState.PAUSED:
             raise RunTransitionError("only a paused run can go on")
         enter(locked, RunState.RUNNING)
-        note(AuditAction.RUN_RESUMED, user, locked)
+        log_action(AuditAction.RUN_RESUMED, user, locked)
 
     return _steer(run, resume)
 
@@ -147,7 +147,7 @@ def do_stop_run(user: User | None, run: Run) -> Run:
         enter(locked, RunState.STOPPING, f"Stopped by {_name(user)}.")
         do_cancel_calls(locked)
         do_cancel_jobs(locked)
-        note(AuditAction.RUN_STOPPED, user, locked)
+        log_action(AuditAction.RUN_STOPPED, user, locked)
 
     return _steer(run, stop)
 
@@ -168,7 +168,7 @@ def do_raise_budget(user: User | None, run: Run, budget: Budget) -> Run:
         locked.save(update_fields=["warned", *(f"budget_{kind}" for kind in limits)])
         figures = {kind: None if limit is None else float(limit) for kind, limit in limits.items()}
         record(locked, BudgetRaised(limits=figures))
-        note(AuditAction.RUN_BUDGET, user, locked, limits=figures)
+        log_action(AuditAction.RUN_BUDGET, user, locked, limits=figures)
 
     return _steer(run, change)
 

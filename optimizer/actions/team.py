@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.text import slugify
 
-from optimizer.actions.audit import note
+from optimizer.actions.audit import log_action
 from optimizer.live.people import recheck
 from optimizer.models import (
     ApiToken,
@@ -40,7 +40,7 @@ def do_make_team(user: User, name: str) -> Team:
         with transaction.atomic():
             team = Team.objects.create(name=name.strip()[:100], slug=slug)
             Membership.objects.create(team=team, user=user, role=TeamRole.OWNER)
-            note(AuditAction.TEAM_MADE, user, team, team.name)
+            log_action(AuditAction.TEAM_MADE, user, team, team.name)
     except IntegrityError as error:
         raise ValidationError({"name": "There is a team of that name."}) from error
     return team
@@ -55,7 +55,7 @@ def do_change_team(user: User, team: Team, name: str, approvals_needed: int, rer
     with transaction.atomic():
         before = {key: getattr(team, key) for key in rules}
         Team.objects.filter(pk=team.pk).update(name=name.strip()[:100], **rules)
-        note(AuditAction.TEAM_CHANGED, user, team, name.strip()[:100], before=before, after=rules)
+        log_action(AuditAction.TEAM_CHANGED, user, team, name.strip()[:100], before=before, after=rules)
     team.refresh_from_db()
     return team
 
@@ -71,7 +71,7 @@ def do_set_role(user: User, team: Team, member: User, role: TeamRole) -> None:
             raise ValidationError("A service account cannot own a team.")
         before, membership.role = membership.role, role
         membership.save(update_fields=["role"])
-        note(AuditAction.MEMBER_ROLE, user, team, member.username, before=before, after=role.value)
+        log_action(AuditAction.MEMBER_ROLE, user, team, member.username, before=before, after=role.value)
         recheck(member.pk)
 
 
@@ -86,7 +86,7 @@ def do_remove_member(user: User, team: Team, member: User) -> None:
         membership.delete()
         Notification.objects.filter(user=member, run__team=team).delete()
         Follow.objects.filter(user=member, run__team=team).delete()
-        note(AuditAction.MEMBER_LEFT if leaves else AuditAction.MEMBER_REMOVED, user, team, member.username)
+        log_action(AuditAction.MEMBER_LEFT if leaves else AuditAction.MEMBER_REMOVED, user, team, member.username)
         recheck(member.pk)
 
 
@@ -102,7 +102,7 @@ def do_invite(user: User, team: Team, role: TeamRole, note_text: str, days: int)
         raise ValidationError(f"There are {MAX_OPEN_INVITATIONS} open invitations: revoke some first.")
     with transaction.atomic():
         made = Invitation.make(team, role, user, note_text.strip()[:200], timezone.now() + dt.timedelta(days=days))
-        note(AuditAction.INVITATION_MADE, user, team, str(made[0]), role=role.value, days=days)
+        log_action(AuditAction.INVITATION_MADE, user, team, str(made[0]), role=role.value, days=days)
     return made
 
 
@@ -111,7 +111,7 @@ def do_revoke_invitation(user: User, invitation: Invitation) -> None:
     _check_owner(user, invitation.team)
     with transaction.atomic():
         if invitation.revoke():
-            note(AuditAction.INVITATION_REVOKED, user, invitation.team, str(invitation))
+            log_action(AuditAction.INVITATION_REVOKED, user, invitation.team, str(invitation))
 
 
 def do_accept_invitation(user: User, invitation: Invitation) -> Membership:
@@ -128,7 +128,7 @@ def do_accept_invitation(user: User, invitation: Invitation) -> Membership:
         if not added and TeamRole(invitation.role).rank > TeamRole(membership.role).rank:
             membership.role = invitation.role
             membership.save(update_fields=["role"])
-        note(AuditAction.MEMBER_ADDED, user, invitation.team, user.username, role=membership.role)
+        log_action(AuditAction.MEMBER_ADDED, user, invitation.team, user.username, role=membership.role)
         recheck(user.pk)
     return membership
 
@@ -163,7 +163,7 @@ def do_make_service_account(user: User, team: Team, name: str, role: TeamRole) -
     with transaction.atomic():
         account = User.objects.create_user(username, is_service_account=True)
         Membership.objects.create(team=team, user=account, role=role)
-        note(AuditAction.SERVICE_ADDED, user, team, username, role=role.value)
+        log_action(AuditAction.SERVICE_ADDED, user, team, username, role=role.value)
     return account
 
 
@@ -176,7 +176,7 @@ def do_end_service_account(user: User, team: Team, account: User) -> None:
         User.objects.filter(pk=account.pk).update(is_active=False)
         Membership.objects.filter(user=account).delete()
         ApiToken.objects.filter(user=account, revoked_at=None).update(revoked_at=timezone.now())
-        note(AuditAction.SERVICE_ENDED, user, team, account.username)
+        log_action(AuditAction.SERVICE_ENDED, user, team, account.username)
         recheck(account.pk)
 
 
@@ -191,7 +191,7 @@ def do_set_privacy(user: User, run: Run, is_private: bool) -> None:
         raise ValidationError("Who started a run decides who sees it, and the team's owners.")
     with transaction.atomic():
         Run.objects.filter(pk=run.pk).update(is_private=is_private)
-        note(AuditAction.RUN_PRIVACY, user, run, private=is_private)
+        log_action(AuditAction.RUN_PRIVACY, user, run, private=is_private)
         for member in run.team.members.all():
             recheck(member.pk)
 

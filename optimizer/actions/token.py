@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from optimizer.actions.audit import note
+from optimizer.actions.audit import log_action
 from optimizer.models import ApiToken, AuditAction, Team, TeamRole, TokenScope, User
 
 MAX_TOKENS = 50
@@ -68,4 +68,4 @@ def _tell(action: AuditAction, user: User, token: ApiToken) -> None:
     """Write to the audit log of every team that the token can reach."""
     teams: list[Team | None] = [*token.user.teams.all()]
     for team in teams or [None]:
-        note(action, user, team, f"{token} of {token.user.get_username()}", scopes=token.scopes)
+        log_action(action, user, team, f"{token} of {token.user.get_username()}", scopes=token.scopes)

@@ -14,7 +14,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from optimizer.access import access_team
-from optimizer.actions.audit import note
+from optimizer.actions.audit import log_action
 from optimizer.models import AuditAction, AuditEntry, Team, TeamRole
 from optimizer.views.signed_in import user_of
 
@@ -43,7 +43,7 @@ def audit_export(request: HttpRequest, slug: str, kind: str) -> StreamingHttpRes
     """Export the whole log, oldest first, as CSV or JSON lines. The export itself is logged."""
     user = user_of(request)
     team = access_team(user, slug, TeamRole.OWNER)
-    note(AuditAction.EXPORTED, user, team, team.name, format=kind)
+    log_action(AuditAction.EXPORTED, user, team, team.name, format=kind)
     lines = _csv(team) if kind == "csv" else _json_lines(team)
     content_type = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
     headers = {
