@@ -52,21 +52,21 @@ def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
     Measurement.objects.bulk_create(_measurements(evaluation, result.cases))
 
 
-def do_copy_outcome(evaluation: Evaluation, twin: Evaluation) -> None:
+def do_copy_outcome(evaluation: Evaluation, original: Evaluation) -> None:
     """Copy the outcome of the original evaluation to one of a duplicate kernel.
 
     The comparison with the parent is left out, because the duplicate may have another parent. The samples stay with
     the original.
     """
-    if twin.state == EvaluationState.CANCELLED:
+    if original.state == EvaluationState.CANCELLED:
         return evaluation.mark_cancelled()
     for name in _COPIED:
-        setattr(evaluation, name, getattr(twin, name))
-    evaluation.result = {**twin.result, "versus_parent": None}
-    return evaluation.mark_finished(EvaluationStatus(twin.status))
+        setattr(evaluation, name, getattr(original, name))
+    evaluation.result = {**original.result, "versus_parent": None}
+    return evaluation.mark_finished(EvaluationStatus(original.status))
 
 
-def do_share_outcome(evaluation: Evaluation, twin: Evaluation, result: JobResult) -> None:
+def do_share_outcome(evaluation: Evaluation, original: Evaluation, result: JobResult) -> None:
     """Copy the original's outcome to an evaluation whose build produced the same binary, keeping its own build
     report.
 
@@ -75,10 +75,10 @@ def do_share_outcome(evaluation: Evaluation, twin: Evaluation, result: JobResult
     own = storable(wire.to_plain(result))
     evaluation.artefact_hash = _artefact_hash(result)
     evaluation.device_s = device_s(result)
-    do_copy_outcome(evaluation, twin)
-    reason = f"Builds the same binary as #{twin.kernel.number}, whose measurement counts for both."
+    do_copy_outcome(evaluation, original)
+    reason = f"Builds the same binary as #{original.kernel.number}, whose measurement counts for both."
     evaluation.result |= {name: own[name] for name in ("job_id", "build", "stages", "duplicate_of", "environment")}
-    evaluation.result["reasons"] = [reason, *twin.result.get("reasons", [])]
+    evaluation.result["reasons"] = [reason, *original.result.get("reasons", [])]
     evaluation.save(update_fields=["result"])
 
 

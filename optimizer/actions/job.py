@@ -17,7 +17,7 @@ from optimizer.actions.evaluation import do_copy_outcome, do_share_outcome, do_s
 from optimizer.live.payloads import EvaluationStarted, HypothesisMeasured
 from optimizer.live.publish import record
 from optimizer.loop import best, budget
-from optimizer.loop.artefacts import is_sound, twin_named
+from optimizer.loop.artefacts import is_sound, original_of
 from optimizer.loop.dispatch import queue_job
 from optimizer.loop.kernels import settle_twins
 from optimizer.loop.locking import lock_run_of
@@ -30,7 +30,7 @@ _TO_START = (
     "evaluation__kernel__run__team_id", "evaluation__kernel__run__is_private",
 )  # fmt: skip
 """Every claim reads these; the spec and the source are wide, and the claim has brought the spec already."""
-NO_SUCH_TWIN = "The runner names an evaluation of the same binary that it was not told of."
+UNKNOWN_ORIGINAL = "The runner names an evaluation of the same binary that it was not told of."
 
 
 def do_start_job(job_id: int, fence: int) -> bool:
@@ -55,7 +55,7 @@ def do_finish_job(job_id: int, fence: int, result: JobResult) -> Receipt:
         run, job = _locked(job_id)
         # A runner may name only evaluations that were in the job's list; another id would let it copy any result.
         if not is_sound(job, result):
-            result = replace(result, duplicate_of=None, status=Status.INFRA_ERROR, reasons=[NO_SUCH_TWIN])
+            result = replace(result, duplicate_of=None, status=Status.INFRA_ERROR, reasons=[UNKNOWN_ORIGINAL])
         if queue.finish(job_id, fence):
             _store(run, job.evaluation, result)
             return Receipt.RECORDED
@@ -113,11 +113,11 @@ def _locked(job_id: int) -> tuple[Run, Job]:
 
 def _store(run: Run, evaluation: Evaluation, result: JobResult) -> None:
     """Apply everything that follows from a result, in the transaction that closes its job."""
-    twin = twin_named(result)
-    if twin is None:
+    original = original_of(result)
+    if original is None:
         do_store_result(evaluation, result)
     else:
-        do_share_outcome(evaluation, twin, result)
+        do_share_outcome(evaluation, original, result)
     _conclude(run, evaluation)
     if evaluation.effort == Effort.BUILD:
         _follow_build(run, evaluation)
@@ -179,9 +179,9 @@ def _measure_hypothesis(run: Run, evaluation: Evaluation) -> None:
 
 
 def _is_its_parent(evaluation: Evaluation) -> bool:
-    twin = evaluation.result.get("duplicate_of")
+    original = evaluation.result.get("duplicate_of")
     base = evaluation.kernel.parent_links.filter(rank=0)
-    return twin is not None and base.filter(parent__evaluation=int(twin)).exists()
+    return original is not None and base.filter(parent__evaluation=int(original)).exists()
 
 
 def _cancel_evaluation(run: Run, evaluation: Evaluation) -> None:

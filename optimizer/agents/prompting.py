@@ -235,8 +235,10 @@ ROLES: Mapping[str, Callable[[Desk], list[str]]] = {
 def _troubles(desk: Desk) -> list[str]:
     """Return why the writer is asked again: a failed attempt, or a duplicate of an existing kernel."""
     failed = desk.shown("failed", "Your last attempt failed")
-    twin = desk.kernel("duplicate_of")
-    repeated = f"Your answer was the same kernel as #{twin.number}. Write a different one." if twin else ""
+    duplicate = desk.kernel("duplicate_of")
+    repeated = (
+        f"Your answer was the same kernel as #{duplicate.number}. Write a different one." if duplicate else ""
+    )
     return [failed, repeated]
 
 

@@ -38,7 +38,7 @@ def is_sound(job: Job, result: JobResult) -> bool:
     return result.duplicate_of is None or _named(job, result) == result.duplicate_of
 
 
-def twin_named(result: JobResult) -> Evaluation | None:
+def original_of(result: JobResult) -> Evaluation | None:
     """Return the evaluation whose outcome a sound result shares, or None for a result that was measured itself."""
     return Evaluation.objects.select_related("kernel").get(pk=result.duplicate_of) if result.duplicate_of else None
 

@@ -51,7 +51,7 @@ def same_kernel(left: Source, right: Source) -> bool:
     )
 
 
-def twin_of(source: Source, history: History, own_key: str = "") -> KernelView | None:
+def find_duplicate(source: Source, history: History, own_key: str = "") -> KernelView | None:
     """Return an older kernel of the run that is a duplicate of the source, or None.
 
     `own_key` names the kernel to which the source belongs. Only kernels before it count, so that a replay decides as

@@ -7,7 +7,7 @@ from typing import Any
 
 from optimizer.search.base import CallView, Draft, History, KernelView
 from optimizer.search.flow import Flow
-from optimizer.search.machinery.novelty import twin_of
+from optimizer.search.machinery.novelty import find_duplicate
 from runners.job import Language, Source
 
 REPAIR_TRIES = 2
@@ -29,10 +29,10 @@ def propose(flow: Flow, key: str, call_key: str, ask: AskWriter, make: MakeDraft
         if call.answer is None:
             return None
         source = source_in(call.answer, flow.history)
-        twin = twin_of(source, flow.history, key)
-        if twin is None:
+        duplicate = find_duplicate(source, flow.history, key)
+        if duplicate is None:
             return make(key, call, source)
-        extra = {"duplicate_of": twin.key}
+        extra = {"duplicate_of": duplicate.key}
     return None
 
 
