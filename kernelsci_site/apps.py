@@ -30,6 +30,6 @@ def _notice(instance: Any, created: bool, **_kwargs: Any) -> None:
 
 def _signed_in(request: Any, user: Any, **_kwargs: Any) -> None:
     """Record a browser that has signed in, so that its owner can see and end the session."""
-    from optimizer.actions.account import do_note_sign_in
+    from optimizer.actions.account import do_record_sign_in
 
-    do_note_sign_in(request, user)
+    do_record_sign_in(request, user)

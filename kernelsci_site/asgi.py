@@ -16,7 +16,7 @@ from django.core.asgi import get_asgi_application
 
 http_application = get_asgi_application()  # loads the apps; what follows needs them
 
-from kernelsci_site.garbage import leave_the_loaded_alone  # noqa: E402
+from kernelsci_site.garbage import freeze_loaded_objects  # noqa: E402
 from kernelsci_site.proxies import behind_proxies  # noqa: E402
 from kernelsci_site.sockets import counted  # noqa: E402
 from optimizer.live.routing import websocket_urlpatterns  # noqa: E402
@@ -30,4 +30,4 @@ by_protocol = ProtocolTypeRouter(
     }
 )
 application = behind_proxies(by_protocol, settings.PROXIES)
-leave_the_loaded_alone()
+freeze_loaded_objects()

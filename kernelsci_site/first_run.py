@@ -11,7 +11,7 @@ from kernelsci_site.collected import collect
 from kernelsci_site.welcome import ensure_administrator
 from optimizer.actions.demo import do_make_default_team
 from optimizer.actions.knowledge import do_sync_notes
-from optimizer.actions.leaders import do_mend_leaders
+from optimizer.actions.leaders import do_rerank_leaders
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.target import do_sync_targets
 from optimizer.models import User
@@ -33,5 +33,5 @@ def fill_tables() -> tuple[User, str | None]:
     do_sync_targets()
     do_sync_notes()
     do_sync_shipped_problems()
-    do_mend_leaders()
+    do_rerank_leaders()
     return administrator, password

@@ -7,7 +7,7 @@ import gc
 from django.urls import get_resolver
 
 
-def leave_the_loaded_alone() -> None:
+def freeze_loaded_objects() -> None:
     """Exclude everything loaded so far from garbage collection.
 
     Modules, models and URL patterns live as long as the process, and scanning them takes a tenth of a second in the

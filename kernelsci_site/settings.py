@@ -54,7 +54,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "optimizer.views.seen.note_that_they_were_seen",
+    "optimizer.views.seen.record_last_seen",
 ]
 
 ROOT_URLCONF = "kernelsci_site.urls"

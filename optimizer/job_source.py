@@ -25,7 +25,7 @@ from optimizer.storable import storable, storable_text
 from runners.dispatch.base import Beat, Claim, Receipt, RunnerCard
 from runners.job import JobResult
 
-PASSING_PER_S = 10
+BROADCASTS_PER_S = 10
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +34,11 @@ class DatabaseJobSource:
     """Serve a worker's main thread and its heartbeat thread, each with its own lasting connection."""
 
     def __init__(self) -> None:
-        self._last_passing: dict[int, float] = {}
+        self._last_broadcast: dict[int, float] = {}
 
     def claim(self, queue_name: str, worker: str) -> Claim | None:
         """Claim the next job, unless the worker is draining."""
-        _mend()
+        _drop_failed_connection()
         # The next commit, that of `do_start_job`, makes both durable: one disk flush instead of two.
         claimed = queue.claim(queue_name, worker, durable=False)
         if claimed is None or not do_start_job(claimed.job_id, claimed.fence):
@@ -50,13 +50,13 @@ class DatabaseJobSource:
 
     def note(self, claim: Claim, notes: dict[str, Any], attempts: int) -> bool:
         """Store what the next holder of the job must know."""
-        _mend()
+        _drop_failed_connection()
         return queue.note(claim.job_id, claim.fence, storable(notes), attempts)
 
     @contextmanager
     def alone(self, name: str) -> Iterator[bool]:
         """Hold an advisory lock of the connection. PostgreSQL releases it when the worker dies."""
-        _mend()
+        _drop_failed_connection()
         held = _try_lock("pg_try_advisory_lock", name)
         try:
             yield held
@@ -67,7 +67,7 @@ class DatabaseJobSource:
 
     def beat(self, claim: Claim) -> Beat:
         """Extend the lease, and report whether somebody wants the job stopped."""
-        _mend()
+        _drop_failed_connection()
         answer = queue.beat(claim.job_id, claim.fence)
         if answer is None:
             return Beat.LOST
@@ -82,13 +82,13 @@ class DatabaseJobSource:
 
     def log(self, claim: Claim, seq: int, text: str) -> None:
         """Store a chunk of the live log and announce it; pages fetch the text themselves."""
-        if queue.add_log(claim.job_id, claim.fence, seq, storable_text(text)) and self._may_pass(claim.job_id):
+        if queue.add_log(claim.job_id, claim.fence, seq, storable_text(text)) and self._may_broadcast(claim.job_id):
             run_id = Job.objects.values_list("evaluation__kernel__run_id", flat=True).get(pk=claim.job_id)
             broadcast(run_id, "log", job=claim.job_id, fence=claim.fence, seq=seq)
 
     def finish(self, claim: Claim, result: JobResult) -> Receipt:
         """Record the result. A repeated call gets the same answer as the first."""
-        _mend()
+        _drop_failed_connection()
         receipt = do_finish_job(claim.job_id, claim.fence, result)
         _clear_current(claim.job_id)
         logger.info("job %s under fence %s: %s, %s", claim.job_id, claim.fence, result.status.value, receipt.value)
@@ -96,13 +96,13 @@ class DatabaseJobSource:
 
     def let_go(self, claim: Claim) -> None:
         """Record that the worker has stopped on request."""
-        _mend()
+        _drop_failed_connection()
         do_let_go(claim.job_id, claim.fence)
         _clear_current(claim.job_id)
 
     def check_in(self, card: RunnerCard) -> bool:
         """Update the runner's row. Return True when it should drain."""
-        _mend()
+        _drop_failed_connection()
         target = Target.objects.filter(key=card.target).first() or _sync_target(card.target)
         facts = {
             "target": target,
@@ -119,15 +119,15 @@ class DatabaseJobSource:
         """Close the calling thread's connection."""
         connection.close()
 
-    def _may_pass(self, job_id: int) -> bool:
+    def _may_broadcast(self, job_id: int) -> bool:
         now = time.monotonic()
-        if now - self._last_passing.get(job_id, 0.0) < 1 / PASSING_PER_S:
+        if now - self._last_broadcast.get(job_id, 0.0) < 1 / BROADCASTS_PER_S:
             return False
-        self._last_passing = {job_id: now}
+        self._last_broadcast = {job_id: now}
         return True
 
 
-def _mend() -> None:
+def _drop_failed_connection() -> None:
     """Drop a connection that has failed, so that the next statement opens another; keep a working one."""
     if connection.errors_occurred and not connection.in_atomic_block:
         connection.close()

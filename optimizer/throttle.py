@@ -22,7 +22,7 @@ def must_wait(request: HttpRequest, username: str) -> bool:
     return bool(cache.get(one, 0) >= FAILURES or cache.get(all_of_them, 0) >= 10 * FAILURES)
 
 
-def note_failure(request: HttpRequest, username: str) -> None:
+def count_failure(request: HttpRequest, username: str) -> None:
     """Count one wrong password."""
     for key in _keys(request, username):
         cache.add(key, 0, WINDOW_S)

@@ -22,7 +22,7 @@ def do_change_profile(user: User, first_name: str, last_name: str, email: str) -
     return user
 
 
-def do_note_sign_in(request: HttpRequest, user: User) -> None:
+def do_record_sign_in(request: HttpRequest, user: User) -> None:
     """Record the browser that has just signed in."""
     # A session gets its key when it is first saved, which is otherwise after the view has returned.
     if not request.session.session_key:

@@ -10,7 +10,7 @@ from optimizer.loop.locking import lock_run
 from optimizer.models import Kernel, Run, RunState
 
 
-def do_mend_leaders() -> int:
+def do_rerank_leaders() -> int:
     """Re-rank ended runs with an unconfirmed leader, or without a leader though a kernel could lead. Return how many.
 
     May be repeated; each run has its own transaction. Live runs need no repair, as their next evaluation re-ranks

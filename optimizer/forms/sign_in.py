@@ -32,7 +32,7 @@ class SignInForm(AuthenticationForm):
         try:
             cleaned = super().clean()
         except ValidationError:
-            throttle.note_failure(request, username)
+            throttle.count_failure(request, username)
             raise
         throttle.forget_failures(request, username)
         return cleaned

@@ -29,7 +29,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
     """
     invitation = None if throttle.must_wait(request, GUESSES) else Invitation.find(token)
     if invitation is None:
-        throttle.note_failure(request, GUESSES)
+        throttle.count_failure(request, GUESSES)
         return render(request, "teams/join_closed.html", status=404)
     if isinstance(request.user, User):
         return _join_as(request, request.user, invitation)

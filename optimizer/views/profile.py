@@ -56,7 +56,7 @@ def password(request: HttpRequest) -> HttpResponseBase:
         if form.is_valid():
             return _change_password(request, form)
         if "old_password" in form.errors:
-            throttle.note_failure(request, user.username)
+            throttle.count_failure(request, user.username)
     return render(request, "account/password.html", {"form": form})
 
 

@@ -17,7 +17,7 @@ EVERY_S = 120
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
-def note_that_they_were_seen(get_response: GetResponse) -> GetResponse:
+def record_last_seen(get_response: GetResponse) -> GetResponse:
     """Update the browser's row from time to time, as a middleware."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
