@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-LEASH = Path(__file__).with_name("leash.py")
+LAUNCHER = Path(__file__).with_name("launcher.py")
 POLL_S = 0.02
 
 
@@ -39,7 +39,7 @@ class Part:
     abandon_signal: signal.Signals = signal.SIGTERM
     stop_within_s: float = 10.0
     ready_within_s: float = 30.0
-    unroot: str | None = None
+    drop_privileges: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     keep_fds: tuple[int, ...] = ()
     folder: Path | None = None
@@ -48,13 +48,13 @@ class Part:
     prepare: Callable[[], None] = lambda: None
     is_ready: Callable[[], bool] = lambda: True
 
-    def leashed(self) -> list[str]:
+    def launched(self) -> list[str]:
         """Return the command behind the launcher that ties it to this process."""
-        leash = [sys.executable, "-I", "-S", str(LEASH), "--parent", str(os.getpid())]
-        leash += ["--signal", str(int(self.abandon_signal))]
-        if self.unroot:
-            leash += ["--unroot", self.unroot]
-        return [*leash, "--", *self.command]
+        launcher = [sys.executable, "-I", "-S", str(LAUNCHER), "--parent", str(os.getpid())]
+        launcher += ["--signal", str(int(self.abandon_signal))]
+        if self.drop_privileges:
+            launcher += ["--drop-privileges=drop_privileges=privileges", self.drop_privileges]
+        return [*launcher, "--", *self.command]
 
     def start(self, output: int | IO[bytes] = subprocess.PIPE) -> Child:
         """Prepare and start the part in its own session, so that a Ctrl-C in the terminal reaches only the
@@ -62,7 +62,7 @@ class Part:
         """
         self.prepare()
         process = subprocess.Popen(
-            self.leashed(),
+            self.launched(),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

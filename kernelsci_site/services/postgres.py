@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from kernelsci_site.services import unroot
+from kernelsci_site.services import privileges
 from kernelsci_site.services.binaries import PostgresBinaries, find_postgres
 from kernelsci_site.services.part import Part, PartFailedError
 from kernelsci_site.services.var import Var
@@ -66,7 +66,7 @@ class EmbeddedPostgres:
             command=[self.binaries.program("postgres"), "-D", str(self.data), *options],
             stop_signal=signal.SIGINT,
             abandon_signal=signal.SIGINT,
-            unroot=unroot.way_down(),
+            drop_privileges=privileges.drop_method(),
             quiet=True,
             is_server=True,
             prepare=self.prepare,
@@ -75,11 +75,11 @@ class EmbeddedPostgres:
 
     def prepare(self) -> None:
         """Create the data folder at the first start; clean up after a killed server at any later one."""
-        self.var.make_socket_folder(unroot.service_users())
+        self.var.make_socket_folder(privileges.service_users())
         if not self.data.exists():
             self._initialise()
         self._clear_leftovers()
-        unroot.hand_over(unroot.way_down(), self.data, self.var.socket_folder)
+        privileges.hand_over(privileges.drop_method(), self.data, self.var.socket_folder)
 
     def is_ready(self) -> bool:
         """Return whether the server answers with our database in it, which is created the first time."""
@@ -106,11 +106,13 @@ class EmbeddedPostgres:
         draft.rename(self.data)
 
     def _run_initdb(self, draft: Path, password: Path) -> None:
-        how = unroot.way_down()
-        unroot.hand_over(how, draft)
+        how = privileges.drop_method()
+        privileges.hand_over(how, draft)
         command = [self.binaries.program("initdb"), "-D", str(draft), "-U", NAME, f"--pwfile={password}"]
         command += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"]
-        done = subprocess.run([*unroot.command_prefix(how), *command], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*privileges.command_prefix(how), *command], capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             raise PartFailedError(f"initdb failed: {(done.stderr or done.stdout).strip()}")
 
@@ -121,7 +123,7 @@ class EmbeddedPostgres:
         path.unlink(missing_ok=True)
         path.touch(mode=0o600)
         path.write_text(self.var.secret("postgres"))
-        unroot.hand_over(unroot.way_down(), self.var.socket_folder)
+        privileges.hand_over(privileges.drop_method(), self.var.socket_folder)
         try:
             yield path
         finally:

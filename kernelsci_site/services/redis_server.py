@@ -8,7 +8,7 @@ from pathlib import Path
 
 import redis
 
-from kernelsci_site.services import unroot
+from kernelsci_site.services import privileges
 from kernelsci_site.services.binaries import find_redis
 from kernelsci_site.services.part import Part
 from kernelsci_site.services.var import Var
@@ -59,7 +59,7 @@ class EmbeddedRedis:
     def prepare(self) -> None:
         """Create the data folder and remove a dead server's socket."""
         self.var.folder("redis")
-        self.var.make_socket_folder(unroot.service_users())
+        self.var.make_socket_folder(privileges.service_users())
         socket_path(self.var).unlink(missing_ok=True)
 
     def is_ready(self) -> bool:

@@ -11,8 +11,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from kernelsci_site.services.binaries import NoServerError
+from kernelsci_site.services.database_access import database
 from kernelsci_site.services.dump import DumpError, back_up
-from kernelsci_site.services.reach import database
 
 
 class Command(BaseCommand):

@@ -11,9 +11,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from kernelsci_site.services.binaries import NoServerError
+from kernelsci_site.services.database_access import database_at_rest
 from kernelsci_site.services.dump import DumpError, restore
 from kernelsci_site.services.instance import AlreadyRunningError
-from kernelsci_site.services.reach import database_at_rest
 
 
 class Command(BaseCommand):

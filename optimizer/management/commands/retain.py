@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from kernelsci_site.services.reach import database
+from kernelsci_site.services.database_access import database
 from optimizer.retention import KINDS, drop, droppable
 
 

@@ -9,13 +9,13 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from kernelsci_site.services.part import LEASH
+from kernelsci_site.services.part import LAUNCHER
 
 NOBODY = 65534
 
 
 @cache
-def way_down() -> str | None:
+def drop_method() -> str | None:
     """Return None for an ordinary user, else `namespace`, or `setuid:UID` where user namespaces are blocked."""
     if os.geteuid() != 0:
         return None
@@ -26,8 +26,8 @@ def command_prefix(how: str | None) -> list[str]:
     """Return the prefix for a command that must end before this process does (initdb)."""
     if how is None:
         return []
-    leash = [sys.executable, "-I", "-S", str(LEASH), "--parent", str(os.getpid()), "--signal", "9"]
-    return [*leash, "--unroot", how, "--"]
+    launcher = [sys.executable, "-I", "-S", str(LAUNCHER), "--parent", str(os.getpid()), "--signal", "9"]
+    return [*launcher, "--drop-privileges=drop_privileges=privileges", how, "--"]
 
 
 def service_users() -> tuple[int, ...]:
