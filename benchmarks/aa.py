@@ -31,7 +31,7 @@ from runners.backends import Artefact, BuildRequest, backend_for
 from runners.harness import evaluate
 from runners.harness.baseline import baseline_source
 from runners.harness.devices import Device, device_for
-from runners.harness.noise import compare_with_itself, noise_floor
+from runners.harness.noise import compare_with_itself, known_floor, measured_floor
 from runners.harness.pool import pool
 from runners.harness.sessions import Bench
 from runners.harness.statistics import Interval, quantile, verdict
@@ -197,7 +197,7 @@ def _bench(name: str, here: Target, device: Device, folder: Path) -> tuple[Bench
 
 
 def _pairs(bench: Bench, artefact: Artefact, here: Target, pairs: int) -> int:
-    floor = noise_floor(here, measure=True).ratio
+    floor = (known_floor(here) or measured_floor(here)).ratio
     print(f"noise floor of this machine: {floor:.4f} (a ratio; load average {os.getloadavg()[0]:.1f})")
     started, found = time.monotonic(), []
     for number in range(1, pairs + 1):

@@ -107,8 +107,8 @@ class Source:
 
 @dataclass(frozen=True)
 class ProblemBundle:
-    """A problem as it travels: every file it needs, by relative path. `format`: native, kernelbench or gpumode.
-    `entry` is the path inside `files` where reading starts."""
+    """A problem as it travels: every file it needs, by relative path. `format`: native, kernelbench,
+    kernelbench_hard or gpumode. `entry` is the path inside `files` where reading starts."""
 
     name: str
     format: str

@@ -1,4 +1,4 @@
-"""Launch a command that dies with its parent: `python -I -S launcher.py --parent PID --signal N [--drop-privileges=drop_privileges=privileges HOW] --
+"""Launch a command that dies with its parent: `python -I -S launcher.py --parent PID --signal N [--drop-privileges HOW] --
 COMMAND…`.
 
 A part must not outlive its supervisor, even one that was killed outright. The kernel is therefore asked to send a
@@ -6,8 +6,8 @@ signal when the parent dies (PR_SET_PDEATHSIG). This must be done between fork a
 which clears the setting; hence a separate program. It uses the standard library only and starts without site-packages
 (20 ms).
 
-`--drop-privileges=drop_privileges=privileges namespace`: root becomes user 65534 of a new user namespace; files keep their owner and nothing is chowned.
-`--drop-privileges=drop_privileges=privileges setuid:UID`: root becomes UID; the caller has chowned what the command needs.
+`--drop-privileges namespace`: root becomes user 65534 of a new user namespace; files keep their owner and nothing is chowned.
+`--drop-privileges setuid:UID`: root becomes UID; the caller has chowned what the command needs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--signal", type=int, required=True)
-    parser.add_argument("--drop-privileges=drop_privileges=privileges")
+    parser.add_argument("--drop-privileges")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
     if options.drop_privileges:

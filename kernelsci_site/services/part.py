@@ -53,7 +53,7 @@ class Part:
         launcher = [sys.executable, "-I", "-S", str(LAUNCHER), "--parent", str(os.getpid())]
         launcher += ["--signal", str(int(self.abandon_signal))]
         if self.drop_privileges:
-            launcher += ["--drop-privileges=drop_privileges=privileges", self.drop_privileges]
+            launcher += ["--drop-privileges", self.drop_privileges]
         return [*launcher, "--", *self.command]
 
     def start(self, output: int | IO[bytes] = subprocess.PIPE) -> Child:

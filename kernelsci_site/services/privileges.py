@@ -27,7 +27,7 @@ def command_prefix(how: str | None) -> list[str]:
     if how is None:
         return []
     launcher = [sys.executable, "-I", "-S", str(LAUNCHER), "--parent", str(os.getpid()), "--signal", "9"]
-    return [*launcher, "--drop-privileges=drop_privileges=privileges", how, "--"]
+    return [*launcher, "--drop-privileges", how, "--"]
 
 
 def service_users() -> tuple[int, ...]:

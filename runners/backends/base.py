@@ -39,8 +39,9 @@ class BuildRequest:
 class Artefact:
     """The outcome. `kind` says how the candidate's process loads `path`: `native` through ctypes, `module` by
     importing it, `static` not at all. `path` is None where the build failed. `env` is what the process that loads it
-    needs in its environment; one that is not `timed` is checked only. `caches` is a folder of what the module compiled
-    in its build (extensions, Triton, inductor), which every later process starts from; None where there is none."""
+    needs in its environment; one that is not `timed` is checked only. `caches` is a packed file of what the module
+    compiled in its build (see `runners.harness.candidate.caches`), which every later process starts from; None where
+    there is none. `scratch` names the temporary directory that the caches belong to, where paths are not private."""
 
     kind: str
     path: Path | None
@@ -49,6 +50,12 @@ class Artefact:
     env: Mapping[str, str] = field(default_factory=dict)
     timed: bool = True
     caches: Path | None = None
+    scratch: str = ""
+
+    @property
+    def shown(self) -> tuple[Path, ...]:
+        """What a sandbox must show of it. Raises ValueError for a build that failed."""
+        return (self.loadable, *([self.caches] if self.caches else []))
 
     @property
     def loadable(self) -> Path:

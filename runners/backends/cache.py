@@ -17,14 +17,18 @@ MOST_ENTRIES = 5000
 
 
 class BuildCache:
-    """One entry. Written whole and renamed into place, so that a reader never sees half of one."""
+    """One entry. Written whole and renamed into place, so that a reader never sees half of one. `most_bytes` limits all
+    artefacts of that kind together: the entries that were fetched longest ago go first."""
 
-    def __init__(self, kind: str, key: str) -> None:
+    def __init__(self, kind: str, key: str, most_bytes: int | None = None) -> None:
         self._entry = state_dir("builds", kind) / key
+        self._most_bytes = most_bytes
 
     def fetch(self, artefact: Path) -> BuildReport | None:
         """Copy the artefact to `artefact` and return the report, marked as cached; None where there is no entry."""
         try:
+            if self._most_bytes is not None:
+                os.utime(self._entry)
             report = loads(BuildReport, (self._entry / "report.json").read_text())
             if report.ok:
                 shutil.copyfile(self._entry / "artefact", artefact)
@@ -49,8 +53,34 @@ class BuildCache:
 
     def _prune(self) -> None:
         entries = [entry for entry in os.scandir(self._entry.parent) if entry.is_dir()]
-        if len(entries) <= MOST_ENTRIES:
-            return
-        for entry in sorted(entries, key=lambda entry: entry.stat().st_mtime)[: MOST_ENTRIES // 10]:
+        entries.sort(key=_used_at)
+        doomed = entries[: MOST_ENTRIES // 10] if len(entries) > MOST_ENTRIES else []
+        if self._most_bytes is not None:
+            doomed += _beyond(entries[len(doomed) :], self._most_bytes)
+        for entry in doomed:
             with contextlib.suppress(OSError):
                 shutil.rmtree(entry.path)
+
+
+def _beyond(entries: list[os.DirEntry[str]], most_bytes: int) -> list[os.DirEntry[str]]:
+    """Return the oldest entries, first in the list, that must go for the others to fit; the newest stays."""
+    sizes = [_artefact_bytes(Path(entry.path)) for entry in entries]
+    total, count = sum(sizes), 0
+    while total > most_bytes and count < len(entries) - 1:
+        total -= sizes[count]
+        count += 1
+    return entries[:count]
+
+
+def _used_at(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _artefact_bytes(entry: Path) -> int:
+    try:
+        return (entry / "artefact").stat().st_size
+    except OSError:
+        return 0

@@ -14,7 +14,7 @@ from runners.job import Language, Source
 from runners.problems.base import Problem, TorchPolicy
 
 FLAG = "no_custom_kernel"
-ENTRIES = ("custom_kernel", "ModelNew")
+ENTRIES = ("custom_kernel", "ModelNew", "Model")
 PYTHON = (Language.PYTHON, Language.TRITON)
 
 _BUILDERS = {

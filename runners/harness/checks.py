@@ -1,4 +1,4 @@
-"""The correctness phase: every test and hidden case, several distributions and seeds, in one candidate process."""
+"""Run the correctness phase: every test and hidden case, several distributions and seeds, in one candidate process."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Checks:
             self._check(process, outcome, contents)
 
     def _contents(self, case: Case) -> list[Content]:
-        first, *others = case.distributions
+        first, *others = self.oracle.distributions(case)
         made = self.oracle.make(case, first, self.seeds)
         return made + [content for other in others for content in self.oracle.make(case, other)]
 

@@ -81,8 +81,8 @@ def _launched(profiler: Launched, sight: Sight) -> list[Seen]:
 def _output(profiler: Launched, number: int, sight: Sight) -> str:
     bench, artefact = sight.bench, sight.artefact
     limits = replace(bench.limits, log_bytes=LOG_BYTES)
-    shown = (artefact.loadable, *bench.setups.paths, *profiler.shown)
-    policy = candidate_policy(sight.device, limits, thread_count(), shown, artefact.env)
+    shown = (*artefact.shown, *bench.setups.paths, *profiler.shown)
+    policy = candidate_policy(sight.device, limits, thread_count(), shown, artefact.env, scratch=artefact.scratch)
     policy = replace(policy, local_sockets=profiler.local_sockets)
     arena = bench.oracle.arena("profiled", sight.arena_bytes)
     try:

@@ -21,8 +21,9 @@ from runners.harness.zygote import Zygote
 from runners.job import ProblemBundle, Status
 from runners.problems.base import Case
 from runners.problems.dtypes import ELEMENT_TYPES
+from runners.problems.footprint import Footprint
 from runners.sandbox.paths import share
-from runners.wire import to_plain
+from runners.wire import from_plain, to_plain
 
 VAULT_BYTES = 32 << 30
 KEPT_BYTES = 256 << 20
@@ -118,6 +119,16 @@ class OracleClient:
         made = [{value["name"]: _input(value) for value in values} for values in answer["contents"]]
         common = (outputs, answer["structure"], frozenset(answer["written"]))
         return [Content(first + n, case, distribution, inputs, *common) for n, inputs in enumerate(made)]
+
+    def distributions(self, case: Case) -> list[str]:
+        """Return the input distributions that a case is checked with, the one that is timed first."""
+        names: list[str] = self.ask({"op": "distributions", "case": to_plain(case)})["distributions"]
+        return names
+
+    def footprint(self, case: Case) -> Footprint | None:
+        """Return the bytes of a case's inputs, weights and outputs, None where only running it tells."""
+        plain = self.ask({"op": "footprint", "case": to_plain(case)})["footprint"]
+        return None if plain is None else from_plain(Footprint, plain)
 
     def set_up(self, cases: list[Case], folder: Path) -> Setups:
         """Have the oracle write what Python candidates are given once for these cases."""

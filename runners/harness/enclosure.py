@@ -36,16 +36,15 @@ class Enclosure:
     inbox: Path | None = None
 
     def placed(self, artefact: Artefact, setups: Setups) -> dict[str, str]:
-        """Where the process finds the artefact and the setups: as they lie, or copied into its inbox."""
-        if self.inbox is None:
-            return {"path": str(artefact.loadable), "setups": str(setups.folder or "")}
-        path = self.inbox / artefact.loadable.name
-        shutil.copyfile(artefact.loadable, path)
-        path.chmod(0o644)
-        if setups.folder is None:
-            return {"path": str(path), "setups": ""}
-        copied = shutil.copytree(setups.folder, self.inbox / "setups", copy_function=_linked)
-        return {"path": str(path), "setups": str(copied)}
+        """Return where the process finds artefact, caches and setups: as they lie, or copied into its inbox."""
+        folder, inbox = setups.folder, self.inbox
+        if inbox is None:
+            placed = (artefact.loadable, artefact.caches or "", folder or "")
+        else:
+            copied = shutil.copytree(folder, inbox / "setups", copy_function=_linked) if folder else ""
+            caches = _copied(artefact.caches, inbox) if artefact.caches else ""
+            placed = (_copied(artefact.loadable, inbox), caches, copied)
+        return dict(zip(("path", "caches", "setups"), map(str, placed), strict=True))
 
     def close(self) -> None:
         """Hang up and kill; returns when nothing of it is left."""
@@ -83,6 +82,13 @@ def new_inbox() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="kernelsci-inbox-"))
     folder.chmod(0o755)
     return folder
+
+
+def _copied(file: Path, inbox: Path) -> Path:
+    path = inbox / file.name
+    shutil.copyfile(file, path)
+    path.chmod(0o644)
+    return path
 
 
 def _linked(source: str, target: str) -> str:

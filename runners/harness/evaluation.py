@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from runners.harness.doubts import doubts
 from runners.harness.errors import BASELINE, CANDIDATE, PARENT, Cancelled, CandidateFailure, InfraFailure, TooLarge
 from runners.harness.gpu_state import watched
 from runners.harness.memory_use import MemoryWatch, need_of
-from runners.harness.noise import noise_floor, resolved
+from runners.harness.module_build import BuildFailure, ModuleBuilds, compiles, looks_compiled
+from runners.harness.noise import UNMEASURED, known_floor, measured_floor, resolved
 from runners.harness.participant import CandidateProcess
 from runners.harness.pool import TrustedPool, pool
 from runners.harness.report import case_results, speedup_of
@@ -39,6 +41,7 @@ from runners.harness.sessions import Bench, Sides, Timings, overall_us
 from runners.harness.stages import Stages
 from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
 from runners.job import (
+    Baseline,
     BuildReport,
     Effort,
     Failure,
@@ -141,7 +144,8 @@ class Evaluation:
         modules = sum(source.language in (Language.PYTHON, Language.TRITON) for source in self._sources)
         warm.spares.with_triton = any(source.language is Language.TRITON for source in self._sources)
         checked = bool(modules) and self._may_abandon
-        warm.spares.expect((modules + 1) * sessions + checked + self.spec.profile)
+        builds = sum(map(looks_compiled, self._sources)) + (self.spec.baseline is not Baseline.EAGER)
+        warm.spares.expect((modules + 1) * sessions + checked + builds + self.spec.profile)
 
     @property
     def _sources(self) -> list[Source]:
@@ -178,7 +182,8 @@ class Evaluation:
                 )
                 ending.callback(warm.afterwards if oracle.on_gpu else _now, bench.close)
                 self._check_memory(bench)
-                self._check(bench, artefact)
+                self._build_modules(bench, device, sides)
+                self._check(bench, sides[CANDIDATE])
                 self._start_ahead(bench, sides)
             self._time(bench, device, sides)
             healthy = True
@@ -245,6 +250,32 @@ class Evaluation:
         if artefact.path is None:
             self._note_opponent(name, "build", artefact.report.log.strip() or "the build failed")
             return None
+        return artefact
+
+    def _build_modules(self, bench: Bench, device: Device, sides: Sides) -> None:
+        """Have the sides' modules compile what they compile, each in a stage with a clock of its own. One that fails
+        drops its comparison. Raises CandidateFailure where it is the candidate's."""
+        builds = ModuleBuilds(bench, device, self._target)
+        for side, artefact in list(sides.items()):
+            if not compiles(artefact):
+                continue
+            name = "build" if side == CANDIDATE else f"build {side}"
+            with self._opponents(sides), self._stages.stage(name) as logs:
+                sides[side] = self._build_module(builds, side, artefact, logs)
+            self._stages.forgive(self._stages.results[-1].seconds)
+
+    def _build_module(self, builds: ModuleBuilds, side: str, artefact: Artefact, logs: list[str]) -> Artefact:
+        report = artefact.report
+        try:
+            artefact = builds.built(side, artefact)
+            report = artefact.report
+        except BuildFailure as failure:
+            report = replace(report, ok=False, seconds=failure.seconds, log=failure.log, artefact_hash=None)
+            raise
+        finally:
+            logs.append(report.log)
+            if side == CANDIDATE:
+                self._build = report
         return artefact
 
     def _note_opponent(self, side: str, stage: str, reason: str) -> None:
@@ -326,24 +357,28 @@ class Evaluation:
             return
         plan = self._plan(self.spec.effort)
         name = {Effort.QUICK: "quick timing", Effort.CONFIRM: "confirmation"}.get(self.spec.effort, "timing")
-        self._floor = self._measured_floor(measure=self.spec.effort is not Effort.QUICK)
+        self._floor = self._noise_floor(measure=self.spec.effort is not Effort.QUICK)
         measure = partial(self._measured, bench, plan, sides, name)
         with self._stages.stage(name):
             timings, against = self._judged(bench, measure(), measure)
         self._conclude(timings, against)
         self._look_closer(bench, device, sides[CANDIDATE], timings)
 
-    def _measured_floor(self, *, measure: bool) -> NoiseFloor:
+    def _noise_floor(self, *, measure: bool) -> NoiseFloor:
+        if (known := known_floor(self._target)) is not None:
+            return known
+        if not measure:
+            return UNMEASURED
         with self._stages.stage("noise floor"):
             started = time.monotonic()
-            floor = noise_floor(self._target, measure=measure)
+            floor = measured_floor(self._target)
             self._stages.forgive(time.monotonic() - started)
         return floor
 
     def _abandoned(self, bench: Bench, sides: Sides) -> bool:
         name = "quick timing"
         measure = partial(self._measured, bench, self._plan(Effort.QUICK), _against_baseline(sides), name)
-        self._floor = self._measured_floor(measure=False)
+        self._floor = self._noise_floor(measure=False)
         with self._stages.stage(name):
             timings = measure()
             if not self._far_behind(timings):

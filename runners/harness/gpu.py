@@ -21,7 +21,7 @@ import torch
 from runners.harness.candidate.device_bytes import DeviceBytes
 from runners.harness.candidate.driver import Driver
 from runners.harness.candidate.tensors import tensor_at
-from runners.harness.oracle import Oracle, spec_of, storage_bytes
+from runners.harness.oracle import Expectation, Oracle, spec_of, storage_bytes
 from runners.harness.trusted import FLUSH_VARIABLE
 from runners.problems.base import CallInputs, Case, TensorSpec
 from runners.wire import from_plain, to_plain
@@ -164,7 +164,12 @@ class GpuOracle(Oracle):
         return sum(value.untyped_storage().nbytes() for value in setup.state.values())
 
     def _restored(self, content: int) -> CallInputs:
+        """Return inputs that the reference may change: copies, or where they are large the inputs themselves, which are
+        made again when they are needed again."""
         made = self._content(content)
+        if _size(made) > CACHED_BYTES:
+            self._made_bytes -= _size(self._made.pop(content))
+            return made
         values = {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in made.values.items()}
         return replace(made, values=values)
 
@@ -224,7 +229,8 @@ class GpuOracle(Oracle):
 
     def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
         answer = super()._judge(question)
-        self._expected = (-1, []) if sum(map(_bytes_of, self._expected[1])) > CACHED_BYTES else self._expected
+        if sum(output.nbytes for output in self._expected.outputs) > CACHED_BYTES:
+            self._expected = Expectation(-1, [])
         self._trim()
         return answer
 
@@ -262,10 +268,6 @@ def _differs(found: torch.Tensor, wanted: torch.Tensor | int) -> torch.Tensor:
         part = slice(start, start + PIECE_BYTES)
         parts.append((found[part] != (wanted if isinstance(wanted, int) else wanted[part])).any())
     return torch.stack(parts).any()
-
-
-def _bytes_of(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().nbytes()
 
 
 def _size(made: CallInputs) -> int:

@@ -56,8 +56,9 @@ class SharedMemory:
         return first and bool(_libc.memcmp(start, start + 1, size_bytes - 1) == 0)
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """A copy of a range."""
-        return ctypes.string_at(self._at(offset, size_bytes), size_bytes)
+        """Return a copy of a range."""
+        self._at(offset, size_bytes)  # checks the range; ctypes.string_at would end at 2 GiB
+        return self._map[offset : offset + size_bytes]
 
     def write(self, offset: int, data: bytes) -> None:
         """Overwrite a range."""

@@ -51,24 +51,26 @@ RESOLUTION_US = 0.5
 when a process starts."""
 
 
-def noise_floor(target: Target, *, measure: bool) -> NoiseFloor:
-    """Return this machine's floor: from the cache, else measured now or, without leave to measure, a wide guess.
+def known_floor(target: Target) -> NoiseFloor | None:
+    """Return this machine's floor where it was measured and is not too old."""
+    return _kept(_path(target))
 
-    The caller holds the device alone. Raises InfraFailure where the shipped problem cannot be run.
+
+def measured_floor(target: Target) -> NoiseFloor:
+    """Measure this machine's floor and keep it. The caller holds the device alone.
+
+    Raises InfraFailure where the shipped problem cannot be run.
     """
-    path = state_dir("noise") / f"{_key(target)}.json"
-    kept = _kept(path)
-    if kept is not None:
-        return kept
-    if not measure:
-        return UNMEASURED
     found = _measured(target)
     if found.ratio > WIDE:
-        again = _measured(target)
-        found = min(found, again, key=lambda floor: floor.ratio)
+        found = min(found, _measured(target), key=lambda floor: floor.ratio)
         found = dataclasses.replace(found, wide=found.ratio > WIDE)
-    write_json(path, {**dataclasses.asdict(found), **environment.fixed(target)})
+    write_json(_path(target), {**environment.fixed(target), **dataclasses.asdict(found)})
     return found
+
+
+def _path(target: Target) -> Path:
+    return state_dir("noise") / f"{_key(target)}.json"
 
 
 def resolved(floor: float, timings: Timings, target: Target) -> float:

@@ -1,4 +1,4 @@
-"""The oracle: makes inputs from secret seeds, computes what is expected, and judges output bytes.
+"""The oracle: make inputs from secret seeds, compute what is expected, and judge output bytes.
 
 Runs in a trusted child (see `trusted`). It shares the vault with the referee and nothing with any candidate. Inputs
 are written to the vault and handed to the reference as views of it, cloned, so that no reference can change them.
@@ -16,8 +16,9 @@ from runners.harness.candidate.tensors import Arena, tensor_at
 from runners.harness.compare import Comparison, compare, unexpected_special
 from runners.harness.setups import write_setup
 from runners.harness.trusted import Answer, open_problem
-from runners.problems.base import CallInputs, CandidateSetup, Case, Problem, TensorSpec
+from runners.problems.base import CallInputs, CandidateSetup, Case, Loss, Problem, TensorSpec
 from runners.problems.dtypes import ELEMENT_TYPES
+from runners.problems.footprint import footprint_of
 from runners.problems.structure import StructureError
 from runners.wire import from_plain, to_plain
 
@@ -33,23 +34,36 @@ class Layout:
     written: list[str] = field(default_factory=list)
 
 
+@dataclass
+class Expectation:
+    """What is expected of a content, and what the reference itself loses (None until a norm is judged)."""
+
+    content: int
+    outputs: list[torch.Tensor]
+    losses: list[Loss | None] | None = None
+
+
 class Oracle:
-    """Answers `open`, `setup`, `inputs`, `judge` and `forget`."""
+    """Answers `open`, `setup`, `footprint`, `distributions`, `inputs`, `judge` and `forget`."""
 
     def __init__(self, vault: Arena) -> None:
         self._vault = vault
         self._problem: Problem
         self._contents: dict[int, tuple[Case, list[dict[str, Any]]]] = {}
+        self._distributions: dict[int, str] = {}
         self._layouts: dict[str, Layout] = {}
-        self._expected: tuple[int, list[torch.Tensor]] = (-1, [])
+        self._expected = Expectation(-1, [])
         self._answers: dict[str, Answer] = {
             "open": self._open, "setup": self._setup, "inputs": self._inputs, "judge": self._judge,
-            "forget": self._forget,
+            "forget": self._forget, "footprint": self._footprint, "distributions": self._usable,
         }  # fmt: skip
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """Dispatch one question by its `op`."""
+        if question["op"] == "inputs":
+            numbers = range(question["first"], question["first"] + len(question["seeds"]))
+            self._distributions.update(dict.fromkeys(numbers, question["distribution"]))
         return self._answers[question["op"]](question)
 
     def _open(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -66,8 +80,19 @@ class Oracle:
                 write_setup(Path(question["folder"]), names[case.name], setup, self._problem.entry_point)
         return {"names": names}
 
+    def _footprint(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the bytes of a case's inputs, weights and outputs, None where nothing but running it tells."""
+        found = footprint_of(self._problem, from_plain(Case, question["case"]))
+        return {"footprint": None if found is None else to_plain(found)}
+
+    def _usable(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the input distributions that a case is checked with."""
+        return {"distributions": list(self._problem.distributions(from_plain(Case, question["case"])))}
+
     def _forget(self, question: dict[str, Any]) -> dict[str, Any]:
         self._contents.clear()
+        self._distributions.clear()
+        self._expected = Expectation(-1, [])
         return {}
 
     def _inputs(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -142,29 +167,37 @@ class Oracle:
         return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype).copy_(view)
 
     def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
+        content = question["content"]
         outputs = [self._snapshot(spec) for spec in question["outputs"]]
-        self._problem.prepare(self._case_of(question["content"]))
-        expected = self._expectation(question["content"])
-        own = self._problem.compare(self._restored(question["content"]), outputs, expected)
-        compared = self._element_wise(outputs, expected)
-        error = compared.error if own is None else (own or unexpected_special(outputs, expected))
+        self._problem.prepare(self._case_of(content))
+        expected = self._expectation(content)
+        if self._problem.unsuited(self._distributions[content]):
+            return {"error": None, "max_abs_error": 0.0, "max_rel_error": 0.0}
+        own = self._problem.compare(self._restored(content), outputs, expected.outputs)
+        compared = self._element_wise(outputs, expected, norms=own is None)
+        error = compared.error if own is None else (own or unexpected_special(outputs, expected.outputs))
         return {"error": error, "max_abs_error": compared.max_abs_error, "max_rel_error": compared.max_rel_error}
 
     def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
         return tensor_at(self._vault, spec, spec["offset"]).clone()
 
-    def _expectation(self, content: int) -> list[torch.Tensor]:
-        """Expected outputs; the last are kept, since several sides are asked about the same content."""
-        if self._expected[0] != content:
-            self._expected = (content, self._problem.expected(self._restored(content)))
-        return self._expected[1]
+    def _expectation(self, content: int) -> Expectation:
+        """Return the expected outputs. The last are kept, since several sides are asked about the same content."""
+        if self._expected.content != content:
+            self._expected = Expectation(-1, [])  # frees the memory before the next takes its own
+            self._expected = Expectation(content, self._problem.expected(self._restored(content)))
+            self._expected.losses = self._problem.losses(self._restored(content), self._expected.outputs)
+        return self._expected
 
-    def _element_wise(self, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> Comparison:
-        if len(outputs) != len(expected):
-            return Comparison(f"{len(outputs)} outputs, expected {len(expected)}", 0.0, 0.0)
+    def _element_wise(self, outputs: list[torch.Tensor], expected: Expectation, *, norms: bool) -> Comparison:
+        """Compare every output; the complaint names the first that is wrong."""
+        if len(outputs) != len(expected.outputs):
+            return Comparison(f"{len(outputs)} outputs, expected {len(expected.outputs)}", 0.0, 0.0)
+        losses = expected.losses or [None] * len(outputs)
+        distribution = self._distributions[expected.content]
         results = [
-            compare(output, exact, self._problem.tolerance(dtype_name(output)))
-            for output, exact in zip(outputs, expected, strict=True)
+            compare(output, exact, self._problem.tolerance_of(dtype_name(output), distribution), loss, norms=norms)
+            for output, exact, loss in zip(outputs, expected.outputs, losses, strict=True)
         ]
         faulty = [(n, r.error) for n, r in enumerate(results) if r.error]
         prefix = f"output {faulty[0][0]}: " if faulty and len(results) > 1 else ""

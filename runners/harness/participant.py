@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runners.backends.base import Artefact
+from runners.harness import compilers
 from runners.harness.arena import Arena
 from runners.harness.candidate.channel import ChannelClosed, ChannelError, ChannelTimeout
 from runners.harness.candidate.gate import GATE_BYTES
@@ -31,8 +32,6 @@ START_S = 60.0
 HOLD_S = 0.15
 """How long a call may take to be enqueued before it is taken for one that waits for the device."""
 OPEN = b"\1\0\0\0"
-BUILD_KINDS = ("CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure")
-"""Triton compiles at the first call."""
 OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 
 
@@ -63,12 +62,13 @@ class CandidateProcess:
         threads: int,
         cancel: Callable[[], bool] | None,
         spare: Enclosure | None = None,
+        build_s: float | None = None,
     ) -> None:
         device = device_of(arena.device)
         if spare is None:
-            shown = (artefact.loadable, *setups.paths)
+            shown = (*artefact.shown, *setups.paths)
             host_bytes = 0 if arena.device else arena.size_bytes
-            policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes)
+            policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes, artefact.scratch)
             spare = enclose(artefact.kind, policy)
         self.name, self.arena = name, arena
         self._peer, self._native = spare.peer, artefact.kind == "native"
@@ -79,8 +79,9 @@ class CandidateProcess:
         self._gate = None if arena.device is None else SharedMemory("gate", GATE_BYTES)
         try:
             with self._awake():
-                hello = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol, "device": arena.device}
-                self._ask({**hello, **spare.placed(artefact, setups)}, START_S, self._descriptors)
+                hello: dict[str, Any] = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol}
+                hello |= {"device": arena.device, "building": build_s is not None, **spare.placed(artefact, setups)}
+                self._ask(hello, build_s or START_S, self._descriptors)
         except BaseException:
             self.close()
             raise
@@ -89,10 +90,10 @@ class CandidateProcess:
     def _descriptors(self) -> list[int]:
         return [self.arena.descriptor, *([self._gate.descriptor] if self._gate else [])]
 
-    def set_case(self, layout: dict[str, Any], case: Case) -> None:
+    def set_case(self, layout: dict[str, Any], case: Case, timeout_s: float = START_S) -> None:
         """Tell the layout of the coming calls, which are of that case. Raises CandidateFailure."""
         with self._awake():
-            self._ask({"op": "case", "case": {**layout, **self._of(case)}}, START_S)
+            self._ask({"op": "case", "case": {**layout, **self._of(case)}}, timeout_s)
 
     def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
         """Make the calls in order and bring the last one's outputs into the arena. Raises CandidateFailure.
@@ -148,6 +149,11 @@ class CandidateProcess:
             enqueue += self._times({"ns": [armed.get("enqueue_ns")]}, "ns", 1)
         self._hold()
         return Run(inside, outside_ns / 1e3, busy, enqueue, held=not late)
+
+    def pack(self, memory: SharedMemory, timeout_s: float) -> None:
+        """Have the process write to that memory what its compilers left. Raises CandidateFailure."""
+        with self._awake():
+            self._ask({"op": "pack", "most_bytes": memory.size_bytes}, timeout_s, [memory.descriptor])
 
     def replies(self, op: str, details: dict[str, Any], timeout_s: float) -> list[float]:
         """Return times in µs that a closer look gives (`floor`, `replay`), as claimed by the process; empty where it
@@ -244,9 +250,9 @@ class CandidateProcess:
     def _refused(self, refused: Refused) -> CandidateFailure:
         if refused.kind in OUT_OF_MEMORY_KINDS:
             return self._failure(Status.OUT_OF_MEMORY, refused.message or refused.kind)
-        if refused.kind in BUILD_KINDS:
+        if compilers.is_compile_error(refused.kind, refused.message):
             return self._failure(Status.BUILD_FAILED, f"{refused.message}\n{refused.text}".strip())
-        if refused.kind == "WrongOutput":
+        if refused.kind in ("WrongOutput", "StateMismatch"):
             return self._failure(Status.INCORRECT, refused.message)
         return self._failure(Status.CRASHED, f"{refused.kind}: {refused.message}\n{refused.text}".strip())
 
@@ -280,17 +286,20 @@ def candidate_policy(
     shown: tuple[Path, ...],
     env: Mapping[str, str] | None = None,
     host_bytes: int = 0,
+    scratch: str = "",
 ) -> SandboxPolicy:
-    """What a candidate's process may see and use. `host_bytes`: shared memory that counts as its own."""
+    """What a candidate's process may see and use. `host_bytes`: shared memory that counts as its own. `scratch` names
+    its temporary directory (see `SandboxPolicy`)."""
     resources = ResourceLimits(
         wall_s=limits.total_s + START_S,
         memory_bytes=limits.memory_bytes + device.host_bytes + host_bytes,
         log_bytes=limits.log_bytes,
         **device.limits,
     )
-    environment = {**thread_environment(threads), **device.environment, **(env or {})}
-    paths = (*python_paths(), PROGRAM, *shown)
-    return SandboxPolicy(read_only=paths, env=environment, limits=resources, devices=device.sandbox)
+    tools = compilers.environment(device)
+    environment = {**thread_environment(threads), **tools, **device.environment, **(env or {})}
+    paths = (*python_paths(), PROGRAM, *compilers.read_only(device), *shown)
+    return SandboxPolicy(paths, env=environment, devices=device.sandbox, limits=resources, scratch=scratch)
 
 
 def failure_of(completed: Completed, limits: Limits) -> CandidateFailure:

@@ -30,7 +30,7 @@ def complaints(spec: JobSpec, problem: Problem) -> list[str]:
         return ["the source holds NUL bytes"]
     if problem.torch_policy is TorchPolicy.FORBID and authorship.lacks_own_kernel(source):
         return [f"{problem.name} asks for a kernel of its own; this leaves the work to torch or a vendor's library"]
-    return backend_for(source.language).complaints(source)
+    return [*problem.complaints(source), *backend_for(source.language).complaints(source)]
 
 
 def advice(spec: JobSpec, problem: Problem) -> list[str]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median
+from statistics import median, mode
 from typing import Any
 
 from runners.backends.base import Artefact
@@ -24,9 +24,11 @@ from runners.job import Limits, Objective, ProblemBundle, Status
 from runners.problems.base import Case, Problem
 
 AT_ONCE_BYTES = 1 << 30
-"""Sessions whose processes have more memory in their arenas start one after the other, share one arena on a GPU, and
-end at once."""
+"""Sessions whose processes have more memory in their arenas start one after the other and end at once."""
 AT_ONCE_ON_CPU_BYTES = 128 << 20
+SHARED_BYTES = 64 << 20
+"""On a GPU the sides of a session share an arena of at least this size: where memory lies physically changes the time
+of a call by up to a percent, so that both compute in the same place."""
 
 
 Sides = dict[str, Artefact]
@@ -55,8 +57,11 @@ class Timings:
         return self.objective if held else Objective.CALL
 
     def waits(self, case: str) -> list[str]:
-        """Return why the device could not be held in a case: `synchronises`, `launch_bound`; empty where it could."""
-        return sorted({side.waits for s in self.sessions[case] for side in s.sides.values() if side.waits})
+        """Return why the device could not be held in a case (`synchronises` or `launch_bound`), by the candidate's
+        sessions or else by those of its opponents; empty where it could."""
+        mine = [s.sides[CANDIDATE].waits for s in self.sessions[case] if s.sides[CANDIDATE].waits]
+        others = [side.waits for s in self.sessions[case] for side in s.sides.values() if side.waits]
+        return [mode(mine or others)] if others else []
 
     def samples(self, case: str, side: str, basis: Objective = Objective.DEVICE) -> list[float]:
         """Return all samples of one side in µs."""
@@ -164,13 +169,15 @@ class Bench:
         self._checked = checked
 
     def start_ahead(self, plan: Plan, sides: Sides) -> None:
-        """Start the sides of all sessions of a plan, for `measure` to take, unless that takes much memory: they stand
-        idle, and nobody imports torch while somebody is timing. Raises CandidateFailure, InfraFailure."""
+        """Start the sides of all sessions of a plan, for `measure` to take, unless that takes much memory, or the
+        processes of a side have to take turns (see `Artefact.scratch`): they stand idle, and nobody imports torch while
+        somebody is timing. Raises CandidateFailure, InfraFailure."""
         size = self.arena_bytes(plan)
-        if size > (AT_ONCE_BYTES if self.oracle.on_gpu else AT_ONCE_ON_CPU_BYTES):
+        too_large = size > (AT_ONCE_BYTES if self.oracle.on_gpu else AT_ONCE_ON_CPU_BYTES)
+        if too_large or any(artefact.scratch for artefact in sides.values()):
             return
         self._waiting = self._started(plan.sessions, sides, size)
-        if self.at_once and any(artefact.kind == "module" for artefact in sides.values()):
+        if self.at_once and size < SHARED_BYTES and any(artefact.kind == "module" for artefact in sides.values()):
             self._make_first_calls([side for started in self._waiting for side in started])
 
     def measure(
@@ -235,7 +242,7 @@ class Bench:
         """Return how to get each side's arena: one of its own, or on a GPU one for all where arenas are large. Sides
         take turns, and an arena that is shared is overwritten before each of them, so that none finds another's
         outputs."""
-        if not (self.oracle.on_gpu and size > AT_ONCE_BYTES):
+        if not (self.oracle.on_gpu and size >= SHARED_BYTES):
             return {name: partial(self.oracle.arena, name, size) for name in names}
         shared = self.oracle.arena("shared", size)
         shared.users, shared.shared = len(names), len(names) > 1

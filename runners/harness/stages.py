@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from runners.harness.errors import Cancelled, CandidateFailure
 from runners.job import Limits, StageResult, Status
@@ -37,7 +38,8 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[list[str]]:
-        """Time a stage and note how it ended. What is put into the list takes the place of its failure as its log."""
+        """Time a stage and note how it ended. What is put into the list takes the place of its failure as its log. A
+        stage that goes on right after its first part is one stage."""
         self.progress(name, "")
         self.current = name
         started = time.monotonic()
@@ -51,4 +53,11 @@ class Stages:
         finally:
             text = logs[-1] if logs else str(failure) if failure is not None else ""
             seconds = time.monotonic() - started
-            self.results.append(StageResult(name, seconds, failure is None, text[-self._limits.log_bytes :]))
+            self._note(StageResult(name, seconds, failure is None, text[-self._limits.log_bytes :]))
+
+    def _note(self, result: StageResult) -> None:
+        if self.results and self.results[-1].name == result.name and self.results[-1].ok:
+            earlier = self.results.pop()
+            log = "\n".join(filter(None, (earlier.log, result.log)))
+            result = replace(result, seconds=earlier.seconds + result.seconds, log=log)
+        self.results.append(result)

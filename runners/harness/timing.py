@@ -32,7 +32,7 @@ LARGE_OUTPUT_BYTES = 256 << 20
 """Outputs of at least this size are judged at once instead of being kept."""
 CLOCK_US = 25.0
 """What the referee's clock does not resolve of one request."""
-PROBE_S, NOTICEABLE_US = 0.002, 1000.0
+PROBE_S, NOTICEABLE_US = 0.005, 2500.0
 """A call that is held for PROBE_S and enqueued that much later than without has waited for the device."""
 
 
@@ -41,7 +41,8 @@ class Plan:
     """How much to measure.
 
     `sessions`: fresh processes. `units`: at most so many per session and case; between `least_units` and `units` a case
-    ends once the standard error of its log-ratio is below `precision`, or `case_s` seconds have passed. `block_us`: how
+    ends once the standard error of its log-ratio is below `precision` (for call time below `call_precision`), or
+    `case_s` seconds have passed. `block_us`: how
     long a block should take. `most_calls`: in a block. `content_bytes`: of fresh contents per session and case on a
     CPU. `arena_bytes`: of the contents of one request on a GPU, 0 on a CPU. `checks`: timed calls to judge."""
 
@@ -53,6 +54,7 @@ class Plan:
     checks: int = 2
     least_units: int = 4
     precision: float = 0.0025
+    call_precision: float = 0.01
     case_s: float = 1.0
     arena_bytes: int = 0
 
@@ -208,8 +210,19 @@ class CaseTimer:
             return True
         if units < self._plan.least_units or BASELINE not in self._result.sides:
             return False
-        ratios = self._result.unit_ratios(BASELINE, Objective.DEVICE)
-        return stdev(ratios) / math.sqrt(units) < self._plan.precision
+        limits = {Objective.DEVICE: self._plan.precision, Objective.CALL: self._plan.call_precision}
+        return all(self._standard_error(basis) < limits[basis] for basis in self._compared)
+
+    @property
+    def _compared(self) -> list[Objective]:
+        """Return the times that have to be precise."""
+        if not self._oracle.on_gpu:
+            return [Objective.DEVICE]
+        return [Objective.DEVICE, Objective.CALL] if self._result.held else [Objective.CALL]
+
+    def _standard_error(self, basis: Objective) -> float:
+        ratios = self._result.unit_ratios(BASELINE, basis)
+        return stdev(ratios) / math.sqrt(len(ratios))
 
     def _warm_up(self) -> tuple[Content, int]:
         """Make the first calls, in which a side allocates and compiles; return a content and the calls of a block."""
@@ -249,8 +262,7 @@ class CaseTimer:
 
     def _time_unit(self, unit: int, calls: int) -> None:
         order = self._rng.sample(self._sides, len(self._sides))
-        ways = [Way.HELD if self._result.held else Way.SINGLE, Way.STEADY] if self._oracle.on_gpu else [Way.SINGLE]
-        for way in ways:
+        for way in self._ways(unit):
             contents = self._make(2 * calls)
             self._keeps = unit == self._surely_kept or self._rng.random() < self._share_kept(contents[0])
             blocks: dict[str, list[float]] = {side.name: [] for side in self._sides}
@@ -260,6 +272,15 @@ class CaseTimer:
             basis = Objective.CALL if way is Way.STEADY else Objective.DEVICE
             for name, medians in blocks.items():
                 self._result.sides[name].of(basis).blocks.append(medians)
+
+    def _ways(self, unit: int) -> list[Way]:
+        """Return how the calls of a unit are made. Where the device cannot be held, call time decides, and a first unit
+        of single calls is enough to show."""
+        if not self._oracle.on_gpu:
+            return [Way.SINGLE]
+        if self._result.held:
+            return [Way.HELD, Way.STEADY]
+        return [Way.SINGLE, Way.STEADY] if unit == 0 else [Way.STEADY]
 
     def _block(self, side: CandidateProcess, contents: list[Content], way: Way) -> float:
         calls, run = self._request(side, contents, way)

@@ -1,4 +1,5 @@
-"""Problems: what a kernel has to compute, read from our own format, KernelBench files and GPU MODE directories.
+"""Problems: what a kernel has to compute, read from our own format, KernelBench files, GPU MODE directories and
+problem directories of kernelbench.com's "hard" benchmark.
 
 `load` turns a shipped name or a path into a self-contained bundle; `open_bundle` turns a bundle into a Problem;
 `find` lists what lies below a directory.
@@ -10,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runners.job import ProblemBundle
-from runners.problems import declaration, gpumode_task, kernelbench
+from runners.problems import declaration, gpumode_task, kernelbench, kernelbench_hard_task
 from runners.problems.base import Problem, ProblemError
 from runners.problems.files import FILE_BYTES, read_directory
 from runners.problems.gpumode import GpuModeProblem
+from runners.problems.kernelbench_hard import KernelBenchHardProblem
+from runners.problems.kernelbench_hard_task import is_hard_problem
 from runners.problems.native import NativeProblem
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -44,6 +47,8 @@ def open_bundle(bundle: ProblemBundle) -> Problem:
             return kernelbench.KernelBenchProblem(bundle)
         case gpumode_task.FORMAT:
             return GpuModeProblem(bundle)
+        case kernelbench_hard_task.FORMAT:
+            return KernelBenchHardProblem(bundle)
     raise ProblemError([f"{bundle.name}: unknown format {bundle.format!r}"])
 
 
@@ -52,7 +57,9 @@ def find(root: Path) -> Iterator[Path]:
     if root.is_file():
         if _is_kernelbench_file(root):
             yield root
-    elif (root / declaration.ENTRY).is_file() or (root / gpumode_task.TASK_FILE).is_file():
+    elif any((root / name).is_file() for name in (declaration.ENTRY, gpumode_task.TASK_FILE)) or is_hard_problem(
+        root
+    ):
         yield root
     else:
         for path in sorted(root.iterdir(), key=_natural):
@@ -61,13 +68,15 @@ def find(root: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> ProblemBundle:
-    if path.name in (declaration.ENTRY, gpumode_task.TASK_FILE):
+    if path.name in (declaration.ENTRY, gpumode_task.TASK_FILE, kernelbench_hard_task.TASK_FILE):
         path = path.parent
     if (path / declaration.ENTRY).is_file():
         files = read_directory(path)
         return ProblemBundle(NativeProblem(files).name, "native", declaration.ENTRY, files)
     if (path / gpumode_task.TASK_FILE).is_file():
         return gpumode_task.read_gpumode(path)
+    if is_hard_problem(path):
+        return kernelbench_hard_task.read_kernelbench_hard(path)
     if path.is_file() and path.suffix == ".py":
         return kernelbench.read_kernelbench(path)
     if path.is_dir() and (
@@ -75,7 +84,10 @@ def _read(path: Path) -> ProblemBundle:
     ):
         raise ProblemError([f"{path.name}: holds several problems; name one: {', '.join(several)} …"])
     raise ProblemError(
-        [f"{path.name}: no {declaration.ENTRY}, no {gpumode_task.TASK_FILE}, and not a KernelBench file (.py)"]
+        [
+            f"{path.name}: no {declaration.ENTRY}, no {gpumode_task.TASK_FILE}, no {kernelbench_hard_task.TASK_FILE} "
+            "with reference.py and shapes.py, and not a KernelBench file (.py)"
+        ]
     )
 
 

@@ -17,6 +17,8 @@ from runners.job import Language, Source
 if TYPE_CHECKING:
     import torch
 
+    from runners.problems.footprint import Footprint
+
 
 class ProblemError(ValueError):
     """A problem that cannot be read. `complaints` names every fault as `file: what is wrong`."""
@@ -87,6 +89,14 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """Relative errors of norms, |difference|₂ / |exact|₂: over the whole output, and of the row where it is largest."""
+
+    overall: float
+    worst_row: float
+
+
+@dataclass(frozen=True)
 class Work:
     """What a case costs at least. `flops` by the dtype that the arithmetic is done in; `bytes` each input read
     once and each output written once."""
@@ -138,6 +148,7 @@ class CandidateSetup:
     state: dict[str, torch.Tensor] = field(default_factory=dict)
     weight_seed: int | None = None
     call_seed: int | None = None
+    strict: bool = False
 
 
 def family_of(target: str) -> str:
@@ -177,7 +188,16 @@ class Problem(ABC):
         """Layouts of the outputs in argument order, or None where only running the reference tells."""
         return None
 
+    def complaints(self, source: Source) -> list[str]:
+        """Return why the problem refuses a candidate for its text alone; empty where it does not."""
+        return []
+
     # executed: only in the oracle and the baseline process
+
+    def footprint(self, case: Case) -> Footprint | None:
+        """Return the bytes of a case, None where nothing but running it tells. Use `footprint_of`, which catches what
+        the problem's code raises."""
+        return None
 
     def prepare(self, case: Case) -> None:
         """Comes before `reference` and `expected` are asked about inputs of another case: builds what the reference
@@ -204,6 +224,30 @@ class Problem(ABC):
     @abstractmethod
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The outputs to compare with, in higher precision (float64 where affordable)."""
+
+    def losses(self, inputs: CallInputs, expected: list[torch.Tensor]) -> list[Loss | None]:
+        """Return what the reference in its own precision loses against `expected`, by output; None where nobody knows.
+
+        Comes after `expected` for the same inputs, which it may change.
+        """
+        from runners.harness.compare import loss_of
+
+        own = self.reference(inputs)
+        if len(own) != len(expected):
+            return [None] * len(expected)
+        return [loss_of(value, exact) for value, exact in zip(own, expected, strict=True)]
+
+    def distributions(self, case: Case) -> tuple[str, ...]:
+        """Return the input distributions that a case is checked with, the one that is timed first."""
+        return case.distributions
+
+    def tolerance_of(self, dtype: str, distribution: str) -> Tolerance:
+        """Return the tolerance for an output of that dtype where the inputs come from a distribution."""
+        return self.tolerance(dtype)
+
+    def unsuited(self, distribution: str) -> bool:
+        """Tell whether the inputs of the last `expected` are no test, because the reference loses too much on them."""
+        return False
 
     def compare(self, inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
         """A format's own verdict on the outputs (GPU MODE's check_implementation), or None to leave it to the

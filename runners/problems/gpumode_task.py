@@ -43,22 +43,22 @@ def read_gpumode(directory: Path) -> ProblemBundle:
     return ProblemBundle(directory.name, FORMAT, ENTRY, files)
 
 
-def load_yaml(text: str) -> Any:
-    """Plain data from YAML text. Raises ProblemError for anchors, custom tags, depth, size and syntax."""
+def load_yaml(text: str, file: str = TASK_FILE) -> Any:
+    """Return plain data from YAML text. Raises ProblemError for anchors, custom tags, depth, size and syntax."""
     import yaml
 
     if len(text) > TASK_BYTES:
-        raise ProblemError([f"{TASK_FILE}: {len(text)} characters; at most {TASK_BYTES} are read"])
+        raise ProblemError([f"{file}: {len(text)} characters; at most {TASK_BYTES} are read"])
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
                 line = event.start_mark.line + 1 if event.start_mark else 0
-                raise ProblemError([f"{TASK_FILE}: line {line}: aliases are not read"])
+                raise ProblemError([f"{file}: line {line}: aliases are not read"])
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         if isinstance(error, ProblemError):
             raise
-        raise ProblemError([f"{TASK_FILE}: not YAML that we read: {' '.join(str(error).split())[:300]}"]) from error
+        raise ProblemError([f"{file}: not YAML that we read: {' '.join(str(error).split())[:300]}"]) from error
 
 
 def _read_task(reader: FieldReader, name: str) -> dict[str, Any]:

@@ -10,7 +10,9 @@ import ast
 import copy
 import random
 import re
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +24,7 @@ from runners.problems.base import (
     CallInputs,
     CandidateSetup,
     Case,
+    Loss,
     Problem,
     ProblemError,
     Purpose,
@@ -31,15 +34,33 @@ from runners.problems.base import (
     family_of,
 )
 from runners.problems.files import read_file
+from runners.problems.footprint import Footprint, footprint_of, of_module
 from runners.problems.structure import flatten, is_tensor, positional, tensors_in
 
 if TYPE_CHECKING:
     import torch
 
+    from runners.problems.variants import Form
+
 FORMAT = "kernelbench"
 REQUIRED = ("Model", "get_inputs", "get_init_inputs")
 WEIGHT_SEED = 42
+PUBLISHED = "published"
+SURVIVAL_SEED = 7
+WIDE_BYTES = 2 << 30
+"""Most bytes of inputs and weights with which a reference is also run in float64, which takes twice as much."""
+STEADY = 0.25
+"""Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's."""
 _RANDOM_WORDS = re.compile(r"dropout|bernoulli|multinomial|rand|normal_|rrelu|gumbel", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A model's outputs in its own precision and in float64, None where it does not run so, and what it loses."""
+
+    narrow: list[torch.Tensor]
+    wide: list[torch.Tensor] | None
+    losses: list[Loss | None]
 
 
 def is_kernelbench(source: str) -> bool:
@@ -78,6 +99,8 @@ class KernelBenchProblem(Problem):
             Seed("reference", "Reference in torch", Source(Language.PYTHON, _renamed(self.reference_source))),
         )
         self._loaded: tuple[str, ModuleType, Any] | None = None
+        self._losses: list[Loss | None] = []
+        self._was_steady = False
 
     def cases(self, target: str, purpose: Purpose) -> list[Case]:
         """One case, as published for GPUs and reduced for a CPU; no hidden ones."""
@@ -119,15 +142,34 @@ class KernelBenchProblem(Problem):
         return CandidateSetup(init=init, state=state, weight_seed=WEIGHT_SEED, call_seed=self._call_seed)
 
     def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
-        """get_inputs() with every generator it may draw from set to the seed; `distribution` is as published."""
-        import numpy as np
-        import torch
+        """Return get_inputs() with every generator it may draw from set to the seed, as published or as one of the
+        variants that the reference survives."""
+        made = drawn(self._load(case)[0], seed)
+        if distribution == PUBLISHED:
+            return made
+        from runners.problems.variants import changed
 
-        module, _ = self._load(case)
-        torch.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
-        return flatten(module.get_inputs())
+        return changed(made, distribution, self._survived[distribution])
+
+    def distributions(self, case: Case) -> tuple[str, ...]:
+        """Return the published distribution and the variants that the reference survives.
+
+        Whether it does is found on the case that a CPU gets, because that is small. Cases whose inputs and weights are
+        beyond WIDE_BYTES have no variants: their results are not computed in double precision, and without these
+        nobody could tell whether a variant is well-conditioned.
+        """
+        found = footprint_of(self, case)
+        if found is not None and found.inputs + found.weights > WIDE_BYTES:
+            return case.distributions
+        return (*case.distributions, *self._survived)
+
+    def unsuited(self, distribution: str) -> bool:
+        """Tell whether a variant's inputs are no test at this size, because the reference is not steady on them."""
+        return distribution != PUBLISHED and not self._was_steady
+
+    def footprint(self, case: Case) -> Footprint:
+        """Return the bytes of a case from its module on the meta device."""
+        return of_module(lambda: self._built(case.sizes))
 
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The prepared model as it was built: in training mode, as published."""
@@ -135,17 +177,67 @@ class KernelBenchProblem(Problem):
         return self._call(self._moved(model, inputs), inputs)
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """The model in float64 where it runs so and its own float32 result agrees with that; else in float32:
-        models that draw random numbers, mix types, or are too ill-conditioned for the published tolerance."""
-        model = self._moved(self._prepared(), inputs)
+        """Return the model's outputs in float64 where it runs so and its own float32 result agrees with that; else in
+        float32: models that draw random numbers, mix types, are too large (WIDE_BYTES) or too ill-conditioned for the
+        tolerance."""
+        outcome = self._outcome(self._moved(self._prepared(), inputs), inputs)
+        self._losses, self._was_steady = outcome.losses, self._steady(outcome)
+        if outcome.wide is not None and (self._was_steady or self._agree(outcome, 1.0)):
+            return outcome.wide
+        return outcome.narrow
+
+    def losses(self, inputs: CallInputs, expected: list[torch.Tensor]) -> list[Loss | None]:
+        """Return what the model in its own precision loses against float64, which `expected` has found already."""
+        return self._losses or [None] * len(expected)
+
+    def _outcome(self, model: Any, inputs: CallInputs) -> Outcome:
+        """Run a model in float64, where it can and may, and then in its own precision, which may write to inputs."""
+        wide = self._wide(model, inputs)
         narrow = self._call(copy.deepcopy(model), inputs)
-        if self._call_seed is not None:
-            return narrow
+        if wide is None or len(wide) != len(narrow):
+            return Outcome(narrow, None, [])
+        from runners.harness.compare import loss_of
+
+        return Outcome(narrow, wide, [loss_of(own, exact) for own, exact in zip(narrow, wide, strict=True)])
+
+    def _wide(self, model: Any, inputs: CallInputs) -> list[torch.Tensor] | None:
+        if self._call_seed is not None or _bytes_of(model, inputs) > WIDE_BYTES:
+            return None
         try:
-            wide = self._call(copy.deepcopy(model).double(), _doubled(inputs))
+            return self._call(copy.deepcopy(model).double(), _doubled(inputs))
         except RuntimeError:
-            return narrow
-        return wide if self._agree(narrow, wide) else narrow
+            return None
+
+    @cached_property
+    def _survived(self) -> dict[str, Form]:
+        return self._found_variants()
+
+    def _found_variants(self) -> dict[str, Form]:
+        """Return the variants that the reference survives, in which form, found on the case that a CPU gets."""
+        try:
+            module, model = self._built(self._reduced.sizes)
+            return dict(self._surviving(drawn(module, SURVIVAL_SEED), model))
+        except Exception:  # a reference that does not run when reduced has no variants
+            return {}
+
+    def _surviving(self, made: CallInputs, model: Any) -> Iterator[tuple[str, Form]]:
+        from runners.problems.variants import VARIANTS, changeable, changed
+
+        if not any(changeable(value) for value in made.values.values()):
+            return
+        model = self._moved(model, made)
+        for name, forms in VARIANTS.items():
+            steady = (f for f in forms if self._steady(self._outcome(model, changed(made, name, f))))
+            if (form := next(steady, None)) is not None:
+                yield name, form
+
+    def _steady(self, outcome: Outcome) -> bool:
+        """Tell whether the outputs are finite and float32 stays well within the tolerance around float64."""
+        import torch
+
+        if outcome.wide is None or not self._agree(outcome, STEADY):
+            return False
+        return all(bool(torch.isfinite(value).all()) for value in outcome.narrow if value.dtype.is_floating_point)
 
     @cached_property
     def _call_seed(self) -> int | None:
@@ -165,28 +257,33 @@ class KernelBenchProblem(Problem):
 
     @cached_property
     def _published(self) -> Case:
-        return Case("published", dict(self._constants), Purpose.TEST, ("gpu",), ("published",))
+        return Case("published", dict(self._constants), Purpose.TEST, ("gpu",), (PUBLISHED,))
 
     @cached_property
     def _reduced(self) -> Case:
         small = self._declared or reduction.reduced_constants(self._tree, self._constants)
         words = reduction.described(self._constants, small)
-        return Case("reduced" if words else "published", dict(small), Purpose.TEST, ("cpu",), ("published",), words)
+        return Case("reduced" if words else "published", dict(small), Purpose.TEST, ("cpu",), (PUBLISHED,), words)
 
     def _load(self, case: Case) -> tuple[ModuleType, Any]:
-        """Module and model for a case; the last one is kept."""
-        import torch
-
+        """Return module and model for a case; the last one is kept."""
         key = repr(sorted(case.sizes.items()))
         if self._loaded is None or self._loaded[0] != key:
-            module = ModuleType("kernelbench_problem")
-            tree = python_text.with_constants(self._tree, case.sizes)
-            exec(compile(tree, self._file, "exec"), module.__dict__)  # noqa: S102 - in the oracle only
-            torch.manual_seed(WEIGHT_SEED)
-            arguments = module.get_init_inputs()
-            torch.manual_seed(WEIGHT_SEED)
-            self._loaded = (key, module, module.Model(*arguments))
+            self._loaded = None  # frees the memory before the next takes its own
+            self._loaded = (key, *self._built(case.sizes))
         return self._loaded[1], self._loaded[2]
+
+    def _built(self, sizes: Mapping[str, Any]) -> tuple[ModuleType, Any]:
+        """Run the file with the constants of a case and build its model with the public seed."""
+        import torch
+
+        module = ModuleType("kernelbench_problem")
+        tree = python_text.with_constants(self._tree, sizes)
+        exec(compile(tree, self._file, "exec"), module.__dict__)  # noqa: S102 - in the oracle only
+        torch.manual_seed(WEIGHT_SEED)
+        arguments = module.get_init_inputs()
+        torch.manual_seed(WEIGHT_SEED)
+        return module, module.Model(*arguments)
 
     def _prepared(self) -> Any:
         if self._loaded is None:
@@ -208,19 +305,57 @@ class KernelBenchProblem(Problem):
         with torch.no_grad():
             return tensors_in(model(*arguments))
 
-    def _agree(self, narrow: list[torch.Tensor], wide: list[torch.Tensor]) -> bool:
-        import torch
+    def _agree(self, outcome: Outcome, share: float) -> bool:
+        """Tell whether the outputs in both precisions agree within a share of the tolerance."""
+        from runners.harness.compare import compare
 
-        for value, exact in zip(narrow, wide, strict=True):
-            tolerance = self.tolerance(str(value.dtype).removeprefix("torch."))
-            if not torch.allclose(value.double(), exact.double(), tolerance.rtol, tolerance.atol):
+        for value, exact in zip(outcome.narrow, outcome.wide or [], strict=True):
+            whole = self.tolerance(str(value.dtype).removeprefix("torch."))
+            tolerance = Tolerance(share * whole.rtol, share * whole.atol)
+            if compare(value, exact, tolerance, norms=False).error:
                 return False
         return True
 
     def _describe(self) -> str:
+        return (
+            f"{self._model_docstring()}\n\nThe candidate defines `ModelNew` with the constructor and forward of "
+            "`Model`. Beside the published inputs, scaled, shifted and heavier-tailed ones are checked where the "
+            "reference computes them accurately.\n"
+        )
+
+    def _model_docstring(self) -> str:
         model = next(n for n in self._tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
-        words = ast.get_docstring(model) or self.title
-        return f"{words}\n\nThe candidate defines `ModelNew` with the constructor and forward of `Model`.\n"
+        return ast.get_docstring(model) or self.title
+
+
+def drawn(module: ModuleType, seed: int) -> CallInputs:
+    """Return get_inputs() with every generator it may draw from set to the seed, which the module may not set back."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    with unseeded():
+        return flatten(module.get_inputs())
+
+
+@contextmanager
+def unseeded() -> Iterator[None]:
+    """Within this block `torch.manual_seed` does nothing: some problems make the same inputs whatever the seed."""
+    import torch
+
+    original = torch.manual_seed
+    torch.manual_seed = lambda seed: torch.default_generator
+    try:
+        yield
+    finally:
+        torch.manual_seed = original
+
+
+def _bytes_of(model: Any, inputs: CallInputs) -> int:
+    tensors = [value for value in inputs.values.values() if is_tensor(value)]
+    return sum(t.numel() * t.dtype.itemsize for t in (*tensors, *model.parameters(), *model.buffers()))
 
 
 def _renamed(text: str) -> str:

@@ -24,6 +24,7 @@ from runners.problems.base import (
 from runners.problems.declaration import read_declaration
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.expressions import evaluate
+from runners.problems.footprint import Footprint, of_layouts
 
 if TYPE_CHECKING:
     import torch
@@ -72,6 +73,11 @@ class NativeProblem(Problem):
     def outputs(self, case: Case) -> tuple[TensorSpec, ...]:
         """Layouts of the outputs, in the order of the arguments."""
         return tuple(self.layout(a, case) for a in self.arguments if a.role is Role.OUTPUT)
+
+    def footprint(self, case: Case) -> Footprint:
+        """Return the bytes of the declared layouts."""
+        inputs = [self.layout(a, case) for a in self.arguments if a.role is Role.INPUT]
+        return of_layouts(inputs, list(self.outputs(case)))
 
     def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
         """Inputs and scalars by name: reference.py's own fill where the problem declares one, else the generic."""

@@ -103,6 +103,8 @@ class SandboxPolicy:
     read-only path must be readable by everybody (`share` makes it so).
     `env` is the whole environment, besides PATH, HOME, TMPDIR, LANG and USER.
     `cpus` pins the process to these cores; None leaves it where the caller may run.
+    `scratch` names the scratch directory: processes that give the same name find theirs at the same path, one at a
+    time. Under bubblewrap that is so for all, and at the same time.
     `local_sockets` lets it connect UNIX sockets of its own, as profilers do between their halves; under bubblewrap
     only, where no others are in sight."""
 
@@ -113,6 +115,7 @@ class SandboxPolicy:
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     cpus: frozenset[int] | None = None
     local_sockets: bool = False
+    scratch: str = ""
 
     def __post_init__(self) -> None:
         for path in (*self.read_only, *self.writable):

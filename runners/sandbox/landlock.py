@@ -30,7 +30,8 @@ from pathlib import Path
 from runners.sandbox.base import SandboxError, SandboxPolicy
 from runners.sandbox.bubblewrap import HARDWARE_PATHS, SYSTEM_LINKS, SYSTEM_PATHS, rlimits
 from runners.sandbox.devices import device_binds
-from runners.sandbox.orphans import remove_tree, supervisor_name
+from runners.sandbox.orphans import supervisor_name
+from runners.sandbox.scratch import named_scratch, remove_tree
 from runners.sandbox.seccomp import filter_program
 
 CAP_DAC_READ_SEARCH = 2
@@ -90,10 +91,13 @@ def launcher_argv(config_fd: int) -> list[str]:
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("confine.py")), str(config_fd)]
 
 
-def make_scratch(uid: int | None, undo: ExitStack) -> Path:
-    """A directory of the job's own on the host's disk, removed by `undo`."""
-    scratch = Path(tempfile.mkdtemp(prefix=f"{supervisor_name()}-"))
-    undo.callback(remove_tree, scratch)
+def make_scratch(uid: int | None, undo: ExitStack, name: str = "") -> Path:
+    """Make a directory of the job's own on the host's disk, removed by `undo`; with a name always at the same path."""
+    if name:
+        scratch = named_scratch(name, undo)
+    else:
+        scratch = Path(tempfile.mkdtemp(prefix=f"{supervisor_name()}-"))
+        undo.callback(remove_tree, scratch)
     if uid is not None:
         os.chown(scratch, uid, uid)
     return scratch

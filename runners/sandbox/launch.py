@@ -135,7 +135,7 @@ def _prepare_confined(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStac
     if policy.local_sockets:
         raise SandboxError(LOCAL_SOCKETS_NEED_BUBBLEWRAP)
     uid = _own_uid(policy, undo)
-    scratch = make_scratch(uid, undo)
+    scratch = make_scratch(uid, undo, policy.scratch)
     status_read, status_write = _pipe(undo)
     config = config_for(argv, policy, uid, scratch, status_write, landlock=landlock)
     config_fd = _sealed_file(config.encode(), undo)
@@ -161,7 +161,7 @@ def _prepare_rlimits_only(argv: Sequence[str], policy: SandboxPolicy, undo: Exit
 
 
 def _prepare_none(argv: Sequence[str], policy: SandboxPolicy, undo: ExitStack) -> Launch:
-    scratch = make_scratch(None, undo)
+    scratch = make_scratch(None, undo, policy.scratch)
     return Launch(
         level=SandboxLevel.NONE,
         argv=list(argv),

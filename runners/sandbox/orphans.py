@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import tempfile
 from pathlib import Path
+
+from runners.sandbox.scratch import remove_tree, sweep_named
 
 PREFIX = "ks"
 START_TIME_FIELD = 19  # of /proc/PID/stat, counted after the command name
@@ -31,6 +32,7 @@ def sweep_orphans() -> list[int]:
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}-*-*-*-*"):
         if _names_the_dead(path.name.rpartition("-")[0]):
             remove_tree(path)
+    sweep_named()
     hit: list[int] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         if _names_the_dead(_sandbox_name(path)):
@@ -38,16 +40,6 @@ def sweep_orphans() -> list[int]:
                 os.kill(int(path.parent.name), signal.SIGKILL)
                 hit.append(int(path.parent.name))
     return hit
-
-
-def remove_tree(directory: Path) -> None:
-    """Remove a directory that a job of our own user may have closed to us."""
-    for root, names, _ in os.walk(directory):
-        for path in (Path(root, name) for name in names):
-            if not path.is_symlink():
-                with contextlib.suppress(OSError):
-                    path.chmod(0o700)
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _sandbox_name(cmdline: Path) -> str:

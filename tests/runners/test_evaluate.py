@@ -41,7 +41,14 @@ def test_honest_kernel_is_correct_with_times_errors_and_environment() -> None:
     timed = [case for case in result.cases if case.candidate_us is not None]
     assert timed and all(case.samples["candidate"] and case.baseline_us for case in timed)
     assert all(case.max_abs_error is not None for case in result.cases)
-    assert [stage.name for stage in result.stages] == ["screen", "build", "smallest", "tests", "quick timing"]
+    assert [stage.name for stage in result.stages] == [
+        "screen",
+        "build",
+        "smallest",
+        "tests",
+        "start",
+        "quick timing",
+    ]
     assert result.harness_version == HARNESS_VERSION and result.environment["torch"]
     assert loads(JobResult, dumps(result)) == result
 

@@ -7,16 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from runners.harness.baselines import MOST_USES, Baselines, Lent, key_of
 
 from runners.harness import ahead
 from runners.harness.ahead import Ahead, warm_up
 from runners.harness.devices import Device
 from runners.harness.errors import InfraFailure
 from runners.harness.peer import Peer
-from runners.job import Baseline, ProblemBundle
-
-BUNDLE = ProblemBundle("p", "native", "problem.toml", {"problem.toml": "x"})
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +41,7 @@ class Deaf(Peer):
         super().__init__()
         self.asked = asked
 
-    def ask(self, question: dict[str, Any], timeout_s: float, descriptor: int | None = None) -> dict[str, Any]:
+    def ask(self, question: dict[str, Any], timeout_s: float, *_: Any) -> dict[str, Any]:
         self.asked.append(question["op"])
         return {}
 
@@ -109,27 +105,3 @@ def test_the_device_is_not_opened_while_somebody_times_there() -> None:
     warm_up(Deaf(asked), device, threading.Event())
     assert asked == ["prepare", "prepare", "warm"]
     assert not ahead._opening.locked()
-
-
-def baselines() -> Baselines:
-    return Baselines(Device("test"), lambda: pytest.fail("no process is started here"))
-
-
-def test_a_child_is_lent_again_for_the_reference_it_has_timed_and_for_no_other() -> None:
-    owner, asked = baselines(), list[str]()
-    lent = Lent(owner, key_of(BUNDLE, Baseline.EAGER), Deaf(asked))
-    lent.give_back()
-    assert asked == ["release"]
-    assert owner.take(BUNDLE, Baseline.COMPILE) is None
-    assert owner.take(BUNDLE, Baseline.EAGER) is lent
-    assert owner.take(BUNDLE, Baseline.EAGER) is None
-
-
-def test_a_child_that_has_served_often_or_does_not_answer_is_ended() -> None:
-    owner = baselines()
-    worn = Lent(owner, key_of(BUNDLE, Baseline.EAGER), Deaf([]), uses=MOST_USES - 1)
-    worn.give_back()
-    silent = Lent(owner, key_of(BUNDLE, Baseline.EAGER), Peer())
-    silent.peer.started()
-    silent.give_back()
-    assert owner.take(BUNDLE, Baseline.EAGER) is None

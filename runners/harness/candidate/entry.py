@@ -7,34 +7,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-ENTRY_POINTS = ("custom_kernel", "ModelNew")
+MODELS = ("ModelNew", "Model")
+ENTRY_POINTS = ("custom_kernel", *MODELS)
+
+
+class StateMismatch(Exception):
+    """The candidate's parameters and buffers are not those that the problem hands out."""
 
 
 @dataclass(frozen=True)
 class Setup:
     """`wanted`: the entry point that the problem asks for. `init` and `state`: constructor arguments and weights of
-    a `ModelNew`; `weight_seed` is set before its construction, `call_seed` before every call. None: not set."""
+    a `ModelNew`; `weight_seed` is set before its construction, `call_seed` before every call. None: not set.
+    `strict`: the model is put into evaluation mode and must take `state` with exactly its names and shapes."""
 
     wanted: str = ENTRY_POINTS[0]
     init: list[Any] = field(default_factory=list)
     state: dict[str, torch.Tensor] = field(default_factory=dict)
     weight_seed: int | None = None
     call_seed: int | None = None
+    strict: bool = False
 
 
 def entry_of(namespace: Mapping[str, Any], setup: Setup, device: str = "cpu") -> Callable[..., Any]:
-    """The callable that takes the positional inputs: the function `custom_kernel`, or an instance of `ModelNew`
-    on `device` with the reference's weights. Where the wanted one is absent the other serves.
+    """Return the callable that takes the positional inputs: the function `custom_kernel`, or an instance of
+    `ModelNew` (or `Model`) on `device` with the reference's weights. Another entry point serves where the wanted one
+    is absent.
 
-    Raises LookupError naming both where the module defines neither.
+    Raises LookupError where the module defines none of them, StateMismatch where a strict state does not fit.
     """
-    name = next((n for n in (setup.wanted, *ENTRY_POINTS) if n in namespace), None)
+    accepted = MODELS if setup.strict else ENTRY_POINTS
+    name = next((n for n in (setup.wanted, *accepted) if n in namespace), None)
     if name is None:
-        raise LookupError(f"the module defines neither {' nor '.join(ENTRY_POINTS)}")
+        raise LookupError(f"the module defines neither {' nor '.join(accepted)}")
     entry: Callable[..., Any] = namespace[name]
     call = _model(entry, setup, device) if isinstance(entry, type) else entry
     return call if setup.call_seed is None else _seeded(call, setup.call_seed)
@@ -52,8 +61,29 @@ def load_matching(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> 
     return matches
 
 
+def load_strictly(model: Any, state: Mapping[str, torch.Tensor]) -> None:
+    """Load weights by name. Raises StateMismatch naming what is missing, unexpected or of another shape."""
+    if not isinstance(model, torch.nn.Module):
+        raise StateMismatch(f"expected a torch.nn.Module, got {type(model).__name__}")
+    try:
+        model.load_state_dict(dict(state), strict=True)
+    except RuntimeError as error:
+        raise StateMismatch(f"the state dict does not match: {' '.join(str(error).split())}") from error
+
+
 def _model(cls: type, setup: Setup, device: str) -> Callable[..., Any]:
-    """Built on the device, like the reference: the same seed draws other numbers on another kind of device."""
+    """Return an instance of `cls` on the device.
+
+    Without a strict state it is built there, like the reference: the same seed draws other numbers on another kind of
+    device. With one, all weights come from the state, and the model is built on the CPU and moved, as kernelbench.com
+    does.
+    """
+    if setup.strict:
+        strict: Any = cls(*setup.init)
+        if isinstance(strict, torch.nn.Module):
+            strict = strict.to(device).eval()
+        load_strictly(strict, setup.state)
+        return cast(Callable[..., Any], strict)
     if setup.weight_seed is not None:
         torch.manual_seed(setup.weight_seed)
     with torch.device(device):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from . import insight
+from .caches import name_architecture
 from .device_bytes import DeviceBytes
 from .device_clock import DeviceClock, Reached
 from .module import ModuleCallee, WrongOutput
@@ -18,6 +19,7 @@ class GpuModuleCallee(ModuleCallee):
 
     def __init__(self, path: str, arena: DeviceBytes, setups: str, device_clock: DeviceClock) -> None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
+        name_architecture(torch.cuda.get_device_properties(0))
         super().__init__(path, arena, setups)
         self._clock = device_clock
 

@@ -2,8 +2,9 @@
 
 PRELOAD names modules to import before anything else. Then comes the referee's hello (see `greeting`): the artefact's
 kind, path and symbol, the device (null for the CPU, else the driver's kind, the arena's size and how much to overwrite
-between calls), the folder of what Python candidates are given once ("" where there is none), and behind it the
-arena's descriptor and, for a GPU, the gate's.
+between calls), the folder of what Python candidates are given once and the packed caches of a module's build ("" where
+there are none), whether this is the process that builds, and behind it the arena's descriptor and, for a GPU, the
+gate's.
 
 Answers until the channel closes. Each answer repeats the question's nonce. What it reports (its own clock, its own word
 that a call finished) is a claim: the referee checks outputs and keeps its own time.
@@ -18,6 +19,7 @@ import sys
 import traceback
 from typing import Any
 
+from . import caches
 from .calls import Callee, Caller
 from .channel import Channel, ChannelClosed
 from .mapping import mapped
@@ -29,6 +31,7 @@ MESSAGE_CHARS = 1000
 def main(channel_fd: str, preload: str = "") -> None:
     """Serve until the referee hangs up."""
     channel = Channel(int(channel_fd))
+    caches.name_folders()
     for name in filter(None, preload.split(",")):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -67,6 +70,7 @@ def prepared(question: dict[str, Any]) -> dict[str, Any]:
 
 def open_callee(hello: dict[str, Any], arena_fd: int, gate_fd: int = -1) -> Callee:
     """Load the artefact: kind `native` or `module`. The gate is there on a GPU alone."""
+    caches.lay_out(hello["caches"], building=hello["building"])
     kind, path, symbol, setups, device = (hello[name] for name in ("kind", "path", "symbol", "setups", "device"))
     if device is not None:
         from . import gpu
@@ -89,7 +93,7 @@ def serve(channel: Channel, caller: Caller) -> None:
     while True:
         try:
             question = channel.receive()
-            channel.send(guarded(caller, question))
+            channel.send(packed(channel, question) if question["op"] == "pack" else guarded(caller, question))
         except ChannelClosed:
             return
 
@@ -102,9 +106,21 @@ def guarded(caller: Caller, question: dict[str, Any]) -> dict[str, Any]:
         return failure(question, error)
 
 
+def packed(channel: Channel, question: dict[str, Any]) -> dict[str, Any]:
+    """Write what compilers have left in the temporary directory to the descriptor behind the question."""
+    try:
+        caches.pack(channel.take_descriptor(), question["most_bytes"])
+    except BaseException as error:
+        return failure(question, error)
+    return {"nonce": question["nonce"], "ok": True}
+
+
 def failure(question: dict[str, Any], error: BaseException) -> dict[str, Any]:
-    """An exception as a message; `kind` is its class's name."""
-    text = "".join(traceback.format_exception(error))[-ERROR_CHARS:]
+    """An exception as a message; `kind` is its class's name. What is too long for that is printed whole."""
+    text = "".join(traceback.format_exception(error))
+    if len(text) > ERROR_CHARS:
+        print(text, file=sys.stderr, flush=True)
+    text = text[-ERROR_CHARS:]
     message = str(error)[:MESSAGE_CHARS]
     return {"nonce": question["nonce"], "ok": False, "kind": type(error).__name__, "message": message, "text": text}
 

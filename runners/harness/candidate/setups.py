@@ -1,4 +1,4 @@
-"""Reading what the oracle has left for Python candidates (`runners.harness.setups` writes it).
+"""Read what the oracle wrote for Python candidates (see `runners.harness.setups`).
 
 A setup is NAME.json beside NAME.bin, which holds the tensors' bytes; modules that candidates may import lie in the
 folder MODULES.
@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import mmap
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from .entry import Setup
 from .structure import arguments_of
@@ -26,21 +29,33 @@ def make_importable(folder: str) -> None:
 
 
 def read(folder: str, name: str | None) -> Setup:
-    """One setup; None: nothing but the problem's entry point is given."""
+    """Return one setup; without a name, the one that holds nothing but the default entry point.
+
+    Weights are views of a read-only mapping: a private writable one of several GiB would count as this process's own
+    memory. Constructor arguments are copies, because the candidate may write to them.
+    """
     if name is None:
         return Setup()
     stored = json.loads(Path(folder, f"{name}.json").read_text())
     with Path(folder, f"{name}.bin").open("rb") as file:
-        arena = HostArena(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-    init = {key: _value(arena, value) for key, value in stored["init"].items()}
+        arena = HostArena(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch: "the given buffer is not writable"
+        init = {key: _copied(_value(arena, value)) for key, value in stored["init"].items()}
+        state = {key: _value(arena, value) for key, value in stored["state"].items()}
     return Setup(
         stored["wanted"],
         arguments_of(stored["structure"], init),
-        {key: _value(arena, value) for key, value in stored["state"].items()},
+        state,
         stored["weight_seed"],
         stored["call_seed"],
+        stored["strict"],
     )
 
 
 def _value(arena: HostArena, value: dict[str, Any]) -> Any:
     return value["plain"] if "plain" in value else tensor_at(arena, value, value["offset"])
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value

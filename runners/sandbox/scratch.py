@@ -1,0 +1,96 @@
+"""Scratch directories on the host's disk, for levels without private mounts.
+
+Most have a random name. A *named* one lies at the same path for every process that asks for it, one after the other:
+what a compiler has cached there stays valid, since build tools record absolute paths (ninja hashes them into every
+command, Triton stores them in its index files). Whoever uses a named directory holds a lock on it (flock(2)), which the
+kernel releases when the holder dies, however it dies. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from runners.sandbox.base import SandboxError
+
+NAMED_PREFIX = "kss"
+WAIT_S = 60.0
+POLL_S = 0.05
+
+
+def named_path(name: str) -> Path:
+    """Return where the scratch directory of that name lies."""
+    return Path(tempfile.gettempdir()) / f"{NAMED_PREFIX}-{name}"
+
+
+def named_scratch(name: str, undo: ExitStack) -> Path:
+    """Take the directory of that name, empty; `undo` removes it and lets others have it.
+
+    Waits while another process uses it. Raises SandboxError after a minute, and where somebody else's file is there.
+    """
+    path, deadline = named_path(name), time.monotonic() + WAIT_S
+    while (descriptor := _held(path)) is None:
+        if time.monotonic() > deadline:
+            raise SandboxError(f"the scratch directory {path} is used by another process")
+        time.sleep(POLL_S)
+    undo.callback(os.close, descriptor)
+    undo.callback(remove_tree, path)
+    for entry in path.iterdir():
+        _remove(entry)
+    path.chmod(0o700)
+    return path
+
+
+def sweep_named() -> None:
+    """Remove the named directories that nobody holds any more."""
+    for path in Path(tempfile.gettempdir()).glob(f"{NAMED_PREFIX}-*"):
+        if (descriptor := _locked(path)) is not None:
+            remove_tree(path)
+            os.close(descriptor)
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a directory that a job of our own user may have closed to us."""
+    for root, names, _ in os.walk(directory):
+        for path in (Path(root, name) for name in names):
+            if not path.is_symlink():
+                with contextlib.suppress(OSError):
+                    path.chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _held(path: Path) -> int | None:
+    """Make the directory and lock it; None where another process has it."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    return _locked(path)
+
+
+def _locked(path: Path) -> int | None:
+    """Open and lock a directory. None where that fails, and where the path means another one by then: the former holder
+    has removed what we opened."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), path.lstat()):
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _remove(entry: Path) -> None:
+    if entry.is_dir() and not entry.is_symlink():
+        remove_tree(entry)
+    else:
+        entry.unlink(missing_ok=True)
