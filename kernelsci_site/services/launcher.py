@@ -1,13 +1,14 @@
-"""Launch a command that dies with its parent: `python -I -S launcher.py --parent PID --signal N [--drop-privileges HOW] --
-COMMAND…`.
+"""Launch a command that dies with its parent.
+
+    python -I -S launcher.py --parent PID --signal N [--drop-privileges HOW] -- COMMAND…
 
 A part must not outlive its supervisor, even one that was killed outright. The kernel is therefore asked to send a
 signal when the parent dies (PR_SET_PDEATHSIG). This must be done between fork and exec, and after any change of user,
 which clears the setting; hence a separate program. It uses the standard library only and starts without site-packages
 (20 ms).
 
-`--drop-privileges namespace`: root becomes user 65534 of a new user namespace; files keep their owner and nothing is chowned.
-`--drop-privileges setuid:UID`: root becomes UID; the caller has chowned what the command needs.
+`--drop-privileges namespace`: root becomes user 65534 of a new user namespace; files keep their owner and nothing is
+chowned. `--drop-privileges setuid:UID`: root becomes UID; the caller has chowned what the command needs.
 """
 
 from __future__ import annotations
