@@ -21,6 +21,7 @@ ROLE_NEEDED: dict[Verb, TeamRole] = {
 def access_run(user: User, run_id: int, verb: Verb) -> Run:
     """Return the run if the person may use it in that way. Raises Http404 otherwise, whether it exists or not."""
     run = Run.objects.visible_to(user).for_dashboard().filter(pk=run_id).first()
+    # The same error for both cases: a different one would reveal which runs exist.
     if run is None or not may(user, run, verb):
         raise Http404("There is no such run.")
     return run
@@ -69,6 +70,7 @@ def may(user: User, run: Run, verb: Verb) -> bool:
 def access_team(user: User, slug: str, role: TeamRole = TeamRole.VIEWER) -> Team:
     """Return the team if the person has at least that role in it. Raises Http404 otherwise."""
     team = Team.objects.filter(slug=slug).first()
+    # One check for "does not exist" and "not a member", so that team names cannot be guessed.
     held = user.role_in(team) if team is not None else None
     if team is None or held is None or held.rank < role.rank:
         raise Http404("There is no such team.")

@@ -28,6 +28,7 @@ def mail_digests() -> int:
     """Send the digests that are due and return how many."""
     if not settings.EMAIL_HOST:
         return 0
+    # One query finds everybody concerned; most of the time nobody is.
     people = User.objects.filter(notifications__in=_due()).exclude(email="").distinct()
     return sum(_mail(person) for person in people.filter(is_active=True))
 
@@ -53,6 +54,7 @@ def _mail(person: User) -> bool:
     )
     try:
         message.send()
+    # Only errors of the server are expected here; anything else is a bug and should reach the log of the task.
     except OSError:  # smtplib's errors are OSErrors
         logger.exception("no digest could be sent to person %s", person.pk)
         return False

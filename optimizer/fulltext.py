@@ -81,10 +81,12 @@ class Matches:
 def search(user: User, text: str, kinds: tuple[str, ...] = (), limit: int = 20) -> dict[str, list[Hit]]:
     """Return at most `limit` hits per kind: those with a match in their title first, then the newest."""
     query = query_of(text)
+    # An unknown kind matches no source and gives no hits, rather than all.
     wanted = [source for source in SOURCES if not kinds or source.kind in kinds]
     if query is None:
         return {source.kind: [] for source in wanted}
     models = {source.kind: source.rows(user).model for source in wanted}
+    # Ids grow with time, so the greatest id tells how far back the newest rows reach without sorting them.
     newest = _newest(list(models.values()))
     with _bitmaps_only():
         matches = {one.kind: _matches(one, models[one.kind], query, newest[models[one.kind]]) for one in wanted}
@@ -97,6 +99,7 @@ def query_of(text: str) -> Query | None:
     found = _LAST_WORD.match(text)
     if not text or (found is None and not re.search(r"\w", text)):
         return None
+    # Inside quotes the last word is part of a phrase, where a prefix would have no meaning.
     if found is None or '"' in text:
         return SearchQuery(text, config=CONFIG, search_type="websearch")
     last: Query = SearchQuery(f"{found['last']}:*", config=CONFIG, search_type="raw")
@@ -112,6 +115,7 @@ def _hits(source: Source, user: User, query: Query, matches: Matches, text: str,
     titled = SearchVector(source.title, config=CONFIG)
     in_title = rows.filter(pk__in=ids[:RANKED]).annotate(titled=titled).filter(titled=query)
     first = list(in_title.order_by("-pk").values_list("pk", flat=True)[:limit])
+    # Titles first, then newest: a title is the stronger sign, and a rank over whole sources would cost seconds.
     chosen = [*first, *(pk for pk in ids if pk not in set(first))][:limit]
     found = rows.in_bulk(chosen)
     return [_hit(source, found[pk], text) for pk in chosen if pk in found]
@@ -130,6 +134,7 @@ def _matches(source: Source, model: type[Model], query: Query, newest: int) -> M
 
     The newest rows are searched first: for a common word the index returns every row, and each would be fetched.
     """
+    # Access is checked afterwards: joined into this query, it would make the planner leave the GIN index.
     rows = model._default_manager.annotate(words=source.words).filter(words=query)
     if newest > RECENT and len(ids := _ids(rows.filter(pk__gt=newest - RECENT))) >= RANKED:
         return Matches(ids, are_all=False)

@@ -15,6 +15,7 @@ def guidance_views(run: Run) -> tuple[GuidanceView, ...]:
     """Return the current instructions, oldest first, starting with the one given when the run was started."""
     first = [GuidanceView(FROM_THE_START, run.guidance)] if run.guidance else []
     rows = list(run.guidance_notes.standing().select_related("author", "kernel"))
+    # Read the family tree only where an instruction is limited to a lineage.
     edges = _children(run) if any(row.kernel_id for row in rows) else {}
     return (*first, *(_view(row, edges) for row in rows))
 
@@ -44,6 +45,7 @@ def _children(run: Run) -> dict[str, list[str]]:
 
 def _descendants(root: str, children: dict[str, list[str]]) -> frozenset[str]:
     """Return the kernel itself and all its descendants."""
+    # Kernels may have two parents, so the same descendant can be reached more than once.
     found, waiting = {root}, [root]
     while waiting:
         fresh = [key for key in children.get(waiting.pop(), []) if key not in found]

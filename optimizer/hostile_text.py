@@ -35,6 +35,7 @@ def plain_log(text: str) -> str:
 
     Characters that reorder or hide text are replaced by their names.
     """
+    # Escape sequences first: without their ESC character the rest of a sequence would look like ordinary text.
     text = _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
     text = UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
     if len(text) <= SHOWN_LOG_CHARS:
@@ -90,6 +91,7 @@ def _foreign_scripts(word: str) -> set[str]:
         return set()
     letters = [c for c in word if c.isalpha() and not c.isascii() and not _is_plain_greek(c)]
     scripts = {unicodedata.name(c, "UNNAMED").split()[0].capitalize() for c in letters}
+    # Superscripts, modifiers and µ are common in scientific identifiers and deceive nobody.
     return scripts - {"Latin", "Micro", "Modifier", "Superscript", "Subscript"}
 
 
@@ -99,6 +101,7 @@ def _is_plain_greek(character: str) -> bool:
 
 
 def _passes_for_ascii(character: str) -> bool:
+    # NFKC maps a character to the one that it imitates: a full-width bracket to `(`, a no-break space to a space.
     plain = unicodedata.normalize("NFKC", character)
     return (len(plain) == 1 and plain.isascii() and not plain.isalnum()) or 0xFF00 <= ord(character) <= 0xFF5E
 
@@ -108,6 +111,7 @@ def complaints_in(log: str, limit: int = 50) -> list[Complaint]:
     found: list[Complaint] = []
     for line in plain_log(log).splitlines():
         match = _COMPLAINT.match(line)
+        # Messages about system headers point at lines of other files.
         if match and not match["file"].startswith(("/usr/", "/opt/")) and len(found) < limit:
             found.append(Complaint(int(match["line"]), match["kind"], match["text"]))
     return found

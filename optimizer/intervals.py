@@ -30,6 +30,8 @@ def share(hits: int, of: int) -> Interval | None:
     if of <= 0:
         return None
     p, z2 = hits / of, Z * Z
+    # Wilson's interval is centred between the observed share and one half, unlike the normal approximation, which
+    # leaves the range 0 to 1 for extreme shares.
     middle = (p + z2 / (2 * of)) / (1 + z2 / of)
     half = Z * math.sqrt(p * (1 - p) / of + z2 / (4 * of * of)) / (1 + z2 / of)
     return Interval(100 * p, 100 * max(0.0, middle - half), 100 * min(1.0, middle + half))

@@ -62,12 +62,14 @@ class DatabaseJobSource:
             yield held
         finally:
             if held:
+                # A failed connection has released the lock already.
                 with suppress(DatabaseError):
                     _try_lock("pg_advisory_unlock", name)
 
     def beat(self, claim: Claim) -> Beat:
         """Extend the lease, and report whether somebody wants the job stopped."""
         _drop_failed_connection()
+        # None means that the lease was lost, and False that somebody asked to cancel.
         answer = queue.beat(claim.job_id, claim.fence)
         if answer is None:
             return Beat.LOST
@@ -76,6 +78,7 @@ class DatabaseJobSource:
     def progress(self, claim: Claim, stage: str) -> None:
         """Store the stage on the evaluation and broadcast it."""
         evaluation = Evaluation.objects.filter(job__pk=claim.job_id).select_related("kernel").get()
+        # A worker that lost its lease must not overwrite the stage that the new holder reports.
         if queue.held(claim.job_id, claim.fence).exists():
             Evaluation.objects.filter(pk=evaluation.pk).update(stage=storable_text(stage)[:30])
             broadcast(evaluation.kernel.run_id, "stage", number=evaluation.kernel.number, stage=stage[:30])
@@ -103,6 +106,7 @@ class DatabaseJobSource:
     def check_in(self, card: RunnerCard) -> bool:
         """Update the runner's row. Return True when it should drain."""
         _drop_failed_connection()
+        # A runner may start before the site has ever synchronised its targets.
         target = Target.objects.filter(key=card.target).first() or _sync_target(card.target)
         facts = {
             "target": target,
@@ -123,6 +127,7 @@ class DatabaseJobSource:
         now = time.monotonic()
         if now - self._last_broadcast.get(job_id, 0.0) < 1 / BROADCASTS_PER_S:
             return False
+        # One worker has one job, so the entries of earlier jobs need not be kept.
         self._last_broadcast = {job_id: now}
         return True
 

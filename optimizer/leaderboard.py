@@ -85,6 +85,7 @@ def leaders_of(user: User, problem: Problem, target: Target, version: int | None
 
     Times are comparable only within one version of the problem, since others have other cases.
     """
+    # A subquery of ids: joined directly, the visibility rules would multiply rows before the limit applies.
     seen = Run.objects.visible_to(user).order_by().values("pk")
     runs = Run.objects.filter(
         pk__in=seen, target=target, problem_version__problem=problem, best_kernel__evaluation__time_us__isnull=False

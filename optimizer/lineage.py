@@ -90,6 +90,7 @@ def layout(numbers: Sequence[int], bases: dict[int, int]) -> dict[int, tuple[flo
 def best_path(best: int | None, links: dict[int, list[int]]) -> set[int]:
     """Return the best kernel and its bases back to the seed."""
     path: set[int] = set()
+    # The second condition ends the walk even if corrupt data formed a cycle.
     while best is not None and best not in path:
         path.add(best)
         best = links[best][0] if links.get(best) else None
@@ -124,6 +125,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
 def _kept(rows: Sequence[dict[str, Any]], path: set[int]) -> list[dict[str, Any]]:
     if len(rows) <= MOST:
         return list(rows)
+    # The best path is always kept, however old its kernels are.
     newest = {row["number"] for row in rows[-(MOST - len(path)) :]}
     return [row for row in rows if row["number"] in newest or row["number"] in path]
 
@@ -134,6 +136,7 @@ def _winners(run: Run) -> dict[int, tuple[str, ...]]:
         evaluation__first_of__run=run, evaluation__status=EvaluationStatus.CORRECT, subject="candidate"
     )
     rows = (
+        # DISTINCT ON keeps the first row of each case, which is its fastest kernel.
         timed.order_by("case", "median_us", "pk").distinct("case").values_list("case", "evaluation__kernel__number")
     )
     wins: dict[int, list[str]] = defaultdict(list)

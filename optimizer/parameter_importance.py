@@ -66,6 +66,7 @@ def spaces_of(run: Run) -> list[Space]:
     for row in kernels.exclude(tunables={}).order_by("-number").values_list(*fields)[:MOST]:
         trial = Trial(*row)
         groups[tuple(sorted(trial.values))].append(trial)
+    # Trials were read newest first because of the limit; show them in the order in which they were made.
     return sorted((Space(names, rows[::-1]) for names, rows in groups.items()), key=lambda one: -len(one.trials))
 
 
@@ -90,7 +91,9 @@ def _importance(space: Space, name: str, logs: Sequence[float]) -> Importance:
     total = sum((log - mean) ** 2 for log in logs)
     between = sum(len(found) * (fmean(found) - mean) ** 2 for found in groups.values())
     free = len(logs) - len(groups)
+    # With one trial per value nothing is left to estimate the noise, so all variation counts as noise.
     within = (total - between) / free if free > 0 else total
     share = (between - (len(groups) - 1) * within) / total if total > 0 else 0.0
     best = min(groups, key=lambda value: fmean(groups[value]))
+    # The bias correction can make a share slightly negative, which means that no effect was found.
     return Importance(name, max(0.0, share), len(groups), best)

@@ -85,6 +85,7 @@ def claim(queue: str, worker: str, lease: dt.timedelta = LEASE, *, durable: bool
         "worker": worker[:100], "lease_s": lease.total_seconds(), "queue": queue, "cap": MAX_ATTEMPTS,
         "sync": "on" if durable else "off",
     }  # fmt: skip
+    # One statement decides between competing workers: SKIP LOCKED lets each take another row without waiting.
     with connection.cursor() as cursor:
         cursor.execute(_CLAIM, asked)
         row = cursor.fetchone()
@@ -110,6 +111,7 @@ def beat(job_id: int, fence: int, lease: dt.timedelta = LEASE) -> bool | None:
 
 def finish(job_id: int, fence: int) -> bool:
     """Close the job under that token. Return True for the one caller who may now record its result."""
+    # A result that arrives after a cancellation was requested is dropped, so that a stopped run stays as it is.
     return held(job_id, fence).filter(cancel_requested=False).update(**_ended(JobState.DONE)) == 1
 
 
@@ -120,6 +122,7 @@ def was_finished_by(job_id: int, fence: int) -> bool:
 
 def release(job_id: int, fence: int, error: str) -> bool:
     """Return a claimed job to the queue after an infrastructure error; it can be claimed again after a pause."""
+    # The pause keeps a job that fails at once from circling between workers.
     changes = {"state": JobState.QUEUED, "lease_until": Now() + RETRY_PAUSE, "error": error[:4000]}
     return held(job_id, fence).filter(attempts__lt=MAX_ATTEMPTS).update(**changes) == 1
 
@@ -173,16 +176,21 @@ def used_up() -> list[tuple[int, int]]:
 def claimable_queues() -> list[tuple[str, str]]:
     """Return (dispatcher, queue) of all jobs that could be claimed now."""
     claimable = Job.objects.filter(
-        state__in=[JobState.QUEUED, JobState.RUNNING], attempts__lt=MAX_ATTEMPTS, cancel_requested=False
+        state__in=[JobState.QUEUED, JobState.RUNNING],
+        attempts__lt=MAX_ATTEMPTS,
+        cancel_requested=False,
+        # Queued jobs in their pause and running jobs with a live lease are not claimable.
     ).exclude(lease_until__gte=Now())
     return list(claimable.order_by().values_list("dispatcher", "queue").distinct())
 
 
 def add_log(job_id: int, fence: int, seq: int, text: str) -> bool:
     """Store chunk `seq` of the live log once, under the current token. Return False when it was dropped."""
+    # The limit bounds what a talkative kernel can write into the database.
     if not 0 < seq <= LOG_CHUNKS or not held(job_id, fence).exists():
         return False
     chunk = text[:LOG_CHUNK_CHARS].replace("\x00", "�")
+    # The unique key makes a repeated upload after a lost reply harmless.
     _, created = JobLog.objects.get_or_create(job_id=job_id, fence=fence, seq=seq, defaults={"text": chunk})
     return created
 

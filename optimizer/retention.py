@@ -47,6 +47,7 @@ def drop(kind: str, before: dt.datetime) -> int:
     rows, change = KINDS[kind]
     dropped = 0
     while batch := list(rows(before).order_by("pk").values_list("pk", flat=True)[:AT_ONCE]):
+        # Filter by id again: the condition of the first query would be evaluated a second time at great cost.
         change(rows(before).model._default_manager.filter(pk__in=batch))
         dropped += len(batch)
     return dropped
@@ -56,6 +57,7 @@ def _samples(before: dt.datetime) -> QuerySet[Any]:
     old = Measurement.objects.exclude(samples_us=[]).filter(
         evaluation__kernel__run__state__in=ENDED, evaluation__kernel__run__finished_at__lt=before
     )
+    # Evidence of a release must stay complete, whatever its age.
     return old.exclude(evaluation__kernel__in=kept_kernels())
 
 

@@ -15,6 +15,7 @@ ROWS_SHOWN = 10
 def progress_line(run: Run) -> str:
     """Return bar, evaluations and best speedup so far."""
     limit = run.budget_evaluations
+    # The bar stays within its width even if a budget was lowered below what is spent.
     done = min(1.0, run.spent_evaluations / limit) if limit else 0.0
     bar = "█" * round(done * BAR_WIDTH) + "░" * (BAR_WIDTH - round(done * BAR_WIDTH))
     best = f"best {run.best_speedup:.2f}×" if run.best_speedup else "no correct kernel yet"

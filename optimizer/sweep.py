@@ -36,6 +36,7 @@ def sweep() -> dict[str, int]:
         "cancelled_jobs": _each(queue.lost_while_cancelled(), lambda lost: do_let_go(lost[0], lost[1])),
         "notified_queues": _each(queue.claimable_queues(), lambda where: notify_on_commit(where[0], where[1])),
         "lost_calls": _each(_lost_calls(), do_give_up_lost_call),
+        # Expire before enqueueing, so that a run does not wait one more round for a prompt that has lapsed.
         "expired_prompts": do_expire_prompts(),
         "enqueued_calls": _each(_unenqueued_calls(), enqueue_call),
         "enqueued_runs": _each(_idle_runs(), enqueue_run),
@@ -64,6 +65,7 @@ def _lost_calls() -> list[int]:
 
 
 def _unenqueued_calls() -> list[int]:
+    # Give the original message some seconds, or every call would be enqueued twice.
     unheard = LlmCall.objects.filter(state=CallState.QUEUED, created_at__lt=Now() - ENQUEUE_AGAIN_AFTER)
     return list(unheard.exclude(lease_until__gt=Now()).values_list("pk", flat=True)[:100])
 
@@ -72,6 +74,7 @@ def _idle_runs() -> list[int]:
     """Return live runs that were not advanced lately, never advanced ones first."""
     live = Run.objects.filter(state__in=[RunState.PENDING, RunState.RUNNING, RunState.STOPPING])
     idle = live.filter(Q(advanced_at=None) | Q(advanced_at__lt=Now() - ADVANCED_EVERY))
+    # The longest idle first: with more than 200 live runs, every run gets its turn over several sweeps.
     return list(idle.order_by(F("advanced_at").asc(nulls_first=True)).values_list("pk", flat=True)[:200])
 
 

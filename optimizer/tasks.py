@@ -28,12 +28,14 @@ def advance_run(run_id: int) -> str:
 @shared_task(name="optimizer.answer_call", queue=AGENTS_QUEUE, ignore_result=True)
 def answer_call(call_id: int) -> None:
     """Answer a question with its provider."""
+    # Import late: only the agents' workers need the model SDK, which is slow to load.
     import_module("optimizer.llm.worker").answer(call_id)
 
 
 @shared_task(name="optimizer.deliver", queue=AGENTS_QUEUE, ignore_result=True)
 def deliver_webhook(delivery_id: int) -> str:
     """Deliver a webhook if it is due."""
+    # Import late: the HTTP client is needed by the agents' workers only.
     return str(import_module("optimizer.webhook_sender").deliver(delivery_id))
 
 

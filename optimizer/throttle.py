@@ -19,12 +19,15 @@ WINDOW_S = 900
 def must_wait(request: HttpRequest, username: str) -> bool:
     """Return True while this account, or everybody, must wait at this address."""
     one, all_of_them = _keys(request, username)
+    # Two limits: one stops guessing at a single account, the other trying one password on many accounts.
     return bool(cache.get(one, 0) >= FAILURES or cache.get(all_of_them, 0) >= 10 * FAILURES)
 
 
 def count_failure(request: HttpRequest, username: str) -> None:
     """Count one wrong password."""
     for key in _keys(request, username):
+        # `incr` keeps the expiry of the key, so the window starts at the first failure and is not extended by later
+        # ones.
         cache.add(key, 0, WINDOW_S)
         cache.incr(key)
 

@@ -25,6 +25,7 @@ def deliver(delivery_id: int) -> str:
     if row is None:
         return "not due"
     try:
+        # The transport is asynchronous, because only there a deadline covers the whole request.
         status, error = asyncio.run(_post(row)), ""
     except (httpx2.HTTPError, ForbiddenAddressError, UnreadableKeyError, TimeoutError) as failure:
         status, error = None, f"{type(failure).__name__}: {failure}"

@@ -44,6 +44,7 @@ def do_end_sign_in(user: User, sign_in: SignIn) -> None:
         raise ValidationError("That is not yours.")
     with transaction.atomic():
         sign_in.end()
+        # Open sockets authenticated when they connected and would otherwise stay open.
         recheck(user.pk)
 
 

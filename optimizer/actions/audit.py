@@ -16,6 +16,7 @@ def log_action(
     **details: object,
 ) -> AuditEntry:
     """Append an entry about a team, run or kernel, or about none of them. `details` are small facts, never secrets."""
+    # Entries about a kernel or run also belong to its team, whose owners read the log.
     run = about.run if isinstance(about, Kernel) else about if isinstance(about, Run) else None
     team = run.team if run is not None else about if isinstance(about, Team) else None
     words = subject or (f"{run} {about}" if isinstance(about, Kernel) else str(run) if run is not None else "")

@@ -28,6 +28,7 @@ def do_start_demo() -> list[Run]:
 
     The replayed answers come from a recording, but the kernels in them are built, checked and timed on this machine.
     """
+    # A new database has neither targets nor problems, and the demo may be the first command that needs them.
     do_sync_targets()
     do_sync_shipped_problems()
     team = do_make_default_team()

@@ -78,6 +78,7 @@ def estimate_run(
     ended = ended.filter(state__in=[state for state in RunState if state.is_terminal])
     same = _newest(ended.filter(problem_version__problem=problem))
     alike = [run for run in same if providers is not None and _models(run.providers) == _models(providers)]
+    # Models differ in speed and price by orders of magnitude, so runs with the same models are preferred.
     if alike:
         return estimate(_past(alike), budget, "same problem, target, strategy and models")
     if same:
@@ -99,6 +100,7 @@ def estimate(past: Sequence[PastRun], budget: Budget, likeness: str = "") -> Est
         device_minutes=_range(
             [run.device_minutes / run.evaluations for run in past], planned, budget.device_minutes
         ),
+        # Runs with an unknown price are left out rather than counted as free.
         usd=_range([run.usd / run.evaluations for run in past if run.usd is not None], planned, budget.usd),
         tokens=_range([run.tokens / run.evaluations for run in past], planned, budget.tokens),
     )

@@ -77,6 +77,7 @@ def do_share_outcome(evaluation: Evaluation, original: Evaluation, result: JobRe
     evaluation.device_s = device_s(result)
     do_copy_outcome(evaluation, original)
     reason = f"Builds the same binary as #{original.kernel.number}, whose measurement counts for both."
+    # The build is the duplicate's own; everything measured belongs to the original.
     evaluation.result |= {name: own[name] for name in ("job_id", "build", "stages", "duplicate_of", "environment")}
     evaluation.result["reasons"] = [reason, *original.result.get("reasons", [])]
     evaluation.save(update_fields=["result"])
@@ -144,6 +145,8 @@ def _measurements(evaluation: Evaluation, cases: Iterable[CaseResult]) -> list[M
         medians = {"candidate": case.candidate_us, "baseline": case.baseline_us, "parent": case.parent_us}
         for subject, median in medians.items():
             key = (storable(case.name)[:120], subject)
+            # Case names come from the runner; a repeated one would violate the unique constraint and lose the whole
+            # result.
             if _is_time(median) and key not in rows:
                 rows[key] = _measurement(evaluation, case, *key, median)
     return list(rows.values())
@@ -165,4 +168,5 @@ def _measurement(evaluation: Evaluation, case: CaseResult, name: str, subject: s
 
 def _is_time(value: float | None) -> TypeGuard[float]:
     """Return True for a positive, finite number."""
+    # NaN compares as false everywhere and would pass a plain check against limits.
     return value is not None and math.isfinite(value) and value > 0

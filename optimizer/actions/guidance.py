@@ -38,6 +38,7 @@ def do_give_guidance(user: User, run: Run, text: str, kernel: Kernel | None = No
     Raises ValidationError.
     """
     with transaction.atomic():
+        # Under the run's lock a prompt is built either before this instruction or with it.
         locked = lock_run(run.pk)
         return add_guidance(user, locked, check_give_guidance(user, locked, text, kernel), kernel)
 

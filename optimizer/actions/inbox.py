@@ -111,6 +111,7 @@ def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = 
 def do_expire_prompts() -> int:
     """Fail the prompts that waited longer than their run allows and that nobody has claimed. Return how many."""
     waiting = LlmCall.objects.filter(state=CallState.WAITING, parameters__has_key="expires_minutes")
+    # The limit is a parameter inside JSON, so it is compared in Python after the cheap conditions.
     expired = [call for call in waiting.exclude(lease_until__gt=Now()).select_related("run") if _is_expired(call)]
     for call in expired:
         do_end_call(call, CallState.FAILED, error="Nobody answered in time.")
@@ -127,6 +128,7 @@ def _answerable(calls: QuerySet[LlmCall], user: User) -> QuerySet[LlmCall]:
         return calls
     operators = [role for role in TeamRole if role.rank >= TeamRole.OPERATOR.rank]
     teams = user.memberships.filter(role__in=operators).values("team")
+    # Both conditions: a member of the team may still not see a private run.
     return calls.filter(run__team__in=teams, run__in=Run.objects.visible_to(user).values("pk"))
 
 
@@ -137,6 +139,7 @@ def _note_refusal(call: LlmCall, text: str, answered_with: str, error: AnswerErr
         "text": cut_middle(storable_text(text), KEPT_OF_REFUSED), "model": storable_text(answered_with)[:120],
     })  # fmt: skip
     call.transport = {**call.transport, "refused": refused[-KEPT_REFUSALS:]}
+    # Conditional, so that a refusal cannot overwrite an answer that was accepted meanwhile.
     LlmCall.objects.filter(pk=call.pk, state=CallState.WAITING).update(transport=call.transport)
 
 

@@ -49,6 +49,7 @@ def do_finish_job(job_id: int, fence: int, result: JobResult) -> Receipt:
 
     An infrastructure error is not the kernel's fault, so it puts the job back into the queue.
     """
+    # Another worker may succeed, so nothing is recorded for the kernel yet.
     if result.status == Status.INFRA_ERROR:
         return _do_hand_back(job_id, fence, result)
     with transaction.atomic():
@@ -98,6 +99,7 @@ def do_cancel_jobs(run: Run, *, running: bool = True) -> None:
 
 def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
     reason = "; ".join(result.reasons) or "the harness failed"
+    # A cancelled job ends here; the release below then finds nothing that it still holds.
     do_let_go(job_id, fence)
     if queue.release(job_id, fence, reason):
         return Receipt.RECORDED
@@ -123,6 +125,7 @@ def _store(run: Run, evaluation: Evaluation, result: JobResult) -> None:
         _follow_build(run, evaluation)
     elif evaluation.effort == Effort.CONFIRM:
         best.judge_confirmation(run, evaluation)
+    # After the confirmation was judged: a refuted kernel must not lead.
     best.update_best(run)
     budget.warn(run)
     enqueue_run(run.pk)
@@ -145,6 +148,7 @@ def _follow_build(run: Run, build: Evaluation) -> None:
     waiting = Evaluation.objects.filter(first_of=build.kernel, state=EvaluationState.QUEUED, job=None).first()
     if waiting is None:
         return
+    # A build machine without a working compiler says nothing about the kernel.
     if build.status in {EvaluationStatus.CORRECT, EvaluationStatus.INFRA_ERROR}:
         queue_job(run, waiting)
     else:
@@ -157,6 +161,7 @@ def _spend(run: Run, evaluation: Evaluation) -> None:
 
     Seeds, confirmations and infrastructure errors do not count as evaluations; device time always counts.
     """
+    # Budgets compare strategies, so they count only what a strategy has asked for.
     searched = evaluation.kernel.author_kind not in budget.UNCOUNTED
     counts = evaluation.first_of_id and searched and evaluation.status != EvaluationStatus.INFRA_ERROR
     run.spent_evaluations += 1 if counts else 0
@@ -173,6 +178,7 @@ def _measure_hypothesis(run: Run, evaluation: Evaluation) -> None:
     speedup = 1.0 if _is_its_parent(evaluation) else evaluation.parent_speedup
     if hypothesis is None or speedup is None or evaluation.status != EvaluationStatus.CORRECT:
         return
+    # In per cent of speed, the unit in which the hypothesis predicted it.
     hypothesis.measured_gain = 100.0 * (speedup - 1.0)
     hypothesis.save(update_fields=["measured_gain"])
     record(run, HypothesisMeasured(hypothesis=hypothesis.pk, gain=hypothesis.measured_gain))

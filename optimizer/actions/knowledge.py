@@ -45,6 +45,7 @@ def _targets(note: Note) -> list[Target]:
 
 @transaction.atomic
 def _sync(note: Note, target: Target) -> Finding:
+    # Several processes start at once after an upgrade; the lock keeps them from storing the note twice.
     shipped = Finding.objects.select_for_update().filter(key=note.key, target=target, origin="shipped")
     newest = shipped.order_by("pk").last()
     if newest is not None and newest.text == note.text:
@@ -53,6 +54,7 @@ def _sync(note: Note, target: Target) -> Finding:
         key=note.key, target=target, kind="hardware", title=note.title, text=note.text, origin="shipped",
         source=note.source[:400],
     )  # fmt: skip
+    # A note that a person has edited is superseded already and keeps its edit.
     if newest is not None and newest.superseded_by_id is None:
         Finding.objects.filter(pk=newest.pk).update(superseded_by=finding)
     return finding

@@ -21,6 +21,7 @@ def do_rerank_leaders() -> int:
     doubtful = ended.filter(Q(best_kernel__evaluation__unconfirmed=True) | Q(best_kernel=None) & Q(may_lead))
     found = list(doubtful.order_by("pk").values_list("pk", flat=True))
     for run_id in found:
+        # One transaction per run keeps the locks short during an upgrade.
         with transaction.atomic():
             mend_best(lock_run(run_id))
     return len(found)

@@ -92,6 +92,7 @@ def do_end_call(call: LlmCall, state: CallState, **outcome: Any) -> bool:
         # A stale worker or a repeated call must not book the tokens twice.
         if row.fence != call.fence or row.answered_at is not None:
             return False
+        # A cancelled call may still be answered: the tokens were spent and must be booked.
         was_open = row.state in OPEN_STATES
         row.state = state if was_open else row.state
         _fill(row, outcome)
@@ -120,6 +121,7 @@ def do_give_up_lost_call(call_id: int) -> None:
     with transaction.atomic():
         run = Run.objects.select_for_update(of=("self",)).get(pk=run_id)
         lost = LlmCall.objects.filter(pk=call_id, state=CallState.ASKING, lease_until__lt=Now())
+        # Conditional: the worker may have answered between the query and the lock.
         if not lost.update(state=CallState.UNCERTAIN, error="Its worker was lost; tokens may have been spent."):
             return
         call = LlmCall.objects.select_related("run").get(pk=call_id)
@@ -143,6 +145,7 @@ def provider_for(run: Run, role: str) -> dict[str, Any]:
 
 def _parameters(chosen: dict[str, Any], ask: Ask) -> dict[str, Any]:
     """Merge the strategy's temperature with the parameters of the role; those that the run names take precedence."""
+    # Merging in this order lets the run's explicit choice override the strategy's default.
     own = {} if ask.temperature is None else {"temperature": ask.temperature}
     return own | {key: value for key, value in chosen.items() if key not in {"provider", "model"}}
 

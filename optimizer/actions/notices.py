@@ -57,6 +57,7 @@ def _best(event: RunEvent) -> None:
     leader = Kernel.objects.select_related("run").filter(pk=payload["kernel"], run=event.run_id).first()
     if leader is None:
         return
+    # Also for a leader that is not announced: the approvals compared the kernel with what led before.
     Release.objects.supersede(leader)
     if not payload["announce"]:
         return
@@ -94,6 +95,7 @@ def _reviewed(event: RunEvent) -> None:
     )
     if review.verdict != ReviewVerdict.COMMENT:
         log_action(AuditAction.KERNEL_REVIEWED, review.author, review.kernel, verdict=review.verdict)
+    # A person who is mentioned, replied to and reviewed gets one notification, for the strongest reason.
     told: set[int] = set()
     for kind, people, text in _listeners(review, comments):
         fresh = [person for person in people if person.pk not in told]

@@ -35,6 +35,7 @@ def do_tell(people: Iterable[User], told: News) -> list[Notification]:
     """Create a notification for each person who may see the run, wants this kind, and did not cause it themselves."""
     wanted = {person.pk: person for person in people if person.is_active and not person.is_service_account}
     if told.actor is not None:
+        # Nobody is notified of what they did themselves.
         wanted.pop(told.actor.pk, None)
     rows = [row for person in wanted.values() if (row := _row(person, told)) is not None]
     # The unique key makes a repeated event harmless.
@@ -86,6 +87,7 @@ def unread_of(user_id: int) -> int:
 
 
 def _row(person: User, told: News) -> Notification | None:
+    # A mention must not reveal a private run to somebody who cannot see it.
     if told.run is not None and not Run.objects.visible_to(person).filter(pk=told.run.pk).exists():
         return None
     kind = told.kind

@@ -30,6 +30,8 @@ def do_once(user: User, key: str, request: Mapping[str, Any], start: Callable[[]
     digest = hashlib.sha256(json.dumps(request, sort_keys=True, default=str).encode()).hexdigest()
     try:
         with transaction.atomic():
+            # Insert first: a concurrent request with this key blocks on the unique index until this transaction
+            # ends.
             row = IdempotencyKey.objects.create(user=user, key=key, request_hash=digest)
             row.run = start()
             row.save(update_fields=["run"])
@@ -42,6 +44,7 @@ def do_once(user: User, key: str, request: Mapping[str, Any], start: Callable[[]
 
 
 def _earlier(row: IdempotencyKey, digest: str, error: IntegrityError) -> Run:
+    # A different request under the same key is a mistake of the client, not a repetition.
     if row.request_hash != digest or row.run_id is None:
         raise KeyReusedError from error
     return Run.objects.for_dashboard().get(pk=row.run_id)

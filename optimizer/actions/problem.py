@@ -40,6 +40,7 @@ def _free_slug(bundle: ProblemBundle, origin: str) -> str:
         owner = Problem.objects.filter(slug=slug).first()
         if slug and (owner is None or owner.origin == origin):
             return slug
+    # A problem of another origin is never overwritten, since runs refer to it.
     raise ProblemError([f"{bundle.name}: problems from elsewhere are called {' and '.join(wanted)}"])
 
 
@@ -54,6 +55,7 @@ def do_store_problem(
     opened = open_bundle(bundle)
     with transaction.atomic():
         slug = bundle.name[:120]
+        # Create before locking: a row that does not exist cannot be locked.
         Problem.objects.get_or_create(
             slug=slug, defaults={"title": storable_text(opened.title)[:200], "origin": origin}
         )

@@ -90,9 +90,11 @@ def do_save_provider(user: User, team: Team, new: ProviderFields, old: Provider 
         row.allow_private = False
     if new.key or new.forget_key or moved:
         row.set_key("" if new.forget_key else new.key)
+        # Another server, or another account on it, may accept what the old one refused.
         row.without = {}
     with transaction.atomic():
         row.save()
+        # The log says what happened to the key and never contains it.
         key = "forgotten" if new.forget_key else "entered" if new.key else "kept" if row.has_key else "none"
         log_action(AuditAction.PROVIDER_SAVED, user, team, row.name, address=row.base_url, key=key)
     return row
@@ -153,6 +155,7 @@ def _check_key(new: ProviderFields, old: Provider | None, faults: dict[str, str]
     """Check the key. A stored key is never sent to a new address, or an owner could read it by redirecting the
     provider.
     """
+    # A key is sent in an HTTP header, where control characters could start a new one.
     if any(char.isspace() or not 32 < ord(char) < 127 for char in new.key.strip()):
         faults["key"] = "A key has no blanks and no special characters."
     if old is None or not old.has_key or new.key or new.forget_key:

@@ -27,5 +27,6 @@ def check_import_record(user: User, team: Team, name: str) -> None:
         raise ValidationError("Only operators of a team bring records into it.")
     if not name or slugify(name) != name:
         raise ValidationError({"name": "Small letters, digits and dashes."})
+    # Runs refer to a recording by name, so a name must never change its meaning.
     if name in shipped() or Record.objects.filter(team=team, name=name).exists():
         raise ValidationError({"name": "There is a record of that name; records are never changed."})

@@ -146,8 +146,10 @@ def _verdicts(kernel: Kernel) -> list[Review]:
     """Return the newest verdict of each person whose verdict counts."""
     stale = Release.objects.filter(kernel=kernel, state=ReleaseState.STALE).order_by("-ended_at").first()
     reviews = Review.objects.published().filter(kernel=kernel).exclude(verdict=ReviewVerdict.COMMENT)
+    # Approvals compared the kernel with the leader of that time.
     if stale is not None and stale.ended_at is not None:
         reviews = reviews.filter(published_at__gt=stale.ended_at)
+    # A later verdict of the same person replaces the earlier one, as the reviews are in order of time.
     newest = {
         review.author_id: review for review in reviews.select_related("author").order_by("published_at", "pk")
     }
@@ -159,6 +161,7 @@ def _rerun_condition(rerun: Evaluation | None) -> Condition:
         return Condition("The second measurement was cancelled: withdraw this and ask again.", False)
     if rerun.state != EvaluationState.DONE:
         return Condition("The second measurement is not there yet.", False)
+    # The second measurement must support the claim by itself; being merely close to the first is not enough.
     agrees = (
         rerun.status == EvaluationStatus.CORRECT and rerun.verdict == VerdictChoice.FASTER and not rerun.unconfirmed
     )
@@ -184,6 +187,7 @@ def _replace_earlier(user: User, kernel: Kernel) -> None:
         state=ReleaseState.RELEASED, kernel__run__team=run.team_id, kernel__run__target=run.target_id,
         kernel__run__problem_version__problem=run.problem_version.problem_id,
     )  # fmt: skip
+    # Lock each row, or two releases at the same moment could both stay in force.
     for release in earlier.select_for_update(of=("self",)):
         release.end(ReleaseState.REPLACED, user)
 

@@ -57,6 +57,7 @@ def check_words(user: User, run: Run, words: Words) -> Words:
     body = storable_text(words.body).replace("\r\n", "\n").strip()
     if not body:
         raise ValidationError("A comment says something.")
+    # Guidance takes room in every prompt and is stored together with the lines it quotes.
     most = MAX_CHARACTERS // 2 if words.is_guidance else MAX_COMMENT
     if len(body) > most:
         raise ValidationError(f"A comment has {most:,} characters at most; this one has {len(body):,}.")
@@ -81,6 +82,7 @@ def check_place(place: Place) -> Place:
         raise ValidationError("Only a kernel has lines.")
     first = place.first if place.first is not None else place.last or 0
     last = place.last if place.last is not None else first
+    # People select lines upwards as well.
     first, last = min(first, last), max(first, last)
     count = len(Text.of(place.kernel.source).lines)
     if first < 1 or last > count:
@@ -142,6 +144,7 @@ def do_publish_review(
         here, elsewhere = _sorted_out(user, review, seen)
         if here or summary or verdict != ReviewVerdict.COMMENT:
             _publish(user, review, here, verdict, summary)
+        # Only drafts of other runs are published: the empty review here would be noise.
         elif elsewhere:
             review.delete()
         else:
@@ -197,6 +200,7 @@ def _create_thread(user: User, run: Run, place: Place) -> Thread:
 
 def _add_draft(user: User, run: Run, thread: Thread, words: Words, about: Kernel | None) -> Comment:
     """Add the draft to the review of the kernel that the person is looking at, if it belongs to this run."""
+    # A draft on the old side of a diff may belong to a kernel of another run.
     kernel = about if about is None or about.run_id == run.pk else thread.kernel
     return _create_comment(user, thread, draft_review(user, run, kernel), words)
 
@@ -245,6 +249,7 @@ def _publish(
     review.publish(verdict, summary)
     left = {comment.review_id for comment in comments} - {review.pk}
     Comment.objects.filter(pk__in=[comment.pk for comment in comments]).update(review=review)
+    # Comments moved into the published review leave their own drafts empty.
     Review.objects.filter(pk__in=left, comments=None).delete()
     for comment in comments:
         _guide(user, comment)
@@ -254,6 +259,7 @@ def _publish(
 def _guide(user: User, comment: Comment) -> None:
     """Give a comment that is marked as guidance to the agents, together with the lines it is about."""
     thread = comment.thread
+    # The run may have ended since the draft was written; no agent would read the instruction.
     if not comment.is_guidance or thread.run.state_choice.is_terminal:
         return
     basis = thread.hypothesis.basis if thread.hypothesis else None

@@ -114,6 +114,7 @@ def do_start_run(user: User | None, new: NewRun) -> Run:
         log_action(AuditAction.RUN_STARTED, user, run)
         if user is not None:
             do_follow(user, run)
+        # Sent after commit, so that the worker can see the row.
         enqueue_run(run.pk)
     return run
 
@@ -132,6 +133,7 @@ def do_resume_run(user: User | None, run: Run) -> Run:
     """Resume a paused run. Raises RunTransitionError."""
 
     def resume(locked: Run) -> None:
+        # A pending run may also enter the state running, but only the timer starts one.
         if locked.state != RunState.PAUSED:
             raise RunTransitionError("only a paused run can go on")
         enter(locked, RunState.RUNNING)
@@ -222,6 +224,7 @@ def _note_fault(faults: dict[str, Any], name: str, sound: bool, text: str) -> No
 
 
 def _may_start(user: User | None, team: Team) -> bool:
+    # None stands for commands and the demo, which act for the installation.
     role = TeamRole.OWNER if user is None else user.role_in(team)
     return role is not None and role.rank >= TeamRole.OPERATOR.rank
 

@@ -49,6 +49,7 @@ def do_tag_runs(runs: Iterable[Run], tags: Sequence[str], *, remove: bool = Fals
     for run in runs:
         merged = [tag for tag in run.tags if tag not in tags] if remove else list(dict.fromkeys([*run.tags, *tags]))
         if merged != run.tags and len(merged) <= MAX_TAGS:
+            # Update one column: saving the object would overwrite counters that the run has changed since.
             Run.objects.filter(pk=run.pk).update(tags=merged)
             changed += 1
     return changed

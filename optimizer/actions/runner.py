@@ -32,6 +32,7 @@ def live_runners(target: str, dispatcher: str) -> QuerySet[Runner]:
     They have a recent heartbeat, are not draining, and serve the queue. Raises KeyError for an unknown dispatcher.
     """
     queue = DISPATCHERS[dispatcher].queue_for(target, Effort.FULL)
+    # Runners behind a spool are heard of only at each synchronisation.
     patience = SPOOL_LOST_AFTER if dispatcher == SpoolDispatcher.name else LOST_AFTER
     alive = Runner.objects.filter(heartbeat_at__gt=timezone.now() - patience, draining=False)
     return alive.filter(queues__contains=[queue]).order_by("name")
@@ -83,6 +84,7 @@ def at_work() -> list[str]:
     Jobs in a spool are left out, because they survive a deploy.
     """
     now = timezone.now()
+    # A job whose lease has expired has no worker any more and does not delay a deploy.
     jobs = Job.objects.filter(state=JobState.RUNNING, lease_until__gt=now).exclude(dispatcher=SpoolDispatcher.name)
     calls = LlmCall.objects.filter(state=CallState.ASKING, lease_until__gt=now)
     told = [f"job {pk} at {worker}" for pk, worker in jobs.values_list("pk", "worker")]

@@ -38,6 +38,7 @@ def do_sync_spool(spool: Spool, target: Target, at_once: int = AT_ONCE) -> Synce
 
     Raises SpoolError; what was done until then is kept.
     """
+    # Import first: results free places for new jobs, and a finished job needs no renewal.
     receipts = _import_results(spool)
     withdrawn = _withdraw_cancelled(spool, target)
     _renew(spool, target)
@@ -60,6 +61,7 @@ def _import_results(spool: Spool) -> list[Receipt]:
             receipts.append(Receipt.REFUSED)
             continue
         receipts.append(do_finish_job(slip.job_id, slip.fence, result))
+        # After the commit: a crash in between imports the result again, which changes nothing.
         spool.acknowledge(slip)
     _hand_back_refused(spool)
     return receipts
@@ -78,6 +80,7 @@ def _withdraw_cancelled(spool: Spool, target: Target) -> int:
     for job in _out(target).filter(cancel_requested=True):
         slip = Slip(job.pk, job.fence)
         spool.cancel(slip)
+        # A worker there may still hold the job; it is withdrawn at a later sync.
         if not spool.holds(slip):
             do_let_go(job.pk, job.fence)
             spool.forget(slip)
@@ -98,6 +101,7 @@ def _export(spool: Spool, target: Target, at_once: int) -> int:
     after a minute.
     """
     exported = 0
+    # Jobs that lie in a directory cannot be taken by other runners, so only a limited number goes out.
     room = at_once - _out(target).count()
     while exported < room and (claimed := queue.claim(_queue(target), _worker(spool))):
         try:

@@ -70,6 +70,7 @@ def do_suggest(user: User, wanted: Suggestion) -> Kernel:
     with transaction.atomic():
         run = lock_run(wanted.base.run_id)
         wanted = check_suggest(user, run, wanted)
+        # Unique under the run's lock, and kernels are never deleted.
         number = run.kernels.filter(author_kind=AuthorKind.PERSON).count() + 1
         hypothesis = _hypothesise(run, wanted, f"person.{number}")
         base = wanted.base
@@ -92,6 +93,7 @@ def base_moved(base: Kernel, text: str, seen: int) -> Moved | None:
     `seen` is the newest kernel number at the moment when the person began to edit.
     """
     newer = base.run.kernels.filter(number__gt=seen, evaluation__status=EvaluationStatus.CORRECT)
+    # Tuned variants have the same source, so merging with them makes no sense.
     for kernel in newer.exclude(author_kind=AuthorKind.TUNER).order_by("-number")[:50]:
         if base.pk in ancestors(kernel):
             return Moved(kernel, merge(base.source, _like(base.source, text), kernel.source))

@@ -85,6 +85,7 @@ def do_remove_member(user: User, team: Team, member: User) -> None:
         _check_not_last_owner(membership)
         membership.delete()
         Notification.objects.filter(user=member, run__team=team).delete()
+        # Otherwise events of the team's runs would still create notifications for an outsider.
         Follow.objects.filter(user=member, run__team=team).delete()
         log_action(AuditAction.MEMBER_LEFT if leaves else AuditAction.MEMBER_REMOVED, user, team, member.username)
         recheck(member.pk)
@@ -140,6 +141,7 @@ def do_register(invitation: Invitation, username: str, password: str) -> User:
     """
     try:
         with transaction.atomic():
+            # In one transaction with joining: a used invitation must not leave an account without a team.
             user = User.objects.create_user(username, password=password)
             do_accept_invitation(user, invitation)
     except IntegrityError as error:
@@ -192,6 +194,7 @@ def do_set_privacy(user: User, run: Run, is_private: bool) -> None:
     with transaction.atomic():
         Run.objects.filter(pk=run.pk).update(is_private=is_private)
         log_action(AuditAction.RUN_PRIVACY, user, run, private=is_private)
+        # Members who may no longer see the run have its page open right now, perhaps.
         for member in run.team.members.all():
             recheck(member.pk)
 

@@ -26,6 +26,7 @@ def do_change_thread(user: User, thread: Thread, state: ThreadState) -> Thread:
         if not may(user, run, "comment"):
             raise ValidationError("You may not comment on this run.")
         row = Thread.objects.select_related("kernel", "state_by").get(pk=thread.pk)
+        # Check the row as it is under the lock, not as the page showed it.
         _check_change(row, state)
         row.enter(state, user)
         number = row.kernel.number if row.kernel else None
@@ -43,6 +44,7 @@ def do_edit_comment(user: User, comment: Comment, body: str) -> Comment:
         run = lock_run(comment.thread.run_id)
         row = Comment.objects.select_related("review", "thread__kernel").get(pk=comment.pk)
         _check_own(user, row)
+        # Published guidance keeps the words that agents were given, so its length is no longer limited by prompts.
         guides = row.is_guidance and row.is_draft
         said = check_words(user, run, Words(body, guides)).body
         if said != row.body:
@@ -60,6 +62,7 @@ def do_delete_draft(user: User, comment: Comment) -> None:
             raise ValidationError("It is published: edit it, and what it said stays readable.")
         thread, review = row.thread, row.review
         row.delete()
+        # Drafts are invisible to others, so nobody misses an empty thread.
         if not thread.comments.exists():
             thread.delete()
         if not review.comments.exists():

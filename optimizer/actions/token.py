@@ -67,5 +67,6 @@ def _check_may_change(user: User, holder: User) -> None:
 def _tell(action: AuditAction, user: User, token: ApiToken) -> None:
     """Write to the audit log of every team that the token can reach."""
     teams: list[Team | None] = [*token.user.teams.all()]
+    # An account without a team, such as a new administrator's, still leaves an entry.
     for team in teams or [None]:
         log_action(action, user, team, f"{token} of {token.user.get_username()}", scopes=token.scopes)

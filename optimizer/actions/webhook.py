@@ -103,6 +103,7 @@ def queue_deliveries(event: RunEvent) -> list[WebhookDelivery]:
     Events of private runs are not delivered: the team's owners may see such a run, other programs may not.
     """
     kind = _kind(event)
+    # Other programs have no roles, so whoever reads the webhook's target would see a private run.
     if kind is None or event.run.is_private:
         return []
     hooks = Webhook.objects.filter(team=event.run.team_id, is_enabled=True, events__contains=[kind.value])
@@ -135,6 +136,7 @@ def finish(row: WebhookDelivery, status: int | None, error: str) -> None:
     row.last_status, row.last_error = status, error[:300]
     if status is not None and 200 <= status < 300:
         row.state, row.delivered_at = DeliveryState.DELIVERED, timezone.now()
+    # One attempt per pause, after the first.
     elif row.attempts > len(PAUSES_S):
         row.state = DeliveryState.GIVEN_UP
     else:
@@ -182,4 +184,5 @@ def _body(event: RunEvent, kind: WebhookEvent) -> str:
         "at": event.created_at.isoformat(),
         "payload": event.payload,
     }
+    # Serialised once and stored: the signature covers exactly these bytes at every attempt.
     return json.dumps(told, sort_keys=True)

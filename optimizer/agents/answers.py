@@ -153,6 +153,7 @@ def parse_answer(
         )
     if finish == "length":
         raise AnswerError(Fault.TRUNCATED, "The answer was cut at its token limit. Answer in fewer words.")
+    # Reasoning may contain drafts of code blocks, which must not be taken for the answer.
     said = without_thoughts(text).replace("\r\n", "\n")
     if not said.strip():
         raise AnswerError(Fault.EMPTY, "The answer is empty.")
@@ -181,6 +182,7 @@ def extract_json(text: str) -> dict[str, Any]:
         raise AnswerError(
             Fault.NOT_JSON, "There is no complete JSON object in the answer. Send one, and nothing else."
         )
+    # Models quote small examples before the real answer, which is the longest object.
     return max(found, key=lambda pair: pair[0])[1]
 
 
@@ -209,6 +211,7 @@ def _objects(text: str) -> list[tuple[int, dict[str, Any]]]:
     decoder = json.JSONDecoder(parse_constant=_refuse_constant)
     found: list[tuple[int, dict[str, Any]]] = []
     position = text.find("{")
+    # Each failed attempt may scan the rest of the text, so the number of attempts is limited.
     for _ in range(MAX_JSON_STARTS):
         if position < 0:
             break
@@ -266,6 +269,7 @@ def _strict(schema: Any) -> Any:
         key: _strict(value) for key, value in schema.items() if key not in {"default", "title"} or _is_map(value)
     }
     if strict.get("type") == "object" and "properties" in strict:
+        # Strict modes refuse schemas with optional properties; null stands for "absent".
         strict |= {"required": list(strict["properties"]), "additionalProperties": False}
     return strict
 

@@ -84,6 +84,7 @@ def split_blocks(text: str) -> tuple[list[Block], str]:
         match = _FENCE.match(line)
         if not mark and match:
             mark, info, inside = match["mark"], match["info"].lower(), []
+        # A shorter fence inside the block belongs to its content.
         elif mark and match and _closes(match, mark):
             blocks.append(Block(info, "\n".join(inside) + "\n"))
             mark = ""
@@ -155,6 +156,7 @@ def apply_edits(basis: str, edits: Sequence[Edit]) -> str:
     """
     lines = basis.split("\n")
     bare = [line.rstrip() for line in lines]
+    # Apply in order of position, so that the line numbers of later edits stay valid.
     places = sorted((_place(bare, edit, number), number, edit) for number, edit in enumerate(edits, 1))
     result: list[str] = []
     position = 0

@@ -49,6 +49,7 @@ def choose_knowledge(items: Iterable[KnowledgeItem], budget_tokens: int = TOKEN_
     People's guidance is always taken. Then come digest, run notes, problem findings and target notes, newest first.
     What does not fit is left out entirely, because half a fact misleads.
     """
+    # The sort by scope is stable, so within a scope the newest stay first.
     newest_first = list(items)[::-1]
     newest_first.sort(key=lambda item: _SPECIFICITY.get(item.scope, 9))
     taken: list[KnowledgeItem] = []

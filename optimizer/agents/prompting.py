@@ -105,6 +105,7 @@ def build_prompt(
     guided = [*knowledge, *_guidance(ask, history)]
     desk = Desk(ask, history, fencer or Fencer(), choose_knowledge(guided, budget_tokens), target_language(history))
     task, *rest = ROLES[ask.role](desk)
+    # Guidance follows directly after the task: far down in a long prompt it would be overlooked.
     parts = [part for part in (task, desk.guidance(), *rest) if part]
     messages = [
         {"role": "system", "content": f"{_template(ask.role)}\n\n{NOTICE}"},
@@ -124,6 +125,7 @@ def prompt_version(role: str, language: Language) -> str:
 def _selector(desk: Desk) -> list[str]:
     """Return mission and table of times, without code (GPU Kernel Scientist, section 3.1)."""
     population = [k for key in desk.context["population"] if (k := desk.history.kernel(key))]
+    # Keep the fastest for the limit, then show them by number, so that the table reads as a history.
     fastest_first = sorted(population, key=lambda k: (k.time_us is None, k.time_us or 0.0))[:TABLE_ROWS]
     by_number = sorted(fastest_first, key=lambda k: k.number)
     return [desk.task(), "## Population\n\n" + sections.population_table(by_number, desk.history)]
@@ -285,6 +287,7 @@ def _edit_base(desk: Desk) -> str:
     """
     for name in ("failed", "base", "node"):
         kernel = desk.kernel(name)
+        # SEARCH/REPLACE edits of a kernel in another language make no sense.
         if kernel is not None and kernel.source.language == desk.language:
             return kernel.source.text
     return ""

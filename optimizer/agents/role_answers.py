@@ -128,6 +128,7 @@ def _gain(text: str) -> tuple[float | None, float | None]:
 
     Typographic minus signs are accepted.
     """
+    # Only the typographic minus sign: a dash may also separate the two numbers.
     match = _GAIN.search(text.replace("\N{MINUS SIGN}", "-"))
     if match is None:
         return None, None

@@ -24,6 +24,7 @@ def logarithmic(title: str, values: Collection[float], prefixed: bool = False) -
     shown = [value for value in values if value > 0 and math.isfinite(value)]
     if not shown:
         return axis
+    # A factor, as room on a logarithmic axis is a ratio.
     low, high = min(shown) / 1.3, max(shown) * 1.3
     ticks = _ticks(low, high)
     return axis | {
@@ -36,6 +37,7 @@ def logarithmic(title: str, values: Collection[float], prefixed: bool = False) -
 def _ticks(low: float, high: float) -> list[float]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = STEPS if math.log10(high / low) <= FEW_DECADES else STEPS[:1]
+    # Parse the decimal text: 2 * 10 ** -3 would give 0.002 with a rounding error that shows in the label.
     every = [float(f"{step}e{power}") for power in range(first, last + 1) for step in steps]
     return [tick for tick in every if low <= tick <= high]
 

@@ -57,6 +57,7 @@ def samples(measurements: Sequence[Measurement]) -> go.Figure:
 def _strip(
     subject: str, place: int, of: int, cases: Sequence[str], measurements: Sequence[Measurement]
 ) -> go.Scatter:
+    # Seeded by the subject, so that the dots stay in place when the chart is loaded again.
     rng = random.Random(subject)  # noqa: S311  # where a dot lies, nothing else
     middle = (place + 0.5) / of * 0.8 - 0.4
     times = [

@@ -61,6 +61,7 @@ def points_of(run: Run) -> list[Point]:
         .order_by("finished_at", "pk")
         .values_list(*fields)
     )
+    # A run that never started may have kernels that people suggested.
     began = run.started_at or run.created_at
     spent = _Spending(run)
     best: float | None = None
@@ -68,6 +69,7 @@ def points_of(run: Run) -> list[Point]:
     for count, (number, status, verdict, unconfirmed, ended, speedup, low, high) in enumerate(rows, 1):
         known = speedup if status == EvaluationStatus.CORRECT else None
         doubted = known is not None and (unconfirmed or number in refuted)
+        # Only supported claims raise the curve, as only they can lead the run.
         best = max(best or 0.0, known) if known is not None and not doubted else best
         minutes = max(0.0, (ended - began).total_seconds() / 60)
         outcome = EvaluationStatus(status)
@@ -122,11 +124,13 @@ _RUG = {
 
 def _ticks(points: Sequence[Point], axis: Axis) -> dict[str, Any]:
     """Return an axis with whole evaluations only, however few there are."""
+    # Plotly would label half evaluations otherwise.
     return {"dtick": 1} if axis == "evaluations" and len(points) <= 12 else {}
 
 
 def _best_line(points: Sequence[Point], axis: Axis) -> go.Scatter:
     known = [point for point in points if point.best is not None]
+    # Keep the ends and the points where the line rises; a run of 5,000 kernels draws a line of a few dozen points.
     steps = [point for n, point in enumerate(known) if n in (0, len(known) - 1) or point.best != known[n - 1].best]
     return go.Scatter(
         x=[point.at(axis) for point in steps],

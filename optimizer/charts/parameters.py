@@ -41,6 +41,7 @@ def parallel(space: Space) -> go.Figure:
         xaxis={"automargin": True, "tickvals": list(range(len(space.names) + 1)),
                "ticktext": [*(style.label(name, 20) for name in space.names), "time"],
                "range": [-0.25, len(space.names) + 0.45]},
+        # Each parameter has its own scale from 0 to 1; the labels beside the axes give the values.
         yaxis={"visible": False, "range": [-0.08, 1.08]},
         annotations=[_mark(*mark) for mark in [*marks, *ends]],
         shapes=[{**style.level(n, across="y"), "line": {"color": style.LINE, "width": 1}}

@@ -103,6 +103,7 @@ def roofline(target: Target, placed: Sequence[Position], found: Ceilings) -> go.
 
 
 def _position(target: Target, result: CaseResult, work: Work) -> Position:
+    # The roof to compare with is that of the dtype in which most of the arithmetic is done.
     named = {FACTOR_DTYPES.get(dtype, dtype): count for dtype, count in work.flops.items()}
     dtype = max(named, key=lambda name: named[name], default="")
     return Position(

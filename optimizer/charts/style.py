@@ -18,6 +18,7 @@ TONES = {"good": GOOD, "bad": BAD, "warn": WARN, "live": LIVE, "muted": MUTED}
 
 def label(text: str, limit: int = 60) -> str:
     """Return text from outside for an axis or hover box. Plotly interprets some HTML there, so all of it is removed."""
+    # Replace the angle brackets instead of escaping them: plotly decodes entities before it interprets tags.
     text = "".join(character for character in text if character.isprintable()).replace("<", "‹").replace(">", "›")
     return text if len(text) <= limit else text[: limit - 1] + "…"
 

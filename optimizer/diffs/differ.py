@@ -76,9 +76,11 @@ def matches(a: Sequence[Hashable], b: Sequence[Hashable], most_edits: int = MOST
     left, right = _as_numbers(a, b)
     found: list[Match] = []
     regions: list[Region] = [(0, len(a), 0, len(b))]
+    # An explicit stack instead of recursion: the depth is not bounded for hostile texts.
     while regions:
         a0, a1, b0, b1 = regions.pop()
         head, tail = _trimmed(left, right, (a0, a1, b0, b1))
+        # Trimming equal heads and tails is cheap and leaves most edits with a tiny region.
         found += [Match(a0, b0, head), Match(a1 - tail, b1 - tail, tail)]
         inner = (a0 + head, a1 - tail, b0 + head, b1 - tail)
         if inner[0] < inner[1] and inner[2] < inner[3]:

@@ -47,6 +47,7 @@ def visible_rows(
     for start, end in opened:
         shown.update(range(max(0, start), min(count, end)))
     for gap in list(gaps(0, count, shown)):
+        # A folded gap needs a row of its own, so hiding one or two rows saves nothing.
         if gap.size < LEAST_HIDDEN:
             shown.update(range(gap.start, gap.end))
     return shown
@@ -70,6 +71,7 @@ def function_start(lines: Sequence[str], line: int) -> int | None:
     """Return the line (from 0) at or above `line` where its function seems to begin, or None when none is near."""
     for number in range(min(line, len(lines) - 1), max(-1, line - FUNCTION_REACH), -1):
         if _FUNCTION.match(lines[number]):
+            # A regular expression stands in for a parser: the text may be incomplete or in any of five languages.
             return _with_decorators(lines, number)
     return None
 

@@ -31,6 +31,7 @@ class Marks:
 def mark(old: str, new: str) -> Marks:
     """Return the changed ranges of a line pair, or none where the lines have too little in common."""
     old_tokens, new_tokens = _TOKEN.findall(old), _TOKEN.findall(new)
+    # Generated code has lines of thousands of tokens, where the comparison would take seconds.
     if max(len(old_tokens), len(new_tokens)) > MOST_TOKENS or likeness(old, new) < LEAST_ALIKE:
         return Marks()
     old_starts, new_starts = _starts(old_tokens), _starts(new_tokens)
@@ -54,6 +55,7 @@ def _alike(left: Counter[str], right: Counter[str]) -> float:
     total = left.total() + right.total()
     if not total:
         return 1.0
+    # Iterate over the smaller counter: this function is called for every pair of lines of a block.
     few, many = (left, right) if len(left) <= len(right) else (right, left)
     return 2 * sum(min(count, many[token]) for token, count in few.items() if token in many) / total
 

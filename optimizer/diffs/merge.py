@@ -26,6 +26,7 @@ def merge(base: str, mine: str, theirs: str) -> str | None:
     lines = base.split("\n")
     changes = _changes(lines, mine.split("\n"))
     others = _changes(lines, theirs.split("\n"))
+    # The same change on both sides is no conflict and must be applied once.
     fresh = [change for change in changes if change not in others]
     if any(_touch(change, other) for change in fresh for other in others):
         return None
@@ -41,6 +42,7 @@ def _changes(base: Sequence[str], text: Sequence[str]) -> list[_Change]:
 
 
 def _touch(one: _Change, other: _Change) -> bool:
+    # Adjacent changes count as touching: their order would be arbitrary, and the result was seen by neither author.
     return one.start <= other.end and other.start <= one.end
 
 

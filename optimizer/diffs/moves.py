@@ -24,6 +24,7 @@ def moved_lines(
     removed_set, added = set(removed), _changed(opcodes, old=False)
     added_set = set(added)
     for start in added:
+        # Skip lines of a block that was found already, and blank lines, which match everywhere.
         if start in back or not b[start].strip():
             continue
         old, length = _longest(start, places, removed_set, added_set, there, a, b)
@@ -56,6 +57,7 @@ def _longest(
         while (
             old + length in removed
             and start + length in added
+            # Each removed line is the source of at most one moved block.
             and old + length not in taken
             and a[old + length].strip() == b[start + length].strip()
         ):

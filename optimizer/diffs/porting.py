@@ -45,6 +45,7 @@ def port(position: Position, opcodes: Sequence[Opcode]) -> Position:
     first, last = position.first - 1, position.first + position.count - 2
     survivors = [new for code in opcodes if code.tag is Tag.EQUAL for new in _overlap(code, first, last)]
     if survivors:
+        # Exact only if all lines survive and nothing was inserted between them.
         whole = len(survivors) == position.count and survivors[-1] - survivors[0] == position.count - 1
         fit = position.fit if whole else Fit.CHANGED
         return Position(survivors[0] + 1, survivors[-1] - survivors[0] + 1, fit)
@@ -71,6 +72,7 @@ def _overlap(code: Opcode, first: int, last: int) -> range:
 def _replacement(opcodes: Sequence[Opcode], first: int, last: int) -> Position:
     """Return the block that replaced lines which are all gone, at most as long as they were, else the whole file."""
     for code in opcodes:
+        # Point at the same place within the replacement, as far as it reaches.
         if code.tag is Tag.REPLACE and code.a0 <= first and last < code.a1:
             offset = min(first - code.a0, code.b1 - code.b0 - 1)
             count = min(last - first + 1, code.b1 - code.b0 - offset)

@@ -61,6 +61,7 @@ def _position(anchor: int, first: int, count: int, target: int) -> Position:
     run_id = Kernel.objects.values_list("run_id", flat=True).get(pk=target)
     path = path_between(anchor, target, _bases(run_id))
     position = Position(first, count)
+    # Step by step: small diffs between generations follow a line better than one large diff does.
     for before, after in pairwise(path):
         position = port(position, _opcodes(before, after))
     return position
@@ -78,6 +79,7 @@ def _bases(run_id: int) -> dict[int, int]:
 
 def _upwards(kernel: int, bases: Mapping[int, int]) -> list[int]:
     found: list[int] = []
+    # The second condition ends the walk even if corrupt data formed a cycle.
     while (kernel := bases.get(kernel, 0)) and kernel not in found:
         found.append(kernel)
     return found

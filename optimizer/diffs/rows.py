@@ -137,6 +137,7 @@ def _rows(
         if code.tag is Tag.EQUAL:
             yield from (Row(code.a0 + n, code.b0 + n, RowKind.EQUAL) for n in range(code.a1 - code.a0))
             continue
+        # A budget for the whole diff: many medium blocks cost as much as one large one.
         needed = (code.a1 - code.a0) * (code.b1 - code.b0)
         yield from _replaced(code, a, b, there, back, alike=needed <= left)
         left -= min(needed, left)
@@ -160,6 +161,7 @@ def _replaced(
     for i, j in pair_lines(a[code.a0 : code.a1], b[code.b0 : code.b1], alike=alike):
         old = None if i is None else code.a0 + i
         new = None if j is None else code.b0 + j
+        # Emit what was collected before each pair, so that both sides stay in their order.
         if old is not None and new is not None and old not in there and new not in back:
             yield from _beside(olds, news)
             yield Row(old, new, RowKind.CHANGED)

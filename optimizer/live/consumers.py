@@ -74,6 +74,7 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
 
     async def run_event(self, message: dict[str, Any]) -> None:
         """Send the events up to `seq` that the browser does not have."""
+        # Announcements may arrive late or twice; the number decides whether anything is new.
         if message["seq"] > self.seq:
             await self._catch_up(message["seq"])
 
@@ -100,6 +101,8 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
         """Send everything after the last number sent, one call at a time so that numbers stay in order."""
         async with self._sending:
             while events := await events_after(self.run_id, self.seq, up_to):
+                # Advance before sending: if the send fails, the socket is closed and the browser reconnects with
+                # its own number.
                 self.seq = events[-1]["seq"]
                 await self.send(text_data=as_message(self.run_id, events))
                 if len(events) < PAGE and (up_to is None or self.seq >= up_to):
@@ -110,6 +113,7 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
 
     async def _keep(self) -> None:
         """Send heartbeats, look for events whose announcement was lost, and check access again."""
+        # Access, membership of the group and missed events are checked at intervals of their own.
         checked = joined = time.monotonic()
         while True:
             await asyncio.sleep(HEARTBEAT_S)
@@ -120,6 +124,7 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
                     if (refused := await refusal(self.scope, self.run_id)) is not None:
                         await self.close(refused)
                         return
+                # Group memberships in Redis expire, and a restart of Redis loses them.
                 if now - joined >= REJOIN_S:
                     joined = now
                     await self._join()

@@ -99,14 +99,18 @@ class Hub:
     async def _notify(self) -> None:
         """Notify the listeners of everything that arrived meanwhile, until nothing new is left."""
         while self._told < self._newest:
+            # After a start nothing was told yet: then only the newest event is announced, as the sockets have
+            # caught up themselves.
             before, self._told = self._told or self._newest - 1, self._newest
             with contextlib.suppress(Exception):  # each socket asks for what it lacks, and has its own patience
                 await events_after(self.run_id, before, self._told)
             await self._tell("run_event", {"type": "run.event", "run": self.run_id, "seq": self._told})
+            # Events that arrive during this pause are announced together.
             await asyncio.sleep(GATHER_S)
 
     async def _tell(self, how: str, message: dict[str, Any]) -> None:
         """Notify all listeners concurrently, as one may be busy catching up; one failure does not affect the others."""
+        # Copy the set: a listener may leave while the others are being notified.
         calls = [getattr(listener, how)(message) for listener in list(self.listeners)]
         await asyncio.gather(*calls, return_exceptions=True)
 

@@ -84,6 +84,7 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
     async def here_changed(self, message: dict[str, Any]) -> None:
         """Send the list of people on the page if it has changed."""
         people = await self._presence.people() if self._presence else []
+        # Every heartbeat checks the list, but only a change is worth a message.
         if people != self._shown:
             self._shown = people
             await self.send_json({"kind": "here", "people": people})
@@ -107,6 +108,7 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
         self._groups.append(group)
 
     async def _arrive(self, place: Place, username: str) -> None:
+        # Announce only kernels from now on: the page has just been rendered with all earlier ones.
         self.seq = await _last_seq(place.run_id)
         self._presence = Presence(place, username, self.channel_name)
         await hub.join(place.run_id, self)

@@ -49,7 +49,9 @@ class Presence:
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.zadd(self._key, {self._member: now + KEPT_S})
+                # Every page that is open removes the expired ones, so no clean-up task is needed.
                 pipe.zremrangebyscore(self._key, 0, now)
+                # The set disappears by itself when the last page is closed by a crash.
                 pipe.expire(self._key, int(2 * KEPT_S))
                 await pipe.execute()
         except RedisError:

@@ -52,6 +52,7 @@ def publish(group: str, message: dict[str, Any]) -> None:
     """Send to a group in the background. Never raises."""
     try:
         future = asyncio.run_coroutine_threadsafe(_send(group, message), _loop())
+        # Nobody waits for the result; without a callback an error would be lost silently.
         future.add_done_callback(_complain)
     except Exception:
         logger.warning("nothing could be announced to %s", group, exc_info=True)
@@ -61,6 +62,7 @@ async def _send(group: str, message: dict[str, Any]) -> None:
     layer = get_channel_layer()
     if layer is None:
         raise RuntimeError("there is no channel layer")
+    # A stalled Redis must not let messages pile up in memory.
     async with asyncio.timeout(SEND_PATIENCE_S):
         await layer.group_send(group, message)
 

@@ -34,6 +34,7 @@ def person_of(scope: Any) -> User:
 @database_sync_to_async
 def _refusal(user_id: int, session_key: str | None, run_id: int | None) -> int | None:
     user = User.objects.filter(pk=user_id, is_active=True).first()
+    # A session may have been ended from another browser while this socket stays open.
     alive = Session.objects.filter(session_key=session_key, expire_date__gt=timezone.now())
     if user is None or (session_key is not None and not alive.exists()):
         return NOT_SIGNED_IN

@@ -72,6 +72,7 @@ def snapshot_of(run: Run) -> Snapshot:
 
 def apply(snapshot: Snapshot, seq: int, payload: p.Payload) -> Snapshot:
     """Return the snapshot after one more event. Raises ValueError for a gap; applied events change nothing."""
+    # After a reconnection, events may be delivered again.
     if seq <= snapshot.seq:
         return snapshot
     if seq != snapshot.seq + 1:

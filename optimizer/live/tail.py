@@ -51,6 +51,7 @@ async def events_after(run_id: int, after: int, up_to: int | None = None) -> lis
     `up_to` is a number that is known to exist: when the events up to it are cached, nothing is read.
     """
     tail = _tail_of(run_id)
+    # The common case: another socket has just read the announced event.
     if up_to is not None and (shared := _cut(tail.events, after, up_to)) is not None:
         return shared[:PAGE]
     await _freshen(tail, run_id, after)
@@ -66,6 +67,8 @@ async def _freshen(tail: _Tail, run_id: int, after: int) -> None:
     Coalesce concurrent reads: the first waiter queries the database and shares the rows with the others. A read that
     started after the call serves the caller; an earlier one may have missed the newest event.
     """
+    # A read that is already running may have missed events committed after it began; only the next one is sure to
+    # see them.
     wanted = tail.begun + 1
     async with tail.lock:
         if tail.begun >= wanted:
@@ -94,6 +97,7 @@ def as_message(run_id: int, events: list[dict[str, Any]]) -> str:
     """Return the message with consecutive events, serialised once for all sockets at the same position."""
     key = (run_id, events[0]["seq"], events[-1]["seq"])
     if key not in _texts:
+        # Oldest first: only the newest few messages are sent by many sockets at the same time.
         while len(_texts) >= TEXTS_KEPT:
             _texts.popitem(last=False)
         _texts[key] = json.dumps({"kind": "events", "events": events})
@@ -126,6 +130,7 @@ def _keep(tail: _Tail, events: list[dict[str, Any]]) -> None:
         return
     newest = tail.events[-1]["seq"] if tail.events else None
     if newest is None or events[0]["seq"] > newest + 1:
+        # A gap cannot be represented, so the cache restarts at the newer events.
         tail.events = events[-EVENTS_KEPT:]
     else:
         tail.events = (tail.events + [e for e in events if e["seq"] > newest])[-EVENTS_KEPT:]

@@ -85,7 +85,9 @@ def check_base_url(url: str) -> str:
 
 def check_address(address: IpAddress, *, allow_private: bool) -> None:
     """Raise ForbiddenAddressError unless `address`, and any IPv4 address embedded in it, may be connected to."""
+    # An IPv6 literal such as ::ffff:169.254.169.254 reaches the embedded IPv4 address.
     for candidate in (address, *_embedded(address)):
+        # Never allowed, not even by an administrator: these addresses hand out the machine's credentials.
         if any(_within(candidate, network) for network in METADATA):
             raise ForbiddenAddressError(f"{address} is a metadata or link-local address, which is never asked")
         if any(_within(candidate, network) for network in PRIVATE):
@@ -106,6 +108,7 @@ async def resolve(host: str, port: int, *, allow_private: bool) -> str:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise httpx2.ConnectError(f"{host} does not resolve: {error}") from error
+    # A zone index such as fe80::1%eth0 is no part of the address.
     texts = [str(entry[4][0]).partition("%")[0] for entry in found]
     # All addresses must pass, not only the one that is used: an attacker's name server may order them at will.
     return _checked(texts, allow_private=allow_private)
@@ -134,6 +137,7 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         sent_headers: frozenset[str] = SENT_HEADERS,
     ) -> None:
         self.allow_private, self.sent_headers = allow_private, sent_headers
+        # A proxy from the environment would resolve the name itself and bypass the check.
         self._inner = inner or httpx2.AsyncHTTPTransport(trust_env=False, retries=0)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -77,6 +77,7 @@ def _asked(provider: Provider, row: ProviderRow, model: str) -> ProviderCheck:
     started = time.monotonic()
     deadline_s = started + TIMEOUT_S
     got = provider.complete(request, on_token=lambda text: None, cancelled=lambda: time.monotonic() > deadline_s)
+    # If the server refused the schema parameter, a fitting answer came from the prompt's words.
     asked_by_schema = not {"response_format", "text"} & set(got.dropped)
     value = _decoded(got.text)
     return ProviderCheck(

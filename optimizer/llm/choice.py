@@ -63,6 +63,7 @@ def _checked(team: Team, role: str, entry: Any, priced: bool) -> RoleChoice:
     try:
         choice = RoleChoice.model_validate({"provider": entry} if isinstance(entry, str) else entry)
     except ValidationError as error:
+        # Without the input: it could contain a key that somebody pasted into the wrong field.
         first = error.errors(include_input=False)[0]
         raise ChoiceError(f"{role}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     if choice.provider == "replay" and not choice.record:

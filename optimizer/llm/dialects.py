@@ -47,6 +47,7 @@ class PartialAnswer:
         self._length += min(len(piece), room)
         self.emit(piece[:room])
         if len(piece) >= room:
+            # A hostile or broken server could stream forever.
             self.finish = "too_long"
         return len(piece) < room
 
@@ -118,6 +119,7 @@ class ChatDialect(Dialect):
         partial.request_id = _text(getattr(chunk, "id", None)) or partial.request_id
         if getattr(chunk, "usage", None):
             partial.usage = _chat_usage(chunk.usage)
+        # Some servers send chunks without choices, for example with the usage only.
         going = True
         for choice in (getattr(chunk, "choices", None) or [])[:1]:
             piece = getattr(choice, "message" if whole else "delta", None)
@@ -223,6 +225,7 @@ def _answering(answer: Any, part: str) -> Any:
     if reported:
         words = reported.get("message") if isinstance(reported, dict) else getattr(reported, "message", reported)
         raise ServerReportedError(str(words or "the server reported an error without words"))
+    # The SDK returns plain text for an HTML page with status 200.
     if not isinstance(getattr(answer, part, None), list):
         began = f"; it began: {answer[:80].strip()!r}" if isinstance(answer, str) else ""
         raise NotThisApiError(
@@ -252,6 +255,7 @@ def _messages(request: CompletionRequest, without: frozenset[str]) -> list[Messa
     """Return the prompt, with the schema in words where the server does not take it as a parameter."""
     messages = [dict(message) for message in request.messages]
     if request.schema and {"response_format", "text"} & without:
+        # At the end of the last message, where models follow instructions best.
         messages[-1]["content"] += "\n\n" + schema_instruction(request.schema)
     return list(messages)
 

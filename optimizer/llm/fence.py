@@ -40,6 +40,7 @@ class Fencer:
         Control characters are removed, the text is cut in its middle to `cap` characters, and it cannot close its own
         delimiter.
         """
+        # Remove the mark last: cutting or cleaning could join pieces into it.
         inner = neutralise(cut_middle(clean(text), cap)).replace(self.mark, "")
         name = re.sub(r"[^\w .#-]", "", label)[:60]
         return f"<<<BEGIN DATA {self.mark} {name}>>>\n{inner}\n<<<END DATA {self.mark}>>>"
@@ -70,4 +71,5 @@ def cut_middle(text: str, cap: int) -> str:
 
 
 def _is_invisible(char: str) -> bool:
+    # Control, format, surrogate, private-use and unassigned characters, none of which a reader can see.
     return unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn"}

@@ -38,6 +38,7 @@ def rotated(token: str) -> str:
 
 def redact(text: str, key: str) -> str:
     """Remove the key from `text`, since servers repeat it in error messages and hostile ones in their answers."""
+    # A very short key would occur in ordinary words, and is no secret anyway.
     return text.replace(key, REDACTED) if len(key) >= 6 else text
 
 
@@ -50,6 +51,7 @@ class Scrubber:
     def feed(self, piece: str) -> None:
         """Pass on everything that cannot be part of the key."""
         text = redact(self._held + piece, self._key)
+        # The longest suffix that could be the start of the key, as the next piece may complete it.
         keep = next((n for n in range(min(len(self._key) - 1, len(text)), 0, -1) if self._begins(text[-n:])), 0)
         self._held = text[len(text) - keep :]
         if ready := text[: len(text) - keep]:
@@ -67,5 +69,6 @@ class Scrubber:
 
 def _cipher() -> MultiFernet:
     """Build the cipher: the first secret encrypts, all secrets decrypt. Secrets are text of any length."""
+    # Fernet needs exactly 32 bytes, and secrets are texts of any length.
     digests = (hashlib.sha256(secret.encode()).digest() for secret in settings.PROVIDER_KEY_SECRETS)
     return MultiFernet([Fernet(base64.urlsafe_b64encode(digest)) for digest in digests])

@@ -113,6 +113,7 @@ class OpenAiCompatible(Provider):
                     async with asyncio.timeout(request.timeout_s):
                         await dialect.ask(client, parameters, answer)
                     return self._completion(answer, progress, parameters)
+                # An empty stream was answered: ask once more without streaming.
                 except _Repeat:
                     continue
                 except (
@@ -185,6 +186,7 @@ class OpenAiCompatible(Provider):
             raise ProviderRefusedError(words, tries=tuple(progress.tries)) from error
         if isinstance(error, openai.APIStatusError):
             await self._recover_status(error, words, dialect, sent, progress)
+        # No connection was made, so nothing can have been charged.
         elif _was_never_sent(error):
             await self._pause(words, None, progress)
         else:
@@ -220,6 +222,7 @@ class OpenAiCompatible(Provider):
 
     async def _pause(self, words: str, asked_s: float | None, progress: _Progress) -> None:
         """Wait before the next try, or raise when no try is left."""
+        # Tries without a pause only dropped a parameter and are no failures.
         failures = sum(1 for earlier in progress.tries if earlier.waited_s) + 1
         pause_s = self.endpoint.policy.pause_s(failures, asked_s, self._rng)
         if pause_s is None:
@@ -252,6 +255,7 @@ def refused_parameter(error: openai.APIStatusError, dialect: Dialect, sent: Mapp
     for name, words in dialect.optional.items():
         if name in sent and any(word in message for word in words):
             return name
+    # Dropping the schema is the most likely cure for an unexplained 400.
     structured = next((name for name in ("response_format", "text") if name in sent), None)
     return structured if error.status_code in {400, 422} and not _is_about_length(message) else None
 
@@ -272,6 +276,7 @@ def _was_never_sent(error: Exception) -> bool:
 
 def _cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
     """Return the first error of that kind in the chain of causes, or None."""
+    # The SDK wraps the errors of the HTTP library in its own.
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error

@@ -30,6 +30,7 @@ def prepare(call: LlmCall) -> None:
     They are those of the previous attempt (with its fault named, if it had one), or a prompt built from the run as it
     is now.
     """
+    # A repeated question keeps its prompt: a new one could differ and make the attempts incomparable.
     earlier = _attempt_before(call)
     if earlier is not None and earlier.messages:
         call.messages = [*earlier.messages, *_repair(earlier)]
@@ -98,6 +99,7 @@ def knowledge_of(run: Run) -> list[KnowledgeItem]:
     """
     problem = run.problem_version.problem
     rows = Finding.objects.filter(
+        # None means unrestricted in that scope.
         Q(team__isnull=True) | Q(team=run.team_id),
         Q(target__isnull=True) | Q(target=run.target_id),
         Q(problem__isnull=True) | Q(problem=problem),

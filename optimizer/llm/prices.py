@@ -47,6 +47,7 @@ class Price(BaseModel):
         """Return the price of one answer in USD, or None without both token counts."""
         if usage.prompt is None or usage.answer is None:
             return None
+        # An inconsistent report must not make the cost negative.
         cached = min(usage.cached or 0, usage.prompt)
         cached_price = self.input if self.cached is None else self.cached
         total = self.input * (usage.prompt - cached) + cached_price * cached + self.output * usage.answer
@@ -59,6 +60,7 @@ def price_of(model: str, base_url: str, own: Mapping[str, Any]) -> Price | None:
     A dated snapshot (`gpt-4.1-2025-04-14`) costs what its model costs.
     """
     bare = _SNAPSHOT.sub("", model)
+    # The exact name first: a team may price one snapshot differently.
     for name in (model, bare):
         if name in own:
             return Price.model_validate(own[name])

@@ -41,11 +41,13 @@ class Pump(Generic[T]):
         """
         thread = threading.Thread(target=self._run_loop, name="provider", daemon=True)
         thread.start()
+        # The task must exist before it can be cancelled.
         self._ready.wait()
         try:
             self._drain(on_piece, cancelled)
         finally:
             self._stop()
+            # The result is complete only when the loop has ended, including its clean-up.
             thread.join()
         if self._error is not None:
             raise self._error
@@ -56,6 +58,7 @@ class Pump(Generic[T]):
             if cancelled():
                 raise PumpCancelledError
             with contextlib.suppress(queue.Empty):
+                # The timeout bounds how long a cancellation goes unnoticed.
                 first = self._pieces.get(timeout=TICK_S)
                 text, ended = self._rest(first)
                 if text:

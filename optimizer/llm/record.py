@@ -84,6 +84,7 @@ class RunRecord(BaseModel):
 
     def answer_to(self, key: str, role: str) -> RecordedCall | None:
         """Return the accepted answer to a question, or None."""
+        # A question may have failed attempts; only the accepted answer is replayed.
         fits = (call for call in self.calls if (call.key, call.role, call.state) == (key, role, CallState.ANSWERED))
         return next(fits, None)
 
@@ -119,6 +120,7 @@ def to_bytes(record: RunRecord) -> bytes:
 def from_bytes(data: bytes) -> RunRecord:
     """Parse a recording, gzipped or not. Raises RecordError."""
     try:
+        # The magic bytes of gzip.
         if data[:2] == b"\x1f\x8b":
             data = _unzipped(data)
         return RunRecord.model_validate_json(data)
@@ -177,6 +179,7 @@ class Stripper:
     def prose(self, text: str) -> str:
         """Return prose without account names as well; code blocks and edits keep them."""
         parts = _CODE.split(self.everywhere(text))
+        # `re.split` with a group returns the code blocks at the odd positions.
         return "".join(part if index % 2 else self._without_accounts(part) for index, part in enumerate(parts))
 
     def values(self, settings: Any) -> Any:
@@ -265,6 +268,7 @@ def _keys(team: Team) -> list[str]:
     found = []
     for provider in Provider.objects.filter(team=team):
         try:
+            # Keys that cannot be decrypted cannot be searched for in the texts either.
             found.append(provider.read_key())
         except UnreadableKeyError:
             continue

@@ -31,6 +31,7 @@ class Replay(Provider):
         on_token(found.answer_text)
         return Completion(
             text=found.answer_text,
+            # Zero instead of unknown: a recorded answer costs nothing, and budgets must not estimate it.
             usage=Usage(prompt=0, answer=0),
             model=found.model,
             finish="stop",

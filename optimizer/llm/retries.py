@@ -28,6 +28,7 @@ class RetryPolicy:
         """Return the seconds to wait after the `failures`-th failure (the first is 1), or None to give up."""
         if failures >= self.tries or (asked_s is not None and asked_s > self.patience_s):
             return None
+        # Full jitter spreads the retries of many workers, which a failing server would otherwise get all at once.
         jitter_s = rng.uniform(0, min(self.cap_s, self.base_s * 2 ** (failures - 1)))
         return jitter_s if asked_s is None else asked_s + min(jitter_s, 1.0)
 

@@ -34,6 +34,7 @@ class TokenStream:
         if not self._waiting:
             return
         shown = self._waiting[-MAX_PIECE_CHARACTERS:]
+        # The position counts characters that were skipped, so that pages notice the gap.
         start = self._sent + len(self._waiting) - len(shown)
         broadcast(self._run_id, "token", call=self._call_id, role=self._role, start=start, text=shown)
         self._sent += len(self._waiting)

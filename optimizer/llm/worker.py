@@ -71,6 +71,7 @@ def answer(call_id: int) -> bool:
         logger.exception("call %s of run %s could not be handled", call.pk, call.run_id)
         do_end_call(call, CallState.FAILED, error=f"internal error: {type(error).__name__}: {error}"[:2000])
         raise
+    # Also after an error: the slot is free and others wait for it.
     finally:
         _enqueue_next(call)
     return True
@@ -100,6 +101,7 @@ def _claim(call_id: int) -> tuple[LlmCall, Provider | None] | None:
             return None
         row = row_of(call)
         if row is not None:
+            # Two workers that count at the same time would both find a free slot.
             Provider.objects.select_for_update(of=("self",)).get(pk=row.pk)
             if _asking(call).count() >= row.concurrency:
                 return None
@@ -116,6 +118,7 @@ def _asking(call: LlmCall) -> Any:
 
 def _ask(call: LlmCall, row: Provider | None) -> None:
     """Ask, and store how the call ended."""
+    # Check the budget as late as possible: other calls may have spent it while this one waited.
     obstacle = exhausted(call.run) or _unbudgeted(call, row)
     if obstacle is not None:
         do_end_call(call, CallState.FAILED, error=obstacle)
@@ -157,6 +160,7 @@ def _beater(call: LlmCall) -> Callable[[], bool]:
 
     def cancelled() -> bool:
         nonlocal last_s
+        # Called for every piece of an answer; one database write every few seconds is enough.
         if time.monotonic() - last_s < BEAT_S:
             return False
         last_s = time.monotonic()
@@ -191,6 +195,7 @@ def _parsed(call: LlmCall, completion: Completion) -> Answer:
 def _may_repair(call: LlmCall, error: AnswerError) -> bool:
     earlier = LlmCall.objects.filter(run=call.run_id, key=call.key, attempt__lt=call.attempt)
     repairs = earlier.filter(transport__has_key="fault").count()
+    # One repair: models that fail twice rarely succeed at the third attempt, and each attempt costs.
     return error.repairable and repairs < MAX_REPAIRS and not _recorded(call)
 
 
@@ -222,6 +227,7 @@ def _end_and_ask_again(call: LlmCall, state: CallState, *, again: bool, **outcom
     same transaction.
     """
     with transaction.atomic():
+        # Run first, then call: the lock order everywhere.
         lock_run(call.run_id)
         ended = do_end_call(call, state, **outcome)
         run = Run.objects.get(pk=call.run_id)

@@ -28,6 +28,7 @@ def known_artefacts(run: Run) -> dict[str, str]:
     Unconfirmed claims are left out, because they deserve another measurement.
     """
     ended = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, status__in=KNOWN_BY)
+    # Evaluations without a job are duplicates themselves; the original is listed once.
     measured = ended.filter(unconfirmed=False).exclude(artefact_hash="").exclude(job=None)
     newest = measured.order_by("-pk").values_list("artefact_hash", "pk")[:MOST_KNOWN]
     return {digest: str(pk) for digest, pk in newest}

@@ -66,6 +66,7 @@ def counted_open(run: Run) -> int:
     return (
         Evaluation.objects.filter(first_of__run=run, state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING])
         .exclude(kernel__author_kind__in=UNCOUNTED)
+        # A duplicate costs no evaluation, since it takes over the outcome of its original.
         .exclude(kernel__meta__has_key="twin_of")
         .count()
     )

@@ -48,6 +48,7 @@ def queue_job(run: Run, evaluation: Evaluation) -> Job:
     Static builds always go to this installation's own workers.
     """
     effort = Effort(evaluation.effort)
+    # Compiling needs no device, so a queue outside, perhaps days long, is the wrong place for it.
     dispatcher = CeleryDispatcher.name if effort == Effort.BUILD else run.dispatcher
     job = Job.objects.create(
         evaluation=evaluation,
@@ -112,6 +113,7 @@ def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, 
         known_artefacts=known_artefacts(run) if evaluation.first_of_id else {},
         profile=evaluation.effort == Effort.FULL and _is_profiled(run),
     )
+    # The files of a problem can have megabytes, and every job of a run would repeat them.
     return {**wire.to_plain(spec), "problem": run.problem_version_id}
 
 

@@ -42,6 +42,7 @@ class Anchor:
 def anchor_of(run: Run) -> Anchor | None:
     """Return the run's anchor, or None before anything was timed alongside a baseline. It never changes afterwards."""
     paired = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, speedup__gt=0, time_us__gt=0)
+    # Rows of ended evaluations never change, so the first one stays the first.
     first = paired.order_by("finished_at", "pk").values_list("pk", flat=True).first()
     return _anchor(first) if first else None
 

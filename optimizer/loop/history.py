@@ -61,7 +61,9 @@ def kernel_views(run: Run) -> list[KernelView]:
     anchor, out = anchor_of(run), refuted(run)
     rows = run.kernels.order_by("number").values_list("pk", "evaluation__state")
     return [
-        _finished_view(pk, anchor, pk in out) if state == EvaluationState.DONE else _view(pk) for pk, state in rows
+        # The arguments are the key of the cache: a refuted kernel gets another view.
+        _finished_view(pk, anchor, pk in out) if state == EvaluationState.DONE else _view(pk)
+        for pk, state in rows
     ]
 
 

@@ -49,6 +49,7 @@ def _draft(run: Run, step: Draft) -> bool:
     """Add the kernel unless it exists or exceeds the budget; the strategy repeats a refused draft at its next
     decision.
     """
+    # Checked again here: several drafts of one decision share what is left.
     if run.kernels.filter(key=step.key).exists() or evaluations_left(run) == 0:
         return False
     add_kernel(run, step)
@@ -91,6 +92,7 @@ def _note(run: Run, step: Note) -> bool:
     if noted.filter(key=step.key).exists():
         return False
     older, call = _newest_version(noted, step.supersedes), _call(run, step.call_key)
+    # A recording's figures come from another machine and must not become knowledge of this team.
     recorded = call is not None and call.provider == "replay"
     finding = Finding.objects.create(
         team=run.team,

@@ -73,6 +73,7 @@ class ApiToken(models.Model):
         cls, user: User, name: str, scopes: list[TokenScope], expires_at: dt.datetime | None = None
     ) -> tuple[ApiToken, str]:
         """Create a token. Return its row and the secret, which cannot be read again later."""
+        # The prefix lets secret scanners recognise a token that was published by mistake.
         secret = PREFIX + secrets.token_urlsafe(32)
         row = cls.objects.create(
             user=user,

@@ -45,6 +45,7 @@ class HypothesisQuerySet(models.QuerySet["Hypothesis"]):
             .annotate(answerer=ANSWERER)
             .order_by("call__role", "answerer")
         )
+        # Computed in the database, as a team may have tens of thousands of hypotheses.
         within = Q(measured_gain__gte=F("predicted_min"), measured_gain__lte=F("predicted_max"))
         rows = known.values_list("call__role", "answerer").annotate(
             measured=Count("pk"),

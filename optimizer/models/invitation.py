@@ -66,6 +66,7 @@ class Invitation(models.Model):
 
     def claim(self, user: User) -> bool:
         """Use up the invitation. Return True for exactly one of several concurrent callers."""
+        # A conditional update: of two people with the same link only one gets in.
         mine = Invitation.objects.open().filter(pk=self.pk)
         return mine.update(used_at=timezone.now(), used_by=user) == 1
 

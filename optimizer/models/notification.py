@@ -35,6 +35,7 @@ class NotificationQuerySet(models.QuerySet["Notification"]):
 
     def readable_by(self, user: User) -> Self:
         """Return the person's own notifications about runs that they may still see."""
+        # Access is checked when reading, because it may have been lost since the notification was written.
         seen = Run.objects.visible_to(user).order_by().values("pk")
         return self.filter(Q(run=None) | Q(run__in=seen), user=user)
 

@@ -57,6 +57,7 @@ class ReleaseQuerySet(models.QuerySet["Release"]):
         others = self.filter(kernel__run=leader.run_id).exclude(kernel=leader)
         now = timezone.now()
         asked = others.filter(state=ReleaseState.ASKED)
+        # A released kernel stays released: a team relies on it, whatever has been found since.
         stale = asked.update(state=ReleaseState.STALE, superseded_by=leader, ended_at=now)
         released = others.filter(state=ReleaseState.RELEASED, superseded_by=None)
         return stale + released.update(superseded_by=leader)

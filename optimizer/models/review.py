@@ -129,6 +129,7 @@ class ThreadQuerySet(models.QuerySet["Thread"]):
         The caller has checked that the person may see the run.
         """
         said = Comment.objects.filter(thread=OuterRef("pk"))
+        # A thread without published comments must not show that somebody is writing a review.
         mine = said.filter(review__published_at=None, author=user)
         return self.filter(Exists(said.filter(review__published_at__isnull=False)) | Exists(mine))
 

@@ -15,6 +15,7 @@ SOURCE_CHARS = 100_000
 
 def words_of(*columns: str, long: str = "") -> SearchVector:
     """Build the search vector of some columns; of the `long` column only its first `SOURCE_CHARS` characters."""
+    # A tsvector may have at most one megabyte; an oversized source would make the insert fail.
     tail = (Left(long, SOURCE_CHARS),) if long else ()
     return SearchVector(*columns, *tail, config=CONFIG)
 

@@ -41,6 +41,7 @@ class SignIn(models.Model):
     def living_of(cls, user: User) -> list[SignIn]:
         """Return the sign-ins whose session still exists, last seen first, and delete the rows of all others."""
         rows = list(cls.objects.filter(user=user))
+        # Sessions end by expiry or sign-out elsewhere, and nothing tells this table.
         alive = Session.objects.filter(session_key__in=[row.key for row in rows], expire_date__gt=timezone.now())
         keys = set(alive.values_list("session_key", flat=True))
         cls.objects.filter(user=user).exclude(key__in=keys).delete()

@@ -25,5 +25,6 @@ def settings_in_force(strategy: str, given: Mapping[str, Any]) -> dict[str, Any]
     known = STRATEGIES.get(strategy)
     try:
         return known.Settings.model_validate(dict(given)).model_dump(mode="json") if known else dict(given)
+    # Old runs stay readable after a strategy has changed its settings.
     except ValidationError:
         return dict(given)

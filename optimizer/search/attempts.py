@@ -93,9 +93,11 @@ class AttemptStrategy(FlowStrategy):
             if flow.out_of_budget and not _opening_call(flow.history, number):
                 return None if waiting else flow.finish("every attempt of the budget was made")
             try:
+                # Count only consecutive failures: a model that is sometimes useless is still worth its budget.
                 failed_in_a_row = 0 if self._attempt(flow, number) else failed_in_a_row + 1
             except Waiting:
                 waiting += 1
+            # Enough attempts are under way; opening more would choose nodes without knowing their results.
             if waiting >= flow.history.settings.concurrency:
                 return None
             if failed_in_a_row >= MAX_FAILED_CALLS:
@@ -143,6 +145,7 @@ class AttemptStrategy(FlowStrategy):
         node = history.kernel(call.context["node"]) if call else None
         if call is None or node is None:
             return None
+        # Everything else in the context is the strategy's own and is handed back to it.
         extra = {
             name: value for name, value in call.context.items() if name not in {"node", "window", "duplicate_of"}
         }
@@ -209,6 +212,7 @@ def _open_attempts(history: History) -> Iterator[tuple[str, str]]:
     """Yield (kernel key, parent key) of every opened attempt, except those whose opening call failed for good."""
     for key, call in history.calls.items():
         attempt, _, role = key.partition(".")
+        # An attempt without an answer has no kernel and must not count as a child in the tree.
         given_up = call.finished and call.answer is None
         if is_attempt(attempt) and role in OPENING_ROLES and not given_up:
             yield attempt, str(call.context["node"])

@@ -28,6 +28,7 @@ class SoloStrategy(AttemptStrategy):
         """Return the kernel to revise and the reference. Windows over the tree and the leaderboard are part of STARK
         only.
         """
+        # Without repetition: the kernel to revise may be the reference itself.
         return [tree.by_key[name] for name in dict.fromkeys((key, tree.root.key))]
 
     def write(self, flow: Flow, attempt: Attempt) -> Draft | None:

@@ -43,6 +43,7 @@ class Flow:
         self.history = history
         self.steps: list[Step] = []
         self._kernels = {kernel.key: kernel for kernel in history.kernels}
+        # Slots are counted per replay, so drafts of one decision cannot exceed them together.
         self._free_slots = history.settings.concurrency - len(history.open_kernels())
         self._evaluations_left = history.evaluations_left
 
@@ -80,6 +81,7 @@ class Flow:
     def evaluate(self, draft: Draft) -> KernelView:
         """Return the evaluated kernel. A draft waits for a free slot (`settings.concurrency`). Raises Waiting."""
         kernel = self._kernels.get(draft.key)
+        # A draft without a free slot is not an error: the next replay asks for it again.
         if kernel is None and self._may_start():
             self.steps.append(draft)
         if kernel is None or not kernel.finished:

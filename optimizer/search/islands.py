@@ -75,6 +75,7 @@ def replay_archive(history: History, settings: IslandsSettings) -> Archive:
     block = 0
     for number, kernel in _attempts(history):
         if (number - 1) // settings.migration > block:
+            # Migrations happen between blocks of attempts, at the same points of every replay.
             block = (number - 1) // settings.migration
             archive.migrate()
         archive.add(island_of(number, settings), kernel)
@@ -104,9 +105,12 @@ class Islands(SoloStrategy):
         island = island_of(number, settings)
         elites = list(replay_archive(history, settings).islands[island].values())
         rng = history.rng(f"a{number}.open")
+        # No seed is correct on this island, so start from the reference.
         if not elites:
             return super().open(history, number)
+        # The front is empty where no elite has times by case.
         parent = rng.choice(pareto_front(elites) or elites)
+        # The parent is shown anyway.
         others = [kernel for kernel in elites if kernel.key != parent.key]
         shown = rng.sample(others, min(len(others), settings.inspirations))
         partner = complement(parent, others)

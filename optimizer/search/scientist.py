@@ -97,6 +97,7 @@ class Scientist(FlowStrategy):
         _bootstrap(flow, settings)
         empty_rounds = 0
         for number in count(1):
+            # A round that has begun is played to its end, so that its kernels are still learnt from.
             if flow.out_of_budget and f"r{number}.select" not in flow.history.calls:
                 return flow.finish("every evaluation of the budget was made")
             kernels = Round(flow, settings, number).play()
@@ -162,6 +163,7 @@ class Round:
     def _reference(
         self, base: KernelView, best: KernelView, population: Sequence[KernelView], answer: Mapping[str, Any]
     ) -> KernelView:
+        # Only when stagnant: usually the selector's own reason for a reference is better.
         if self.settings.crossover and self._stagnant():
             other = complement(base, population)
             if other is not None:
@@ -183,6 +185,7 @@ class Round:
         if call.answer is None:
             return []
         experiments = experiments_in(call.answer)
+        # The paper's fixed rule, so that one round covers a bold idea, a promising one and a safe one.
         chosen = choose(experiments, self.settings.chosen)
         self._record(call, base, reference, experiments, chosen)
         return chosen
@@ -263,6 +266,7 @@ class Round:
             _note_findings(self.flow, call, f"{self.key}.finding")
 
     def _stagnant(self) -> bool:
+        # The decision is stored in the context of the call, since later kernels could change it in a replay.
         begun = self.flow.history.calls.get(f"{self.key}.design")
         if begun is not None:
             return bool(begun.context["stagnant"])

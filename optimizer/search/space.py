@@ -51,6 +51,7 @@ class Constraint:
 
     def keeps(self, parameters: Sequence[Parameter], rows: Rows) -> NDArray[np.bool_]:
         """Return which rows over `parameters` (positions of their values) satisfy the constraint."""
+        # A constraint between constants holds for all rows or for none.
         if not self.names:
             return np.full(len(rows), self.holds({}))
         mine = [i for i, parameter in enumerate(parameters) if parameter.name in self.names]
@@ -174,10 +175,12 @@ class Space:
         rows, complete = np.zeros((1, 0), dtype=np.int32), True
         rng = np.random.default_rng(_GROWTH_SEED)
         for count, parameter in enumerate(self.parameters, start=1):
+            # Thin before extending: the product with a long list of values could exhaust the memory.
             most = max(1, _GROWTH_ROOM * self.most_rows // len(parameter.values))
             rows, whole = _thinned(rows, most, rng)
             rows, small = _thinned(self._extended(rows, count), self.most_rows, rng)
             complete = complete and whole and small
+        # The defaults are always suggested first and must be part of any sample.
         return rows if complete else self._with_defaults(rows), complete
 
     def _extended(self, rows: Rows, count: int) -> Rows:
@@ -207,6 +210,7 @@ def _thinned(rows: Rows, most: int, rng: np.random.Generator) -> tuple[Rows, boo
     """Return at most `most` random rows in their old order, and whether that was all of them."""
     if len(rows) <= most:
         return rows, True
+    # Sorted, so that the order of the declaration is kept.
     return rows[np.sort(rng.choice(len(rows), most, replace=False))], False
 
 

@@ -53,6 +53,7 @@ class Stark(AttemptStrategy):
         """Return the debugger for a failed node and the planner for all others."""
         if not settings.narrow(StarkSettings).agents:
             return "solo"
+        # A failed node has a plan already; what it lacks is a working implementation.
         return "debug" if node.failed else "plan"
 
     def write(self, flow: Flow, attempt: Attempt) -> Draft | None:
@@ -90,6 +91,7 @@ class Stark(AttemptStrategy):
             return flow.ask(key, "code", "KernelAnswer", {**context, **extra}, settings.code_temperature)
 
         def make(key: str, call: CallView, source: Source) -> Draft:
+            # Kept with the kernel: a debugger of this node needs the plan and its anchors.
             meta = {"plan": plan.answer["instruction"], "anchored": plan.answer["anchored"]} if plan.answer else {}
             return attempt.draft(call, source, hypothesis_key=f"{attempt.key}.h", meta=meta)
 

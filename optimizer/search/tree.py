@@ -103,6 +103,7 @@ class Tree:
         children = self._children.get(node.key)
         if not children:
             return True
+        # Otherwise a fast reference would be extended forever.
         if node.parent is None and len(children) >= self.rules.n_root:
             return False
         dead = len(children) > self.rules.n_child and all(child.failed for child in children)
@@ -163,6 +164,7 @@ def _node(kernel: KernelView, parent: str | None) -> Node:
 
 
 def _fallback(tree: Tree) -> Node:
+    # The root is the default below, so it is chosen only when nothing else works.
     correct = [node for node in tree.nodes if math.isfinite(node.score_us) and node.parent is not None]
     return min(correct, key=lambda node: node.score_us, default=tree.root)
 
@@ -176,6 +178,7 @@ def _window(tree: Tree, key: str, others: Sequence[Node], rng: random.Random) ->
     rest = list(unique.values())
     room = tree.rules.window_cap - 1
     if len(rest) > room:
+        # Sorted first: the order of a set would make the sample differ between processes.
         picked = set(rng.sample(sorted(unique), room))
         rest = [node for node in rest if node.key in picked]
     return [tree.by_key[key], *rest]

@@ -57,6 +57,7 @@ def choose_basis(history: History, key: str) -> KernelView | None:
     candidates = [kernel for kernel in history.kernels if kernel.correct and not is_numbered(kernel.key, PREFIX)]
     candidates = [kernel for kernel in candidates if (kernel.key == key if key else kernel.counts)]
     tunable = [(size_of(kernel.source), kernel) for kernel in candidates]
+    # A space with a single configuration has nothing to search.
     promising = [(size, kernel) for size, kernel in tunable if size > 1]
     best = min(promising, key=lambda pair: (-pair[0], pair[1].time_us or 0.0, pair[1].number), default=None)
     return best[1] if best else None

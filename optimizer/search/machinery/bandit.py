@@ -56,6 +56,7 @@ def choose_model(
     (a call that failed before it was sent has none). Where a model has no such call, all costs count as equal.
     """
     arms = _arms(models, pulls, decay)
+    # Without an observation the bonus would be infinite.
     untried = [model for model in models if arms[model].weight == 0]
     if untried:
         return untried[0]
@@ -67,6 +68,8 @@ def choose_model(
 def _arms(models: Sequence[str], pulls: Sequence[Pull], decay: float) -> dict[str, _Arm]:
     arms = {model: _Arm() for model in models}
     for pull in pulls:
+        # Fade every arm at each call, so that a model which is no longer asked is forgotten too and will be tried
+        # again.
         for arm in arms.values():
             arm.fade(decay)
         if pull.model in arms:
@@ -76,6 +79,7 @@ def _arms(models: Sequence[str], pulls: Sequence[Pull], decay: float) -> dict[st
 
 def _score(arms: dict[str, _Arm], model: str, total: float, exploration: float, priced: bool) -> float:
     arm = arms[model]
+    # The bonus of UCB1; the maximum keeps the logarithm positive while the discounted counts are small.
     bonus = exploration * math.sqrt(math.log(max(total, math.e)) / arm.weight)
     optimistic = arm.reward / arm.weight + bonus
     if not priced:

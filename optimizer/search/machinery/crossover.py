@@ -13,6 +13,7 @@ def dominates(left: KernelView, right: KernelView) -> bool:
     Kernels without common cases never dominate each other.
     """
     cases = left.times_us.keys() & right.times_us.keys()
+    # Comparing disjoint cases would make every kernel dominate every other one.
     if not cases:
         return False
     no_worse = all(left.times_us[case] <= right.times_us[case] for case in cases)
@@ -41,5 +42,6 @@ def _saving(base: KernelView, other: KernelView) -> float:
     cases = base.times_us.keys() & other.times_us.keys()
     product = 1.0
     for case in cases:
+        # A child could keep the faster of both in every case; cases where the other is slower cost nothing.
         product *= max(1.0, base.times_us[case] / other.times_us[case])
     return product

@@ -50,4 +50,5 @@ def _pressure(resources: KernelResources | None) -> str:
 
 
 def _log_bucket(value: float | None) -> str:
+    # Buckets of powers of two: finer ones would give nearly every kernel a cell of its own.
     return "-" if not value or value <= 0 else str(round(math.log2(value)))

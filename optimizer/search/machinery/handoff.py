@@ -23,6 +23,7 @@ class TuneSettings(BaseModel):
 
 def is_promising(kernel: KernelView, history: History) -> bool:
     """Return True for a correct kernel that was faster than every kernel before it."""
+    # Look only at kernels up to this one, so that a later record does not change the decision in a replay.
     leader = fastest(other for other in history.kernels if other.number <= kernel.number)
     return leader is not None and leader.key == kernel.key
 

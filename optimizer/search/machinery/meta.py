@@ -33,5 +33,6 @@ def write_meta_notes(flow: Flow, number: int, settings: MetaSettings) -> None:
 
 def _note_before(history: History, block: int) -> str | None:
     """Return the key of the last note before that block, or None. Calls that produced no note are skipped."""
+    # Newest first, so the chain of notes has no gap even if a call failed.
     earlier = ((number, history.calls.get(f"meta{number}")) for number in range(block - 1, 0, -1))
     return next((f"meta{number}.note" for number, call in earlier if call and call.answer is not None), None)

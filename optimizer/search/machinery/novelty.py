@@ -34,6 +34,7 @@ def normalise(language: Language, text: str) -> str:
     if language in {Language.PYTHON, Language.TRITON}:
         return _normalise_python(text)
     without = _C_COMMENTS.sub(lambda match: match.group(1) or " ", text)
+    # Join with a character that no source contains: `a b` and `ab` are different tokens.
     return "\x00".join(match.group() for match in _C_TOKENS.finditer(without) if match.group("keep"))
 
 
@@ -63,6 +64,8 @@ def find_duplicate(source: Source, history: History, own_key: str = "") -> Kerne
 
 
 def _normalise_python(text: str) -> str:
+    # Strings are matched first and kept, as they may contain a `#`.
     without = _PYTHON_COMMENTS.sub(lambda match: match.group(1) or "", text)
+    # Indentation has a meaning in Python and stays.
     lines = (line.rstrip() for line in without.splitlines())
     return "\n".join(line for line in lines if line)

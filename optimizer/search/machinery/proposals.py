@@ -32,6 +32,7 @@ def propose(flow: Flow, key: str, call_key: str, ask: AskWriter, make: MakeDraft
         duplicate = find_duplicate(source, flow.history, key)
         if duplicate is None:
             return make(key, call, source)
+        # The writer learns which kernel it has repeated.
         extra = {"duplicate_of": duplicate.key}
     return None
 
@@ -74,6 +75,7 @@ def target_language(history: History) -> Language:
 
     This is the run's setting, else the target's native language if the problem accepts it, else the problem's first.
     """
+    # Not every strategy has this setting.
     wanted = getattr(history.settings, "language", None)
     if wanted is not None:
         return Language(wanted)

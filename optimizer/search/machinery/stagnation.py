@@ -16,6 +16,7 @@ def flat_rounds(best_us_by_round: Sequence[float | None], min_gain: float = 0.01
     best = float("inf")
     flat = 0
     for time_us in best_us_by_round:
+        # A gain below the noise of the measurements is no progress.
         if time_us is not None and time_us < best * (1 - min_gain):
             best, flat = time_us, 0
         else:

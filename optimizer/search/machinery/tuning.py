@@ -23,6 +23,7 @@ def tune_kernel(flow: Flow, kernel: KernelView, sampler: str, evaluations: int, 
     if size_of(kernel.source) <= 1:
         return
     search = Search(flow.history, kernel, prefix)
+    # The sampler suggests one configuration at a time here, given all outcomes so far.
     if search.pending:
         raise Waiting(search.pending[0].key)
     if len(search.mine) < evaluations and not flow.out_of_budget:
@@ -108,4 +109,5 @@ def space_of(source: Source) -> Space:
 def config_of(space: Space, source: Source) -> Config:
     """Return the configuration with which a kernel was built; parameters that it does not name have their default."""
     config = {**space.defaults(), **source.tunables}
+    # In the space, a set of flags is one value, written with spaces.
     return config | {FLAGS: " ".join(source.flags)} if FLAGS in space.names else config

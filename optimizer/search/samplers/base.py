@@ -62,6 +62,7 @@ class Sampler(ABC):
         Fewer are returned where the space has no more. Trials of another space (with a value that is not listed) are
         ignored.
         """
+        # A person may have changed the declared values since; such trials say nothing about this space.
         known = [trial for trial in history if self.space.row(trial.config) is not None]
         taken = {self.space.key(trial.config) for trial in known}
         guesses = self._guesses(taken)[:n]

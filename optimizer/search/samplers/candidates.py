@@ -46,6 +46,7 @@ def _times_seen(rows: Rows, seen: Rows) -> NDArray[np.int64]:
     """Score how often the values of each row were seen, weighting each parameter by the length of its value list."""
     times_seen = np.zeros(len(rows), dtype=np.int64)
     for column, values in enumerate(rows.T):
+        # The weight `length` makes one occurrence in a list of eight count as much as four in a list of two.
         length = int(max(values.max(initial=0), seen[:, column].max(initial=0))) + 1
         times_seen += length * np.bincount(seen[:, column], minlength=length)[values]
     return times_seen
@@ -61,6 +62,7 @@ def candidate_rows(space: Space, tried: Rows, around: Rows, most: int, rng: np.r
     if space.complete and len(rows) <= most:
         return rows
     near = _neighbours(space, around) if len(around) else around
+    # A neighbour may also be among the random rows.
     rows = np.unique(np.vstack([draw_rows(rows, most, rng), near]), axis=0)
     return rows[~rows_among(rows, tried)]
 
@@ -71,6 +73,7 @@ def _neighbours(space: Space, around: Rows) -> Rows:
         copies = np.repeat(around, len(parameter.values), axis=0)
         copies[:, column] = np.tile(np.arange(len(parameter.values)), len(around))
         changed.append(copies)
+    # Each row appears among its own neighbours, once per parameter.
     rows = np.unique(np.vstack(changed), axis=0)
     return rows[space.keep(rows)]
 

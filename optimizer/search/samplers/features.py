@@ -133,11 +133,13 @@ class Features:
 def _products(space: Space) -> list[Product]:
     """Build the products of all pairs of sizes, or none where there are more than `MOST_PRODUCTS`."""
     sizes = [(number, np.log2(found)) for number, p in enumerate(space.parameters) if (found := _sizes(p.values))]
+    # Products of more than two sizes are sums of pairs on the log scale and add little.
     pairs = list(itertools.combinations(sizes, 2))
     return [_product(*pair) for pair in pairs] if len(pairs) <= MOST_PRODUCTS else []
 
 
 def _product(one: tuple[int, Floats], other: tuple[int, Floats]) -> Product:
+    # On the log scale a product is a sum, so the places of both factors simply add up to [0, 1].
     span = np.ptp(one[1]) + np.ptp(other[1])
     places = ((one[1] - one[1].min()) / span, (other[1] - other[1].min()) / span)
     return Product((one[0], other[0]), places)
@@ -157,6 +159,7 @@ def _features(number: int, values: Sequence[TunableValue]) -> Iterator[Feature]:
         return
     scales = [_squared(scale) for scale in _scales(values)]
     told = [squared for at, squared in enumerate(scales) if squared.any() and not _among(squared, scales[:at])]
+    # The feature "equal or not" applies to every kind of value.
     told.append(1.0 - np.eye(len(values)))
     yield from (Feature(number, squared, _WEIGHT / len(told)) for squared in told)
     whole = _squared(_whole_powers(values))
@@ -185,6 +188,7 @@ def _scales(values: Sequence[TunableValue]) -> list[Floats]:
     numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) < len(values) or len(values) == 2 or not all(map(math.isfinite, numbers)):
         return []
+    # Shift lists with zero or negative values, for which the logarithm is undefined.
     shift = 0.0 if min(numbers) > 0 else 1.0 - min(numbers)
     scales = [np.log2(np.array(numbers) + shift)]
     if all(number.is_integer() for number in numbers):

@@ -66,8 +66,10 @@ class GaussianProcessSampler(Sampler):
     def _suggest_rows(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
         measured = [trial for trial in history if trial.measured]
         near = rows_of(self.space, sorted(measured, key=_time)[:_NEAR])
+        # Pending trials are included: no configuration is suggested twice.
         tried = rows_of(self.space, history)
         rows = candidate_rows(self.space, tried, near, _MOST_SCORED, rng)
+        # Failures do not help to fit a model of times, so starting goes on until enough were measured.
         starts = n if len(measured) < _FEWEST else min(n, max(0, STARTS - len(history)))
         chosen = draw_balanced(rows, tried, starts, rng)
         if n > starts:
@@ -165,6 +167,7 @@ def log_improvement(mean: Floats, std: Floats, best: float) -> Floats:
     More than five standard deviations away it uses the asymptotic expansion, which does not underflow.
     """
     gap = (best - mean) / std
+    # Each branch of `np.where` is evaluated for all rows; clipping keeps the unused ones finite.
     near = np.maximum(gap, -5.0)
     density = np.exp(-0.5 * near * near) / np.sqrt(2.0 * np.pi)
     far = np.minimum(gap, -5.0)
@@ -180,6 +183,7 @@ def _training_trials(trials: list[Trial]) -> list[Trial]:
     """
     if len(trials) <= _MOST_OBSERVED:
         return trials
+    # The fastest show where it is good, the newest where the search is now.
     half = _MOST_OBSERVED // 2
     fastest = {id(trial) for trial in sorted(trials, key=_time)[:half]}
     newest = [trial for trial in trials if id(trial) not in fastest][-half:]

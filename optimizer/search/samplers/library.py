@@ -46,6 +46,7 @@ class LibrarySampler(Sampler):
     def _fresh(self, history: Sequence[Trial], rng: np.random.Generator) -> Config | None:
         """Return a valid and new configuration of the library's choice, or None after `patience` failures."""
         worst = max((trial.time_us for trial in history if trial.time_us is not None), default=1.0)
+        # Told again with its known outcome, a repeated suggestion at least does not mislead the sampler.
         known = {self.space.row(trial.config): _value(trial, worst) for trial in history}
         study = self._study(history, worst, rng)
         for _ in range(self.patience):
@@ -63,6 +64,7 @@ class LibrarySampler(Sampler):
 
     def _study(self, history: Sequence[Trial], worst: float, rng: np.random.Generator) -> optuna.Study:
         with warnings.catch_warnings():
+            # Optuna marks some sampler options as experimental at every construction.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study = optuna.create_study(sampler=self._sampler(int(rng.integers(2**31))))
         study.add_trials([self._told(trial, worst) for trial in history])

@@ -51,6 +51,7 @@ class Process:
             posterior.centre,
             jac=True,
             method="L-BFGS-B",
+            # The bounds keep exp(theta) within a range where the matrix can still be factorised.
             bounds=posterior.bounds,
             options={"maxiter": _MOST_STEPS},
         )
@@ -143,6 +144,7 @@ class _Posterior:
         # The gradient needs the whole inverse: d loss / d theta_k = tr((K⁻¹ - alpha alphaᵀ) dK/d theta_k) / 2.
         inverse = cho_solve((factor, True), np.eye(len(factor)))
         solved = inverse @ self.targets
+        # The priors keep weights near their centre while few observations exist.
         away = (theta - self.centre) / self.prior_std
         # log|K| / 2 + yᵀ K⁻¹ y / 2, without the constant, plus the priors' quadratic penalty.
         value = np.log(np.diag(factor)).sum() + 0.5 * self.targets @ solved + 0.5 * away @ away
@@ -165,6 +167,7 @@ class _Covariance:
 
     def gradient(self, outer: Floats) -> Floats:
         """Return the sum over entries of `outer` times the derivative of the matrix, for each component of theta."""
+        # Contract once over the entries, so that each weight costs one dot product.
         by_distance = (outer * correlation_gradient(self._distances)).ravel()
         by_weight = self.between.reshape(len(self.between), -1) @ by_distance
         # By the chain rule the derivative by a logarithm is the derivative by the value, times the value.

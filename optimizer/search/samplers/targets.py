@@ -34,6 +34,7 @@ class Targets:
         a hundred times slower and spread out the fast ones (a Gaussian copula, as in Salinas et al. 2020).
         """
         logs = np.log(times)
+        # Each on the same scale, or the wider one would dominate the average.
         both = _standardised(logs) + _standardised(ndtri((rankdata(logs) - 0.5) / len(logs)))
         return cls(_standardised(both), 1.0 / (_std(logs) * _std(both)))
 
