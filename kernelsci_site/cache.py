@@ -25,6 +25,7 @@ class ForgivingRedisCache(RedisCache):
 
     def __init__(self, server: Any, params: dict[str, Any]) -> None:
         super().__init__(server, params)
+        # Bounded, so that an attacker who tries many names cannot fill the memory.
         self._near = LocMemCache(f"instead of {server}", {**params, "OPTIONS": {"MAX_ENTRIES": NEAR_ENTRIES}})
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:

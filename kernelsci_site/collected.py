@@ -34,6 +34,7 @@ class CollectedStorage(CompressedManifestStaticFilesStorage):  # type: ignore[mi
         except ValueError:
             if find(name) is None:
                 raise
+            # A missing name would otherwise fail every page that uses the file, during an upgrade in particular.
             logger.warning("%s was not collected; restart the site to have browsers keep it", name)
             return name
 
@@ -64,6 +65,7 @@ def _found() -> dict[str, tuple[Storage, str]]:
     for finder in get_finders():
         for path, storage in finder.list([]):
             prefix = getattr(storage, "prefix", None)
+            # The first finder wins, as it does when Django serves the files itself.
             found.setdefault(f"{prefix}/{path}" if prefix else path, (storage, path))
     return found
 

@@ -43,6 +43,7 @@ def words(name: str, default: str = "") -> list[str]:
 def allowed_hosts() -> list[str]:
     """Return ALLOWED_HOSTS. Raises `ImproperlyConfigured` for `*`, which would open the sockets to every web site."""
     hosts = words("ALLOWED_HOSTS", LOCAL_HOSTS)
+    # The origin check of websockets relies on this list.
     if any(host in ("*", ".") for host in hosts):
         raise ImproperlyConfigured("ALLOWED_HOSTS may not be '*': name the hosts that people type")
     return hosts
@@ -60,6 +61,7 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
     entry: dict[str, Any] = {name: str(parts.pop(key, "") or "") for name, key in names.items()}
     options: dict[str, Any] = {"connect_timeout": 10, **parts}
     if pooled:
+        # Twelve per web process stays well below PostgreSQL's 100 connections with several processes.
         options["pool"] = {"min_size": 1, "max_size": 12, "timeout": 10}
     return {"ENGINE": "django.db.backends.postgresql", "OPTIONS": options, "CONN_MAX_AGE": 0, **entry}
 
@@ -77,6 +79,7 @@ def openid_connect(server: str, name: str) -> dict[str, Any]:
     Raises `ImproperlyConfigured` without https (except on this machine) or without a client.
     """
     parts = urlsplit(server)
+    # Without TLS, anybody on the way could read the code and sign in as the person.
     if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1"):
         raise ImproperlyConfigured("OIDC_SERVER must start with https://")
     if not (client := text("OIDC_CLIENT_ID")):

@@ -14,5 +14,6 @@ def freeze_loaded_objects() -> None:
     middle of some request.
     """
     _ = get_resolver().url_patterns  # the views: otherwise loaded at the first request
+    # Collect first, so that no garbage is frozen with the rest.
     gc.collect()
     gc.freeze()

@@ -32,6 +32,7 @@ def ready(request: HttpRequest) -> JsonResponse:
     """
     database = _database_answers()
     found = {"database": database, "migrations": database and _is_migrated(), "redis": _redis_answers()}
+    # The names of the failed checks tell an operator what to look at.
     return JsonResponse(found, status=200 if all(found.values()) else 503)
 
 

@@ -34,7 +34,9 @@ def metrics(request: HttpRequest) -> HttpResponse:
 def _may_read(request: HttpRequest) -> bool:
     if settings.METRICS_TOKEN:
         given = request.headers.get("Authorization", "")
+        # A plain comparison would reveal by its duration how many characters match.
         return constant_time_compare(given, f"Bearer {settings.METRICS_TOKEN}")
+    # Behind a proxy every request comes from this machine.
     return not settings.PROXIES and _is_local(request.META.get("REMOTE_ADDR", ""))
 
 

@@ -31,6 +31,7 @@ def behind_proxies(application: Application, count: int) -> Application:
 
 def caller_of(headers: list[tuple[bytes, bytes]], count: int) -> str | None:
     """Return the address from which the outermost of `count` proxies was called, normalised, or None."""
+    # A request may repeat the header; the values are one list in order (RFC 9110, section 5.3).
     lines = b",".join(value for name, value in headers if name == FORWARDED_FOR)
     entries = [entry.strip() for entry in lines.decode("latin-1").split(",")]
     if len(entries) < count:

@@ -76,5 +76,6 @@ def _policy_later(get_response: GetResponseLater) -> GetResponseLater:
 
 
 def _with_policy(response: HttpResponse) -> HttpResponse:
+    # A view may set a stricter policy, as downloads do, or one that allows the company's sign-in.
     response.headers.setdefault("Content-Security-Policy", POLICY)
     return response

@@ -40,6 +40,7 @@ def ensure_administrator() -> tuple[User, str | None]:
 def make_link(var: Var, user: User) -> str:
     """Return a path that signs `user` in once within the hour, and delete older unused links."""
     folder = var.folder("welcome")
+    # A link in an old terminal or log must not work after a restart.
     for old in folder.iterdir():
         old.unlink(missing_ok=True)
     token = secrets.token_urlsafe(32)
@@ -54,6 +55,7 @@ def redeem(var: Var, token: str) -> User | None:
     path = var.root / "welcome" / _hashed(token)
     user = _person_of(path)
     try:
+        # Deleting is the claim: of two requests with the same link only one succeeds.
         path.unlink()
     except FileNotFoundError:
         return None

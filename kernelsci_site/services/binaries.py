@@ -80,6 +80,7 @@ def _system_folders() -> Iterator[Path]:
 
 def _system_program(name: str) -> str | None:
     """Return `name` on PATH, ignoring virtual environments, where a wheel has installed its own."""
+    # A wheel's `redis-server` on PATH would be reported as the system's.
     folders = [folder for folder in os.get_exec_path() if not (Path(folder).parent / "pyvenv.cfg").exists()]
     return shutil.which(name, path=os.pathsep.join(folders))
 
@@ -88,6 +89,7 @@ def _major_version(folder: Path) -> int | None:
     """Return the major version of the PostgreSQL in `folder`, or None when a program is missing or does not run."""
     if not all(os.access(folder / name, os.X_OK) for name in ("initdb", "postgres")):
         return None
+    # Run it: a wheel's program may be built for another C library and fail to start.
     answer = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
     found = re.search(r"(\d+)\.", answer.stdout)
     return int(found[1]) if answer.returncode == 0 and found else None

@@ -56,6 +56,7 @@ class Console:
         if not self.is_terminal:
             self._write(line + "\n")
             return
+        # Clear the status line, print above it, and draw it again below.
         self._write(f"{CLEAR_LINE}{line}\n")
         self._draw_status()
 

@@ -35,6 +35,7 @@ def _is_to_start() -> bool:
 def database() -> Iterator[None]:
     """Provide the database, whether or not the site is running."""
     with ExitStack() as stack:
+        # If the site is running, its database is available already.
         with suppress(AlreadyRunningError):
             stack.enter_context(database_at_rest())
         yield

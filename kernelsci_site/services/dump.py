@@ -33,6 +33,7 @@ def back_up(database: Mapping[str, Any], major: int, file: Path) -> int:
     os.close(descriptor)
     try:
         _run(command, database)
+        # An atomic rename: a backup that was interrupted never looks like a complete one.
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -43,6 +44,7 @@ def restore(database: Mapping[str, Any], major: int, file: Path) -> None:
     """Replace all tables by those of `file`, in one transaction. Raises DumpError."""
     script = [_program("pg_restore", major), "--no-owner", "--no-privileges", "--file=-", str(file)]
     load = [_program("psql", major), "--no-psqlrc", "--quiet", "--single-transaction", "--output=/dev/null"]
+    # Without it, psql would report success after an error.
     load += ["--set=ON_ERROR_STOP=1", f"--command={EMPTY}", "--file=-"]
     read = subprocess.run(script, capture_output=True, text=True, check=False)
     if read.returncode != 0:  # a file that breaks off must not get as far as a commit

@@ -37,6 +37,8 @@ def only_instance(var: Var) -> Iterator[Instance]:
     path = var.folder() / "supervisor.lock"
     with path.open("a+") as file:
         try:
+            # A lock of the kernel instead of a file with a process id, which would survive a crash and may later
+            # name another process.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise AlreadyRunningError(_refusal(file, var)) from None

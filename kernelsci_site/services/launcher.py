@@ -35,6 +35,7 @@ def _call(name: str, *arguments: int) -> None:
 def drop_privileges(how: str) -> None:
     """Drop root privileges in the way named; see the module's docstring."""
     if how == "namespace":
+        # Read before `unshare`: in the new namespace both are unmapped.
         uid, gid = os.getuid(), os.getgid()
         _call("unshare", CLONE_NEWUSER)
         # The kernel demands this before an unprivileged process may write a group map (user_namespaces(7)).
@@ -65,6 +66,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.drop_privileges:
         drop_privileges(options.drop_privileges)
+    # After dropping privileges, because a change of user clears the setting (prctl(2)).
     _call("prctl", PR_SET_PDEATHSIG, options.signal)
     # The parent may have died before the signal was requested; it would then never be sent.
     if os.getppid() != options.parent:

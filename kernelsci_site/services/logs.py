@@ -31,6 +31,7 @@ class RotatingLog:
 
     def _turn_over(self) -> None:
         self._file.close()
+        # Oldest first, so that no file overwrites one that has yet to be renamed.
         for number in range(KEPT - 1, 0, -1):
             older = self._numbered(number)
             if older.exists():

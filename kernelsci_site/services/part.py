@@ -63,6 +63,7 @@ class Part:
         self.prepare()
         process = subprocess.Popen(
             self.launched(),
+            # A part that reads from the terminal would take the keys of the supervisor.
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -118,6 +119,7 @@ class Child:
     def sweep_up(self) -> None:
         """Kill the rest of the process group: pool processes of a dead worker, backends of a dead postmaster."""
         with suppress(ProcessLookupError):
+            # The group is that of the part's own session, so nothing else can be in it.
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 

@@ -98,6 +98,7 @@ class EmbeddedPostgres:
         """Run initdb in a draft folder that is renamed when complete, so that a start killed half-way leaves nothing
         valid.
         """
+        # In the same folder, so that the rename at the end is atomic.
         draft = self.var.folder() / "postgres.draft"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)
@@ -141,6 +142,7 @@ class EmbeddedPostgres:
             for pid in pids:
                 os.kill(pid, signal.SIGINT)
             time.sleep(0.1)
+        # Safe now: no process works in this folder any more.
         for leftover in (self.data / "postmaster.pid", *self.var.socket_folder.glob(".s.PGSQL.*")):
             leftover.unlink(missing_ok=True)
 

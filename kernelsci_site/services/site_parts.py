@@ -42,6 +42,7 @@ def listen(host: str, port: int) -> socket.socket:
 def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # A restart must not wait until old connections have left TIME_WAIT.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(128)
@@ -100,6 +101,7 @@ def _answers(listener: socket.socket, host_header: str) -> bool:
     connection = http.client.HTTPConnection(reachable, port, timeout=LIVELY_WITHIN_S)
     try:
         connection.request("GET", "/healthz", headers={"Host": host_header})
+        # A bound port is no proof: the socket is open before the server accepts.
         return connection.getresponse().status == http.client.OK
     except OSError:
         return False

@@ -60,6 +60,7 @@ class Keeper:
     def lines(self, chunk: bytes) -> list[str]:
         """Return the lines completed by `chunk`; a line that never ends is cut."""
         *complete, rest = (self.unfinished_line + chunk).split(b"\n")
+        # A part that never writes a line end would fill the memory.
         if len(rest) > LONGEST_LINE_BYTES:
             complete, rest = [*complete, rest], b""
         self.unfinished_line = rest
@@ -170,10 +171,12 @@ class Supervisor:
 
     def _stop_wave(self, keepers: list[Keeper]) -> None:
         alive = [keeper for keeper in keepers if keeper.child]
+        # A further request during the wait ends it early.
         hurried = self.stop_requests
         for keeper in alive:
             _child(keeper).ask_to_stop()
         until = time.monotonic() + max([keeper.part.stop_within_s for keeper in alive], default=0.0)
+        # Keep reading while waiting: a part that cannot write its last lines would never end.
         while any(k.is_alive for k in alive) and time.monotonic() < until and self.stop_requests <= hurried:
             self.pump(0.02)
         for keeper in alive:
@@ -185,6 +188,7 @@ class Supervisor:
         keeper.started_at = time.monotonic()
         output = keeper.child.process.stdout
         if output is not None:
+            # One silent part must not block reading from the others.
             os.set_blocking(output.fileno(), False)
             self._selector.register(output, selectors.EVENT_READ, keeper)
 

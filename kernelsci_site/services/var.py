@@ -47,6 +47,7 @@ class Var:
         """
         path = self.socket_folder
         path.mkdir(mode=0o700, exist_ok=True)
+        # `lstat` does not follow a symbolic link that somebody else may have placed in /tmp.
         found = path.lstat()
         # Root hands the folder to PostgreSQL's user where it cannot use a namespace; no one else could have.
         owner_is_safe = found.st_uid == os.getuid() or (os.getuid() == 0 and found.st_uid in service_users)
@@ -72,8 +73,10 @@ def _create_once(path: Path, text: str) -> None:
     with os.fdopen(handle, "w") as file:
         file.write(text)
         file.flush()
+        # A secret that is lost in a power failure makes everything encrypted with it unreadable.
         os.fsync(file.fileno())
     try:
+        # `link` fails if the target exists, unlike `rename`, so two processes cannot both win.
         os.link(draft, path)
     except FileExistsError:
         pass

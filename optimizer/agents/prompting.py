@@ -105,7 +105,7 @@ def build_prompt(
     guided = [*knowledge, *_guidance(ask, history)]
     desk = Desk(ask, history, fencer or Fencer(), choose_knowledge(guided, budget_tokens), target_language(history))
     task, *rest = ROLES[ask.role](desk)
-    # Guidance follows directly after the task: far down in a long prompt it would be overlooked.
+    # Guidance follows directly after the task: it should not be lost in a long prompt.
     parts = [part for part in (task, desk.guidance(), *rest) if part]
     messages = [
         {"role": "system", "content": f"{_template(ask.role)}\n\n{NOTICE}"},

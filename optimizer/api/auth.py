@@ -25,12 +25,14 @@ class TokenAuth(HttpBearer):
             return None
         if not found.allows(self.scope):
             raise HttpError(403, f"this token has no scope “{self.scope.value}”")
+        # All later checks then treat the token's owner like a signed-in person.
         request.user = found.user
         return found
 
 
 def needs(scope: TokenScope) -> list[Any]:
     """Return the value for `auth=` of a router or route."""
+    # The token is tried first, so its scope limits a request that also carries a session cookie.
     return [TokenAuth(scope), SessionAuth()]
 
 

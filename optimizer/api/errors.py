@@ -39,6 +39,7 @@ def answer_errors(api: NinjaAPI) -> None:
         detail = f"A request holds at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE >> 20} MiB."
         return api.create_response(request, {"detail": detail}, status=413)
 
+    # Pydantic does not know every limit of the columns, and a client's mistake must not answer 500.
     @api.exception_handler(DataError)
     def not_storable(request: HttpRequest, error: DataError) -> HttpResponse:
         detail = "A value holds something that cannot be stored, such as a NUL character or too large a number."

@@ -161,6 +161,7 @@ def suggest_kernel(request: HttpRequest, run_id: int, body: KernelIn) -> Any:
     user = caller(request)
     base = access_kernel(user, run_id, body.base, "comment")
     wanted = check_suggest(user, base.run, Suggestion(base, body.source, body.title, body.note))
+    # Only clients that send `seen` ask for the check.
     moved = base_moved(base, wanted.text, body.seen) if body.seen is not None else None
     if moved is not None:
         return Status(409, _moved_on(base, moved))

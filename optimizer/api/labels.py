@@ -94,6 +94,7 @@ def in_bulk(request: HttpRequest, body: BulkIn) -> Any:
     Runs of others are left alone and listed.
     """
     user = caller(request)
+    # Larger numbers would be an error of the database instead of a run that does not exist.
     wanted = [number for number in body.runs if 0 <= number < 2**63]
     runs = operable(user, Run.objects.visible_to(user).select_related("team").filter(pk__in=wanted))
     changed = do_in_bulk(user, runs, body.do, check_tags(",".join(body.tags)))

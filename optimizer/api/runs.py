@@ -263,6 +263,7 @@ def _team(request: HttpRequest, slug: str) -> Team:
     if slug:
         team: Team = _named(mine.filter(slug=slug).first(), "team", slug)
         return team
+    # Two suffice to know that the choice is ambiguous.
     found = list(Team.objects.filter(memberships__user=user)[:2])
     if len(found) != 1:
         raise ValidationError({"team": "Name the team."})

@@ -81,6 +81,7 @@ def make_webhook(request: HttpRequest, body: WebhookIn) -> Any:
     team = access_team(caller(request), body.team, TeamRole.OWNER)
     row, secret = do_make_webhook(caller(request), team, body.url, body.events, allow_private=body.allow_private)
     shown = {name: getattr(row, name) for name in ("id", "team", "url", "events", "is_enabled", "created_at")}
+    # The secret is no attribute of the row, so that no other response can contain it.
     return Status(201, SimpleNamespace(**shown, secret=secret))
 
 

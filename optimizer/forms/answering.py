@@ -40,6 +40,7 @@ def answers_chosen(values: Mapping[str, Any], roles: Sequence[str]) -> dict[str,
     """
     general = _entry(values, DEFAULT)
     own = {role: _entry(values, role) for role in roles}
+    # A role that names only another model uses the provider of all roles.
     filled = {role: entry if "provider" in entry else general | entry for role, entry in own.items() if entry}
     return {role: entry for role, entry in {DEFAULT: general, **filled}.items() if entry.get("provider")}
 

@@ -29,6 +29,7 @@ class ProviderForm(forms.Form):
         required=False,
         max_length=2000,
         strip=True,
+        # A key that was typed once is never sent back to the browser, not even after an error in another field.
         widget=forms.PasswordInput(render_value=False, attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
     forget_key = forms.BooleanField(required=False, label="Forget the stored key")

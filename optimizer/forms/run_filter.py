@@ -108,4 +108,5 @@ def ordered(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
     if key is None:
         return ordered(runs, DEFAULT_SORT)
     first = F(key).desc(nulls_last=True) if sort.startswith("-") else F(key).asc(nulls_last=True)
+    # A unique last key keeps the pages of the table stable.
     return runs.order_by(first, "-pk")

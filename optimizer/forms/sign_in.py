@@ -27,6 +27,7 @@ class SignInForm(AuthenticationForm):
         """Authenticate. Raises ValidationError."""
         request = cast(HttpRequest, self.request)
         username = str(self.cleaned_data.get("username", ""))
+        # Before the password is checked, or guessing could continue during the pause.
         if throttle.must_wait(request, username):
             raise ValidationError(self.error_messages["wait"], code="wait")
         try:

@@ -37,6 +37,7 @@ def settings_values(cleaned: Mapping[str, Any]) -> dict[str, Any]:
         if not name.startswith(PREFIX) or value is None or value == "":
             continue
         *path, last = name.removeprefix(PREFIX).split(".")
+        # Dotted names become nested dictionaries, one level per part.
         place = values
         for step in path:
             place = place.setdefault(step, {})

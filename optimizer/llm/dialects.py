@@ -255,7 +255,7 @@ def _messages(request: CompletionRequest, without: frozenset[str]) -> list[Messa
     """Return the prompt, with the schema in words where the server does not take it as a parameter."""
     messages = [dict(message) for message in request.messages]
     if request.schema and {"response_format", "text"} & without:
-        # At the end of the last message, where models follow instructions best.
+        # At the end, next to where the answer begins.
         messages[-1]["content"] += "\n\n" + schema_instruction(request.schema)
     return list(messages)
 

@@ -195,7 +195,7 @@ def _parsed(call: LlmCall, completion: Completion) -> Answer:
 def _may_repair(call: LlmCall, error: AnswerError) -> bool:
     earlier = LlmCall.objects.filter(run=call.run_id, key=call.key, attempt__lt=call.attempt)
     repairs = earlier.filter(transport__has_key="fault").count()
-    # One repair: models that fail twice rarely succeed at the third attempt, and each attempt costs.
+    # Each attempt costs, so the fault is named at most once.
     return error.repairable and repairs < MAX_REPAIRS and not _recorded(call)
 
 

@@ -34,6 +34,7 @@ def import_finding(finding: Finding, target: str) -> Imported:
 
 def origin_of(path: Path) -> str:
     """Return `shipped`, or the path from which the problem was read."""
+    # The end of a long path is what tells two problems apart.
     return "shipped" if str(path) in shipped() else str(path.resolve())[-300:]
 
 

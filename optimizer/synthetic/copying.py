@@ -46,5 +46,6 @@ def next_key(model: type[models.Model]) -> int:
 def _stored(field: models.Field[Any, Any], row: models.Model) -> Any:
     value = getattr(row, field.attname)
     if value is None and getattr(field, "auto_now_add", False):
+        # COPY bypasses `save`, which would set such fields.
         value = field.pre_save(row, add=True)
     return field.get_db_prep_save(value, connection)

@@ -173,6 +173,7 @@ def _base(rng: random.Random, times: list[float]) -> int | None:
         return None
     if rng.random() < 0.3:
         return rng.randrange(len(times))
+    # A tournament: cheap, and it gives the tree the shape of a real search.
     sample = rng.sample(range(len(times)), min(8, len(times)))
     return min(sample, key=times.__getitem__)
 

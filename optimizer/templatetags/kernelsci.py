@@ -93,6 +93,7 @@ def seconds(value: float | None) -> str:
     """Format a duration: 0.26 s, 12 s, 3 min 20 s, 2 h 05 min."""
     if not isinstance(value, int | float):
         return NOTHING
+    # Decimals matter only for short durations.
     if value < 10 and value != int(value):
         return f"{value:.2f} s"
     whole = round(value)

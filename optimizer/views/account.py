@@ -35,6 +35,7 @@ def sign_in(request: HttpRequest) -> HttpResponseBase:
         redirect_authenticated_user=True,
         extra_context={"company": settings.OIDC_NAME if settings.OIDC_SERVER else ""},
     )
+    # The page posts to this site, which redirects to the company's server.
     return towards_company(view(request))
 
 

@@ -38,6 +38,7 @@ def api_page(request: HttpRequest) -> HttpResponse:
 @cache
 def operations() -> dict[str, list[Operation]]:
     """Read the operations from the OpenAPI description, which does not change while the site runs."""
+    # Import late: the API imports views, of which this is one.
     from optimizer.api.root import api
 
     schema = api.get_openapi_schema()

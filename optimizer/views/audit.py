@@ -43,6 +43,7 @@ def audit_export(request: HttpRequest, slug: str, kind: str) -> StreamingHttpRes
     """Export the whole log, oldest first, as CSV or JSON lines. The export itself is logged."""
     user = user_of(request)
     team = access_team(user, slug, TeamRole.OWNER)
+    # Before streaming begins, because an error in the middle cannot undo what was sent.
     log_action(AuditAction.EXPORTED, user, team, team.name, format=kind)
     lines = _csv(team) if kind == "csv" else _json_lines(team)
     content_type = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"

@@ -87,6 +87,7 @@ def call_page(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
 def call_text(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
     """Download prompt and answer as one file, uncut."""
     _, call = _found(request, run_id, call_id)
+    # Old rows may lack a field.
     said = [(str(message.get("role", "")), str(message.get("content", ""))) for message in call.messages]
     text = "\n\n".join(f"## {who}\n\n{words}" for who, words in [*said, ("answer", call.answer_text)])
     return as_attachment(text, f"run{run_id}-call{call_id}.txt", "text/plain")

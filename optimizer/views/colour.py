@@ -53,6 +53,7 @@ def coloured(lines: Sequence[str], wanted: Iterable[int], language: str) -> dict
     found: dict[int, Tokens] = {}
     for first, last in _blocks(sorted(wanted)):
         start = first
+        # Go back to a line at which a lexer may begin.
         while start in inside:
             start -= 1
         block = _lexed(lines[start : last + 1], name)
@@ -68,6 +69,7 @@ def plain(line: str) -> Tokens:
 @lru_cache(maxsize=32)
 def _lines_inside(lines: tuple[str, ...], name: str) -> frozenset[int]:
     """Return the lines that begin inside a span which started on an earlier line."""
+    # Languages without a pattern, such as assembly, have no spans over several lines.
     pattern = _SPANS.get(name)
     if pattern is None:
         return frozenset()

@@ -43,6 +43,7 @@ def confirm(request: HttpRequest) -> HttpResponseBase:
         answer: HttpResponseBase = allauth.reauthenticate(request)
         return answer
     back = request.GET.get("next", "")
+    # An open redirect would let a link on this site lead to a phishing page.
     safe = url_has_allowed_host_and_scheme(back, {request.get_host()}, require_https=request.is_secure())
     context = {"next": back if safe else reverse("profile")}
     return towards_company(render(request, "account/confirm_company.html", context))

@@ -155,6 +155,7 @@ def _compared(
     ratio = now[0] / was[0]
     if None in was or None in now:
         return ShapeChange(name, old_us, new_us, ratio)
+    # The ratio is lowest when the new speedup is at its lower and the old one at its upper limit.
     down = math.hypot(_log(now[0], now[1]), _log(was[2], was[0]))
     up = math.hypot(_log(now[2], now[0]), _log(was[0], was[1]))
     low, high = ratio * math.exp(-down), ratio * math.exp(up)
@@ -213,6 +214,7 @@ def _in_turn(case: CaseResult, old: Sequence[float], new: Sequence[float], band:
     if not (case.parent_us and case.candidate_us):
         return ShapeChange(case.name, case.parent_us, case.candidate_us)
     ratio = case.parent_us / case.candidate_us
+    # A bootstrap of very few samples would give an interval that is far too narrow.
     if len(old) < LEAST_SAMPLES or len(new) < LEAST_SAMPLES:
         return ShapeChange(case.name, case.parent_us, case.candidate_us, ratio)
     # A fixed seed: the page must show the same interval at every visit.
@@ -230,6 +232,7 @@ def _in_turn(case: CaseResult, old: Sequence[float], new: Sequence[float], band:
 def _resources(before: JobResult | None, after: JobResult | None) -> list[ResourceChange]:
     """Compare figures of device kernels of the same name; where each side has one kernel, of those two."""
     old, new = _reported(before), _reported(after)
+    # The name may contain a template argument or a hash that differs between the two.
     if len(old) == len(new) == 1:
         old = dict(zip(new, old.values(), strict=True))
     rows = [row for name in dict.fromkeys([*new, *old]) for row in _rows(name, old.get(name), new.get(name))]

@@ -66,6 +66,7 @@ class Painter:
             row = self.diff.rows[number]
             old, new = lines.cells(row)
             cells = f"{_number(row.old, 'o')}{old}{_number(row.new, 'n')}{new}"
+            # `row.kind` is an enumeration member, and numbers are integers: nothing here comes from outside.
             yield f'<tr class="{row.kind}" data-row="{number}">{cells}</tr>'
             yield from self._threads(row, "old", row.old)
             yield from self._threads(row, "new", row.new)
@@ -226,6 +227,7 @@ def _coloured(css: str, text: str) -> str:
 
 def _piece(text: str) -> str:
     """Return escaped text in which invisible characters are replaced by their names."""
+    # Escape before naming invisible characters, whose replacement is our own markup.
     markup = escape(text)
     if not text.isascii():
         markup = UNSEEN.sub(_named, markup)

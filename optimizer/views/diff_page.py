@@ -153,6 +153,7 @@ def _preset_links(
     """Return (label, address, whether it is shown, kernel) of every preset that exists."""
     links = []
     for preset in presets:
+        # A preset without a kernel would lead to the page as it is.
         if preset.kernel is None and preset.key != "none":
             continue
         named = (address.against or "parent") == preset.key or (preset.key == "none" and chosen is None)
@@ -167,6 +168,7 @@ def _sides(address: Address, new: Kernel, old: Kernel | None) -> Sides:
 def _all_rows(address: Address, sides: Sides, threads: diff_threads.Placed | None) -> str:
     count = len(sides.diff.rows)
     centres = sides.diff.changed if sides.old else range(count)
+    # The limit applies to rows shown by default; what a reader opens is added afterwards.
     visible = _first(visible_rows(count, centres, ()), MOST_ROWS)
     visible |= visible_rows(count, _asked_for(address, sides.diff, threads), address.opened)
     return _painter(address, sides, threads.below if threads else {}).rows(0, count, visible)

@@ -113,6 +113,7 @@ def views_of(user: User, threads: Sequence[Thread], request: HttpRequest) -> lis
     teams: dict[int, tuple[frozenset[str], bool]] = {}
     views = []
     for row in rows:
+        # Threads of one page may belong to runs of several teams, but usually to one.
         if row.run.team_id not in teams:
             teams[row.run.team_id] = names_in(row.run.team), may(user, row.run, "comment")
         people, may_comment = teams[row.run.team_id]
@@ -172,6 +173,7 @@ def _place(
     thread = view.thread
     if thread.first_line is None:
         return None, _shown(view, None, thread.kernel_id == new.pk)
+    # Resolved and dropped threads stay where they were started.
     follows = thread.kernel_id == new.pk or thread.state == ThreadState.OPEN
     ported = position_in(thread, new) if follows else None
     if ported is not None and ported.count and ported.first + ported.count - 1 <= len(diff.new.lines):

@@ -30,6 +30,7 @@ class Frame:
 
 def frame(request: HttpRequest) -> dict[str, Any]:
     """Provide the frame to templates, as a context processor."""
+    # Lazy: fragments and downloads do not show the frame and should not pay for its query.
     return {"frame": SimpleLazyObject(lambda: frame_of(request))}
 
 
@@ -42,6 +43,7 @@ def frame_of(request: HttpRequest) -> Frame:
     unread = Notification.objects.filter(user=OuterRef("pk"), read_at=None).order_by().values("user")
     found = User.objects.filter(pk=user.pk).values_list(
         ArraySubquery(teams.values(as_json=JSONObject(slug="slug", name="name"))),
+        # A subquery that counts no rows returns NULL.
         Coalesce(Subquery(unread.annotate(n=Count("pk")).values("n")), 0),
     )
     mine, count = found.get()

@@ -29,6 +29,7 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
     """
     invitation = None if throttle.must_wait(request, GUESSES) else Invitation.find(token)
     if invitation is None:
+        # Tokens have 256 bits; the limit keeps a scan from loading the database.
         throttle.count_failure(request, GUESSES)
         return render(request, "teams/join_closed.html", status=404)
     if isinstance(request.user, User):

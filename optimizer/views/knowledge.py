@@ -101,6 +101,7 @@ def finding_edit(request: HttpRequest, finding_id: int) -> HttpResponse:
 def history_of(finding: Finding) -> list[Finding]:
     """Return all versions, oldest first."""
     oldest = finding
+    # A limit instead of an endless walk, should corrupt data form a cycle.
     for _ in range(VERSIONS):
         older = Finding.objects.filter(superseded_by=oldest).select_related("author", "run").first()
         if older is None:

@@ -123,6 +123,7 @@ def _first_password(request: HttpRequest) -> HttpResponseBase:
 
 def _change_password(request: HttpRequest, form: SetPasswordForm[User]) -> HttpResponse:
     form.save()
+    # Changing the password invalidates all sessions; this one shall stay.
     update_session_auth_hash(request, form.user)
     actions.do_end_other_sign_ins(user_of(request), request.session.session_key)
     messages.success(request, "The password is changed. Every other browser is signed out.")

@@ -30,6 +30,7 @@ def filled_in(form: forms.BaseForm, act: Callable[[], Any]) -> Any:
     try:
         return act()
     except ValidationError as refusal:
+        # Errors of fields that the form does not have are shown above it.
         known = hasattr(refusal, "error_dict") and set(refusal.error_dict) <= set(form.fields)
         form.add_error(None, refusal if known else " ".join(refusal.messages))
         return None

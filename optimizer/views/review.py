@@ -57,6 +57,7 @@ def thread_page(request: HttpRequest, run_id: int, thread_id: int) -> HttpRespon
     thread = access_thread(user_of(request), run_id, thread_id, "view")
     if thread.kernel is None:
         return redirect(f"{reverse('discussion', args=[run_id])}?show=all#thread-{thread.pk}")
+    # The page opens the row of the line even if it is folded away.
     line = f"&line=n{thread.last_line}" if thread.last_line else ""
     address = reverse("diff_page", args=[run_id, thread.kernel.number])
     return redirect(f"{address}?against=parent{line}#thread-{thread.pk}")
@@ -224,6 +225,7 @@ def _back(request: HttpRequest, run: Run, fragment: str) -> HttpResponse:
 def _here(request: HttpRequest, run: Run) -> str:
     """Return the address from which the person came, never one of another site."""
     here = request.POST.get("here") or request.GET.get("here") or ""
+    # Only paths of this site: the value comes from the request.
     if url_has_allowed_host_and_scheme(here, allowed_hosts=None) and here.startswith("/"):
         return here
     return reverse("discussion", args=[run.pk])

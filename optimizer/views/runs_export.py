@@ -78,11 +78,13 @@ def row_of(run: Run) -> dict[str, Any]:
 def _streamed(
     request: HttpRequest, kind: str, name: str, head: str, render: Callable[[Iterable[Run]], str]
 ) -> StreamingHttpResponse:
+    # The ids are fixed at the start, so that rows added meanwhile do not shift the chunks.
     numbers = _numbers(request)
 
     async def body() -> AsyncIterator[str]:
         yield head
         for start in range(0, len(numbers), CHUNK):
+            # Chunk by chunk: the response starts at once and never holds all rows in memory.
             yield await sync_to_async(lambda at=start: render(_rows(numbers[at : at + CHUNK])))()
 
     response = StreamingHttpResponse(body(), content_type=kind)

@@ -61,6 +61,7 @@ def markdown(text: str, people: Collection[str] = ()) -> SafeString:
             token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
         if people and token.children:
             token.children = [part for child in token.children for part in _with_mentions(child, people)]
+    # Sanitise the output as well: a bug in the Markdown parser must not become a hole.
     html = nh3.clean(
         _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}),
         tags=_TAGS,

@@ -42,6 +42,7 @@ def _marked(hits: list[Hit], text: str) -> list[tuple[Hit, list[Piece]]]:
 
 def pieces(excerpt: str, text: str) -> list[Piece]:
     """Split the excerpt where words of the query begin and end."""
+    # Single letters would mark half of the excerpt.
     words = [re.escape(word) for word in re.findall(r"\w{2,}", text)]
     if not words:
         return [Piece(excerpt, False)]

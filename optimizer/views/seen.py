@@ -23,6 +23,7 @@ def record_last_seen(get_response: GetResponse) -> GetResponse:
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
         key = request.session.session_key if hasattr(request, "session") else None
+        # `add` succeeds once per interval, so only that request writes to the database.
         if key and request.user.is_authenticated and cache.add(f"seen/{key}", 1, EVERY_S):
             SignIn.objects.filter(key=key).update(seen_at=timezone.now())
         return response

@@ -54,6 +54,7 @@ def start_run_check(request: HttpRequest) -> HttpResponse:
     role = request.POST.get("check_role", DEFAULT)
     name = request.POST.get(field_name(role, "provider")) or request.POST.get("provider", "")
     model = request.POST.get(field_name(role, "model")) or request.POST.get("model", "")
+    # A test spends the team's money, so it needs the same right as a run.
     usable = Provider.objects.usable_by(user_of(request)).enabled()
     row = usable.filter(team__slug=request.POST.get("team", ""), name=name).first()
     if row is not None:

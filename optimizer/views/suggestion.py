@@ -35,6 +35,7 @@ def suggest(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         try:
             wanted = check_suggest(user, base.run, _suggestion(base, form))
             moved = base_moved(base, wanted.text, form.cleaned_data["seen"])
+            # A person should not overwrite a newer kernel without having seen that it exists.
             if "submit" in request.POST and (moved is None or "anyway" in request.POST):
                 return _submitted(request, user, wanted)
             context |= _preview(wanted, moved)

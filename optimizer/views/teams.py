@@ -42,6 +42,7 @@ def switch_team(request: HttpRequest) -> HttpResponse:
     slug = request.POST.get("team", "")
     if slug:
         access_team(user_of(request), slug)
+    # Checked above: the session must not name a team that the person cannot see.
     request.session[CURRENT_TEAM] = slug
     return redirect("runs")
 

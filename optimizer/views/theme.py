@@ -24,6 +24,7 @@ def set_theme(request: HttpRequest) -> HttpResponse:
     response = redirect(_way_back(request))
     chosen = request.POST.get("theme", "")
     if chosen in THEMES:
+        # A cookie rather than a setting of the account, as it also applies before signing in.
         response.set_cookie(COOKIE, chosen, max_age=A_YEAR_S, samesite="Lax", secure=request.is_secure())
     return response
 

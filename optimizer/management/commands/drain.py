@@ -30,6 +30,7 @@ class Command(BaseCommand):
             return
         self.stdout.write(f"{do_drain_for_deploy()} workers take no more jobs")
         deadline = time.monotonic() + options["wait"]
+        # Jobs that ended between two looks are simply gone from the list.
         while busy := at_work():
             if time.monotonic() > deadline:
                 raise CommandError(f"still at work: {', '.join(busy)}")

@@ -69,6 +69,7 @@ class Command(BaseCommand):
         began = time.monotonic()
         with transaction.atomic():
             counts = self._load(options)
+        # After the commit: VACUUM cannot run inside a transaction.
         renumber(list(TABLES.values()))
         told = ", ".join(f"{count:,} × {name}" for name, count in counts.items())
         self.stdout.write(f"{told} in {time.monotonic() - began:.0f} s; all synthetic, team “{TEAM}”.")

@@ -94,6 +94,7 @@ class Command(BaseCommand):
     def _follow(self, run: Run, *, quiet: bool) -> None:
         """Print progress until the run ends or pauses. Ctrl-C stops the run."""
         started, warned = time.monotonic(), quiet
+        # A progress line with carriage returns would spoil a log file.
         live = sys.stderr.isatty() and not quiet
         try:
             while not run.state_choice.is_terminal and run.state != "paused":

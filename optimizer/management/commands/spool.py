@@ -49,6 +49,7 @@ class Command(BaseCommand):
             self._exchange(directory, target, at_once)
         except (SpoolError, DatabaseError) as error:
             self.stderr.write(str(error))
+            # A failed connection would fail every later statement as well.
             connection.close()
 
     def _exchange(self, directory: Path, target: Target, at_once: int) -> None:

@@ -76,6 +76,7 @@ class Site:
 
     def _start_and_keep(self) -> None:
         self._name_what_is_missing()
+        # The port is bound before the servers start, so that a conflict shows at once.
         with listen(self.options["host"], self.options["port"]) as listener:
             address = self._choose_address(listener)
             self._collect_static_files()
@@ -111,6 +112,7 @@ class Site:
     def _collect_static_files(self) -> None:
         """Collect the static files of this version under hashed names, and let the web server serve those."""
         collect_static_files()
+        # Children inherit the environment; this process itself serves no files.
         os.environ["KERNELSCI_STATIC_COLLECTED"] = "1"
 
     def _migrate(self) -> None:

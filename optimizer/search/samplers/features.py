@@ -133,7 +133,6 @@ class Features:
 def _products(space: Space) -> list[Product]:
     """Build the products of all pairs of sizes, or none where there are more than `MOST_PRODUCTS`."""
     sizes = [(number, np.log2(found)) for number, p in enumerate(space.parameters) if (found := _sizes(p.values))]
-    # Products of more than two sizes are sums of pairs on the log scale and add little.
     pairs = list(itertools.combinations(sizes, 2))
     return [_product(*pair) for pair in pairs] if len(pairs) <= MOST_PRODUCTS else []
 
