@@ -67,5 +67,5 @@ def _either(shared: Callable[..., T], near: Callable[..., T], *args: Any, **opti
     try:
         return shared(*args, **options)
     except RedisError as error:
-        logger.warning("the cache does not answer, this process counts alone: %r", error)
+        logger.warning("the cache is unavailable, this process uses its own memory: %r", error)
         return near(*args, **options)

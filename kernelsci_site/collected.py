@@ -35,7 +35,7 @@ class CollectedStorage(CompressedManifestStaticFilesStorage):  # type: ignore[mi
             if find(name) is None:
                 raise
             # A missing name would otherwise fail every page that uses the file, during an upgrade in particular.
-            logger.warning("%s was not collected; restart the site to have browsers keep it", name)
+            logger.warning("%s was not collected; restart the site so that browsers can cache it", name)
             return name
 
 

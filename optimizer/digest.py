@@ -56,7 +56,7 @@ def _mail(person: User) -> bool:
         message.send()
     # Only errors of the server are expected here; anything else is a bug and should reach the log of the task.
     except OSError:  # smtplib's errors are OSErrors
-        logger.exception("no digest could be sent to person %s", person.pk)
+        logger.exception("the digest for person %s could not be sent", person.pk)
         return False
     return True
 

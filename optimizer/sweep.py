@@ -55,7 +55,7 @@ def _each(found: Iterable[T], revive: Callable[[T], object]) -> int:
             revive(item)
             count += 1
         except Exception:
-            logger.exception("the sweep could not revive %r", item)
+            logger.exception("the sweep failed to revive %r", item)
     return count
 
 

@@ -42,4 +42,4 @@ def _send(task: str, row_id: int, queue: str) -> None:
     try:
         current_app.send_task(task, args=[row_id], **options)
     except Exception:
-        logger.warning("%s(%s) could not be announced; the sweep will see to it", task, row_id, exc_info=True)
+        logger.warning("%s(%s) could not be enqueued; the sweep will do it", task, row_id, exc_info=True)

@@ -44,7 +44,7 @@ def notice(event: RunEvent) -> None:
         with transaction.atomic():
             act(event)
     except Exception:
-        logger.exception("nobody was told of event %s of run %s", event.seq, event.run_id)
+        logger.exception("notifications for event %s of run %s failed", event.seq, event.run_id)
 
 
 def mentioned_in(text: str) -> set[str]:

@@ -131,7 +131,7 @@ class RunConsumer(AsyncJsonWebsocketConsumer):
                 await self._catch_up()
                 await self._beat()
             except Exception:
-                logger.warning("a socket of run %s missed a beat", self.run_id, exc_info=True)
+                logger.warning("a socket of run %s missed a heartbeat", self.run_id, exc_info=True)
 
 
 def _after(query: bytes) -> int | None:

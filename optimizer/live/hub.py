@@ -68,7 +68,7 @@ class Hub:
             try:
                 await self._listen_once()
             except Exception:
-                logger.warning("nobody hears of run %s for a moment", self.run_id, exc_info=True)
+                logger.warning("the listener of run %s failed and starts again", self.run_id, exc_info=True)
                 self._joined.set()
                 await asyncio.sleep(LISTEN_AGAIN_S)
 

@@ -126,7 +126,7 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
                     await self._presence.touch()
                     await self.here_changed({})
             except Exception:
-                logger.warning("a socket of a person missed a beat", exc_info=True)
+                logger.warning("a person's socket missed a heartbeat", exc_info=True)
 
 
 def _place(query: bytes) -> Place | None:

@@ -55,14 +55,14 @@ class Presence:
                 pipe.expire(self._key, int(2 * KEPT_S))
                 await pipe.execute()
         except RedisError:
-            logger.debug("presence is not kept", exc_info=True)
+            logger.debug("presence could not be updated", exc_info=True)
 
     async def leave(self) -> None:
         """Remove the presence and close the connection."""
         try:
             await self._redis.zrem(self._key, self._member)
         except RedisError:
-            logger.debug("presence is not kept", exc_info=True)
+            logger.debug("presence could not be updated", exc_info=True)
         await self._redis.aclose()
 
     async def people(self) -> list[str]:

@@ -55,7 +55,7 @@ def publish(group: str, message: dict[str, Any]) -> None:
         # Nobody waits for the result; without a callback an error would be lost silently.
         future.add_done_callback(_complain)
     except Exception:
-        logger.warning("nothing could be announced to %s", group, exc_info=True)
+        logger.warning("a message to group %s could not be sent", group, exc_info=True)
 
 
 async def _send(group: str, message: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ async def _send(group: str, message: dict[str, Any]) -> None:
 
 def _complain(future: Any) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
-        logger.warning("an announcement was lost: %r", error)
+        logger.warning("a message to the sockets was lost: %r", error)
 
 
 _lock = threading.Lock()

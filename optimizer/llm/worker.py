@@ -68,7 +68,7 @@ def answer(call_id: int) -> bool:
         with about(run=call.run_id, call=call.pk):
             _ask(call, row)
     except Exception as error:
-        logger.exception("call %s of run %s could not be handled", call.pk, call.run_id)
+        logger.exception("call %s of run %s failed with an internal error", call.pk, call.run_id)
         do_end_call(call, CallState.FAILED, error=f"internal error: {type(error).__name__}: {error}"[:2000])
         raise
     # Also after an error: the slot is free and others wait for it.

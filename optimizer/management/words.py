@@ -28,7 +28,7 @@ class WordsCommand(BaseCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare --user and the subcommands."""
-        parser.add_argument("--user", help="who acts; by default the first administrator")
+        parser.add_argument("--user", help="the acting person; default: the first administrator")
         self.add_words(parser.add_subparsers(dest="word", required=True))
 
     def add_words(self, words: Words) -> None:

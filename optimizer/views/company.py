@@ -48,5 +48,7 @@ def _in_words(view: View, request: HttpRequest, provider_id: str) -> HttpRespons
     try:
         return view(request, provider_id)
     except (requests.RequestException, KeyError, ValueError) as error:
-        logger.exception("OIDC_SERVER=%s is no OpenID Connect server right now: %r", settings.OIDC_SERVER, error)
+        logger.exception(
+            "OIDC_SERVER=%s does not answer as an OpenID Connect server: %r", settings.OIDC_SERVER, error
+        )
         return render(request, "socialaccount/authentication_error.html", {"reason": AWAY}, status=503)

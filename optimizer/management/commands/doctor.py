@@ -28,7 +28,7 @@ START = "manage.py up starts it"
 class Command(BaseCommand):
     """Examine compilers, GPUs, the sandbox, servers and model providers."""
 
-    help = "Say what this machine can build, run and hold, and what to install for what is missing."
+    help = "Report what this machine can build, run and sandbox, and what to install for the rest."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:

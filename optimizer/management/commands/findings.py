@@ -24,20 +24,20 @@ class Command(WordsCommand):
 
     def add_words(self, words: Words) -> None:
         """Declare list [--target --problem] | show ID | add TITLE --team T | edit ID."""
-        listing = words.add_parser("list", help="current ones, newest first")
-        adding = words.add_parser("add", help="write one")
+        listing = words.add_parser("list", help="current findings, newest first")
+        adding = words.add_parser("add", help="write a finding")
         adding.add_argument("title")
-        adding.add_argument("--team", required=True, help="slug of the team that it belongs to")
+        adding.add_argument("--team", required=True, help="slug of the team to which it belongs")
         for scoped in (listing, adding):
             scoped.add_argument("--target", help="key of a target")
             scoped.add_argument("--problem", help="name of a problem")
-        editing = words.add_parser("edit", help="write its successor")
-        editing.add_argument("--title", help="the same as before without")
-        for about in (words.add_parser("show", help="one, whole"), editing):
+        editing = words.add_parser("edit", help="write a newer version")
+        editing.add_argument("--title", help="default: unchanged")
+        for about in (words.add_parser("show", help="print one finding"), editing):
             about.add_argument("id", type=int)
         for written in (adding, editing):
             written.add_argument("--text", default="-", metavar="FILE", help="markdown; - is standard input")
-            written.add_argument("--source", help="where it comes from")
+            written.add_argument("--source", help="source of the finding")
 
     def _list(self, options: dict[str, Any]) -> None:
         rows = findings_seen_by(self.user).filter(superseded_by=None)
@@ -67,7 +67,7 @@ class Command(WordsCommand):
             newer = do_edit_finding(self.user, row, options["title"] or row.title, _text(options["text"]), source)
         except FindingSupersededError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"finding {newer.pk} takes the place of {row.pk}")
+        self.stdout.write(f"finding {newer.pk} supersedes {row.pk}")
 
 
 def _found(user: User, number: int) -> Finding:

@@ -30,7 +30,7 @@ class Command(WordsCommand):
         """Declare list | show ID | answer ID --file FILE."""
         listing = words.add_parser("list", help="waiting prompts, oldest first")
         listing.add_argument("--run", type=int)
-        show = words.add_parser("show", help="print one prompt, whole")
+        show = words.add_parser("show", help="print one complete prompt")
         show.add_argument("id", type=int)
         answer = words.add_parser("answer", help="answer a prompt")
         answer.add_argument("id", type=int)
@@ -53,9 +53,9 @@ class Command(WordsCommand):
         except AnswerError as error:
             raise CommandError(f"the answer cannot be used ({error.fault.value}): {error}") from error
         except PromptTakenError as error:
-            raise CommandError("somebody else is at work on this prompt") from error
+            raise CommandError("somebody else has claimed this prompt") from error
         except PromptClosedError as error:
-            raise CommandError(f"this prompt waits no longer: it is {_state(call)}") from error
+            raise CommandError(f"this prompt is no longer waiting: it is {_state(call)}") from error
         self.stdout.write(f"answered {call.role} {call.key}")
 
 

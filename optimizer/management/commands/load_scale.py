@@ -54,10 +54,10 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare how many rows to generate."""
         parser.add_argument("--runs", type=int, default=10_000)
-        parser.add_argument("--kernels", type=int, default=100_000, help="over all runs; one has 5,000, one 2,000")
-        parser.add_argument("--samples", type=int, default=1_000_000, help="raw times, over all kernels")
+        parser.add_argument("--kernels", type=int, default=100_000, help="in all runs; one has 5,000, one 2,000")
+        parser.add_argument("--samples", type=int, default=1_000_000, help="raw times of all kernels")
         parser.add_argument("--seed", type=int, default=0)
-        parser.add_argument("--beside-real-runs", action="store_true", help="even where there are real runs")
+        parser.add_argument("--beside-real-runs", action="store_true", help="allow a database with real runs")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Load everything or, when something fails, nothing."""
@@ -140,5 +140,5 @@ def _team() -> Team:
     for user in User.objects.filter(is_superuser=True):
         Membership.objects.get_or_create(team=team, user=user, defaults={"role": TeamRole.OWNER})
     if not User.objects.exists():
-        raise CommandError("There is no user; start the site once, or make one.")
+        raise CommandError("There is no user; start the site once, or create one.")
     return team

@@ -12,7 +12,7 @@ from kernelsci_site.first_run import collect_static_files, fill_tables
 class Command(BaseCommand):
     """Prepare the installation. Safe to repeat."""
 
-    help = "Collect static files; make administrator, team, targets, notes and problems where they are missing."
+    help = "Collect static files; create administrator, team, targets, notes and problems where missing."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare, and print the new administrator's password once."""

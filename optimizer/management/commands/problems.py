@@ -19,7 +19,9 @@ class Command(BaseCommand):
     memory.
     """
 
-    help = "Import problems (native, KernelBench, GPU MODE), check them without importing, or list what is there."
+    help = (
+        "Import problems (native, KernelBench, GPU MODE), check them without importing, or list the imported ones."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare import PATH… [--no-run] | check PATH… [--run] | list."""
@@ -60,7 +62,7 @@ class Command(BaseCommand):
 
     def _check(self, options: Namespace) -> None:
         if run_check(options):
-            raise CommandError("some problems cannot be used; they are named above")
+            raise CommandError("some problems are unusable; they are listed above")
 
     def _list(self, options: Namespace) -> None:
         listed = Problem.objects.annotate(

@@ -16,16 +16,16 @@ from optimizer.models import Provider
 class Command(BaseCommand):
     """Manage providers. Keys are entered on the page only: on a command line others could see them."""
 
-    help = "List and try model servers; encrypt their keys with the newest secret."
+    help = "List and try model servers; re-encrypt their keys with the newest secret."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare list | check ID [--model M] | rotate-keys."""
         actions = parser.add_subparsers(dest="action", required=True)
         actions.add_parser("list")
-        check = actions.add_parser("check", help="ask a server a sum")
+        check = actions.add_parser("check", help="ask a server for a sum")
         check.add_argument("id", type=int)
         check.add_argument("--model", default="")
-        actions.add_parser("rotate-keys", help="after a new secret was put first in PROVIDER_KEY_SECRETS")
+        actions.add_parser("rotate-keys", help="run after adding a new first secret to PROVIDER_KEY_SECRETS")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the action."""
@@ -47,4 +47,4 @@ class Command(BaseCommand):
         done, lost = do_rotate_keys()
         self.stdout.write(f"{done} keys encrypted with the newest secret")
         if lost:
-            raise CommandError(f"cannot be read any more, enter them again: {', '.join(lost)}")
+            raise CommandError(f"unreadable keys, enter them again: {', '.join(lost)}")

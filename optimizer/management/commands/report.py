@@ -23,7 +23,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare RUN FILE."""
         parser.add_argument("run", type=int, help="number of the run")
-        parser.add_argument("file", help="where to, ending in .html or .md; - for Markdown on standard output")
+        parser.add_argument("file", help="output file ending in .html or .md; - prints Markdown")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Write the report. Raises CommandError for an unknown run, another ending, or a path that

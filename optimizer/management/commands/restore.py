@@ -25,9 +25,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare FILE [--replace]."""
         parser.add_argument("file", type=Path)
-        parser.add_argument(
-            "--replace", action="store_true", help="also where there are runs already: they are lost"
-        )
+        parser.add_argument("--replace", action="store_true", help="replace existing runs, which are lost")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Restore the backup. Raises CommandError."""
@@ -41,11 +39,11 @@ class Command(BaseCommand):
 
     def _restore(self, file: Path, replace: bool) -> None:
         if not replace and _has_runs():
-            raise CommandError("There are runs in this database. Back it up, then say --replace.")
+            raise CommandError("There are runs in this database. Back it up, then use --replace.")
         restore(connection.settings_dict, connection.pg_version // 10_000, file)  # type: ignore[attr-defined]
         connection.close()
         call_command("migrate", interactive=False, verbosity=0)
-        self.stdout.write(f"The database is that of {file}, with this version's tables.")
+        self.stdout.write(f"The database was restored from {file} and migrated to this version.")
 
 
 def _has_runs() -> bool:

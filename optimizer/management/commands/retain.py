@@ -22,16 +22,18 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare --days N [--dry-run] [--only KIND]."""
-        parser.add_argument("--days", type=int, required=True, help="keep everything of runs that ended since then")
+        parser.add_argument(
+            "--days", type=int, required=True, help="keep data of runs that ended in the last N days"
+        )
         parser.add_argument("--dry-run", action="store_true", help="only count")
         parser.add_argument("--only", action="append", choices=sorted(KINDS), help="samples, prompts or logs")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Delete, or count. Raises CommandError for an impossible age."""
         if options["days"] < 1:
-            raise CommandError("--days is a number from 1 up")
+            raise CommandError("--days must be at least 1")
         before = timezone.now() - dt.timedelta(days=options["days"])
         with database():
             for kind in options["only"] or sorted(KINDS):
                 count = droppable(kind, before).count() if options["dry_run"] else drop(kind, before)
-                self.stdout.write(f"{kind}: {count} {'would go' if options['dry_run'] else 'dropped'}")
+                self.stdout.write(f"{kind}: {count} {'would be deleted' if options['dry_run'] else 'deleted'}")

@@ -36,7 +36,9 @@ class Command(BaseCommand):
         """Declare the options, which have the same meaning as in the web form."""
         parser.add_argument("--problem", required=True, help="name of a problem")
         parser.add_argument("--target", default="cpu", help="key of a target (default: cpu)")
-        parser.add_argument("--dispatcher", default="celery", choices=list(DISPATCHERS), help="way to the runners")
+        parser.add_argument(
+            "--dispatcher", default="celery", choices=list(DISPATCHERS), help="transport to the runners"
+        )
         parser.add_argument("--strategy", default="tune", choices=list(STRATEGIES))
         parser.add_argument("--evaluations", type=int, help="budget (default: the strategy's own)")
         parser.add_argument("--minutes", type=float, help="budget of active minutes")
@@ -49,7 +51,7 @@ class Command(BaseCommand):
             "--provider", action="append", default=[], metavar="[ROLE=]NAME[:MODEL]",
             help="who answers (inbox, or a provider of the team), for one role or for all",
         )  # fmt: skip
-        parser.add_argument("--record", help="answer from this record (see `manage.py record list`)")
+        parser.add_argument("--record", help="answer from this recording (see `manage.py record list`)")
         parser.add_argument("--title", default="")
         parser.add_argument("--wait", action="store_true", help="follow the run and print its table")
         parser.add_argument("--json", action="store_true", help="print one JSON object instead")

@@ -18,9 +18,9 @@ class Command(WordsCommand):
 
     def add_words(self, words: Words) -> None:
         """Declare list | drain NAME [--note] | undrain NAME."""
-        words.add_parser("list", help="all, with their state")
-        draining = words.add_parser("drain", help="let it finish what it has and claim no more")
-        draining.add_argument("--note", default="", help="why")
+        words.add_parser("list", help="all runners with their state")
+        draining = words.add_parser("drain", help="let it finish its job and claim no more")
+        draining.add_argument("--note", default="", help="reason")
         for one in (draining, words.add_parser("undrain", help="let it claim jobs again")):
             one.add_argument("name")
 
@@ -35,7 +35,7 @@ class Command(WordsCommand):
 
     def _undrain(self, options: dict[str, Any]) -> None:
         do_undrain_runner(self.user, _runner(options["name"]))
-        self.stdout.write(f"{options['name']} goes on")
+        self.stdout.write(f"{options['name']} claims jobs again")
 
 
 def _runner(name: str) -> Runner:

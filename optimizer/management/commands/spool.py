@@ -20,15 +20,15 @@ from runners.dispatch.spool import Spool, SpoolError
 class Command(BaseCommand):
     """Exchange jobs and results. `export` and `import` exist for people who carry the directory by hand."""
 
-    help = "Put waiting jobs of dispatcher `spool` into a directory and take finished results in."
+    help = "Export waiting jobs of dispatcher `spool` to a directory and import finished results."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare sync|export|import DIR --target T [--watch SECONDS]."""
         parser.add_argument("action", choices=["sync", "export", "import"])
         parser.add_argument("directory", type=Path)
         parser.add_argument("--target", required=True)
-        parser.add_argument("--at-once", type=int, default=AT_ONCE, help="jobs out at the same time")
-        parser.add_argument("--watch", type=float, metavar="SECONDS", help="repeat every so many seconds")
+        parser.add_argument("--at-once", type=int, default=AT_ONCE, help="maximum number of exported jobs")
+        parser.add_argument("--watch", type=float, metavar="SECONDS", help="repeat at this interval in seconds")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Exchange once, or repeatedly until interrupted."""

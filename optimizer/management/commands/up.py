@@ -40,9 +40,9 @@ class Command(BaseCommand):
         parser.add_argument("--host", default=LOCAL, help=f"address to listen on (default {LOCAL})")
         parser.add_argument("--port", type=int, default=8000, help="first port to try (default 8000)")
         parser.add_argument(
-            "--bench", action="append", metavar="TARGET", help="target measured by a worker here (default cpu)"
+            "--bench", action="append", metavar="TARGET", help="target to measure on this machine (default cpu)"
         )
-        parser.add_argument("--demo", action="store_true", help="start a demonstration run if there is no run yet")
+        parser.add_argument("--demo", action="store_true", help="start demo runs if there is no run yet")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Run until a stop is requested. Raises `CommandError` for errors that a person can fix."""
