@@ -130,6 +130,10 @@ def _figures(result: JobResult) -> dict[str, Any]:
         "device_us": [case.candidate_us for case in timed],
         "call_us": [case.candidate_call_us for case in timed],
         "roofline_share": [case.roofline_share for case in timed],
+        "samples_us": [
+            {side: [round(sample, 2) for sample in case.samples.get(side, [])[:48]] for side in case.samples}
+            for case in timed
+        ],
         "samples": sum(len(case.samples.get("candidate", [])) for case in timed),
         "memory": None if memory is None else [memory.footprint_bytes, memory.needed_bytes, memory.peak_bytes],
         "stages": {stage.name: round(stage.seconds, 2) for stage in result.stages},

@@ -16,7 +16,8 @@ from runners.harness.peer import Peer, Refused
 from runners.sandbox import SandboxError
 
 MOST = 12
-START_S = 60.0
+START_S = 600.0
+"""Long, because a start stands still while somebody is timing."""
 FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
 
 Started = TypeVar("Started")
@@ -51,11 +52,15 @@ class Ahead(Generic[Started]):
                 future, wanted = self._ready[index]
                 del self._ready[index]
             wanted.set()
+            self.hurry(wanted)
             with suppress(*FAILURES):
                 started = future.result()
                 if self._alive(started):
                     return started
                 self._close(started)
+
+    def hurry(self, wanted: threading.Event) -> None:
+        """Let a start go on that was held up, because somebody waits for it."""
 
     def expect(self, needed: int) -> None:
         """An evaluation that needs so many begins: start what is missing. From the second on there is a series, and

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -156,7 +156,7 @@ class Evaluation:
         warm = pool(device)
         self._expect(warm)
         oracle = warm.borrow(self.spec.problem)
-        healthy, ending = False, ExitStack()
+        healthy, ending = False, _nothing
         try:
             oracle.listen(self._stages.cancel)
             with device.shared(self._stages.cancel) as waited_s:
@@ -180,7 +180,7 @@ class Evaluation:
                     at_once=oracle.on_gpu and not any(map(screen.measures_itself, self._sources)),
                     objective=self.spec.objective,
                 )
-                ending.callback(warm.afterwards if oracle.on_gpu else _now, bench.close)
+                ending = bench.close
                 self._check_memory(bench)
                 self._build_modules(bench, device, sides)
                 self._check(bench, sides[CANDIDATE])
@@ -191,10 +191,11 @@ class Evaluation:
             healthy = True
             raise
         finally:
-            ending.close()
             if healthy:
+                warm.afterwards(ending) if oracle.on_gpu else ending()
                 warm.give_back(self.spec.problem, oracle)
-            else:
+            else:  # closing arenas asks the oracle, so that it must be there still
+                ending()
                 oracle.close()
 
     def _check_memory(self, bench: Bench) -> None:
@@ -341,7 +342,7 @@ class Evaluation:
         if not bench.cases or not sides[CANDIDATE].timed or BASELINE not in sides:
             self._flags.append("not_timed" if bench.cases else "no_benchmark_case")
             return
-        with device.exclusively(self._stages.cancel) as waited_s:
+        with device.exclusively(self._stages.cancel) as waited_s, pool(device).spares.quiet():
             self._stages.forgive(waited_s)
             ensure_ceilings(self._target, device)
             while BASELINE in sides and self._timings is None:
@@ -524,8 +525,8 @@ class Evaluation:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _now(act: Callable[[], None]) -> None:
-    act()
+def _nothing() -> None:
+    """End nothing: there is no bench yet."""
 
 
 def _against_baseline(sides: Sides) -> Sides:

@@ -3,9 +3,6 @@
 The oracle makes inputs on the device, lays them out in arenas that candidates map, and judges there; contents never
 travel through the host. What it needs again (an input that it compares after a call) it makes again from its seed, but
 for the last few. Kept outputs are copies in its own memory, or where they are large the arena's own.
-
-For a problem of gigabytes its share of the device is limited (see `_limit_share`), so that all processes together stay
-within a small multiple of the problem's own size.
 """
 
 from __future__ import annotations
@@ -30,10 +27,6 @@ CACHED_BYTES = 1 << 30
 """How much of the inputs to keep; the newest is always kept."""
 RESERVED_BYTES = 1 << 30
 """What torch may keep for later of the memory that contents took; several oracles live side by side."""
-LARGE_BYTES = 1 << 30
-"""From this footprint on, an oracle's share of the device is limited."""
-COPIES, SPARE_BYTES = 2.5, 2 << 30
-"""All processes together may take so many times a problem's inputs, weights and outputs, and so much besides."""
 KEPT_IN_PLACE_BYTES = 256 << 20
 PIECE_BYTES = 256 << 20
 """How much to compare at a time: the comparison's own result takes as much memory as what is compared."""
@@ -65,7 +58,6 @@ class GpuOracle(Oracle):
         self._kept: dict[int, torch.Tensor] = {}
         self._numbers = 0
         self._flush = torch.zeros(max(flush_bytes, 1 << 20), dtype=torch.uint8)
-        self._total_bytes = torch.cuda.mem_get_info()[1]
         super().__init__(DeviceBytes(0))
         self._answers |= {
             "arena": self._arena, "lay": self._lay, "differing": self._differing, "same": self._same,
@@ -133,35 +125,10 @@ class GpuOracle(Oracle):
         self._trim()
 
     def _outputs_of(self, case: Case, content: int) -> tuple[list[TensorSpec], list[str]]:
-        """Run the reference once; what that takes beyond the problem's own size is granted to this process later."""
-        torch.cuda.reset_peak_memory_stats()
-        outputs, written = super()._outputs_of(case, content)
-        self._limit_share(case, content, outputs, torch.cuda.max_memory_allocated())
+        """Run the reference once, and give back what it took."""
+        found = super()._outputs_of(case, content)
         self._trim()
-        return outputs, written
-
-    def _limit_share(self, case: Case, content: int, outputs: list[TensorSpec], peak_bytes: int) -> None:
-        """Limit what torch may allocate here.
-
-        Beside it there are an arena of inputs and outputs, the outputs that a side has just returned, and the weights
-        of two sides. A float64 reference that does not fit into the rest fails with an out-of-memory error, and the
-        float32 one takes its place.
-        """
-        inputs = _size(self._content(content))
-        result = sum(storage_bytes(spec) for spec in outputs)
-        weights = self._weight_bytes(case)
-        footprint = inputs + result + weights
-        share = 1.0
-        if footprint > LARGE_BYTES:
-            extra = max(0, peak_bytes - footprint)
-            others = inputs + 2 * result + 2 * weights
-            wanted = max(COPIES * footprint + SPARE_BYTES + extra - others, 1.1 * peak_bytes + inputs)
-            share = min(1.0, wanted / self._total_bytes)
-        torch.cuda.set_per_process_memory_fraction(share)
-
-    def _weight_bytes(self, case: Case) -> int:
-        setup = self._problem.candidate_setup(case)
-        return sum(value.untyped_storage().nbytes() for value in setup.state.values())
+        return found
 
     def _restored(self, content: int) -> CallInputs:
         """Return inputs that the reference may change: copies, or where they are large the inputs themselves, which are

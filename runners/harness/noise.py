@@ -43,6 +43,7 @@ MARGIN, LEAST = 1.25, 1.01
 WIDE = 1.03
 """A floor above this is measured again, and warned of where it stays."""
 PLAN = dataclasses.replace(FULL, content_bytes=192 << 20, checks=0)
+"""As full timing, with smaller contents."""
 UNMEASURED = NoiseFloor(1.10)
 """Used by quick timing before a machine's floor is known."""
 KEPT_S, KEPT_WIDE_S = 7 * 86400.0, 3600.0
@@ -95,7 +96,8 @@ def compare_with_itself(bench: Bench, artefact: Artefact, case: Case) -> Interva
     only = dataclasses.replace(bench, cases=[case])
     with ExitStack() as ending:
         ending.callback(only.close)
-        timings = only.measure(PLAN, {CANDIDATE: artefact, BASELINE: artefact}, lambda text: None)
+        plan = PLAN.on_gpu() if bench.oracle.on_gpu else PLAN
+        timings = only.measure(plan, {CANDIDATE: artefact, BASELINE: artefact}, lambda text: None)
     return timings.speedup(BASELINE, bench.rng)
 
 

@@ -101,18 +101,20 @@ class CandidateProcess:
         The referee's clock runs from when the process has shown that it is awake to when it stands still, so that
         being woken is not counted and work after the answer is.
         """
-        return self._clocked("run", calls, timeout_s, len(calls))
+        return self._clocked({"op": "run", "calls": calls}, timeout_s, len(calls))
 
-    def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
-        """Make the calls in a loop, as a user does. `inside_us` has two times: the first call, and all others together
-        (0 where there are none). Raises CandidateFailure."""
-        return self._clocked("steady", calls, timeout_s, 2)
+    def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0) -> Run:
+        """Make the calls in a loop, as a user does, after repeating the first for `warm_us`. `inside_us` has two times:
+        the first until the processor is warm, and all others together (0 where there are none). Raises
+        CandidateFailure."""
+        question = {"op": "steady", "calls": calls, "warm_ns": round(1e3 * warm_us)}
+        return self._clocked(question, timeout_s, 2)
 
-    def _clocked(self, op: str, calls: list[dict[str, Any]], timeout_s: float, times: int) -> Run:
+    def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> Run:
         self._wake()
         self._ask({"op": "ready"}, START_S)
         started = time.perf_counter_ns()
-        answer = self._ask({"op": op, "calls": calls}, timeout_s)
+        answer = self._ask(question, timeout_s)
         outside_us = (self._hold() - started) / 1e3
         return Run(self._times(answer, "inside_ns", times), outside_us)
 

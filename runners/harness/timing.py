@@ -32,6 +32,11 @@ LARGE_OUTPUT_BYTES = 256 << 20
 """Outputs of at least this size are judged at once instead of being kept."""
 CLOCK_US = 25.0
 """What the referee's clock does not resolve of one request."""
+HOST_BOUND = 1.2
+"""A call that takes this many times its device time in a loop is paced by the host."""
+WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
+"""For how long to warm the processor before a loop that the host paces, and how long the loop should take."""
+FEW_CALLS = 2
 PROBE_S, NOTICEABLE_US = 0.005, 2500.0
 """A call that is held for PROBE_S and enqueued that much later than without has waited for the device."""
 
@@ -66,14 +71,22 @@ class Plan:
         """Return the most calls of a smaller block, by the memory that their contents take."""
         call_bytes = max(1, sum(content.buffer_sizes))
         if self.arena_bytes:
-            affordable = self.arena_bytes // (2 * call_bytes)
+            affordable = self.arena_calls(content) // 2
         else:
             affordable = self.content_bytes // (3 * self.units * call_bytes)
         return max(1, min(self.most_calls, affordable))
 
+    def arena_calls(self, content: Content) -> int:
+        """Return how many calls' contents fit into a GPU's arena."""
+        return self.arena_bytes // max(1, sum(content.buffer_sizes))
+
+    def most_in_a_request(self, content: Content) -> int:
+        """Return the most calls that any request on a GPU has: a larger block or a long loop."""
+        return max(1, min(max(2 * self.most_calls, MOST_LOOP_CALLS), self.arena_calls(content)))
+
     def doubled(self, calls: int, content: Content) -> int:
         """Return the calls of a larger block: twice as many, unless a single call fills a GPU's arena."""
-        if self.arena_bytes and 2 * calls * sum(content.buffer_sizes) > self.arena_bytes:
+        if self.arena_bytes and 2 * calls > self.arena_calls(content):
             return calls
         return 2 * calls
 
@@ -184,6 +197,8 @@ class CaseTimer:
         self._result = CaseSession(case, {side.name: SideTimes() for side in sides})
         self._kept: dict[str, list[Kept]] = {side.name: [] for side in sides}
         self._keeps, self._surely_kept = False, 0
+        self._loop_calls, self._warm_us = 0, 0.0
+        self._last_side = ""
 
     def measure(self) -> CaseSession:
         """Warm up, choose the block size, time units until they are precise enough. Raises CandidateFailure."""
@@ -236,19 +251,33 @@ class CaseTimer:
         wanted = self._plan.block_us / max(1.0, sum(per_call) / len(per_call))
         calls = max(1, min(most, round(wanted)))
         if self._oracle.on_gpu:
-            self._rehearse(self._plan.doubled(calls, first[0]))
+            self._rehearse(first[0], calls)
         for kept in self._kept.values():
             kept.clear()  # what is judged is what was timed
         return first[0], calls
 
-    def _rehearse(self, calls: int) -> None:
-        """Make a loop of the largest block, so that no timed call asks the device for memory, and find out which sides
-        can be held."""
-        contents = self._make(calls)
+    def _rehearse(self, content: Content, calls: int) -> None:
+        """Make a loop of the largest block, so that no timed call asks the device for memory, find out which sides can
+        be held, and choose the length of loops."""
+        contents = self._make(self._plan.doubled(calls, content))
+        slowest_us, host_bound = 0.0, False
         for side in self._sides:
             looped = self._request(side, contents, Way.STEADY)[1]
-            if not self._request(side, contents[:1], Way.HELD)[1].held:
+            call_us = _loop_samples(looped, len(contents))[0]
+            held = self._request(side, contents[:1], Way.HELD)[1]
+            if not held.held:
                 self._result.sides[side.name].waits = self._why_late(side, contents[:1], looped.inside_us[0])
+            slowest_us = max(slowest_us, call_us)
+            host_bound |= not held.held or call_us > HOST_BOUND * held.inside_us[0]
+        self._choose_loop(content, slowest_us, host_bound=host_bound)
+
+    def _choose_loop(self, content: Content, call_us: float, *, host_bound: bool) -> None:
+        """Loop as often as a block has calls where the device sets the pace. Where the host does, whose speed varies
+        far more, warm the processor and loop for longer."""
+        if host_bound:
+            wanted = 1 + math.ceil(LOOP_US / max(1.0, call_us))
+            self._loop_calls = min(self._plan.most_in_a_request(content), MOST_LOOP_CALLS, max(2, wanted))
+            self._warm_us = WARM_US
 
     def _why_late(self, side: CandidateProcess, contents: list[Content], free_us: float) -> str:
         """Tell a call that waits for the device from one that fills its queue: held for a moment, which is too short to
@@ -263,15 +292,31 @@ class CaseTimer:
     def _time_unit(self, unit: int, calls: int) -> None:
         order = self._rng.sample(self._sides, len(self._sides))
         for way in self._ways(unit):
+            if way is Way.STEADY and self._loop_calls:
+                calls = self._loop_calls
             contents = self._make(2 * calls)
             self._keeps = unit == self._surely_kept or self._rng.random() < self._share_kept(contents[0])
             blocks: dict[str, list[float]] = {side.name: [] for side in self._sides}
             for half, sides in zip((contents[:calls], contents[calls:]), (order, order[::-1]), strict=True):
                 for side in sides:
+                    self._return_to(side, len(half))
                     blocks[side.name].append(self._block(side, half, way))
             basis = Objective.CALL if way is Way.STEADY else Objective.DEVICE
             for name, medians in blocks.items():
                 self._result.sides[name].of(basis).blocks.append(medians)
+
+    def _return_to(self, side: CandidateProcess, calls: int) -> None:
+        """Make an untimed call of its own content where the device last computed for another side.
+
+        The first call after such a change takes up to an eighth longer where gigabytes are touched (seen on an H100;
+        the device finds none of the process's address translations in its caches). In longer blocks the median ignores
+        it.
+        """
+        if self._oracle.on_gpu and self._last_side not in ("", side.name) and calls <= FEW_CALLS:
+            kept, self._keeps = self._keeps, False
+            self._request(side, self._make(1), Way.SINGLE)
+            self._keeps = kept
+        self._last_side = side.name
 
     def _ways(self, unit: int) -> list[Way]:
         """Return how the calls of a unit are made. Where the device cannot be held, call time decides, and a first unit
@@ -300,8 +345,11 @@ class CaseTimer:
         """Stage, run, keep outputs for the checks, look at guards and inputs of every call."""
         calls = stage(side.arena, contents, self._rng)
         timeout_s = self._call_s * len(calls)
-        make = {Way.SINGLE: side.run, Way.HELD: side.run_held, Way.STEADY: side.run_steadily}[way]
-        run = make([call.message for call in calls], timeout_s)
+        messages = [call.message for call in calls]
+        if way is Way.STEADY:
+            run = side.run_steadily(messages, timeout_s, self._warm_us)
+        else:
+            run = (side.run_held if way is Way.HELD else side.run)(messages, timeout_s)
         self._keep(side, calls[-1], drawn=False)
         side.store(timeout_s)
         self._keep(side, self._rng.choice(calls), drawn=True)

@@ -10,6 +10,7 @@ import ast
 import copy
 import random
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -49,6 +50,8 @@ PUBLISHED = "published"
 SURVIVAL_SEED = 7
 WIDE_BYTES = 2 << 30
 """Most bytes of inputs and weights with which a reference is also run in float64, which takes twice as much."""
+SURVIVAL_S = 2.0
+"""For how long to look for variants that a reference survives; a slow reference has fewer of them."""
 STEADY = 0.25
 """Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's."""
 _RANDOM_WORDS = re.compile(r"dropout|bernoulli|multinomial|rand|normal_|rrelu|gumbel", re.IGNORECASE)
@@ -193,7 +196,8 @@ class KernelBenchProblem(Problem):
     def _outcome(self, model: Any, inputs: CallInputs) -> Outcome:
         """Run a model in float64, where it can and may, and then in its own precision, which may write to inputs."""
         wide = self._wide(model, inputs)
-        narrow = self._call(copy.deepcopy(model), inputs)
+        with _preserved(model):
+            narrow = self._call(model, inputs)
         if wide is None or len(wide) != len(narrow):
             return Outcome(narrow, None, [])
         from runners.harness.compare import loss_of
@@ -226,7 +230,10 @@ class KernelBenchProblem(Problem):
         if not any(changeable(value) for value in made.values.values()):
             return
         model = self._moved(model, made)
+        started = time.monotonic()
         for name, forms in VARIANTS.items():
+            if time.monotonic() - started > SURVIVAL_S:
+                return
             steady = (f for f in forms if self._steady(self._outcome(model, changed(made, name, f))))
             if (form := next(steady, None)) is not None:
                 yield name, form
@@ -338,6 +345,18 @@ def drawn(module: ModuleType, seed: int) -> CallInputs:
     np.random.seed(seed % 2**32)
     with unseeded():
         return flatten(module.get_inputs())
+
+
+@contextmanager
+def _preserved(model: Any) -> Iterator[None]:
+    """Undo what a forward pass does to a model's buffers, such as running means. A copy of the whole model would take
+    its weights' memory once more."""
+    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, value in before:
+            buffer.copy_(value)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runners.harness import ahead
+from runners.harness import ahead, spares
 from runners.harness.ahead import Ahead, warm_up
 from runners.harness.devices import Device
 from runners.harness.errors import InfraFailure
@@ -105,3 +105,61 @@ def test_the_device_is_not_opened_while_somebody_times_there() -> None:
     warm_up(Deaf(asked), device, threading.Event())
     assert asked == ["prepare", "prepare", "warm"]
     assert not ahead._opening.locked()
+
+
+class Standing:
+    """A sandboxed process that can be stopped."""
+
+    def __init__(self) -> None:
+        self.stopped, self.alive = False, True
+
+    def pause(self) -> int:
+        self.stopped = True
+        return 0
+
+    def resume(self) -> None:
+        self.stopped = False
+
+
+class Begun:
+    """A spare whose start takes until it is told to end."""
+
+    def __init__(self) -> None:
+        self.process, self.peer, self.begun, self.go_on = Standing(), Deaf([]), threading.Event(), threading.Event()
+
+    def close(self) -> None:
+        self.process.alive = False
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
+    spare = Begun()
+
+    def warm(*_: Any, **__: Any) -> None:
+        spare.begun.set()
+        spare.go_on.wait(5.0)
+
+    monkeypatch.setattr(spares, "enclose", lambda *_: spare)
+    monkeypatch.setattr(spares, "candidate_policy", lambda *_: None)
+    monkeypatch.setattr(spares, "warm_up", warm)
+    return spare
+
+
+def test_a_start_stands_still_while_somebody_is_timing(begun: Begun) -> None:
+    ahead_of_time = spares.Spares(Device("test"))
+    ahead_of_time.expect(1)
+    assert begun.begun.wait(5.0)
+    with ahead_of_time.quiet():
+        assert begun.process.stopped
+    assert not begun.process.stopped
+    begun.go_on.set()
+    assert ahead_of_time.take() is not None
+
+
+def test_a_start_that_timing_waits_for_goes_on(begun: Begun) -> None:
+    ahead_of_time = spares.Spares(Device("test"))
+    with ahead_of_time.quiet():
+        ahead_of_time.expect(1)
+        assert not begun.begun.wait(0.2)
+        begun.go_on.set()
+        assert ahead_of_time.take() is not None

@@ -41,7 +41,7 @@ class Caller:
             "lay": lambda question: self._lay(question["calls"]),
             "arm": lambda question: {"enqueue_ns": self._callee.arm(self._pending[question["number"]][0])},
             "reach": lambda question: self._reach(question["number"]),
-            "steady": lambda question: self._steady(question["calls"]),
+            "steady": lambda question: self._steady(question["calls"], question["warm_ns"]),
             "store": lambda question: self._store(),
             "repeated": lambda question: self._repeat(question["call"], question["count"]),
             "floor": lambda question: {"floor_ns": self._callee.floor_ns()},
@@ -78,9 +78,9 @@ class Caller:
             self._finish_last()
         return {"inside_ns": [reached.device_ns], "busy_ns": [reached.busy_ns]}
 
-    def _steady(self, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    def _steady(self, calls: list[dict[str, Any]], warm_ns: int) -> dict[str, Any]:
         self._lay(calls)
-        times = self._callee.steady([prepared for prepared, _ in self._pending])
+        times = self._callee.steady([prepared for prepared, _ in self._pending], warm_ns)
         self._finish_last()
         return {"inside_ns": times}
 

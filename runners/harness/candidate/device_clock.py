@@ -78,24 +78,30 @@ class DeviceClock:
         driver.synchronize()
         return end.nanoseconds_since(begin), result
 
-    def steady(self, function: Callable[..., Any], calls: Sequence[Any]) -> tuple[list[int], list[Any]]:
+    def steady(
+        self, function: Callable[..., Any], calls: Sequence[Any], warm_ns: int
+    ) -> tuple[list[int], list[Any]]:
         """Make calls one after the other, as a user's loop does.
 
-        Return the host's time in ns for the first call until the device is idle, and for all others together (0 where
-        there are none), and what the calls returned. The first one wakes the processor's caches.
+        The first is repeated for `warm_ns`, since a processor that has just been woken takes several times as long for
+        the same work. Return the host's time in ns until then and for all others together (0 where there are none), and
+        what the calls returned.
         """
         driver = self.driver
         driver.synchronize()
         start = clock()
-        results = [function(*calls[0])]
-        driver.synchronize()
-        first = clock()
+        while True:
+            results = [function(*calls[0])]
+            driver.synchronize()
+            warm = clock()
+            if warm - start >= warm_ns:
+                break
         for arguments in calls[1:]:
             results.append(function(*arguments))
         if len(calls) > 1:
             driver.synchronize()
-            return [first - start, clock() - first], results
-        return [first - start, 0], results
+            return [warm - start, clock() - warm], results
+        return [warm - start, 0], results
 
     def floor_ns(self, calls: int = 9) -> list[int]:
         """Return device times in ns of the smallest launch there is, a fill of four bytes."""

@@ -35,9 +35,9 @@ class GpuNativeCallee(NativeCallee):
         """Wait for the call that was armed."""
         return self._clock.reach()
 
-    def steady(self, calls: list[list[object]]) -> list[int]:
-        """Make calls in a loop; return the host's time for the first and for all others in ns."""
-        return self._clock.steady(self._function, calls)[0]
+    def steady(self, calls: list[list[object]], warm_ns: int) -> list[int]:
+        """Make calls in a loop; return the host's time until it is warm and for all but the first in ns."""
+        return self._clock.steady(self._function, calls, warm_ns)[0]
 
     def replays_ns(self, arguments: list[object]) -> list[int]:
         """Return device times in ns of replays from a graph. Raises DriverError where the call cannot be captured."""

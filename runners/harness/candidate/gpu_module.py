@@ -37,9 +37,9 @@ class GpuModuleCallee(ModuleCallee):
         """Wait for the call that was armed."""
         return self._clock.reach()
 
-    def steady(self, calls: list[dict[str, Any]]) -> list[int]:
-        """Make calls in a loop; return the host's time for the first and for all others in ns."""
-        times, results = self._clock.steady(self._function, [prepared["values"] for prepared in calls])
+    def steady(self, calls: list[dict[str, Any]], warm_ns: int) -> list[int]:
+        """Make calls in a loop; return the host's time until it is warm and for all but the first in ns."""
+        times, results = self._clock.steady(self._function, [prepared["values"] for prepared in calls], warm_ns)
         for prepared, result in zip(calls, results, strict=True):
             prepared["result"] = result
         return times
