@@ -17,8 +17,8 @@ from django.utils import timezone
 from optimizer.models import Notification, User
 from optimizer.models.notification import NotificationQuerySet
 
+# How long notifications wait to be read on the site before they are mailed.
 PATIENCE = dt.timedelta(minutes=10)
-"""How long news wait for being read here before they are mailed."""
 LINES = 50
 
 logger = logging.getLogger(__name__)

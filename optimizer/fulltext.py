@@ -28,12 +28,12 @@ from optimizer.models.search_text import (
 )
 
 MAX_TEXT = 200
+# Of more matches than this, only the newest are considered.
 NEWEST = 1000
-"""Of more hits than that the newest are looked at."""
+# Among this many newest matches, those with a match in their title come first.
 RANKED = 200
-"""Among so many of them those with the words in their title come first."""
+# If `RANKED` of this many newest rows match, older rows are not searched.
 RECENT = 4000
-"""Where `RANKED` of so many rows, the newest, hold the words, no others are looked for."""
 EXCERPT = 160
 _BITMAPS_ONLY = "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', 'off', true)"
 _ANY_SCAN = "SELECT set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'on', true)"

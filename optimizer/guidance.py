@@ -7,8 +7,8 @@ from collections import defaultdict
 from optimizer.models import Guidance, KernelParent, LlmCall, Run
 from optimizer.search.base import GuidanceView
 
+# Reference of the instruction given when the run was started; later ones are numbered by their row.
 FROM_THE_START = "guidance-0"
-"""The reference of what the run was started with; rows have their number."""
 
 
 def guidance_views(run: Run) -> tuple[GuidanceView, ...]:

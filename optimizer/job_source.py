@@ -94,9 +94,7 @@ class DatabaseJobSource:
         _drop_failed_connection()
         receipt = do_finish_job(claim.job_id, claim.fence, result)
         _clear_current(claim.job_id)
-        logger.info(
-            "job %s under fence %s: %s, %s", claim.job_id, claim.fence, result.status.value, receipt.value
-        )
+        logger.info("job %s under fence %s: %s, %s", claim.job_id, claim.fence, result.status.value, receipt.value)
         return receipt
 
     def let_go(self, claim: Claim) -> None:

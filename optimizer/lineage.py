@@ -14,8 +14,8 @@ from typing import Any
 
 from optimizer.models import EvaluationState, EvaluationStatus, KernelParent, Measurement, Run
 
+# Larger trees are limited to the newest kernels and the best path.
 MOST = 5_000
-"""More kernels than that are not drawn: the newest and the best path are."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from django.db.models import QuerySet
 
 from optimizer.models import Team, User
 
+# An account name after an @ that is not part of an address or path.
 MENTION = re.compile(r"(?<![\w@/.])@([\w.+-]{1,150}\b)")
-"""An account name after an @ that does not belong to an address or a path."""
 MOST_MENTIONS = 50
 
 

@@ -24,8 +24,8 @@ LEASE = dt.timedelta(seconds=settings.LEASE_S)
 MAX_ATTEMPTS = 3
 RETRY_PAUSE = dt.timedelta(seconds=5)
 LOG_CHUNK_CHARS = 16_384
+# Together with the size of a chunk, this limits one attempt's live log to 4 MiB.
 LOG_CHUNKS = 256
-"""Caps of one attempt's live log: 4 MiB at most."""
 
 _CLAIM = """
 WITH claimed AS (

@@ -16,8 +16,8 @@ from django.db.models import QuerySet
 
 from optimizer.models import JobLog, LlmCall, Measurement, RunState
 
+# Rows per transaction, so that no lock is held for long.
 AT_ONCE = 1000
-"""Rows a transaction: nobody waits long for one of their locks."""
 ENDED = [state for state in RunState if state.is_terminal]
 
 _EVIDENCE = """

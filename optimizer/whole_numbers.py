@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+# Digits that always fit the primary key of a row.
 KEY_DIGITS = 18
-"""So many fit the key of a row."""
+# Digits that always fit an integer column, such as the number of a kernel or version.
 COUNT_DIGITS = 9
-"""So many fit a column of integers: the number of a kernel, a version."""
 
 
 def parse_whole_number(text: str | None, most_digits: int = KEY_DIGITS) -> int | None:

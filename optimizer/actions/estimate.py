@@ -19,8 +19,8 @@ from optimizer.actions.run import Budget
 from optimizer.llm.choice import BUILT_IN
 from optimizer.models import CallState, LlmCall, Problem, Run, RunState, Target, User
 
+# Use only the newest runs, because machines, prices and prompts change.
 MOST_RUNS = 20
-"""The newest runs that an estimate looks at: machines, prices and prompts change."""
 _LOW, _HIGH = 0.1, 0.9
 
 

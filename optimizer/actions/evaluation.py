@@ -18,8 +18,8 @@ from runners import wire
 from runners.job import CaseResult, JobResult, Speedup, Status
 
 MAX_SAMPLES = 10_000
+# The harness sets this flag on a claim that the referee's clock did not confirm.
 UNCONFIRMED = "unconfirmed"
-"""The harness's flag for a claim that the referee's clock did not confirm."""
 _COPIED = (
     "time_us",
     "verdict",

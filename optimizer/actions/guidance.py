@@ -12,8 +12,8 @@ from optimizer.loop.locking import lock_run
 from optimizer.models import Comment, Guidance, Kernel, Run, User
 from optimizer.storable import storable_text
 
+# About 2,000 tokens. Guidance is in every prompt, whatever the budget for other knowledge.
 MAX_CHARACTERS = 8_000
-"""Guidance enters every prompt whatever the budget of tokens; this is about 2,000 tokens."""
 
 
 def check_give_guidance(user: User, run: Run, text: str, kernel: Kernel | None = None) -> str:

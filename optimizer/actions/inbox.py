@@ -25,8 +25,8 @@ from optimizer.storable import storable_text
 
 LEASE = dt.timedelta(minutes=30)
 KEPT_REFUSALS = 20
+# Characters per refused answer: enough to see what was tried.
 KEPT_OF_REFUSED = 4_000
-"""Characters of each: enough to see what somebody tried."""
 
 
 class PromptTakenError(Exception):

@@ -25,11 +25,11 @@ from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job,
 from runners.dispatch.base import Receipt
 from runners.job import Effort, JobResult, Status
 
+# Every claim reads these columns. Source and spec are wide, and the claim has read the spec already.
 _TO_START = (
     "worker", "attempts", "evaluation__effort", "evaluation__first_of_id", "evaluation__kernel__number",
     "evaluation__kernel__run__team_id", "evaluation__kernel__run__is_private",
 )  # fmt: skip
-"""Every claim reads these; the spec and the source are wide, and the claim has brought the spec already."""
 UNKNOWN_ORIGINAL = "The runner names an evaluation of the same binary that it was not told of."
 
 

@@ -20,8 +20,8 @@ from optimizer.loop.locking import lock_run
 from optimizer.models import Comment, Hypothesis, Kernel, Review, ReviewVerdict, Run, Side, Thread, User
 from optimizer.storable import storable_text
 
+# Characters. A longer text is a document and belongs to the knowledge base.
 MAX_COMMENT = 20_000
-"""Characters of a comment: more is a document, and belongs where documents are kept."""
 QUOTED_LINES = 40
 
 

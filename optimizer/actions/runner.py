@@ -15,8 +15,8 @@ from runners.dispatch.kernelbot import KernelBotDispatcher
 from runners.dispatch.spool import SpoolDispatcher
 from runners.job import Effort
 
+# Runners behind a spool report only when its directory is synchronised.
 SPOOL_LOST_AFTER = dt.timedelta(minutes=15)
-"""A machine behind a spool is heard of only when the directory is synchronised."""
 _HOW_TO_START = {
     CeleryDispatcher.name: "Start one on the machine that has the device: "
     "celery -A kernelsci_site worker -Q bench.{target} -c 1",

@@ -17,8 +17,8 @@ from runners.dispatch.base import Receipt, RunnerCard
 from runners.dispatch.spool import Slip, Spool, SpoolDispatcher
 from runners.job import Effort, JobResult, Status
 
+# The machine behind a spool may be booked for days. Each sync renews the leases of jobs that are still there.
 LEASE = dt.timedelta(days=7)
-"""A job in a spool waits for a machine that may be booked for days; each sync renews what is still there."""
 AT_ONCE = 64
 
 

@@ -40,8 +40,8 @@ from optimizer.models import (
 
 MAX_WEBHOOKS = 20
 LEASE = dt.timedelta(seconds=60)
+# Pauses after the first attempt, the second, and so on; together about a day, then the delivery is given up.
 PAUSES_S = (30, 120, 600, 3600, 4 * 3600, 12 * 3600)
-"""After the first try, the second … A day after the first one it is given up."""
 SECRET_PREFIX = "whsec_"  # noqa: S105 - how one is recognised
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 _BEGIN = re.compile(r"<{2,3}\s*IMPROVE\s+BEGINS?\s*>{2,3}", re.IGNORECASE)
 _END = re.compile(r"<{2,3}\s*IMPROVE\s+ENDS?\s*>{2,3}", re.IGNORECASE)
 _COMMENT = re.compile(r"^\s*(?://|#|/\*|\*)\s?")
+# Share of lines outside the block that may differ, as planners tidy white space and wrap lines.
 MOST_FOREIGN_LINES = 0.05
-"""Share of the source's lines outside the block that may differ: planners tidy white space and wrap lines."""
 
 
 class AnchorError(ValueError):

@@ -29,8 +29,8 @@ GUIDANCE_HEADING = (
     "stays correct and the task's rules are kept."
 )
 _USUAL_BRIEF = {"avenues": AVENUES, "experiments": EXPERIMENTS}
+# Maximum number of kernels in the selector's table; the fastest are kept.
 TABLE_ROWS = 60
-"""Kernels in the selector's table at most; the fastest are kept."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from optimizer.agents.code_blocks import AnswerError, Fault, only_block
 
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300)]
 Paragraph = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=6000)]
+# Bounds of a predicted gain in per cent: a kernel cannot lose more than all its speed, and a factor of a thousand
+# is no serious prediction.
 LEAST_GAIN, MOST_GAIN = -100, 100_000
-"""Bounds of a predicted gain in per cent: nothing is slower than never, and a thousand times is no prediction."""
 Per_cent = Annotated[float, Field(ge=LEAST_GAIN, le=MOST_GAIN)]
 
 _GAIN = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*%?\s*(?:to|–|-|…|\.\.)\s*([-+]?\d+(?:\.\d+)?)")

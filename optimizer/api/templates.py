@@ -19,8 +19,8 @@ from optimizer.models import RunTemplate, TeamRole, TokenScope
 
 router = Router(tags=["templates"], auth=needs(TokenScope.READ))
 WRITE = needs(TokenScope.RUNS)
+# Characters of one value; guidance is the longest.
 LONGEST = 8_000
-"""Characters of one value; guidance is the longest."""
 
 
 class TemplateOut(Schema):

@@ -11,8 +11,8 @@ from typing import Any
 
 PREFIXES = {-3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P"}
 STEPS = (1, 2, 5)
+# Up to this many powers of ten, ticks are at 1, 2 and 5; beyond, only at the powers.
 FEW_DECADES = 3
-"""Up to so many powers of ten, ticks stand at 1, 2 and 5; beyond, at the powers alone."""
 
 
 def logarithmic(title: str, values: Collection[float], prefixed: bool = False) -> dict[str, Any]:

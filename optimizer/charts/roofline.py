@@ -17,8 +17,8 @@ from runners.job import CaseResult
 from runners.problems.base import Problem, Purpose, Work
 from runners.targets import FACTOR_DTYPES, Ceilings, Target
 
+# Factor by which the roofs extend beyond the points on either side.
 ROOM = 4.0
-"""How far the roofs are drawn beyond the points, as a factor on either side."""
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 

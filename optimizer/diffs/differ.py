@@ -14,8 +14,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+# Edits that Myers' algorithm may need in one region before the region is replaced as a whole.
 MOST_EDITS = 400
-"""Edits Myers' algorithm may need in one region before it is replaced whole."""
 
 
 class Tag(StrEnum):

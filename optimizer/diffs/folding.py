@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 CONTEXT_ROWS = 5
 STEP_ROWS = 20
+# Shorter gaps are shown, since the row that stands for a gap takes as much room.
 LEAST_HIDDEN = 3
-"""Fewer hidden rows than this are shown: the line that says so takes as much room."""
+# How many rows upwards to search for the beginning of a function.
 FUNCTION_REACH = 400
-"""How many rows up the beginning of a function is looked for."""
 _FUNCTION = re.compile(
     r"^(?:@|async def |def |class |template\b|extern\b|static\b|inline\b|__global__|__device__|struct\b|namespace\b"
     r"|(?!(?:if|for|while|switch|else|return|do)\b)[A-Za-z_][\w:<>,*& ]*\([^;]*$)"
 )
 
+# A half-open range of row numbers.
 Range = tuple[int, int]
-"""Half-open range of row numbers."""
 
 
 @dataclass(frozen=True)

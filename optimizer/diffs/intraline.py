@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from optimizer.diffs.differ import Tag, diff
 
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+# Lines with more tokens are not compared token by token.
 MOST_TOKENS = 400
-"""Tokens in a line above which it is not compared inside."""
+# Lines that share a smaller part of their tokens are shown as replaced.
 LEAST_ALIKE = 0.3
-"""Lines that share less than this of their tokens are shown as changed whole."""
+# In blocks with more lines, old and new lines are paired in order.
 MOST_PAIRED = 60
-"""Lines in a block above which old and new are put side by side in their order."""
 
 Span = tuple[int, int]
 

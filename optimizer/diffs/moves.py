@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from optimizer.diffs.differ import Opcode, Tag
 
 LEAST_LINES = 3
+# Minimum size of a moved block, in lines that are not blank and in characters: lone braces match everywhere.
 LEAST_CHARACTERS = 40
-"""A moved block has at least so many lines that aren't blank, and characters: braces alone move all the time."""
 
 
 def moved_lines(

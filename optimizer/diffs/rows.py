@@ -16,8 +16,8 @@ from optimizer.diffs.differ import Opcode, Tag, diff
 from optimizer.diffs.intraline import Marks, mark, pair_lines
 from optimizer.diffs.moves import moved_lines
 
+# Line pairs per diff that are compared for similarity (about 0.2 s); later blocks are paired in order.
 MOST_COMPARISONS = 40_000
-"""Line pairs of a whole diff that are compared for likeness (about 0.2 s); later blocks are paired in their order."""
 CACHED_DIFFS = 64
 
 
@@ -25,10 +25,10 @@ class RowKind(StrEnum):
     """Name the kind of a row."""
 
     EQUAL = "equal"
+    # Both sides are similar, and their differences are marked.
     CHANGED = "changed"
-    """Both sides are alike: what differs inside is marked."""
+    # Both sides stand at the same place and have little in common.
     REPLACED = "replaced"
-    """Both sides stand in each other's place and have little in common."""
     REMOVED = "removed"
     ADDED = "added"
 

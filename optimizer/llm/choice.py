@@ -12,8 +12,8 @@ from optimizer.llm.prices import price_of
 from optimizer.models import Provider, Team
 
 DEFAULT_ROLE = "default"
+# Providers that exist in every team without a row.
 BUILT_IN = frozenset({"inbox", "replay"})
-"""Providers that every team has without a row."""
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 

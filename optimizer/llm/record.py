@@ -255,12 +255,12 @@ def _peoples_findings(run: Run) -> list[str]:
     ]
 
 
+# Sources of people's texts about a run. Code that stores further texts (comments, notes) must add them here.
 PRIVATE_TEXTS: list[Callable[[Run], Iterable[str]]] = [
     lambda run: (run.title, run.guidance),
     lambda run: Guidance.objects.filter(run=run).values_list("text", flat=True),
     _peoples_findings,
 ]
-"""Where people's words about a run are kept. Whoever stores more of them (comments, notes) adds a line."""
 
 
 def _keys(team: Team) -> list[str]:

@@ -11,15 +11,15 @@ from __future__ import annotations
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, Run
 from runners.job import JobResult
 
+# Number of newest artefacts that are sent with a job.
 MOST_KNOWN = 500
-"""The newest artefacts that a job is told of."""
+# Outcomes that the same binary will have again. Timeouts and lack of memory may be the machine's fault.
 KNOWN_BY = (
     EvaluationStatus.CORRECT,
     EvaluationStatus.INCORRECT,
     EvaluationStatus.CRASHED,
     EvaluationStatus.SUSPECT,
 )
-"""Outcomes that the same binary has again. Time-outs and want of memory may have been the machine's doing."""
 
 
 def known_artefacts(run: Run) -> dict[str, str]:

@@ -15,8 +15,8 @@ from optimizer.live.publish import record
 from optimizer.models import AuthorKind, Evaluation, EvaluationState, Run
 
 WARN_AT_PERCENT = (50, 80, 100)
+# Kernels that no strategy has searched for: every run has the seeds, and a person's edit is not the strategy's.
 UNCOUNTED = (AuthorKind.SEED, AuthorKind.PERSON)
-"""What nobody searched: every run on the problem has the seeds, and a person's edit is not the strategy's doing."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher
 from runners.job import Baseline, Effort, JobSpec, Language, Source
 
+# Lower numbers go first. A confirmation ends a run, and somebody waits for it.
 PRIORITY_OF_CONFIRMATIONS = -10
-"""Lower numbers go first: a confirmation ends a run, and somebody waits for it."""
+# Languages that can be compiled for a device on a machine without it.
 DEVICE_LANGUAGES = frozenset({Language.HIP, Language.CUDA, Language.TRITON})
-"""Languages that compile for a device that need not be there."""
 
 
 def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:

@@ -15,8 +15,8 @@ from optimizer.models.run import Run
 from optimizer.models.search_text import HYPOTHESIS_WORDS
 
 _SERVED_BY = NullIf(KeyTextTransform("served_by", "call__transport"), Value(""), output_field=models.TextField())
+# The same as `LlmCall.model_name`, as an expression over the call behind a hypothesis.
 ANSWERER = Coalesce(_SERVED_BY, F("call__model"), output_field=models.TextField())
-"""`LlmCall.model_name` of the call behind a hypothesis."""
 
 
 @dataclass(frozen=True)

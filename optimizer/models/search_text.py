@@ -9,8 +9,8 @@ from django.contrib.postgres.search import SearchVector
 from django.db.models.functions import Left
 
 CONFIG = "english"
+# A tsvector holds at most one megabyte. Text beyond these characters of a source is not searchable.
 SOURCE_CHARS = 100_000
-"""A tsvector holds at most a megabyte; what stands behind these characters of a source is not found by its words."""
 
 
 def words_of(*columns: str, long: str = "") -> SearchVector:

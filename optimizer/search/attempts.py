@@ -26,8 +26,8 @@ from optimizer.search.machinery.seeds import reference_seed
 from optimizer.search.tree import Node, Rules, Tree, debug_window, plan_window, select, tree_of
 from runners.job import Language, Source
 
+# The run ends after this many consecutive attempts without a usable answer.
 MAX_FAILED_CALLS = 5
-"""Attempts in a row whose agents gave no usable answer before the run ends."""
 
 OPENING_ROLES = ("plan", "debug", "solo")
 
@@ -54,8 +54,8 @@ class Attempt:
     node: KernelView
     opening_role: str
     window: tuple[str, ...]
+    # Values that a strategy reads back besides node and window; `model` is passed to the call.
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What a strategy wants to read back beside node and window; `model` goes to the call."""
 
     @property
     def key(self) -> str:

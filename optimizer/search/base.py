@@ -203,8 +203,8 @@ class Ask:
     context: Mapping[str, Any]
     answer_schema: str
     temperature: float | None = None
+    # Overrides the role's model (the bandit's choice); None uses that of the run's providers.
     model: str | None = None
-    """Overrides the role's model (a bandit's choice); None leaves it to the run's providers."""
 
 
 @dataclass(frozen=True)

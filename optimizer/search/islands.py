@@ -23,8 +23,8 @@ from optimizer.search.machinery.descriptor import Cell, descriptor
 from optimizer.search.machinery.seeds import seeds
 
 ISLANDS = 4
+# Attempts between two migrations.
 MIGRATION = 12
-"""Attempts between two migrations."""
 
 
 class IslandsSettings(SoloSettings):

@@ -41,8 +41,8 @@ from runners.job import Language, Source
 AVENUES = 10
 EXPERIMENTS = 5
 CHOSEN = 3
+# The run ends after this many consecutive rounds without any kernel.
 MAX_FAILED_ROUNDS = 3
-"""Rounds in a row that brought no kernel at all before the run ends."""
 
 
 class ScientistSettings(StrategySettings):

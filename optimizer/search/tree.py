@@ -15,16 +15,16 @@ from functools import cached_property
 
 from optimizer.search.base import KernelView
 
+# Root throttle: with this many children the root cannot be chosen (section 4.4).
 N_ROOT = 5
-"""Root throttle: with this many children the root can't be chosen (section 4.4)."""
+# Dead branch: a node with more children than this, all failing, cannot be chosen (section 4.4).
 N_CHILD = 3
-"""Dead branch: a node with more children than this, all failing, can't be chosen (section 4.4)."""
+# Probability of exploring a leaf (section 4.4).
 EPSILON = 0.3
-"""Probability of exploring a leaf (section 4.4)."""
+# Size r of the leaderboard in the plan window (section 4.5).
 LEADERBOARD = 2
-"""Size r of the leaderboard in the plan window (section 4.5)."""
+# A larger window is sampled down to this many nodes (section 4.5).
 WINDOW_CAP = 5
-"""A larger window is sampled down to this many nodes (section 4.5)."""
 
 
 @dataclass(frozen=True)

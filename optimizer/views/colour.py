@@ -17,14 +17,14 @@ from pygments.token import STANDARD_TYPES, Token, _TokenType
 
 from runners.job import Language
 
+# Pairs of (CSS class, text) that together make up one line.
 Tokens = Sequence[tuple[str, str]]
-"""(CSS class, text) of one line, in order; together the line."""
 
+# Longer lines are generated and may take a regular expression very long, so they get no colour.
 LONGEST_LINE = 2_000
-"""A longer line is not coloured: nobody wrote it, and a regular expression may take long over it."""
 MOST_CHARACTERS = 400_000
+# Visible lines closer together than this are lexed in one go.
 BLOCK = 12
-"""Shown lines nearer than this to each other are lexed in one go."""
 LEXERS: dict[str, str] = {
     Language.CPP: "cpp",
     Language.HIP: "cuda",

@@ -19,8 +19,8 @@ from optimizer.models import Evaluation, Kernel, Measurement
 from optimizer.views.kernel_resources import FIGURES as RESOURCES
 from runners.job import CaseResult, JobResult, KernelResources
 
+# Used where a result has no noise floor: differences below one per cent mean nothing on the machines we know.
 NARROWEST_BAND = 1.01
-"""Where a result has no A/A band: less than one per cent is no difference on any machine we know."""
 
 
 RESAMPLES = 400

@@ -25,8 +25,8 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 CRLF_SHARE = 0.9
 COLUMNS = {"split": 4, "unified": 3}
 
+# Returns the cells of the row that stands for hidden rows.
 GapMarkup = Callable[[Gap], str]
-"""Cells of the row that stands for hidden rows."""
 
 
 @dataclass(frozen=True)

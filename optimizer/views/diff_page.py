@@ -30,8 +30,8 @@ from optimizer.views.diff_sides import SOURCE, Preset, Sides, assemblies, other_
 from optimizer.views.signed_in import user_of
 
 LAYOUTS = {"split": "Side by side", "unified": "Unified"}
+# Rows shown by default. The others are loaded on demand, so that a huge diff stays fast.
 MOST_ROWS = 600
-"""Rows that a page shows unasked. What is left follows on demand, so that a huge diff does not cost its reader."""
 MOST_RANGES = 200
 _RANGE = re.compile(r"(\d{1,7})-(\d{1,7})")
 _LINE = re.compile(r"([on])(\d{1,7})")

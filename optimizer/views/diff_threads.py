@@ -32,8 +32,8 @@ class CommentView:
     html: SafeString
     is_mine: bool
     guidance: Guidance | None
+    # A published approval that was given before the comment was edited.
     edited_after: Review | None
-    """A published approval that was given on words that were edited since."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from optimizer.live import payloads
 from optimizer.models import CallState, EvaluationStatus, ReviewVerdict, Run, RunEvent, RunState
 
 SHOWN = 60
+# Filters of the feed; css/run.css defines which groups each shows.
 TABS = (("", "All"), ("kernels", "Kernels"), ("agents", "Agents"), ("people", "People"), ("run", "Run"))
-"""What the feed can be narrowed to; which groups that means is in css/run.css."""
 REPLAYED = 200
 
 

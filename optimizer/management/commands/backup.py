@@ -18,7 +18,9 @@ from kernelsci_site.services.dump import DumpError, back_up
 class Command(BaseCommand):
     """Back up the database while the site is running, or without it."""
 
-    help = "Write the database to a file (pg_dump, custom format). The secrets are not included: keep var/secrets too."
+    help = (
+        "Write the database to a file (pg_dump, custom format). The secrets are not included: keep var/secrets too."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -10,8 +10,8 @@ from optimizer.search.flow import Flow
 from optimizer.search.machinery.novelty import find_duplicate
 from runners.job import Language, Source
 
+# How often a failed kernel goes back to its writer. The paper leaves this open; here it is a setting.
 REPAIR_TRIES = 2
-"""How often a failed kernel goes back to its writer. Open in GPU Kernel Scientist; here 2, and a setting."""
 
 AskWriter = Callable[[str, Mapping[str, Any]], CallView]
 MakeDraft = Callable[[str, CallView, Source], Draft]

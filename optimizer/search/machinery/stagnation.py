@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+# Rounds without a better kernel before the designer is told to try another family of ideas.
 FLAT_ROUNDS = 5
-"""Rounds without a better kernel before the designer is told to leave the beaten track."""
 
 
 def flat_rounds(best_us_by_round: Sequence[float | None], min_gain: float = 0.01) -> int:

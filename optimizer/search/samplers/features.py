@@ -30,8 +30,8 @@ Floats = NDArray[np.float64]
 _WEIGHT = 0.3  # of a parameter's features together
 _WHOLE_WEIGHT = 0.02  # of being a power of two: nothing, until the data say more
 _PRODUCTS_WEIGHT = 0.5  # of all products together: one tells less than its factors, until the data say more
+# Products are left out of spaces with more pairs of sizes, as the time of a fit grows with the features.
 MOST_PRODUCTS = 45
-"""In spaces with more pairs of sizes, products are left out: a fit takes time that grows with the features."""
 _SIZE_RANGE = 4  # a parameter that grows at least so much is a size
 
 
