@@ -7,7 +7,7 @@ from django.core.validators import validate_email
 from django.db import transaction
 from django.http import HttpRequest
 
-from optimizer.live.people import recheck
+from optimizer.live.people import recheck_access
 from optimizer.models import SignIn, User
 
 BROWSER_CHARS = 200
@@ -45,7 +45,7 @@ def do_end_sign_in(user: User, sign_in: SignIn) -> None:
     with transaction.atomic():
         sign_in.end()
         # Open sockets authenticated when they connected and would otherwise stay open.
-        recheck(user.pk)
+        recheck_access(user.pk)
 
 
 def do_end_other_sign_ins(user: User, key: str | None) -> int:
@@ -54,5 +54,5 @@ def do_end_other_sign_ins(user: User, key: str | None) -> int:
     with transaction.atomic():
         for row in others:
             row.end()
-        recheck(user.pk)
+        recheck_access(user.pk)
     return len(others)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from optimizer.live.people import news
+from optimizer.live.people import announce_unread
 from optimizer.models import Follow, Notification, NotificationChoice, NotificationKind, Run, User
 
 
@@ -41,7 +41,7 @@ def do_tell(people: Iterable[User], told: News) -> list[Notification]:
     # The unique key makes a repeated event harmless.
     Notification.objects.bulk_create(rows, ignore_conflicts=True)
     for row in rows:
-        news(row.user_id)
+        announce_unread(row.user_id)
     return rows
 
 
@@ -77,7 +77,7 @@ def do_read(user: User, ids: list[int] | None = None) -> int:
     mine = Notification.objects.filter(user=user)
     count = (mine if ids is None else mine.filter(pk__in=ids)).mark_read()
     if count:
-        news(user.pk)
+        announce_unread(user.pk)
     return count
 
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 
 from optimizer.actions.audit import log_action
-from optimizer.live.people import recheck
+from optimizer.live.people import recheck_access
 from optimizer.models import (
     ApiToken,
     AuditAction,
@@ -72,7 +72,7 @@ def do_set_role(user: User, team: Team, member: User, role: TeamRole) -> None:
         before, membership.role = membership.role, role
         membership.save(update_fields=["role"])
         log_action(AuditAction.MEMBER_ROLE, user, team, member.username, before=before, after=role.value)
-        recheck(member.pk)
+        recheck_access(member.pk)
 
 
 def do_remove_member(user: User, team: Team, member: User) -> None:
@@ -88,7 +88,7 @@ def do_remove_member(user: User, team: Team, member: User) -> None:
         # Otherwise events of the team's runs would still create notifications for an outsider.
         Follow.objects.filter(user=member, run__team=team).delete()
         log_action(AuditAction.MEMBER_LEFT if leaves else AuditAction.MEMBER_REMOVED, user, team, member.username)
-        recheck(member.pk)
+        recheck_access(member.pk)
 
 
 def do_invite(user: User, team: Team, role: TeamRole, note_text: str, days: int) -> tuple[Invitation, str]:
@@ -130,7 +130,7 @@ def do_accept_invitation(user: User, invitation: Invitation) -> Membership:
             membership.role = invitation.role
             membership.save(update_fields=["role"])
         log_action(AuditAction.MEMBER_ADDED, user, invitation.team, user.username, role=membership.role)
-        recheck(user.pk)
+        recheck_access(user.pk)
     return membership
 
 
@@ -179,7 +179,7 @@ def do_end_service_account(user: User, team: Team, account: User) -> None:
         Membership.objects.filter(user=account).delete()
         ApiToken.objects.filter(user=account, revoked_at=None).update(revoked_at=timezone.now())
         log_action(AuditAction.SERVICE_ENDED, user, team, account.username)
-        recheck(account.pk)
+        recheck_access(account.pk)
 
 
 def do_set_privacy(user: User, run: Run, is_private: bool) -> None:
@@ -196,7 +196,7 @@ def do_set_privacy(user: User, run: Run, is_private: bool) -> None:
         log_action(AuditAction.RUN_PRIVACY, user, run, private=is_private)
         # Members who may no longer see the run have its page open right now, perhaps.
         for member in run.team.members.all():
-            recheck(member.pk)
+            recheck_access(member.pk)
 
 
 def _check_owner(user: User, team: Team) -> None:

@@ -12,11 +12,11 @@ def group_of_person(user_id: int) -> str:
     return f"person.{user_id}"
 
 
-def recheck(user_id: int) -> None:
+def recheck_access(user_id: int) -> None:
     """Make the person's sockets check access again after commit, and close where it is lost."""
     transaction.on_commit(lambda: publish(group_of_person(user_id), {"type": "person.recheck"}))
 
 
-def news(user_id: int) -> None:
+def announce_unread(user_id: int) -> None:
     """Announce after commit that the number of unread notifications has changed."""
     transaction.on_commit(lambda: publish(group_of_person(user_id), {"type": "person.news"}))
