@@ -51,7 +51,7 @@ class DatabaseJobSource:
     def note(self, claim: Claim, notes: dict[str, Any], attempts: int) -> bool:
         """Store what the next holder of the job must know."""
         _drop_failed_connection()
-        return queue.note(claim.job_id, claim.fence, storable(notes), attempts)
+        return queue.store_notes(claim.job_id, claim.fence, storable(notes), attempts)
 
     @contextmanager
     def alone(self, name: str) -> Iterator[bool]:

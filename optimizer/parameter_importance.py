@@ -23,7 +23,7 @@ LEAST_TRIALS = 5
 
 
 @dataclass(frozen=True)
-class Trial:
+class TunedTrial:
     """Hold a correct kernel with its parameters."""
 
     number: int
@@ -46,11 +46,11 @@ class Importance:
 
 
 @dataclass(frozen=True)
-class Space:
-    """Hold trials that vary the same parameters."""
+class TrialGroup:
+    """Hold the trials of a run that vary the same parameters."""
 
     names: tuple[str, ...]
-    trials: Sequence[Trial]
+    trials: Sequence[TunedTrial]
 
     @property
     def key(self) -> str:
@@ -58,24 +58,26 @@ class Space:
         return ".".join(self.names)
 
 
-def spaces_of(run: Run) -> list[Space]:
+def spaces_of(run: Run) -> list[TrialGroup]:
     """Group the run's trials by the parameters that they set, most trials first."""
     kernels = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
     fields = ("number", "tunables", "evaluation__time_us", "evaluation__speedup")
-    groups: dict[tuple[str, ...], list[Trial]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[TunedTrial]] = defaultdict(list)
     for row in kernels.exclude(tunables={}).order_by("-number").values_list(*fields)[:MOST]:
-        trial = Trial(*row)
+        trial = TunedTrial(*row)
         groups[tuple(sorted(trial.values))].append(trial)
     # Trials were read newest first because of the limit; show them in the order in which they were made.
-    return sorted((Space(names, rows[::-1]) for names, rows in groups.items()), key=lambda one: -len(one.trials))
+    return sorted(
+        (TrialGroup(names, rows[::-1]) for names, rows in groups.items()), key=lambda one: -len(one.trials)
+    )
 
 
-def fastest(space: Space, most: int) -> list[Trial]:
+def fastest(space: TrialGroup, most: int) -> list[TunedTrial]:
     """Return at most `most` trials, fastest first."""
     return sorted(space.trials, key=lambda trial: trial.time_us)[:most]
 
 
-def importances(space: Space) -> list[Importance]:
+def importances(space: TrialGroup) -> list[Importance]:
     """Return the importance of every parameter, most important first, or nothing for fewer than five trials."""
     if len(space.trials) < LEAST_TRIALS:
         return []
@@ -83,7 +85,7 @@ def importances(space: Space) -> list[Importance]:
     return sorted((_importance(space, name, logs) for name in space.names), key=lambda one: -one.share)
 
 
-def _importance(space: Space, name: str, logs: Sequence[float]) -> Importance:
+def _importance(space: TrialGroup, name: str, logs: Sequence[float]) -> Importance:
     groups: dict[TunableValue, list[float]] = defaultdict(list)
     for trial, log in zip(space.trials, logs, strict=True):
         groups[trial.values[name]].append(log)

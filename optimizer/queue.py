@@ -160,7 +160,7 @@ def lost_while_cancelled() -> list[tuple[int, int]]:
     return list(lost.values_list("pk", "fence"))
 
 
-def note(job_id: int, fence: int, notes: dict[str, Any], attempts: int) -> bool:
+def store_notes(job_id: int, fence: int, notes: dict[str, Any], attempts: int) -> bool:
     """Store notes with a held job and set its attempts. Return False when the claim is lost."""
     return held(job_id, fence).update(external=notes, attempts=attempts) == 1
 

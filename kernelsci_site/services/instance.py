@@ -21,9 +21,9 @@ class Instance:
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
-        self.note()
+        self.write_holder()
 
-    def note(self, address: str = "") -> None:
+    def write_holder(self, address: str = "") -> None:
         """Write down who holds the lock and at which address it answers, for the message of a refusal."""
         self._file.seek(0)
         self._file.truncate()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from optimizer.charts import style
-from optimizer.parameter_importance import Importance, Space, Trial
+from optimizer.parameter_importance import Importance, TrialGroup, TunedTrial
 from runners.job import TunableValue
 
 BANDS = (("Fastest fifth", style.GOOD, 2.2, 0.9), ("Second fifth", style.ACCENT, 1.2, 0.6),
@@ -19,7 +19,7 @@ BANDS = (("Fastest fifth", style.GOOD, 2.2, 0.9), ("Second fifth", style.ACCENT,
          ("Slowest fifth", style.BAD, 1.0, 0.45))  # fmt: skip
 
 
-def parallel(space: Space) -> go.Figure:
+def parallel(space: TrialGroup) -> go.Figure:
     """Draw one line per trial through its parameter values to its time; slower fifths are drawn first."""
     ranked = sorted(space.trials, key=lambda trial: trial.time_us)
     axes = [_places(sorted({trial.values[name] for trial in ranked}, key=_order)) for name in space.names]
@@ -62,7 +62,7 @@ def importance(rows: Sequence[Importance]) -> go.Figure:
     )  # fmt: skip
 
 
-def _band(trials: Sequence[Trial], look: tuple[str, str, float, float], names: Sequence[str],
+def _band(trials: Sequence[TunedTrial], look: tuple[str, str, float, float], names: Sequence[str],
           axes: Sequence[dict[TunableValue, float]], height: object) -> go.Scatter:  # fmt: skip
     name, colour, width, opacity = look
     x: list[float | None] = []

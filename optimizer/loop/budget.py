@@ -20,7 +20,7 @@ UNCOUNTED = (AuthorKind.SEED, AuthorKind.PERSON)
 
 
 @dataclass(frozen=True)
-class Line:
+class BudgetLine:
     """Hold one budget; `spent` and `limit` are in the unit that `kind` names."""
 
     kind: str
@@ -42,7 +42,7 @@ LABELS = {
 }
 
 
-def lines(run: Run) -> list[Line]:
+def lines(run: Run) -> list[BudgetLine]:
     """Return the budgets that the run has."""
     spent: dict[str, float | Decimal] = {
         "evaluations": run.spent_evaluations,
@@ -52,7 +52,9 @@ def lines(run: Run) -> list[Line]:
         "device_minutes": run.spent_device_s / 60,
     }
     limits = {kind: getattr(run, f"budget_{kind}") for kind in spent}
-    return [Line(kind, float(spent[kind]), float(limit)) for kind, limit in limits.items() if limit is not None]
+    return [
+        BudgetLine(kind, float(spent[kind]), float(limit)) for kind, limit in limits.items() if limit is not None
+    ]
 
 
 def exhausted(run: Run) -> str | None:

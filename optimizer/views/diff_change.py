@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from optimizer.models import Evaluation, Kernel, Measurement
-from optimizer.views.kernel_resources import FIGURES as RESOURCES
+from optimizer.views.kernel_resources import LABELS as RESOURCES
 from runners.job import CaseResult, JobResult, KernelResources
 
 # Used where a result has no noise floor: differences below one per cent mean nothing on the machines we know.

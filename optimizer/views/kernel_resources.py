@@ -8,7 +8,7 @@ from typing import Any
 
 from runners.job import BuildReport, KernelResources
 
-FIGURES = {
+LABELS = {
     "vgpr": "Vector registers (VGPR)",
     "agpr": "Accumulation registers (AGPR)",
     "sgpr": "Scalar registers (SGPR)",
@@ -24,7 +24,7 @@ FIGURES = {
 
 
 @dataclass(frozen=True)
-class Figure:
+class ResourceFigure:
     """Hold one value and its change against the parent.
 
     `change` is None without a comparable parent, and for a number that did not change.
@@ -39,7 +39,7 @@ class ResourceRow:
     """Hold one figure of the report, by device kernel."""
 
     label: str
-    values: Sequence[Figure]
+    values: Sequence[ResourceFigure]
 
 
 def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list[ResourceRow]:
@@ -47,7 +47,7 @@ def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list
     kernels = build.kernels if build else []
     pairs = [(one, _match(one, parent)) for one in kernels]
     rows = [_row(text, [(getattr(one, name), old and getattr(old, name)) for one, old in pairs])
-            for name, text in FIGURES.items()]  # fmt: skip
+            for name, text in LABELS.items()]  # fmt: skip
     extra = dict.fromkeys(name for one in kernels for name in one.extra)
     rows += [
         _row(
@@ -66,7 +66,7 @@ def _match(one: KernelResources, parent: BuildReport | None) -> KernelResources 
 
 
 def _row(label: str, values: Sequence[tuple[Any, Any]]) -> ResourceRow:
-    return ResourceRow(label, [Figure(new, _change(new, old)) for new, old in values])
+    return ResourceRow(label, [ResourceFigure(new, _change(new, old)) for new, old in values])
 
 
 def _change(new: Any, old: Any) -> int | float | None:

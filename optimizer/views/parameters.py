@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from optimizer.access import access_run
 from optimizer.charts import parameters as charts
 from optimizer.models import Run
-from optimizer.parameter_importance import Space, fastest, importances, spaces_of
+from optimizer.parameter_importance import TrialGroup, fastest, importances, spaces_of
 from optimizer.views.signed_in import user_of
 
 ROWS = 200
@@ -49,6 +49,6 @@ def _run(request: HttpRequest, run_id: int) -> Run:
     return access_run(user_of(request), run_id, "view")
 
 
-def _chosen(request: HttpRequest, spaces: list[Space]) -> Space | None:
+def _chosen(request: HttpRequest, spaces: list[TrialGroup]) -> TrialGroup | None:
     wanted = request.GET.get("of")
     return next((space for space in spaces if space.key == wanted), spaces[0] if spaces else None)

@@ -131,7 +131,7 @@ def test_secrets_are_made_once_and_for_our_eyes_only(var: Var) -> None:
 
 def test_the_holder_of_the_lock_is_named_to_the_second(var: Var) -> None:
     with only_instance(var) as instance:
-        instance.note("http://127.0.0.1:1/")
+        instance.write_holder("http://127.0.0.1:1/")
         with (
             pytest.raises(AlreadyRunningError, match=f"process {os.getpid()} at http://127.0.0.1:1/"),
             only_instance(var),

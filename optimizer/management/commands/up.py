@@ -96,7 +96,7 @@ class Site:
         if port != self.options["port"]:
             self.console.say(f"port {self.options['port']} is taken; using {port}")
         address = f"http://{self._host_name()}:{port}/"
-        self.instance.note(address)
+        self.instance.write_holder(address)
         return address
 
     def _host_name(self) -> str:
