@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from optimizer.loop import budget
-from optimizer.loop.best import FASTEST_FIRST
+from optimizer.loop.best import BEST_FIRST
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Run
+from optimizer.queries.timing import roofline_text
+from runners.job import Objective
 
 BAR_WIDTH = 24
 ROWS_SHOWN = 10
@@ -24,9 +26,12 @@ def progress_line(run: Run) -> str:
 
 
 def closing_table(run: Run) -> str:
-    """Return the fastest kernels, the failures, and the headline with its interval."""
-    lines = [f"{'#':>4} {'time':>10} {'speedup':>20} {'verdict':>8}  kernel"]
-    lines += [_line(kernel) for kernel in _fastest(run)]
+    """The fastest kernels, what failed, and the headline with its interval."""
+    fastest = _fastest(run)
+    has_call = any(kernel.evaluation.call_us for kernel in fastest)
+    times = f"{'device':>10} {'call':>10}" if has_call else f"{'time':>10}"
+    lines = [f"{'#':>4} {times} {'speedup':>20} {'verdict':>8}  kernel"]
+    lines += [_line(kernel, has_call=has_call) for kernel in fastest]
     lines += ["", _failures(run), headline(run)]
     return "\n".join(line for line in lines if line is not None)
 
@@ -38,9 +43,11 @@ def headline(run: Run) -> str:
         return f"{ending} No correct kernel was timed."
     confirmed = run.best_kernel.evaluations.filter(effort="confirm", status=EvaluationStatus.CORRECT).exists()
     interval = f"[{run.best_speedup_low or 0:.2f}, {run.best_speedup_high or 0:.2f}]"
+    against = f"against {run.baseline}{' by call time' if run.objective == Objective.CALL else ''}"
+    certainty = "confirmed in cold processes" if confirmed else "not confirmed"
     return (
         f"{ending}\nBest: #{run.best_kernel.number} {run.best_kernel.title}: {run.best_speedup:.2f}× {interval} "
-        f"against {run.baseline}{', confirmed in cold processes' if confirmed else ', not confirmed'}."
+        f"{against}, {certainty}."
     )
 
 
@@ -50,6 +57,7 @@ def as_json(run: Run) -> dict[str, Any]:
     return {
         "run": run.pk,
         "state": run.state,
+        "objective": run.objective,
         "reason": run.stop_reason,
         "evaluations": run.spent_evaluations,
         "device_s": round(run.spent_device_s, 3),
@@ -61,6 +69,8 @@ def as_json(run: Run) -> dict[str, Any]:
             "tunables": best.tunables,
             "flags": best.flags,
             "time_us": best.evaluation.time_us,
+            "call_us": best.evaluation.call_us,
+            "roofline_share": best.evaluation.roofline_share,
             "speedup": run.best_speedup,
             "low": run.best_speedup_low,
             "high": run.best_speedup_high,
@@ -71,13 +81,15 @@ def as_json(run: Run) -> dict[str, Any]:
 
 
 def _fastest(run: Run) -> list[Kernel]:
-    return list(run.kernels.rankable().select_related("evaluation").order_by(*FASTEST_FIRST)[:ROWS_SHOWN])
+    return list(run.kernels.rankable().select_related("evaluation").order_by(*BEST_FIRST)[:ROWS_SHOWN])
 
 
-def _line(kernel: Kernel) -> str:
+def _line(kernel: Kernel, *, has_call: bool = False) -> str:
     e = kernel.evaluation
     interval = f"{e.speedup:.2f}× [{e.speedup_low:.2f}, {e.speedup_high:.2f}]" if e.speedup else "–"
-    return f"{kernel.number:>4} {e.time_us:>7.1f} µs {interval:>20} {e.verdict:>8}  {kernel.title[:60]}"
+    call = (f" {e.call_us:>7.1f} µs" if e.call_us else f" {'–':>10}") if has_call else ""
+    line = f"{kernel.number:>4} {e.time_us:>7.1f} µs{call} {interval:>20} {e.verdict:>8}  {kernel.title[:60]}"
+    return f"{line} ({roofline_text(e.roofline_share)})" if e.roofline_share else line
 
 
 def _failures(run: Run) -> str:

@@ -13,6 +13,7 @@ from typing import TypeGuard
 
 from optimizer.live.payloads import EvaluationCancelled, EvaluationFinished
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Measurement, Run
+from optimizer.models.evaluation import CANDIDATE
 from optimizer.storable import storable
 from runners import wire
 from runners.job import CaseResult, JobResult, Speedup, Status
@@ -22,11 +23,17 @@ MAX_SAMPLES = 10_000
 UNCONFIRMED = "unconfirmed"
 _COPIED = (
     "time_us",
+    "call_us",
     "verdict",
     "unconfirmed",
     "speedup",
     "speedup_low",
     "speedup_high",
+    "call_speedup",
+    "call_speedup_low",
+    "call_speedup_high",
+    "roofline_share",
+    "failed_side",
     "sandbox",
     "harness_version",
 )
@@ -38,9 +45,13 @@ def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
     Call inside the transaction that closes the job.
     """
     evaluation.time_us = time_of(result)
+    evaluation.call_us = call_time_of(result)
+    evaluation.roofline_share = roofline_share_of(result)
+    evaluation.failed_side = failed_side(result)
     evaluation.verdict = result.verdict or ""
     evaluation.unconfirmed = UNCONFIRMED in result.flags
     _store_speedup(evaluation, "speedup", result.speedup)
+    _store_speedup(evaluation, "call_speedup", result.call_speedup)
     _store_speedup(evaluation, "parent_speedup", result.versus_parent)
     evaluation.parent_verdict = result.versus_parent.verdict if result.versus_parent else ""
     evaluation.sandbox = result.sandbox[:20]
@@ -62,6 +73,7 @@ def do_copy_outcome(evaluation: Evaluation, original: Evaluation) -> None:
         return evaluation.mark_cancelled()
     for name in _COPIED:
         setattr(evaluation, name, getattr(original, name))
+    evaluation.copied_from = original if original.kernel_id != evaluation.kernel_id else None
     evaluation.result = {**original.result, "versus_parent": None}
     return evaluation.mark_finished(EvaluationStatus(original.status))
 
@@ -112,6 +124,26 @@ def time_of(result: JobResult) -> float | None:
     """Return the geometric mean of the candidate's medians over the timed cases in µs, or None unless it is correct."""
     times = [case.candidate_us for case in result.cases if _is_time(case.candidate_us)]
     return geometric_mean(times) if times and result.status == Status.CORRECT else None
+
+
+def call_time_of(result: JobResult) -> float | None:
+    """Return the geometric mean of the candidate's call times in µs; None on a CPU and as in `time_of`."""
+    times = [case.candidate_call_us for case in result.cases if _is_time(case.candidate_call_us)]
+    return geometric_mean(times) if times and result.status == Status.CORRECT else None
+
+
+def roofline_share_of(result: JobResult) -> float | None:
+    """Return how much of the measured ceilings the candidate reaches: the geometric mean over the cases that say it,
+    1 at the roofline; None where none does."""
+    shares = [case.roofline_share for case in result.cases if _is_time(case.roofline_share)]
+    return geometric_mean(shares) if shares else None
+
+
+def failed_side(result: JobResult) -> str:
+    """Return whose failure ended the evaluation: the candidate's if it failed at all, else the first side named; empty
+    for a correct kernel and where the harness named nobody."""
+    sides = [failure.side for failure in result.failures] if result.status != Status.CORRECT else []
+    return (CANDIDATE if CANDIDATE in sides else sides[0] if sides else "")[:12]
 
 
 def device_s(result: JobResult) -> float:

@@ -14,6 +14,7 @@ from django.db.models import Q
 from optimizer import queue
 from optimizer.actions.enqueue import enqueue_run
 from optimizer.actions.evaluation import do_copy_outcome, do_share_outcome, do_store_result, finished
+from optimizer.actions.runner import do_note_noise_floor
 from optimizer.live.payloads import EvaluationStarted, HypothesisMeasured
 from optimizer.live.publish import record
 from optimizer.loop import best, budget
@@ -59,6 +60,7 @@ def do_finish_job(job_id: int, fence: int, result: JobResult) -> Receipt:
             result = replace(result, duplicate_of=None, status=Status.INFRA_ERROR, reasons=[UNKNOWN_ORIGINAL])
         if queue.finish(job_id, fence):
             _store(run, job.evaluation, result)
+            do_note_noise_floor(job.worker, result.noise_floor)
             return Receipt.RECORDED
     # A runner that did not receive our answer sends the same result again and must not be told that it failed.
     return Receipt.REPEATED if queue.was_finished_by(job_id, fence) else Receipt.REFUSED
@@ -157,13 +159,10 @@ def _follow_build(run: Run, build: Evaluation) -> None:
 
 
 def _spend(run: Run, evaluation: Evaluation) -> None:
-    """Add an evaluation to the run's spending.
-
-    Seeds, confirmations and infrastructure errors do not count as evaluations; device time always counts.
-    """
-    # Budgets compare strategies, so they count only what a strategy has asked for.
+    """Add to what the run has spent. Seeds, confirmations and endings that were not the kernel's own (a failed machine,
+    too little device memory, a parent that failed) do not count as evaluations; device time always does."""
     searched = evaluation.kernel.author_kind not in budget.UNCOUNTED
-    counts = evaluation.first_of_id and searched and evaluation.status != EvaluationStatus.INFRA_ERROR
+    counts = evaluation.first_of_id and searched and evaluation.judges_kernel
     run.spent_evaluations += 1 if counts else 0
     run.spent_device_s += evaluation.device_s
     run.save(update_fields=["spent_evaluations", "spent_device_s"])

@@ -7,18 +7,21 @@ from django.db.models import Exists, OuterRef, Q
 
 from optimizer.loop.best import mend_best
 from optimizer.loop.locking import lock_run
-from optimizer.models import Kernel, Run, RunState
+from optimizer.models import Kernel, Run, RunState, VerdictChoice
 
 
 def do_rerank_leaders() -> int:
-    """Re-rank ended runs with an unconfirmed leader, or without a leader though a kernel could lead. Return how many.
+    """Rank ended runs anew where this version's rules may choose another leader, and return how many were looked at.
 
-    May be repeated; each run has its own transaction. Live runs need no repair, as their next evaluation re-ranks
-    them.
+    These are runs whose best kernel makes a claim that was not confirmed or was proven slower than its parent, and runs
+    that have no best kernel though one may lead. A run that goes on is ranked at its next evaluation. May be repeated;
+    each run has a transaction of its own.
     """
     ended = Run.objects.filter(state__in=[state for state in RunState if state.is_terminal])
     may_lead = Exists(Kernel.objects.rankable().filter(run=OuterRef("pk")))
-    doubtful = ended.filter(Q(best_kernel__evaluation__unconfirmed=True) | Q(best_kernel=None) & Q(may_lead))
+    beaten = Q(best_kernel__evaluation__parent_verdict=VerdictChoice.SLOWER)
+    unconfirmed = Q(best_kernel__evaluation__unconfirmed=True)
+    doubtful = ended.filter(unconfirmed | beaten | Q(best_kernel=None) & Q(may_lead))
     found = list(doubtful.order_by("pk").values_list("pk", flat=True))
     for run_id in found:
         # One transaction per run keeps the locks short during an upgrade.

@@ -66,6 +66,15 @@ def _best(event: RunEvent) -> None:
     _tell_followers(event, NotificationKind.BEST, text, f"best-{leader.pk}", _kernel_page(leader))
 
 
+def _refuted(event: RunEvent) -> None:
+    """Tell the followers when a leader steps down; a contender that never led is in the feed alone."""
+    payload = event.payload
+    kernel = Kernel.objects.filter(pk=payload["kernel"], run=event.run_id).first()
+    if kernel is not None and payload.get("led", True):
+        text = f"{event.run}: kernel #{kernel.number} no longer leads. {payload['reason']}"
+        _tell_followers(event, NotificationKind.BEST, text, f"refuted-{event.seq}", _kernel_page(kernel))
+
+
 def _state(event: RunEvent) -> None:
     state = RunState(event.payload["state"])
     if state.is_terminal:
@@ -139,6 +148,7 @@ def _review_page(review: Review) -> str:
 
 _ACTS: dict[str, Callable[[RunEvent], None]] = {
     "best.changed": _best,
+    "best.refuted": _refuted,
     "run.state": _state,
     "run.note": _noted,
     "budget.warned": _budget,

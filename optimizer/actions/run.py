@@ -26,7 +26,8 @@ from optimizer.models import AuditAction, ProblemVersion, Run, RunState, Target,
 from optimizer.models.run import RunTransitionError
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
-from runners.job import Baseline
+from runners.job import Baseline, Objective
+from runners.targets import TARGETS
 
 MAX_SEED = 2**63 - 1
 
@@ -59,6 +60,7 @@ class NewRun:
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     baseline: str = Baseline.EAGER.value
+    objective: str = Objective.DEVICE.value
     dispatcher: str = "celery"
     dispatch_settings: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
@@ -80,6 +82,8 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
         faults, "dispatcher", new.dispatcher in DISPATCHERS, f"There is no way {new.dispatcher!r} to runners."
     )
     _note_fault(faults, "baseline", new.baseline in set(Baseline), f"There is no baseline {new.baseline!r}.")
+    _note_fault(faults, "objective", new.objective in set(Objective), f"There is no objective {new.objective!r}.")
+    _note_fault(faults, "objective", *_objective_fits(new))
     _note_fault(faults, "seed", 0 <= new.seed <= MAX_SEED, "The seed is a number from 0 up.")
     _note_fault(faults, "target", _has_language(new), "This problem has no language that the target can run.")
     faults |= _budget_faults(new.budget) | _settings_faults(new) | _dispatch_faults(new) | _provider_faults(new)
@@ -101,6 +105,7 @@ def do_start_run(user: User | None, new: NewRun) -> Run:
             settings=dict(new.settings),
             providers=dict(new.providers),
             baseline=new.baseline,
+            objective=new.objective,
             seed=new.seed,
             dispatcher=new.dispatcher,
             dispatch_settings=dict(new.dispatch_settings),
@@ -187,6 +192,7 @@ def as_new_run(run: Run) -> NewRun:
         budget=budget_of(run),
         seed=run.seed,
         baseline=run.baseline,
+        objective=run.objective,
         dispatcher=run.dispatcher,
         dispatch_settings=run.dispatch_settings,
         title=run.title,
@@ -231,6 +237,18 @@ def _may_start(user: User | None, team: Team) -> bool:
 
 def _has_language(new: NewRun) -> bool:
     return not set(new.problem_version.languages).isdisjoint(languages_for(new.target.key))
+
+
+def _objective_fits(new: NewRun) -> tuple[bool, str]:
+    """Return whether the target has such a time, and what to say where it has not."""
+    fits = new.objective != Objective.CALL or has_call_time(new.target.key)
+    return fits, "On a CPU, device time and call time are the same: leave the objective at device time."
+
+
+def has_call_time(target: str) -> bool:
+    """Return True for a target whose calls cost the host time beside the device's: any GPU."""
+    known = TARGETS.get(target)
+    return known is not None and known.family != "cpu"
 
 
 def _budget_faults(budget: Budget) -> dict[str, str]:

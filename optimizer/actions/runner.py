@@ -9,11 +9,13 @@ from django.utils import timezone
 
 from optimizer.models import CallState, Job, JobState, LlmCall, Runner, User
 from optimizer.models.runner import LOST_AFTER
+from optimizer.storable import storable
+from runners import wire
 from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher
 from runners.dispatch.kernelbot import KernelBotDispatcher
 from runners.dispatch.spool import SpoolDispatcher
-from runners.job import Effort
+from runners.job import Effort, NoiseFloor
 
 # Runners behind a spool report only when its directory is synchronised.
 SPOOL_LOST_AFTER = dt.timedelta(minutes=15)
@@ -44,6 +46,12 @@ def absence_of_runners(target: str, dispatcher: str) -> str:
         return ""
     how = _HOW_TO_START[dispatcher].format(target=target)
     return f"No runner for {target} is there. Kernels are built here meanwhile; measuring waits for one. {how}"
+
+
+def do_note_noise_floor(name: str, floor: NoiseFloor | None) -> None:
+    """Remember the noise floor that a runner reported with a result; nothing where it reported none."""
+    if floor is not None:
+        Runner.objects.filter(name=name).update(noise_floor=storable(wire.to_plain(floor)))
 
 
 def do_drain_runner(user: User, runner: Runner, note: str) -> None:

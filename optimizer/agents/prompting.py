@@ -74,7 +74,8 @@ class Desk:
     def task(self) -> str:
         """Return the task, and the machine on which its kernels are measured."""
         task = sections.task(self.history.problem, self.history.target, self.language, self.fencer)
-        return "\n\n".join(part for part in (task, sections.machine(self.history)) if part)
+        parts = (task, sections.machine(self.history), sections.objective(self.history))
+        return "\n\n".join(part for part in parts if part)
 
     def knowledge(self) -> str:
         """Return the selected documents under one heading."""

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from optimizer.llm.fence import Fencer, clean, neutralise
+from optimizer.queries.timing import CaseRow, case_rows, failure_lines, has_call_time, noise_warning
 from optimizer.search.base import History, HypothesisView, KernelView
-from runners.job import JobResult, KernelResources, Language
+from runners.job import JobResult, KernelResources, Language, Objective
 from runners.problems.base import Argument, Case, Problem, Purpose, Role
 from runners.profiling.summary import in_words
 
@@ -87,14 +88,58 @@ def outcome(kernel: KernelView, fencer: Fencer) -> str:
                 "Correct. It has no times that count: it was not timed, a second clock did not confirm them, or they "
                 "did not stand when it was measured again."
             )
-        return f"Correct. Geometric mean {kernel.time_us:.2f} µs. {_times(kernel)}{_speedup(kernel.result)}"
+        head = f"Correct. Geometric mean {kernel.time_us:.2f} µs. {_times(kernel)}{_speedup(kernel.result)}"
+        return "\n\n".join(part for part in (head, timing(kernel.result), failures(kernel, fencer)) if part)
     result = kernel.result
     status = kernel.status.value if kernel.status else "unknown"
-    lines = [f"**Failed: {status}.**"]
+    own = f"**Failed: {status}.**"
+    lines = [own if kernel.failed else f"Not judged ({status}): its evaluation ended without the kernel's doing."]
     if result is not None:
         lines += [fencer.fence("\n".join(result.reasons), f"reasons of #{kernel.number}", LOG_CAP)]
+        lines += [part for part in (failures(kernel, fencer),) if part]
         lines += [fencer.fence(log, f"log of #{kernel.number}", LOG_CAP) for log in _failure_logs(result)]
     return "\n\n".join(lines)
+
+
+def timing(result: JobResult | None) -> str:
+    """Return device time, call time, distance to the roofline and remarks by case; empty where a result has only one
+    time and no distance to say."""
+    rows = [row for row in case_rows(result) if row.case.candidate_us]
+    lines = [line for line in map(_timing_line, rows) if line]
+    warning = noise_warning(result.noise_floor if result else None)
+    lines += [f"- {warning}"] if warning else []
+    return "Timing by case:\n" + "\n".join(lines) if lines else ""
+
+
+def _timing_line(row: CaseRow) -> str:
+    case = row.case
+    facts = []
+    if case.candidate_call_us:
+        facts.append(f"device {case.candidate_us:.2f} µs, call with the host {case.candidate_call_us:.2f} µs")
+        facts.append("judged by call time" if row.by_call else "judged by device time")
+    facts += [row.roofline_text] if row.roofline_text else []
+    facts += [_plain(note.text) for note in row.notes]
+    return f"- {_plain(case.name)}: " + "; ".join(facts) if facts else ""
+
+
+def failures(kernel: KernelView, fencer: Fencer) -> str:
+    """Return which side failed at which stage; empty where the harness named none."""
+    lines = failure_lines(kernel.result)
+    return (
+        fencer.fence("\n".join(lines), f"what failed when #{kernel.number} was measured", LOG_CAP) if lines else ""
+    )
+
+
+def objective(history: History) -> str:
+    """Return which time the kernels' figures compare, where there are two; empty on a CPU."""
+    if history.objective == Objective.CALL:
+        return "Times and speedups are of whole calls, host included: fewer launches and less host work are gains."
+    if any(has_call_time(view.result) for view in history.kernels):
+        return (
+            "Times and speedups are of the device alone, without the host. Call time stands beside them; a case that "
+            "is judged by call time says so."
+        )
+    return ""
 
 
 def resources(result: JobResult | None) -> str:
@@ -218,7 +263,7 @@ def _resource_line(report: KernelResources) -> str:
 
 def _row(kernel: KernelView, cases: Sequence[str], history: History) -> str:
     parents = ", ".join(f"#{parent.number}" for key in kernel.parent_keys if (parent := history.kernel(key)))
-    status = kernel.status.value if kernel.failed and kernel.status else ""
+    status = kernel.status.value if kernel.finished and not kernel.correct and kernel.status else ""
     times = [f"{kernel.times_us[case]:.2f}" if case in kernel.times_us else status or "–" for case in cases]
     mean = f"{kernel.time_us:.2f}" if kernel.time_us else status or "–"
     return _line([f"#{kernel.number}", parents or "–", kernel.author_kind, *times, mean])

@@ -27,12 +27,10 @@ class IntervalOut(Schema):
 
 
 class OutcomeOut(Schema):
-    """Describe the outcome of one run, over its kernels without the seeds.
-
-    `success` (correct) and `fast1` (correct and faster than the baseline) are in per cent. `geomean` is the geometric
-    mean of the speedups of the correct ones. A win is faster by more than the noise floor and confirmed by the
-    referee. Values are null where there is nothing to count.
-    """
+    """What came of one run, over its kernels but the seeds. `success` (correct) and `fast1` (correct and faster than
+    the baseline) are per cent; `geomean` is the geometric-mean speedup of the correct ones; a win is faster beyond the
+    A/A band and confirmed by the referee. `device_us` and `call_us` are the times of the run's best kernel. Null where
+    there is nothing to count."""
 
     run: int
     evaluated: int
@@ -40,6 +38,8 @@ class OutcomeOut(Schema):
     success: IntervalOut | None
     fast1: IntervalOut | None
     geomean: IntervalOut | None
+    device_us: float | None
+    call_us: float | None
     usd_per_win: float | None
     evaluations_per_win: float | None
 
@@ -57,10 +57,8 @@ class DifferenceOut(Schema):
 
 
 class ComparisonOut(Schema):
-    """Describe the comparison. Runs, outcomes and values are in the requested order.
-
-    Without `same_ground` the runs differ in problem, target or baseline, and their speedups are not comparable.
-    """
+    """Runs, outcomes and values stand in the order asked for. Without `same_ground` the runs differ in problem, target,
+    baseline or objective, and their speedups cannot be compared."""
 
     runs: list[RunOut]
     same_ground: bool

@@ -21,7 +21,10 @@ router = Router(tags=["kernels"], auth=needs(TokenScope.READ))
 
 
 class Outcome(Schema):
-    """Describe how an evaluation ended. Times are in µs; speedups are the opponent's time divided by the kernel's."""
+    """How an evaluation ended. Times in µs; speedups are opponent time divided by kernel time. `time_us` is device
+    time, `call_us` the time of a call with the host, and `call_speedup*` compare the latter; all of these are null on a
+    CPU, where there is one time only. `speedup*` and `parent_speedup*` compare the time that the run's objective names.
+    `roofline_share` is 1 at the measured ceiling. `failed_side` is `candidate`, `parent`, `baseline` or `harness`."""
 
     id: int
     effort: str
@@ -35,6 +38,12 @@ class Outcome(Schema):
     parent_speedup: float | None
     parent_speedup_low: float | None
     parent_speedup_high: float | None
+    call_us: float | None
+    call_speedup: float | None
+    call_speedup_low: float | None
+    call_speedup_high: float | None
+    roofline_share: float | None
+    failed_side: str
     sandbox: str
     harness_version: str
     device_s: float

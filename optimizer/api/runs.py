@@ -20,7 +20,7 @@ from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first, page_of
 from optimizer.models import Problem, Run, RunEvent, RunState, Target, Team, TokenScope
-from runners.job import Baseline
+from runners.job import Baseline, Objective
 
 router = Router(tags=["runs"], auth=needs(TokenScope.READ))
 STEER = needs(TokenScope.RUNS)
@@ -51,6 +51,7 @@ class RunOut(Schema):
     settings: dict[str, Any]
     providers: dict[str, Any]
     baseline: str
+    objective: str
     seed: int
     dispatcher: str
     guidance: str
@@ -102,6 +103,10 @@ class StartRun(Body):
     budget: Limits = Limits()
     seed: int = 0
     baseline: str = Baseline.EAGER.value
+    objective: str = Field(
+        default=Objective.DEVICE.value,
+        description="`device` or `call`: whether speedups compare time on the device alone, or calls with the host",
+    )
     dispatcher: str = "celery"
     dispatch_settings: dict[str, Any] = {}
     title: str = Field(default="", max_length=200)
@@ -192,8 +197,8 @@ def list_events(request: HttpRequest, run_id: int, window: Query[Window], after:
 def run_out(run: Run) -> dict[str, Any]:
     """Return a run in the API's form."""
     kinds = ("evaluations", "minutes", "usd", "tokens", "device_minutes")
-    plain = ("title", "strategy", "settings", "providers", "baseline", "seed", "dispatcher", "guidance", "is_private",
-             "is_archived", "tags", "notes", "state", "stop_reason", "best_speedup", "best_speedup_low",
+    plain = ("title", "strategy", "settings", "providers", "baseline", "objective", "seed", "dispatcher", "guidance",
+             "is_private", "is_archived", "tags", "notes", "state", "stop_reason", "best_speedup", "best_speedup_low",
              "best_speedup_high", "last_seq", "created_at", "started_at", "finished_at")  # fmt: skip
     return {name: getattr(run, name) for name in plain} | {
         "id": run.pk,

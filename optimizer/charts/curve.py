@@ -1,7 +1,7 @@
-"""Draw the best-so-far curve: how the best speedup of a run grew with evaluations, time or dollars.
+"""Best so far: the speedup of whoever led a run, against evaluations, time or dollars.
 
-A claim that the referee did not confirm, or that a second measurement refuted, is shown as a point and never counts
-as the best.
+The line follows the leader as first measured: the best lower bound, unless a direct comparison says otherwise. A claim
+that the referee did not confirm, or that a second measurement refuted, is shown as a point and never leads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from optimizer.charts import style
 from optimizer.live.payloads import BestRefuted
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, LlmCall, Run
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, LlmCall, Run, VerdictChoice
 
 Axis = Literal["evaluations", "minutes", "usd"]
 AXES: dict[Axis, str] = {"evaluations": "Evaluations", "minutes": "Minutes since the start", "usd": "US dollars"}
@@ -27,10 +27,8 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class Point:
-    """Hold one kernel's first evaluation, in the order in which they ended.
-
-    `best` is the best speedup up to and including it; `doubted` points are not included.
-    """
+    """One kernel's first evaluation, in the order of their ends. `best` is the speedup of the kernel that led after it;
+    `doubted` points never lead."""
 
     number: int
     status: EvaluationStatus
@@ -53,9 +51,11 @@ def points_of(run: Run) -> list[Point]:
     """Return the run's finished first evaluations with three queries."""
     fields = (
         *("kernel__number", "status", "verdict", "unconfirmed", "finished_at"),
-        *("speedup", "speedup_low", "speedup_high"),
+        *("speedup", "speedup_low", "speedup_high", "kernel_id", "opponent_id", "parent_verdict"),
     )
-    refuted = set(run.events.filter(type=BestRefuted.type).values_list("payload__number", flat=True))
+    # a kernel that another one beat side by side keeps its claim over the baseline
+    said = run.events.filter(type=BestRefuted.type).values_list("payload__number", "payload__by")
+    refuted = {number for number, by in said if by is None}
     rows = (
         Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, finished_at__isnull=False)
         .order_by("finished_at", "pk")
@@ -64,18 +64,36 @@ def points_of(run: Run) -> list[Point]:
     # A run that never started may have kernels that people suggested.
     began = run.started_at or run.created_at
     spent = _Spending(run)
-    best: float | None = None
+    lead = _Lead()
     points = []
-    for count, (number, status, verdict, unconfirmed, ended, speedup, low, high) in enumerate(rows, 1):
+    for count, (number, status, verdict, unconfirmed, ended, speedup, low, high, *pair) in enumerate(rows, 1):
         known = speedup if status == EvaluationStatus.CORRECT else None
         doubted = known is not None and (unconfirmed or number in refuted)
-        # Only supported claims raise the curve, as only they can lead the run.
-        best = max(best or 0.0, known) if known is not None and not doubted else best
+        if known is not None and not doubted:
+            lead.meet(known, low or 0.0, *pair)
         minutes = max(0.0, (ended - began).total_seconds() / 60)
         outcome = EvaluationStatus(status)
         usd = spent.until(ended)
-        points.append(Point(number, outcome, verdict, count, minutes, usd, known, low, high, best, doubted))
+        points.append(Point(number, outcome, verdict, count, minutes, usd, known, low, high, lead.speedup, doubted))
     return points
+
+
+class _Lead:
+    """Who leads while kernels arrive one by one."""
+
+    def __init__(self) -> None:
+        self.speedup: float | None = None
+        self._low, self._kernel = 0.0, 0
+        self._met: set[int] = set()
+
+    def meet(self, speedup: float, low: float, kernel: int, opponent: int | None, verdict: str) -> None:
+        """Let a kernel take the lead: if it was proven faster than the leader, or has a better lower bound and was not
+        proven slower than a kernel that arrived before."""
+        is_beaten = verdict == VerdictChoice.SLOWER and opponent in self._met
+        beats_leader = verdict == VerdictChoice.FASTER and opponent == self._kernel
+        if self.speedup is None or beats_leader or (low > self._low and not is_beaten):
+            self.speedup, self._low, self._kernel = speedup, low, kernel
+        self._met.add(kernel)
 
 
 class _Spending:

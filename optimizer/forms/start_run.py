@@ -10,7 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 
-from optimizer.actions.run import Budget, NewRun, check_start_run
+from optimizer.actions.run import Budget, NewRun, check_start_run, has_call_time
 from optimizer.forms.answering import (
     DEFAULT,
     OF_A_ROLE,
@@ -30,14 +30,14 @@ from optimizer.forms.strategy_settings import (
     settings_values,
 )
 from optimizer.llm.choice import ChoiceError, check_choices
-from optimizer.models import Problem, Provider, Record, Run, Target, Team, TeamRole, User
+from optimizer.models import ObjectiveChoice, Problem, Provider, Record, Run, Target, Team, TeamRole, User
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
 from runners.job import Baseline
 
 DEFAULT_STRATEGY = "tune"
 DEFAULT_MINUTES = 30
-COPIED = ("strategy", "title", "baseline", "seed", "dispatcher", "guidance", "is_private")
+COPIED = ("strategy", "title", "baseline", "objective", "seed", "dispatcher", "guidance", "is_private")
 DISPATCH_PREFIX = "dispatch."
 MOST_ROLES = 20
 BUDGETS = tuple(f"budget_{field.name}" for field in dataclass_fields(Budget))
@@ -52,6 +52,13 @@ class StartRunForm(forms.Form):
     title = forms.CharField(max_length=200, required=False, help_text="Empty: named by its number.")
     team = forms.ModelChoiceField(Team.objects.none(), to_field_name="slug", empty_label=None)
     baseline = forms.ChoiceField(help_text="What speedups are measured against.")
+    objective = forms.ChoiceField(
+        required=False,
+        label="Optimise",
+        choices=ObjectiveChoice.choices,
+        initial=ObjectiveChoice.DEVICE,
+        help_text="Call time is what a caller of eager code sees: fewer launches count as a gain.",
+    )
     seed = forms.IntegerField(
         initial=0, min_value=0, help_text="The same seed and history give the same decisions."
     )
@@ -209,6 +216,7 @@ class StartRunForm(forms.Form):
             budget=Budget(**{name.removeprefix("budget_"): values.get(name) for name in BUDGETS}),
             seed=values["seed"],
             baseline=values["baseline"],
+            objective=self._objective(values),
             dispatcher=values["dispatcher"],
             dispatch_settings=self._dispatch_settings(),
             title=values["title"],
@@ -216,6 +224,11 @@ class StartRunForm(forms.Form):
             is_private=values["is_private"],
             cloned_from=self.clone_of,
         )
+
+    def _objective(self, values: Mapping[str, Any]) -> str:
+        """Return the chosen objective; the field is hidden for a target that has no call time of its own."""
+        chosen = values.get("objective") or ObjectiveChoice.DEVICE
+        return str(chosen if has_call_time(values["target"].key) else ObjectiveChoice.DEVICE)
 
     def _providers(self) -> dict[str, Any]:
         return answers_chosen(self.cleaned_data, self.roles) if self.strategy_class.needs_model else {}

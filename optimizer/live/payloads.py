@@ -135,12 +135,15 @@ class BestChanged(Payload):
 
 
 class BestRefuted(Payload):
-    """State that a cold-process confirmation did not support the claim of the kernel that led."""
+    """A confirmation in cold processes spoke against a kernel: its claim did not stand, or kernel number `by` was
+    faster side by side. With `led` it was the leader and steps down; another one follows as `best.changed`, if any."""
 
     type: ClassVar[str] = "best.refuted"
     number: int
     kernel: int
     reason: str
+    by: int | None = None
+    led: bool = True
 
 
 class HypothesisAdded(Payload):

@@ -136,6 +136,12 @@ def _best(snapshot: Snapshot, event: p.BestChanged) -> Snapshot:
     )
 
 
+def _refuted(snapshot: Snapshot, event: p.BestRefuted) -> Snapshot:
+    if not event.led or snapshot.best != event.number:
+        return snapshot
+    return replace(snapshot, best=None, best_speedup=None, best_speedup_low=None, best_speedup_high=None)
+
+
 def _asked(snapshot: Snapshot, event: p.CallAsked) -> Snapshot:
     return replace(snapshot, calls=snapshot.calls | {event.call: "open"})
 
@@ -160,6 +166,7 @@ _CHANGES: dict[type[p.Payload], Callable[[Snapshot, Any], Snapshot]] = {
     p.EvaluationFinished: _finished,
     p.EvaluationCancelled: _cancelled,
     p.BestChanged: _best,
+    p.BestRefuted: _refuted,
     p.CallAsked: _asked,
     p.CallEnded: _call_ended,
 }

@@ -17,13 +17,14 @@ from optimizer.actions.llm_call import do_cancel_waiting_calls, open_calls
 from optimizer.actions.runner import absence_of_runners
 from optimizer.live.payloads import RunNoted, RunStateChanged
 from optimizer.live.publish import record
-from optimizer.loop import best, budget
+from optimizer.loop import best, budget, settling
 from optimizer.loop.history import history_of
 from optimizer.loop.locking import try_lock_run
 from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.steps import take_steps
 from optimizer.loop.strategies import settings_of, strategy_of
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run, RunState
+from optimizer.queries.memory import shortage_of
 from optimizer.search.base import Finish
 from runners.job import Effort
 from runners.log_context import about
@@ -95,7 +96,9 @@ def _stop_when_quiet(run: Run) -> None:
 def _go_on(run: Run) -> None:
     budget.warn(run)
     _note_absent_runner(run)
-    if _runners_keep_failing(run):
+    if shortage := shortage_of(run):
+        _give_up(run, shortage)
+    elif _runners_keep_failing(run):
         enter(
             run,
             RunState.PAUSED,
@@ -105,6 +108,13 @@ def _go_on(run: Run) -> None:
         _wind_down(run, reason)
     elif not seeds_are_open(run) and budget.evaluations_left(run) != 0:
         _decide(run)
+
+
+def _give_up(run: Run, reason: str) -> None:
+    """End a run that no further evaluation could help, once nothing of it is open."""
+    do_cancel_waiting_calls(run)
+    if not _is_open(run):
+        enter(run, RunState.FAILED, reason)
 
 
 def _decide(run: Run) -> None:
@@ -130,15 +140,15 @@ def _settle(run: Run, finish: Finish | None) -> None:
 
 
 def _wind_down(run: Run, reason: str) -> None:
-    """Wait for what is open, have the leader confirmed, then finish."""
+    """Wait for what is open, have the top candidates settled in cold processes, then finish."""
     do_cancel_waiting_calls(run)
     if _is_open(run):
         return
-    leader = best.needs_confirmation(run) if settings_of(run).confirm and _may_measure(run) else None
-    if leader is not None:
-        best.confirm(run, leader)
-    else:
-        enter(run, RunState.FINISHED, reason)
+    settings = settings_of(run)
+    if settings.confirm and _may_measure(run) and settling.settle(run, settings.settle):
+        return
+    settling.conclude(run)
+    enter(run, RunState.FINISHED, reason)
 
 
 def _may_measure(run: Run) -> bool:
@@ -169,9 +179,10 @@ def _note_absent_runner(run: Run) -> None:
 
 
 def _runners_keep_failing(run: Run) -> bool:
-    """True when the newest evaluations since the run was last started all failed for infrastructure's sake."""
+    """Return True when the newest evaluations since the run was last started all ended without the kernels' doing."""
     ended = Evaluation.objects.filter(
         kernel__run=run, state=EvaluationState.DONE, finished_at__gte=run.running_since
     ).exclude(effort=Effort.BUILD.value)
     newest = list(ended.order_by("-finished_at", "-pk").values_list("status", flat=True)[:INFRA_FAILURES_IN_A_ROW])
-    return newest == [EvaluationStatus.INFRA_ERROR] * INFRA_FAILURES_IN_A_ROW
+    failed = [status for status in newest if status and not EvaluationStatus(status).judges_kernel]
+    return len(failed) == INFRA_FAILURES_IN_A_ROW

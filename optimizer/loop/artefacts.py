@@ -9,6 +9,7 @@ equal kernels that are under way at the same time are both measured.
 from __future__ import annotations
 
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, Run
+from optimizer.models.evaluation import CANDIDATE
 from runners.job import JobResult
 
 # Number of newest artefacts that are sent with a job.
@@ -28,8 +29,9 @@ def known_artefacts(run: Run) -> dict[str, str]:
     Unconfirmed claims are left out, because they deserve another measurement.
     """
     ended = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, status__in=KNOWN_BY)
-    # Evaluations without a job are duplicates themselves; the original is listed once.
-    measured = ended.filter(unconfirmed=False).exclude(artefact_hash="").exclude(job=None)
+    measured = (
+        ended.filter(unconfirmed=False, failed_side__in=("", CANDIDATE)).exclude(artefact_hash="").exclude(job=None)
+    )
     newest = measured.order_by("-pk").values_list("artefact_hash", "pk")[:MOST_KNOWN]
     return {digest: str(pk) for digest, pk in newest}
 

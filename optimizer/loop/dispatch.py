@@ -13,7 +13,7 @@ from optimizer.models import Evaluation, EvaluationStatus, Job, Kernel, ProblemV
 from runners import wire
 from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher
-from runners.job import Baseline, Effort, JobSpec, Language, Source
+from runners.job import Baseline, Effort, JobSpec, Language, Objective
 
 # Lower numbers go first. A confirmation ends a run, and somebody waits for it.
 PRIORITY_OF_CONFIRMATIONS = -10
@@ -35,9 +35,14 @@ def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
     return evaluation
 
 
-def dispatch(run: Run, kernel: Kernel, effort: Effort, *, first: bool) -> Evaluation:
-    """Create an evaluation with its job, and notify the runners after commit. Call under the run's lock."""
-    evaluation = _evaluation(run, kernel, effort, first=first)
+def dispatch(
+    run: Run, kernel: Kernel, effort: Effort, *, first: bool, opponent: Kernel | None = None
+) -> Evaluation:
+    """Create an evaluation with its job, and ring after the commit. Call under the run's lock.
+
+    The kernel is timed in turns with `opponent`, or with its parent where none is named.
+    """
+    evaluation = _evaluation(run, kernel, effort, first=first, opponent=opponent)
     queue_job(run, evaluation)
     return evaluation
 
@@ -48,7 +53,7 @@ def queue_job(run: Run, evaluation: Evaluation) -> Job:
     Static builds always go to this installation's own workers.
     """
     effort = Effort(evaluation.effort)
-    # Compiling needs no device, so a queue outside, perhaps days long, is the wrong place for it.
+    _name_opponent(evaluation)
     dispatcher = CeleryDispatcher.name if effort == Effort.BUILD else run.dispatcher
     job = Job.objects.create(
         evaluation=evaluation,
@@ -84,9 +89,15 @@ def _bundle(version_id: int) -> dict[str, Any]:
     return dict(ProblemVersion.objects.values_list("bundle", flat=True).get(pk=version_id))
 
 
-def _evaluation(run: Run, kernel: Kernel, effort: Effort, *, first: bool) -> Evaluation:
+def _evaluation(
+    run: Run, kernel: Kernel, effort: Effort, *, first: bool, opponent: Kernel | None = None
+) -> Evaluation:
     return Evaluation.objects.create(
-        kernel=kernel, target=run.target, first_of=kernel if first else None, effort=effort.value
+        kernel=kernel,
+        target=run.target,
+        first_of=kernel if first else None,
+        effort=effort.value,
+        opponent=opponent,
     )
 
 
@@ -108,20 +119,26 @@ def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, 
         candidate=kernel.as_source(),
         effort=Effort(evaluation.effort),
         baseline=Baseline(run.baseline),
-        parent=_parent_source(kernel),
+        parent=evaluation.opponent.as_source() if evaluation.opponent else None,
         best_us=_best_us(run),
         known_artefacts=known_artefacts(run) if evaluation.first_of_id else {},
         profile=evaluation.effort == Effort.FULL and _is_profiled(run),
+        objective=Objective(run.objective),
     )
     # The files of a problem can have megabytes, and every job of a run would repeat them.
     return {**wire.to_plain(spec), "problem": run.problem_version_id}
 
 
-def _parent_source(kernel: Kernel) -> Source | None:
-    """Return the base's source if it is known to work, since timing cannot be paired with a kernel that fails."""
-    links = kernel.parent_links.filter(rank=0, parent__evaluation__status=EvaluationStatus.CORRECT)
+def _name_opponent(evaluation: Evaluation) -> None:
+    """Let the kernel be timed in turns with its parent where nobody else was named. A parent that is not known to work
+    is left out: there is no pairing with a kernel that fails."""
+    if evaluation.opponent_id is not None:
+        return
+    links = evaluation.kernel.parent_links.filter(rank=0, parent__evaluation__status=EvaluationStatus.CORRECT)
     base = links.select_related("parent").first()
-    return base.parent.as_source() if base else None
+    if base is not None:
+        evaluation.opponent = base.parent
+        evaluation.save(update_fields=["opponent"])
 
 
 def _best_us(run: Run) -> dict[str, float]:

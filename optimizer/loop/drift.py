@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from optimizer.models import Evaluation, EvaluationState, Run
+from optimizer.queries.judged import judged_baseline_us, judged_mean_us, judged_speedup, judged_us
 from runners.job import CaseResult, JobResult
 
 
@@ -30,13 +31,13 @@ class Anchor:
         return self.overall_us / evaluation.speedup if evaluation.speedup else evaluation.time_us
 
     def by_case(self, result: JobResult) -> dict[str, float]:
-        """Return the comparable time of every timed case, in µs."""
-        timed = {case.name: case for case in result.cases if case.candidate_us is not None}
-        return {name: self._of_case(case) for name, case in timed.items()}
+        """The same for every timed case."""
+        timed = {case.name: case for case in result.cases if judged_us(case, result) is not None}
+        return {name: self._of_case(case, result) for name, case in timed.items()}
 
-    def _of_case(self, case: CaseResult) -> float:
-        baseline_us = self.cases_us.get(case.name)
-        return baseline_us / case.speedup if baseline_us and case.speedup else case.candidate_us or 0.0
+    def _of_case(self, case: CaseResult, result: JobResult) -> float:
+        baseline_us, speedup = self.cases_us.get(case.name), judged_speedup(case, result)
+        return baseline_us / speedup if baseline_us and speedup else judged_us(case, result) or 0.0
 
 
 def anchor_of(run: Run) -> Anchor | None:
@@ -51,5 +52,8 @@ def anchor_of(run: Run) -> Anchor | None:
 def _anchor(evaluation_id: int) -> Anchor:
     evaluation = Evaluation.objects.get(pk=evaluation_id)
     result = evaluation.as_result()
-    cases = {case.name: case.baseline_us for case in result.cases if case.baseline_us} if result else {}
-    return Anchor((evaluation.time_us or 0.0) * (evaluation.speedup or 0.0), cases)
+    if result is None:
+        return Anchor((evaluation.time_us or 0.0) * (evaluation.speedup or 0.0), {})
+    cases = {case.name: us for case in result.cases if (us := judged_baseline_us(case, result))}
+    time_us = judged_mean_us(result) or evaluation.time_us or 0.0
+    return Anchor(time_us * (evaluation.speedup or 0.0), cases)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 from django.db.models import QuerySet
 
 from optimizer.guidance import guidance_views
-from optimizer.loop.best import refuted
 from optimizer.loop.budget import evaluations_left
 from optimizer.loop.drift import Anchor, anchor_of
+from optimizer.loop.evidence import Evidence, evidence_of
 from optimizer.loop.strategies import settings_of
 from optimizer.models import (
     CallState,
@@ -24,7 +25,7 @@ from optimizer.models import (
     Run,
 )
 from optimizer.search.base import CallView, History, HypothesisView, KernelView
-from runners.job import JobResult, Status
+from runners.job import JobResult, Objective, Status
 from runners.problems import open_bundle
 from runners.problems.base import Problem
 
@@ -50,21 +51,34 @@ def history_of(run: Run) -> History:
         evaluations_left=evaluations_left(run),
         findings=tuple(current_findings(run).values_list("text", flat=True)),
         guidance=guidance_views(run),
+        objective=Objective(run.objective),
     )
 
 
 def kernel_views(run: Run) -> list[KernelView]:
-    """Return all kernels in order of their number.
-
-    The views of finished kernels change only when they are refuted, so each is read once per process.
-    """
-    anchor, out = anchor_of(run), refuted(run)
-    rows = run.kernels.order_by("number").values_list("pk", "evaluation__state")
+    """Return all kernels by number. Views of finished kernels change only when later evidence speaks against them, so
+    the rest of them is read once a process."""
+    anchor, evidence = anchor_of(run), evidence_of(run)
+    rows = list(run.kernels.order_by("number").values_list("pk", "key", "evaluation__state"))
+    keys = {pk: key for pk, key, _ in rows}
     return [
-        # The arguments are the key of the cache: a refuted kernel gets another view.
-        _finished_view(pk, anchor, pk in out) if state == EvaluationState.DONE else _view(pk)
-        for pk, state in rows
+        _ranked(_finished_view(pk, anchor, evidence.is_refuted(pk)), pk, evidence, keys, anchor)
+        if state == EvaluationState.DONE
+        else _view(pk)
+        for pk, _, state in rows
     ]
+
+
+def _ranked(
+    view: KernelView, pk: int, evidence: Evidence, keys: Mapping[int, str], anchor: Anchor | None
+) -> KernelView:
+    """Add who was proven faster and the bound of a confirmation; most kernels have neither and stay as they are."""
+    if beaters := evidence.beaters(pk):
+        view = replace(view, beaten_by=frozenset(keys[one] for one in beaters))
+    standing = evidence.by_kernel.get(pk)
+    if standing is not None and standing.settled and standing.low and anchor is not None:
+        view = replace(view, bound_us=anchor.overall_us / standing.low)
+    return view
 
 
 def call_views(run: Run) -> dict[str, CallView]:
@@ -117,6 +131,7 @@ def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
         title=kernel.title,
         report=kernel.report,
         meta=kernel.meta,
+        bound_us=_bound_us(evaluation, anchor),
     )
 
 
@@ -138,6 +153,13 @@ def _time_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | No
     if evaluation is None or evaluation.time_us is None or anchor is None:
         return evaluation.time_us if evaluation else None
     return anchor.overall(evaluation)
+
+
+def _bound_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | None:
+    """Return the time that the lower end of the speedup's interval stands for; None without an interval."""
+    if evaluation is None or anchor is None or not evaluation.speedup_low or _is_doubted(evaluation):
+        return None
+    return anchor.overall_us / evaluation.speedup_low
 
 
 def _call_view(call: LlmCall) -> CallView:

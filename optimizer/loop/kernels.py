@@ -8,7 +8,7 @@ from optimizer.actions.evaluation import do_copy_outcome, finished
 from optimizer.hostile_text import told, told_in_a_line
 from optimizer.live.payloads import KernelAdded
 from optimizer.live.publish import record
-from optimizer.loop.dispatch import begin_evaluation
+from optimizer.loop.dispatch import begin_evaluation, queue_job
 from optimizer.models import (
     Evaluation,
     EvaluationState,
@@ -18,10 +18,15 @@ from optimizer.models import (
     KernelParent,
     LlmCall,
     Run,
+    RunState,
 )
+from optimizer.models.evaluation import CANDIDATE
 from optimizer.models.team import User
 from optimizer.search.base import Draft
 from optimizer.storable import storable, storable_text
+
+GOING_ON = (RunState.RUNNING, RunState.PAUSED)
+"""States in which a run may still begin an evaluation for what it has open."""
 
 
 def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:
@@ -38,13 +43,44 @@ def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:
 
 
 def settle_twins(run: Run, evaluation: Evaluation) -> None:
-    """Give the outcome of an evaluation that has just ended to the duplicates that wait for it."""
+    """Give the outcome of an evaluation that has just ended to the duplicates that wait for it.
+
+    A failure that was not the kernel's own (its parent's build, the machine) is not shared: the oldest duplicate is
+    evaluated itself and the others wait for it.
+    """
     waiting = Evaluation.objects.filter(
         first_of__run=run, first_of__meta__twin_of=evaluation.kernel.number, state=EvaluationState.QUEUED
     )
-    for follower in waiting.select_related("kernel"):
+    followers = list(waiting.select_related("kernel").order_by("kernel__number"))
+    if followers and not _may_be_shared(evaluation) and run.state in GOING_ON:
+        return _promote(run, followers)
+    for follower in followers:
         do_copy_outcome(follower, evaluation)
         record(run, finished(run, follower))
+    return None
+
+
+def _may_be_shared(evaluation: Evaluation) -> bool:
+    """Return True for an outcome that the same source has again: its own verdict, or a problem that is too large."""
+    if evaluation.state == EvaluationState.CANCELLED:
+        return True
+    return evaluation.judges_kernel or evaluation.status == EvaluationStatus.TOO_LARGE
+
+
+def _promote(run: Run, followers: list[Evaluation]) -> None:
+    first, *others = followers
+    _follow_instead(first.kernel, None)
+    for other in others:
+        _follow_instead(other.kernel, first.kernel)
+    queue_job(run, first)
+
+
+def _follow_instead(kernel: Kernel, twin: Kernel | None) -> None:
+    """Let a duplicate wait for another twin, or for nobody."""
+    kernel.meta = {name: value for name, value in kernel.meta.items() if name != "twin_of"}
+    if twin is not None:
+        kernel.meta["twin_of"] = twin.number
+    kernel.save(update_fields=["meta"])
 
 
 def _follow(run: Run, kernel: Kernel, twin: Kernel) -> None:
@@ -57,9 +93,11 @@ def _follow(run: Run, kernel: Kernel, twin: Kernel) -> None:
 
 
 def _twin_of(run: Run, content_hash: str) -> Kernel | None:
-    """The first kernel with the same content that is, or will be, measured; infrastructure failures do not count."""
+    """Return the first kernel with the same content that is, or will be, measured. A failure that was not the kernel's
+    own says nothing about its copies: not the machine's, and not one that the parent or the baseline caused."""
     same = run.kernels.filter(content_hash=content_hash).exclude(meta__has_key="twin_of")
     known = same.exclude(evaluation__status=EvaluationStatus.INFRA_ERROR)
+    known = known.filter(evaluation__failed_side__in=("", CANDIDATE))
     return (
         known.exclude(evaluation__state=EvaluationState.CANCELLED)
         .select_related("evaluation")

@@ -57,12 +57,18 @@ class EvaluationStatus(models.TextChoices):
     OUT_OF_MEMORY = "out_of_memory", "Out of memory"
     REJECTED = "rejected", "Rejected"
     SUSPECT = "suspect", "Suspect"
+    TOO_LARGE = "too_large", "Too large"
     INFRA_ERROR = "infra_error", "Infrastructure error"
 
     @property
     def tone(self) -> str:
         """Colour token."""
         return _STATUS_TONES[self]
+
+    @property
+    def judges_kernel(self) -> bool:
+        """Return False for the endings that say nothing about the kernel: the machine failed, or lacks the memory."""
+        return self not in {EvaluationStatus.TOO_LARGE, EvaluationStatus.INFRA_ERROR}
 
 
 class VerdictChoice(models.TextChoices):
@@ -76,6 +82,13 @@ class VerdictChoice(models.TextChoices):
     def tone(self) -> str:
         """Colour token."""
         return {"faster": "good", "same": "muted", "slower": "bad"}[self.value]
+
+
+class ObjectiveChoice(models.TextChoices):
+    """The time that a run's speedups compare: `runners.job.Objective` with labels."""
+
+    DEVICE = "device", "Device time"
+    CALL = "call", "Call time (host included)"
 
 
 class JobState(models.TextChoices):
@@ -175,6 +188,7 @@ _STATUS_TONES = {
     EvaluationStatus.OUT_OF_MEMORY: "bad",
     EvaluationStatus.REJECTED: "warn",
     EvaluationStatus.SUSPECT: "warn",
+    EvaluationStatus.TOO_LARGE: "muted",
     EvaluationStatus.INFRA_ERROR: "muted",
 }
 _JOB_TONES = {

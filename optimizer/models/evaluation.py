@@ -13,15 +13,21 @@ from optimizer.models.target import Target
 from runners import wire
 from runners.job import JobResult
 
+CANDIDATE = "candidate"
+"""The side of `runners.job.Failure` that is the kernel itself."""
+
 
 class Evaluation(models.Model):
-    """Store one evaluation of one kernel on one target.
+    """One evaluation of one kernel on one target.
 
-    The first evaluation of a kernel is `Kernel.evaluation`; confirmations and re-runs leave `first_of` empty.
-    `result` is a `runners.job.JobResult` as JSON without the raw samples, which are `Measurement` rows. `time_us` is
-    the geometric mean of the medians of all cases. `unconfirmed` marks a speedup that the candidate's own clock
-    claims and the referee's clock does not confirm: such figures are shown but never ranked.
-    """
+    The kernel's first one is `Kernel.evaluation`; confirmations and re-runs have no `first_of`. `result` is a
+    `runners.job.JobResult` as JSON without the raw samples, which are `Measurement` rows. `time_us` and `call_us` are
+    geometric means of the case medians: time on the device, and time of a call with the host. `speedup*` and
+    `parent_speedup*` compare the time that the run optimises, `call_speedup*` always call time; both call figures are
+    None on a CPU. `opponent` is the kernel that `parent_speedup` compares with: the parent, or the leader when
+    leaders are measured against each other. `unconfirmed`: the candidate's clock claims a win that the referee's clock
+    did not confirm, so the figures are shown and rank nowhere. `failed_side` names who caused a failure, empty where
+    the harness did not say. `copied_from` is the evaluation whose outcome a duplicate shares."""
 
     kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="evaluations")
     target = models.ForeignKey(Target, on_delete=models.PROTECT, related_name="evaluations")
@@ -41,6 +47,14 @@ class Evaluation(models.Model):
     parent_speedup_low = models.FloatField(null=True, blank=True)
     parent_speedup_high = models.FloatField(null=True, blank=True)
     parent_verdict = models.CharField(max_length=8, choices=VerdictChoice.choices, blank=True)
+    opponent = models.ForeignKey(Kernel, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    call_us = models.FloatField(null=True, blank=True)
+    call_speedup = models.FloatField(null=True, blank=True)
+    call_speedup_low = models.FloatField(null=True, blank=True)
+    call_speedup_high = models.FloatField(null=True, blank=True)
+    roofline_share = models.FloatField(null=True, blank=True)
+    failed_side = models.CharField(max_length=12, blank=True)
+    copied_from = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="copies")
     result = models.JSONField(default=dict, blank=True)
     sandbox = models.CharField(max_length=20, blank=True)
     harness_version = models.CharField(max_length=20, blank=True)
@@ -54,6 +68,7 @@ class Evaluation(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(condition=Q(time_us__isnull=True) | Q(time_us__gt=0), name="evaluation_time_us"),
+            models.CheckConstraint(condition=Q(call_us__isnull=True) | Q(call_us__gt=0), name="evaluation_call_us"),
         ]
         indexes = [
             # what is at work in a run: a few open evaluations among many ended ones
@@ -64,6 +79,13 @@ class Evaluation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kernel}: {self.status or self.state}"
+
+    @property
+    def judges_kernel(self) -> bool:
+        """Return False where the ending is not the kernel's own but the machine's, the parent's or the baseline's."""
+        if not self.status:
+            return False
+        return EvaluationStatus(self.status).judges_kernel and self.failed_side in ("", CANDIDATE)
 
     def as_result(self) -> JobResult | None:
         """Return the stored result without raw samples, or None before there is one.

@@ -10,7 +10,7 @@ from django.db import connection, models
 from django.db.models import Q
 from django.utils import timezone
 
-from optimizer.models.choices import RunState
+from optimizer.models.choices import ObjectiveChoice, RunState
 from optimizer.models.problem import ProblemVersion
 from optimizer.models.search_text import RUN_WORDS
 from optimizer.models.target import Target
@@ -62,6 +62,7 @@ class Run(models.Model):
     settings = models.JSONField(default=dict, blank=True)
     providers = models.JSONField(default=dict, blank=True)
     baseline = models.CharField(max_length=40, default="torch_eager")
+    objective = models.CharField(max_length=10, choices=ObjectiveChoice.choices, default=ObjectiveChoice.DEVICE)
     seed = models.BigIntegerField(default=0)
     dispatcher = models.CharField(max_length=20, default="celery")
     dispatch_settings = models.JSONField(default=dict, blank=True)

@@ -14,11 +14,8 @@ LOST_AFTER = dt.timedelta(seconds=60)
 
 
 class Runner(models.Model):
-    """Store one worker on one device.
-
-    A runner is alive while its heartbeat is younger than `LOST_AFTER`. A draining runner finishes its current job and
-    claims no other.
-    """
+    """One worker on one device. Alive while its heartbeat is younger than `LOST_AFTER`; draining means: finish the
+    current job, claim no other. `noise_floor` is the newest `runners.job.NoiseFloor` that it reported, as JSON."""
 
     name = models.CharField(max_length=120, unique=True)
     target = models.ForeignKey(Target, on_delete=models.CASCADE, related_name="runners")
@@ -26,6 +23,7 @@ class Runner(models.Model):
     device = models.CharField(max_length=120, blank=True)
     facts = models.JSONField(default=dict, blank=True)
     sandbox = models.CharField(max_length=20, blank=True)
+    noise_floor = models.JSONField(default=dict, blank=True)
     current_job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     heartbeat_at = models.DateTimeField()
     started_at = models.DateTimeField(auto_now_add=True)

@@ -9,7 +9,10 @@ from typing import Any
 from django.utils import timezone
 
 from optimizer.charts.curve import Point, points_of
-from optimizer.models import EvaluationStatus, Hypothesis, Kernel, Run
+from optimizer.loop.best import BEST_FIRST
+from optimizer.models import Evaluation, EvaluationStatus, Hypothesis, Kernel, Run
+from optimizer.queries.settled import settled_in
+from optimizer.queries.timing import CaseRow, case_rows, has_call_time, newest_noise_warning
 from optimizer.run_summary import RunSummary, summarise
 from optimizer.search import settings_in_force
 from runners.job import JobResult
@@ -21,7 +24,8 @@ HYPOTHESES = 60
 @dataclass(frozen=True)
 class Facts:
     """Everything in a report. `line` is the best kernel with its ancestors, oldest first; `result` is what the harness
-    said of the best kernel; `settings` are the strategy's, defaults filled in."""
+    said of the best kernel; `settings` are the strategy's, defaults filled in; `rows` are the best kernel's cases, with
+    call time where `has_call`; `settled` are the confirmations in cold processes; `noise` warns of a noisy machine."""
 
     run: Run
     made_at: str
@@ -33,6 +37,10 @@ class Facts:
     fastest: Sequence[Kernel]
     hypotheses: Sequence[Hypothesis]
     settings: Mapping[str, Any]
+    rows: Sequence[CaseRow] = ()
+    has_call: bool = False
+    settled: Sequence[Evaluation] = ()
+    noise: str = ""
 
 
 def facts_of(run: Run) -> Facts:
@@ -40,17 +48,22 @@ def facts_of(run: Run) -> Facts:
     best = run.best_kernel
     evaluation = getattr(best, "evaluation", None)
     chosen = Hypothesis.objects.filter(run=run, measured_gain__isnull=False).order_by("-measured_gain")
+    result = evaluation.as_readable_result() if evaluation else None
     return Facts(
         run=run,
         made_at=f"{timezone.now():%Y-%m-%d %H:%M} UTC",
         summary=summarise(run),
         points=points_of(run),
         best=best,
-        result=evaluation.as_readable_result() if evaluation else None,
+        result=result,
         line=ancestry(best) if best else [],
         fastest=_fastest(run),
         hypotheses=list(chosen[:HYPOTHESES]),
         settings=settings_in_force(run.strategy, run.settings),
+        rows=case_rows(result),
+        has_call=has_call_time(result),
+        settled=settled_in(run),
+        noise=newest_noise_warning(run),
     )
 
 
@@ -68,4 +81,4 @@ def ancestry(kernel: Kernel) -> list[Kernel]:
 def _fastest(run: Run) -> list[Kernel]:
     timed = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
     light = timed.select_related("evaluation", "hypothesis").defer("source", "report", "meta", "evaluation__result")
-    return list(light.order_by("evaluation__time_us", "number")[:FASTEST])
+    return list(light.order_by(*BEST_FIRST)[:FASTEST])

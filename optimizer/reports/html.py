@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.template.loader import render_to_string
 
+from optimizer.queries.judged import as_judged
 from optimizer.reports import svg
 from optimizer.reports.facts import Facts
 
@@ -12,7 +13,7 @@ def html_report(facts: Facts) -> str:
     """The whole document. Everything from outside is escaped by the template."""
     charts = {
         "curve": svg.best_so_far(facts.points, facts.run.baseline.replace("_", " ")),
-        "cases": svg.cases(facts.result.cases if facts.result else []),
+        "cases": svg.cases(as_judged(facts.result) if facts.result else []),
         "hypotheses": svg.hypotheses(facts.hypotheses),
     }
     return render_to_string("reports/run.html", {"facts": facts, "run": facts.run, "charts": charts})

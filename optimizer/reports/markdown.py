@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from optimizer.models import Kernel
+from optimizer.models import EvaluationStatus, Kernel
+from optimizer.queries.timing import CaseRow, notes_of, roofline_text
 from optimizer.reports.facts import Facts
 from runners.job import CaseResult
 
@@ -15,8 +16,8 @@ BASICS = ("strategy", "baseline", "seed", "state")
 
 def markdown_report(facts: Facts) -> str:
     """The whole document."""
-    parts = [_head(facts), _outcome(facts), _best(facts), _fastest(facts), _cases(facts), _line(facts),
-             _hypotheses(facts), _settings(facts)]  # fmt: skip
+    parts = [_head(facts), _outcome(facts), _best(facts), _settled(facts), _fastest(facts), _cases(facts),
+             _line(facts), _hypotheses(facts), _settings(facts)]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -42,6 +43,8 @@ def _outcome(facts: Facts) -> str:
     rows = [("Strategy", run.strategy), ("State", run.state_choice.label), ("Reason", run.stop_reason),
             ("Evaluations", run.spent_evaluations), ("Active minutes", f"{run.elapsed_s() / 60:.1f}"),
             ("Model tokens", run.spent_tokens), ("US dollars", f"{run.spent_usd:.4f}"), ("Seed", run.seed)]  # fmt: skip
+    rows += [("Optimised", run.get_objective_display())] if facts.has_call or run.objective == "call" else []
+    rows += [("Noise", facts.noise)] if facts.noise else []
     rows += [(status.label, count) for status, count in facts.summary.outcomes]
     return _table(("", ""), [(name, str(value)) for name, value in rows])
 
@@ -66,19 +69,64 @@ def _best(facts: Facts) -> str:
 def _fastest(facts: Facts) -> str:
     if not facts.fastest:
         return ""
+    has_roofline = any(k.evaluation.roofline_share for k in facts.fastest)
+    head = ("Kernel", "Idea", *_time_heads(facts), "Speedup", "Verdict", *(["Roofline"] if has_roofline else []))
     rows = [
-        (f"#{k.number}", k.title, f"{k.evaluation.time_us:.2f}", _speed(k), k.evaluation.verdict)
+        (f"#{k.number}", k.title, *_times(k, facts), _speed(k), k.evaluation.verdict,
+         *([roofline_text(k.evaluation.roofline_share) or "–"] if has_roofline else []))
         for k in facts.fastest
-    ]
-    return "## Fastest kernels\n\n" + _table(("Kernel", "Idea", "Time, µs", "Speedup", "Verdict"), rows)
+    ]  # fmt: skip
+    return "## Fastest kernels\n\n" + _table(head, rows)
+
+
+def _time_heads(facts: Facts) -> tuple[str, ...]:
+    return ("Device, µs", "Call, µs") if facts.has_call else ("Time, µs",)
+
+
+def _times(kernel: Kernel, facts: Facts) -> tuple[str, ...]:
+    device = _us(kernel.evaluation.time_us)
+    return (device, _us(kernel.evaluation.call_us)) if facts.has_call else (device,)
+
+
+def _settled(facts: Facts) -> str:
+    """Say which kernels were measured again in cold processes, against what, and how that came out."""
+    if not facts.settled:
+        return ""
+    rows = [
+        (f"#{one.kernel.number}", _figures(one.speedup, one.speedup_low, one.speedup_high),
+         f"#{one.opponent.number}" if one.opponent else "–",
+         _figures(one.parent_speedup, one.parent_speedup_low, one.parent_speedup_high),
+         EvaluationStatus(one.status).label if one.status != EvaluationStatus.CORRECT else one.verdict or "–")
+        for one in facts.settled
+    ]  # fmt: skip
+    head = ("Kernel", "Against the baseline", "Opponent", "Against it", "Verdict")
+    return "## Settled in cold processes\n\n" + _table(head, rows)
+
+
+def _figures(median: float | None, low: float | None, high: float | None) -> str:
+    return f"{median:.2f}× ({low or 0:.2f}–{high or 0:.2f})" if median else "–"
 
 
 def _cases(facts: Facts) -> str:
-    timed = [case for case in (facts.result.cases if facts.result else []) if case.speedup]
+    timed = [row for row in facts.rows if row.case.speedup]
     if not timed:
         return ""
-    rows = [(case.name, _us(case.candidate_us), _us(case.baseline_us), _interval(case)) for case in timed]
-    return "## Best kernel by case\n\n" + _table(("Case", "Kernel, µs", "Baseline, µs", "Speedup"), rows)
+    if not facts.has_call:
+        cells = [(one.name, _us(one.candidate_us), _us(one.baseline_us), _interval(one)) for one in _bare(timed)]
+        return "## Best kernel by case\n\n" + _table(("Case", "Kernel, µs", "Baseline, µs", "Speedup"), cells)
+    head = ("Case", "Device, µs", "Call, µs", "Speedup", "Speedup (call)", "Roofline", "Judged by")
+    rows = [
+        (one.name, _us(one.candidate_us), _us(one.candidate_call_us), _interval(one),
+         _figures(one.call_speedup, one.call_speedup_low, one.call_speedup_high), row.roofline_text or "–",
+         "call time" if row.by_call else "device time")
+        for row, one in zip(timed, _bare(timed), strict=True)
+    ]  # fmt: skip
+    notes = "".join(f"\n\n{plain(note.label.capitalize())}: {plain(note.text)}" for note in notes_of(timed))
+    return "## Best kernel by case\n\n" + _table(head, rows) + notes
+
+
+def _bare(rows: Sequence[CaseRow]) -> list[CaseResult]:
+    return [row.case for row in rows]
 
 
 def _us(time_us: float | None) -> str:

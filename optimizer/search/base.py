@@ -8,6 +8,7 @@ taken again, so a strategy may simply repeat itself.
 
 from __future__ import annotations
 
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +18,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runners.job import JobResult, Source, Status
+from optimizer.search.ranking import leader_of
+from runners.job import JobResult, Objective, Source, Status
 
 Own = TypeVar("Own", bound="StrategySettings")
 
@@ -30,7 +32,10 @@ class StrategySettings(BaseModel):
     concurrency: int = Field(
         1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."
     )
-    confirm: bool = Field(True, description="Measure the leader again in cold processes before the run ends.")
+    confirm: bool = Field(True, description="Measure the leaders again in cold processes before the run ends.")
+    settle: int = Field(
+        3, ge=1, le=10, description="Leaders that are measured against each other before the run ends."
+    )
     profile: Literal["never", "on_gpus", "always"] = Field(
         "on_gpus",
         description="Look closer at kernels that pass: shares of the ceilings and, where tools are, counters. Agents "
@@ -46,13 +51,12 @@ class StrategySettings(BaseModel):
 
 @dataclass(frozen=True)
 class KernelView:
-    """Describe a kernel as a strategy sees it.
-
-    `times_us` maps each case to its median and `time_us` is their geometric mean. `time_us` is None until the kernel
-    is known to be correct, and permanently where its claim was not confirmed or was refuted. Both are speedups over
-    the baseline that was timed alongside, converted back to time (see `optimizer.loop.drift`). `finished` means that
-    the evaluation has ended.
-    """
+    """A kernel as a strategy sees it. `times_us` maps case name to median; `time_us` is their geometric mean and None
+    until the kernel is known to be correct, and for good where its claim was not confirmed or was refuted; both are
+    the speedup over the baseline that was timed beside them, turned back into time (`optimizer.loop.drift`).
+    `bound_us` is the same for the lower end of the speedup's interval: the time that is shown, which ranks.
+    `beaten_by` holds the keys of kernels proven faster in a direct comparison. `finished` says the evaluation has
+    ended."""
 
     key: str
     number: int
@@ -68,6 +72,15 @@ class KernelView:
     title: str = ""
     report: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
+    bound_us: float | None = None
+    beaten_by: frozenset[str] = frozenset()
+
+    @property
+    def ranking_us(self) -> float:
+        """The time by which it ranks, infinite where it has none that counts."""
+        if self.time_us is None:
+            return math.inf
+        return self.time_us if self.bound_us is None else self.bound_us
 
     @property
     def correct(self) -> bool:
@@ -81,17 +94,36 @@ class KernelView:
 
     @property
     def failed(self) -> bool:
-        """Return True when the kernel was evaluated and not accepted."""
-        return self.finished and self.status != Status.CORRECT
+        """Return True when it was evaluated and not accepted, for reasons of its own: there is something to repair."""
+        return self.finished and not self.correct and self.is_judged
+
+    @property
+    def is_judged(self) -> bool:
+        """Return False where its evaluation ended without its doing: the machine failed, its memory does not suffice,
+        or the parent or the baseline did not work."""
+        if self.status in {Status.INFRA_ERROR, Status.TOO_LARGE}:
+            return False
+        sides = {failure.side for failure in self.result.failures} if self.result else set()
+        return self.correct or not sides or "candidate" in sides
 
 
 def fastest(kernels: Iterable[KernelView]) -> KernelView | None:
-    """Return the fastest kernel that counts, or None; ties go to the older one.
+    """Return the kernel that leads among these, ties to the older; None when none counts. This is the run's own order:
+    by lower bounds, unless a direct comparison contradicts them (`optimizer.search.ranking`)."""
+    counting = {kernel.key: kernel for kernel in kernels if kernel.counts}
+    quickest = min(counting.values(), key=lambda kernel: (kernel.ranking_us, kernel.number), default=None)
+    if quickest is None or not quickest.beaten_by:  # nobody beat it, so a long run need not be sorted
+        return quickest
+    ordered = sorted(counting.values(), key=lambda kernel: (kernel.ranking_us, kernel.number))
+    leader = leader_of([kernel.key for kernel in ordered], {key: one.beaten_by for key, one in counting.items()})
+    return counting[leader] if leader is not None else None
 
-    Since times are derived from speedups over the baseline, this is the order in which the run ranks its kernels.
-    """
-    counting = [kernel for kernel in kernels if kernel.counts]
-    return min(counting, key=lambda kernel: (kernel.time_us, kernel.number), default=None)
+
+def is_ahead(one: KernelView, other: KernelView) -> bool:
+    """Return True when `one` ranks before `other`: by a direct comparison, or else by its bound."""
+    if (other.key in one.beaten_by) != (one.key in other.beaten_by):
+        return one.key in other.beaten_by
+    return one.ranking_us < other.ranking_us
 
 
 @dataclass(frozen=True)
@@ -150,9 +182,8 @@ class GuidanceView:
 
 @dataclass(frozen=True)
 class History:
-    """Describe a run as a strategy sees it: an immutable snapshot, with kernels in order of their number, seeds
-    first.
-    """
+    """A run as a strategy sees it: an immutable snapshot. Kernels are in order of their number, seeds first.
+    `objective` is the time that speedups, and so the kernels' times, compare."""
 
     problem: Any
     target: str
@@ -164,6 +195,7 @@ class History:
     evaluations_left: int | None = None
     findings: Sequence[str] = ()
     guidance: Sequence[GuidanceView] = ()
+    objective: Objective = Objective.DEVICE
 
     def rng(self, key: str) -> random.Random:
         """Return a random generator that depends only on the run's seed and `key`."""

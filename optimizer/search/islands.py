@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from optimizer.search.attempts import Attempt, SoloSettings, is_attempt
-from optimizer.search.base import History, KernelView, StrategySettings
+from optimizer.search.base import History, KernelView, StrategySettings, fastest, is_ahead
 from optimizer.search.baselines import SoloStrategy
 from optimizer.search.machinery.bandit import DECAY, Pull, choose_model
 from optimizer.search.machinery.crossover import complement, pareto_front
@@ -52,15 +52,14 @@ class Archive:
             return False
         cells = self.islands[island]
         holder = cells.get(descriptor(kernel))
-        if holder is not None and holder.time_us is not None and holder.time_us <= kernel.time_us:
+        if holder is not None and not is_ahead(kernel, holder):
             return False
         cells[descriptor(kernel)] = kernel
         return True
 
     def migrate(self) -> None:
-        """Offer the fastest elite of every island to the next island of the ring, all at once."""
-        # Collect all emigrants first: otherwise one elite could travel around the whole ring in a single migration.
-        emigrants = [min(cells.values(), key=lambda k: k.time_us or 0, default=None) for cells in self.islands]
+        """Every island's fastest elite is offered to the next island of the ring, all at once."""
+        emigrants = [fastest(cells.values()) for cells in self.islands]
         for island, kernel in enumerate(emigrants):
             if kernel is not None:
                 self.migrations += self.add((island + 1) % len(self.islands), kernel)

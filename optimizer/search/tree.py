@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from optimizer.search.base import KernelView
+from optimizer.search.ranking import leader_of
 
 # Root throttle: with this many children the root cannot be chosen (section 4.4).
 N_ROOT = 5
@@ -29,16 +30,16 @@ WINDOW_CAP = 5
 
 @dataclass(frozen=True)
 class Node:
-    """Hold one attempt. `score_us` is infinite for failures; `parent` is None for the root only.
-
-    `pending` nodes are attempts in progress: they count as children and are never chosen.
-    """
+    """One attempt. `score_us` is infinite for failures; `parent` is None for the root alone. `pending` nodes are
+    attempts still in work: they count as children and are never chosen. `beaten_by` holds the keys of nodes proven
+    faster in a direct comparison."""
 
     key: str
     parent: str | None
     score_us: float = math.inf
     failed: bool = False
     pending: bool = False
+    beaten_by: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -123,14 +124,18 @@ def select(tree: Tree, rng: random.Random) -> Node:
     if leaves:
         return rng.choice(leaves)
     if eligible:
-        return min(reversed(eligible), key=lambda node: node.score_us)
+        return _best(list(reversed(eligible))) or tree.root
     return _fallback(tree)
 
 
 def leaderboard(tree: Tree, without: set[str]) -> list[Node]:
     """Return the r fastest correct nodes outside `without`, fastest first; ties go to the older."""
     correct = [node for node in tree.nodes if math.isfinite(node.score_us) and node.key not in without]
-    return sorted(correct, key=lambda node: node.score_us)[: tree.rules.leaderboard]
+    shown: list[Node] = []
+    while correct and len(shown) < tree.rules.leaderboard:
+        shown.append(_best(correct) or correct[0])
+        correct.remove(shown[-1])
+    return shown
 
 
 def plan_window(tree: Tree, key: str, rng: random.Random) -> list[Node]:
@@ -159,14 +164,24 @@ def tree_of(root: KernelView, attempts: Sequence[KernelView], pending: Mapping[s
 
 
 def _node(kernel: KernelView, parent: str | None) -> Node:
-    score = kernel.time_us if kernel.correct and kernel.time_us is not None else math.inf
-    return Node(kernel.key, parent, score, failed=kernel.failed)
+    score = kernel.ranking_us if kernel.counts else math.inf
+    return Node(kernel.key, parent, score, failed=kernel.failed, beaten_by=kernel.beaten_by)
+
+
+def _best(nodes: Sequence[Node]) -> Node | None:
+    """Return the node that leads, of equal ones the first; None where there is none."""
+    quickest = min(nodes, key=lambda node: node.score_us, default=None)
+    if quickest is None or not quickest.beaten_by:  # nobody beat it, so a large tree need not be sorted
+        return quickest
+    ordered = sorted(nodes, key=lambda node: node.score_us)
+    leader = leader_of([node.key for node in ordered], {node.key: node.beaten_by for node in nodes})
+    return next((node for node in nodes if node.key == leader), None)
 
 
 def _fallback(tree: Tree) -> Node:
     # The root is the default below, so it is chosen only when nothing else works.
     correct = [node for node in tree.nodes if math.isfinite(node.score_us) and node.parent is not None]
-    return min(correct, key=lambda node: node.score_us, default=tree.root)
+    return _best(correct) or tree.root
 
 
 def _window(tree: Tree, key: str, others: Sequence[Node], rng: random.Random) -> list[Node]:

@@ -59,5 +59,5 @@ def choose_basis(history: History, key: str) -> KernelView | None:
     tunable = [(size_of(kernel.source), kernel) for kernel in candidates]
     # A space with a single configuration has nothing to search.
     promising = [(size, kernel) for size, kernel in tunable if size > 1]
-    best = min(promising, key=lambda pair: (-pair[0], pair[1].time_us or 0.0, pair[1].number), default=None)
+    best = min(promising, key=lambda pair: (-pair[0], pair[1].ranking_us, pair[1].number), default=None)
     return best[1] if best else None

@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 
 from optimizer.hostile_text import plain_log
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, RunState, VerdictChoice
+from optimizer.queries.timing import roofline_text
 from optimizer.views.theme import THEMES, theme_of
 
 register = template.Library()
@@ -63,6 +64,12 @@ def verdict_badge(verdict: str) -> SafeString:
         return format_html('<span class="muted">{}</span>', NOTHING)
     choice = VerdictChoice(verdict)
     return badge(choice.label, choice.tone)
+
+
+@register.filter
+def roofline(share: float | None) -> str:
+    """Say how near a kernel comes to the roofline: `62 % of the measured ceiling`; empty where it is not known."""
+    return roofline_text(share)
 
 
 @register.simple_tag
@@ -123,7 +130,9 @@ def file_size(value: int | None) -> str:
         return NOTHING
     if value < 1024:
         return f"{value} B"
-    return f"{value / 1024:.1f} KiB" if value < 1 << 20 else f"{value / (1 << 20):.1f} MiB"
+    if value < 1 << 30:
+        return f"{value / 1024:.1f} KiB" if value < 1 << 20 else f"{value / (1 << 20):.1f} MiB"
+    return f"{value / (1 << 30):.1f} GiB"
 
 
 @register.filter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from django.contrib.auth.decorators import login_required
@@ -29,7 +29,8 @@ class Outcome:
     """What came of one run, over its kernels but the seeds. A win is a kernel that is correct and, beyond the A/A band,
     faster than the baseline; the other three figures are KernelBench's (Ouyang et al. 2025, §4): shares that are
     correct, and correct and faster than the baseline at all (fast_1), per cent; and the geometric-mean speedup of the
-    correct ones. Claims that the referee did not confirm count as correct and as nothing more."""
+    correct ones. Claims that the referee did not confirm count as correct and as nothing more. `device_us` and
+    `call_us` are the best kernel's times, the latter on a GPU alone."""
 
     run: Run
     evaluated: int
@@ -37,6 +38,8 @@ class Outcome:
     success: Interval | None
     fast1: Interval | None
     geomean: Interval | None
+    device_us: float | None = None
+    call_us: float | None = None
 
     @property
     def usd_per_win(self) -> float | None:
@@ -54,9 +57,11 @@ class Outcome:
 def compare(request: HttpRequest) -> HttpResponse:
     """The runs that `?run=` names, each as often as it stands there once."""
     runs = _runs(request)
+    outcomes = outcomes_of(runs)
     context = {
         "runs": runs,
-        "outcomes": outcomes_of(runs),
+        "outcomes": outcomes,
+        "has_call": any(one.call_us for one in outcomes),
         "differences": differences_of(runs),
         "axes": AXES,
         "same_ground": on_same_ground(runs),
@@ -93,19 +98,31 @@ def compared(user: User, wanted: Sequence[int]) -> list[Run]:
 
 
 def on_same_ground(runs: Sequence[Run]) -> bool:
-    """Whether their speedups can be compared: they have problem, target and baseline in common."""
-    return len({(run.problem_version_id, run.target_id, run.baseline) for run in runs}) <= 1
+    """Return whether their speedups can be compared: problem, target, baseline and objective are the same."""
+    return len({(run.problem_version_id, run.target_id, run.baseline, run.objective) for run in runs}) <= 1
 
 
 def outcomes_of(runs: Sequence[Run]) -> list[Outcome]:
-    """One outcome a run, in their order. One query."""
+    """Return one outcome for each run, in their order. Two queries."""
     rows: dict[int, list[Row]] = {run.pk: [] for run in runs}
     ended = Evaluation.objects.filter(first_of__run__in=runs, state=EvaluationState.DONE)
     tried = ended.exclude(kernel__author_kind=AuthorKind.SEED).order_by("pk")
     columns = tried.values_list("first_of__run", "status", "verdict", "unconfirmed", "speedup")
     for run_id, status, verdict, unconfirmed, speedup in columns:
         rows[run_id or 0].append(Row(status, verdict, unconfirmed, speedup))
-    return [_outcome(run, rows[run.pk]) for run in runs]
+    times = _times_of_best(runs)
+    return [_with_times(_outcome(run, rows[run.pk]), times.get(run.pk, (None, None))) for run in runs]
+
+
+def _with_times(outcome: Outcome, times: tuple[float | None, float | None]) -> Outcome:
+    return replace(outcome, device_us=times[0], call_us=times[1])
+
+
+def _times_of_best(runs: Sequence[Run]) -> dict[int, tuple[float | None, float | None]]:
+    """Return device and call time of each run's best kernel, by run."""
+    best = [run.best_kernel_id for run in runs if run.best_kernel_id]
+    rows = Evaluation.objects.filter(first_of__in=best).values_list("first_of__run", "time_us", "call_us")
+    return {run or 0: (device, call) for run, device, call in rows}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from optimizer.models import Evaluation, Kernel, Measurement
+from optimizer.models import Evaluation, Kernel, Measurement, Run
 from optimizer.views.kernel_resources import LABELS as RESOURCES
 from runners.job import CaseResult, JobResult, KernelResources
 
@@ -103,7 +103,12 @@ def _evaluation(kernel: Kernel) -> Evaluation | None:
 
 def _same_ground(old: Kernel, new: Kernel) -> bool:
     a, b = old.run, new.run
-    return (a.problem_version_id, a.target_id, a.baseline) == (b.problem_version_id, b.target_id, b.baseline)
+    return _ground(a) == _ground(b)
+
+
+def _ground(run: Run) -> tuple[int, int, str, str]:
+    """Return what two runs must have in common for their speedups to be compared."""
+    return (run.problem_version_id, run.target_id, run.baseline, run.objective)
 
 
 def _same_binary(before: JobResult, after: JobResult) -> bool:

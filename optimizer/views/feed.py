@@ -128,7 +128,10 @@ _WORDING: dict[type[payloads.Payload], Callable[[Any], tuple[str, str]]] = {
     payloads.EvaluationFinished: _finished,
     payloads.EvaluationCancelled: lambda event: ("cancelled", "muted"),
     payloads.BestChanged: _best,
-    payloads.BestRefuted: lambda event: (f"no longer leads: {event.reason}", "warn"),
+    payloads.BestRefuted: lambda event: (
+        f"{'no longer leads' if event.led else 'not confirmed'}: {event.reason}",
+        "warn",
+    ),
     payloads.HypothesisAdded: _hypothesis,
     payloads.HypothesisMeasured: lambda event: (f"Measured gain {event.gain:+.1f} %", _sign_tone(event.gain)),
     payloads.CallAsked: lambda event: (f"{event.role}: asking {event.model or event.provider}", "muted"),

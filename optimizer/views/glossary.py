@@ -21,9 +21,18 @@ TERMS = (
     Term("speedup", "Speedup and its interval", "Baseline time divided by kernel time, as the geometric mean over the "
          "timed cases. Both are timed in interleaved pairs (ABBA) in fresh processes; the interval is a 95 % bootstrap "
          "interval of the logarithm of the ratio.", "Efron and Tibshirani, An Introduction to the Bootstrap, 1993"),
+    Term("device-time", "Device time and call time", "On a GPU a call is timed twice. Device time leaves the host "
+         "out: the device is held until the whole call is enqueued, then released. Call time is what a caller of eager "
+         "code sees in a steady loop, host included. Verdicts go by device time unless the run optimises call time, or "
+         "the host cannot be left out because the call waits for the device or enqueues too many launches.",
+         "NVBench, NVIDIA; torch.utils.benchmark"),
     Term("verdict", "Verdict: faster, same, slower", "Faster or slower is said only when the interval excludes 1 by "
          "more than the A/A band: the ratio that two timings of one and the same kernel show on that machine.",
          "Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013"),
+    Term("leader", "Leader, settling", "Kernels of a run are ranked by the lower end of their interval against the "
+         "baseline, and a kernel that was proven slower than another one in turns cannot lead before it. Before a run "
+         "ends, its leaders are measured again in cold processes, against the baseline and against each other.",
+         "this product's own rule"),
     Term("suspect", "Suspect", "The kernel passed, but something about its timing cannot be: clocks that disagree, or "
          "a time below the roofline. A suspect kernel is never ranked.", "this product's own rule"),
     Term("roofline", "Roofline", "The least time that physics allows: the larger of bytes divided by bandwidth and "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from optimizer.queries.timing import FLAG_WORDS
 from runners.job import JobResult
 
 
@@ -29,6 +30,9 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "nondeterministic": ("Not deterministic: the same input gave other bits the second time.", "warn"),
     "no_custom_kernel": ("The work is done by a library: the text holds no kernel of its own.", "warn"),
+    **{flag: (text, "warn" if flag == "slow_reference" else "muted") for flag, text in FLAG_WORDS.items()},
+    "parent_failed": ("The parent failed beside it, so there is no comparison with it.", "muted"),
+    "baseline_failed": ("The baseline failed beside it, so there is no speedup.", "warn"),
     "baseline_disagrees": ("The baseline's own results were outside the tolerance on these inputs.", "warn"),
     "parent_not_built": ("The parent could not be built beside it, so there is no comparison with it.", "muted"),
     "not_timed": ("It was checked and not timed.", "muted"),

@@ -19,12 +19,22 @@ from optimizer.charts.roofline import Position, positions, roofline
 from optimizer.hostile_text import Complaint, complaints_in, unseen_in
 from optimizer.loop.history import problem_of
 from optimizer.models import Evaluation, Kernel, LlmCall, Measurement, Run
+from optimizer.queries.judged import as_judged
+from optimizer.queries.memory import memory_text, too_large_text
+from optimizer.queries.timing import (
+    case_rows,
+    failure_lines,
+    has_call_time,
+    noise_text,
+    noise_warning,
+    notes_of,
+)
 from optimizer.reports.files import as_attachment
 from optimizer.views.kernel_flags import determinism, observations, warns
 from optimizer.views.kernel_resources import resource_rows
 from optimizer.views.safe_html import SourceLine, source_lines
 from optimizer.views.signed_in import user_of
-from runners.job import BuildReport, JobResult, Language
+from runners.job import BuildReport, JobResult, Language, Objective, Status
 from runners.problems.base import ProblemError
 from runners.profiling.summary import in_words, notes_in
 from runners.targets import TARGETS, ceilings_in
@@ -44,7 +54,7 @@ class ShownLine:
 def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     """The kernel with its first evaluation, or with the one that `?evaluation=` names."""
     kernel = _kernel(request, run_id, number)
-    evaluations = list(kernel.evaluations.select_related("target").order_by("pk"))
+    evaluations = list(kernel.evaluations.select_related("target", "opponent").order_by("pk"))
     evaluation = _chosen(request, evaluations)
     result = evaluation.as_readable_result() if evaluation else None
     measurements = list(evaluation.measurements.order_by("pk")) if evaluation else []
@@ -56,6 +66,7 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         "result": result,
         "cases_timed": result is not None and any(case.speedup for case in result.cases),
         "lines": _lines(kernel, result),
+        **_timing(result),
         "unseen": unseen_in(kernel.source),
         "resources": resource_rows(result.build, _parent_build(kernel)) if result and result.build else [],
         "resource_names": [one.name for one in result.build.kernels] if result and result.build else [],
@@ -88,7 +99,7 @@ def kernel_cases_chart(request: HttpRequest, run_id: int, number: int) -> HttpRe
     result = _evaluation(request, run_id, number).as_readable_result()
     if result is None:
         raise Http404
-    return HttpResponse(charts.speedups(result.cases).to_json(), content_type="application/json")
+    return HttpResponse(charts.speedups(as_judged(result)).to_json(), content_type="application/json")
 
 
 @login_required
@@ -153,6 +164,22 @@ def _parent_build(kernel: Kernel) -> BuildReport | None:
     base = Evaluation.objects.filter(first_of__child_links__kernel=kernel, first_of__child_links__rank=0).first()
     result = base.as_readable_result() if base else None
     return result.build if result else None
+
+
+def _timing(result: JobResult | None) -> dict[str, Any]:
+    """Return how the result was timed: cases with both times, what failed, memory and the machine's noise."""
+    rows = case_rows(result)
+    return {
+        "case_rows": rows,
+        "case_notes": notes_of(rows),
+        "has_call": has_call_time(result),
+        "by_call": bool(result and result.speedup and result.speedup.basis == Objective.CALL),
+        "failures": failure_lines(result),
+        "noise": noise_text(result.noise_floor if result else None),
+        "noise_warning": noise_warning(result.noise_floor if result else None),
+        "memory": memory_text(result),
+        "too_large": too_large_text(result.memory) if result and result.status == Status.TOO_LARGE else "",
+    }
 
 
 def _questions(kernel: Kernel) -> list[LlmCall]:

@@ -21,6 +21,7 @@ from optimizer.charts import curve as charts
 from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
 from optimizer.models.run import RunTransitionError
+from optimizer.queries.timing import newest_noise_warning
 from optimizer.run_summary import summarise
 from optimizer.search import STRATEGIES
 from optimizer.views import feed
@@ -39,8 +40,9 @@ KERNEL_SORTS = {
     "speedup": "evaluation__speedup",
     "parent": "evaluation__parent_speedup",
     "time": "evaluation__time_us",
+    "call": "evaluation__call_us",
 }
-RANKING_SORTS = {"speedup", "parent", "time"}
+RANKING_SORTS = {"speedup", "parent", "time", "call"}
 KERNEL_FILTERS: dict[str, dict[str, str]] = {
     "": {},
     "faster": {"evaluation__verdict": "faster", "evaluation__status": EvaluationStatus.CORRECT},
@@ -169,6 +171,7 @@ def _live_context(run: Run, user: User) -> dict[str, Any]:
         "asks_models": strategy is None or strategy.needs_model,
         "state": state,
         "summary": summarise(run),
+        "noise_warning": newest_noise_warning(run),
         "strategy_title": strategy_titles().get(run.strategy, run.strategy),
         "can_pause": state in (RunState.RUNNING, RunState.PENDING),
         "can_stop": not state.is_terminal and state != RunState.STOPPING,
@@ -191,7 +194,12 @@ def _kernels_context(request: HttpRequest, run: Run) -> dict[str, Any]:
     wide = Kernel.objects.for_table().defer("source", "report", "meta", "evaluation__result")
     kernels = _sorted(wide.filter(pk__in=list(page.object_list)), sort)
     return {"run": run, "page": page, "kernels": kernels, "sort": sort, "show": show, "best_id": run.best_kernel_id,
-            "kernel_filters": FILTER_LABELS}  # fmt: skip
+            "has_call": any(_call_us(kernel) for kernel in kernels), "kernel_filters": FILTER_LABELS}  # fmt: skip
+
+
+def _call_us(kernel: Kernel) -> float | None:
+    evaluation = getattr(kernel, "evaluation", None)
+    return evaluation.call_us if evaluation else None
 
 
 def _shown(kernels: QuerySet[Kernel], show: str) -> QuerySet[Kernel]:

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from optimizer.actions.runner import do_drain_runner, do_undrain_runner
 from optimizer.models import Job, JobState, Run, Runner, User
+from optimizer.queries.timing import noise_floor_from, noise_text, noise_warning
 from optimizer.views.signed_in import user_of
 
 
@@ -35,9 +36,12 @@ def runners(request: HttpRequest) -> HttpResponse:
     """List all runners and queues."""
     user = user_of(request)
     listed = list(Runner.objects.select_related("target", "current_job__evaluation__kernel__run").order_by("name"))
+    for runner in listed:
+        _add_noise(runner)
     context = {
         "runners": listed,
         "queues": _queues(listed),
+        "has_noise": any(runner.noise_floor for runner in listed),
         "may_drain": user.is_superuser,
         "visible_runs": _visible_runs(user, listed),
     }
@@ -65,6 +69,12 @@ def _operated(request: HttpRequest, runner_id: int) -> Runner:
     if not user_of(request).is_superuser:
         raise Http404
     return get_object_or_404(Runner, pk=runner_id)
+
+
+def _add_noise(runner: Runner) -> None:
+    """Give the template the noise floor that the runner reported last."""
+    floor = noise_floor_from(runner.noise_floor)
+    vars(runner).update(floor=floor, noise=noise_text(floor), noise_warning=noise_warning(floor))
 
 
 def _queues(listed: list[Runner]) -> list[QueueNow]:

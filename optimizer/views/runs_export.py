@@ -30,6 +30,7 @@ FIELDS = (
         "state",
         "stop_reason",
         "baseline",
+        "objective",
         "seed",
     ),
     *("best_kernel", "best_speedup", "best_speedup_low", "best_speedup_high"),
@@ -64,7 +65,7 @@ def row_of(run: Run) -> dict[str, Any]:
     """Return a run as a row of the export, in the order of FIELDS."""
     values = (
         *(run.pk, run.title, run.problem_version.problem.slug, run.problem_version.number, run.target.key),
-        *(run.strategy, run.state, run.stop_reason, run.baseline, run.seed),
+        *(run.strategy, run.state, run.stop_reason, run.baseline, run.objective, run.seed),
         *(run.best_kernel and run.best_kernel.number, run.best_speedup),
         *(run.best_speedup_low, run.best_speedup_high),
         *(run.spent_evaluations, float(run.spent_usd), run.spent_tokens, round(run.spent_device_s, 3)),

@@ -22,6 +22,7 @@ from optimizer.models import Problem, ProblemVersion, Run, Target
 from optimizer.run_table import as_json, closing_table, progress_line
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
+from runners.job import Objective
 
 POLL_S = 0.5
 WORKER_PATIENCE_S = 20.0
@@ -40,6 +41,10 @@ class Command(BaseCommand):
             "--dispatcher", default="celery", choices=list(DISPATCHERS), help="transport to the runners"
         )
         parser.add_argument("--strategy", default="tune", choices=list(STRATEGIES))
+        parser.add_argument(
+            "--objective", default=Objective.DEVICE.value, choices=[one.value for one in Objective],
+            help="time that speedups compare: device (default), or call, which includes the host",
+        )  # fmt: skip
         parser.add_argument("--evaluations", type=int, help="budget (default: the strategy's own)")
         parser.add_argument("--minutes", type=float, help="budget of active minutes")
         parser.add_argument("--usd", type=Decimal, help="budget of dollars")
@@ -81,6 +86,7 @@ class Command(BaseCommand):
             target=target,
             strategy=options["strategy"],
             dispatcher=options["dispatcher"],
+            objective=options["objective"],
             settings=_settings(options["set"]),
             providers=_providers(options["provider"], options["record"]),
             title=options["title"],

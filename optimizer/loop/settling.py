@@ -1,0 +1,85 @@
+"""Settle who leads before a run ends: its top candidates are measured again, together, in cold processes.
+
+Contenders are the leader and those whose interval overlaps the leader's and that no direct comparison has beaten.
+Each gets one confirmation: against the common baseline, and in turns with the leader as its opponent (the leader itself
+in turns with its parent). Where that changes who leads, the new leader is compared with those that still overlap.
+Everything is decided from rows under the run's lock, so it may be repeated after a crash: a question that was asked is
+never asked again, whatever its answer was. Confirmations cost no evaluations; their number is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from optimizer.live.payloads import RunNoted
+from optimizer.live.publish import record
+from optimizer.loop.best import confirmations, update_best
+from optimizer.loop.dispatch import dispatch
+from optimizer.loop.evidence import Evidence, Standing, evidence_of
+from optimizer.models import Evaluation, Kernel, Run, VerdictChoice
+from runners.job import Effort
+
+LEAST_JOBS = 3
+"""Confirmations that a run may always ask for, so that a refuted leader's successor is confirmed too."""
+
+
+def settle(run: Run, contenders: int) -> list[Evaluation]:
+    """Dispatch the confirmations that are still missing and return them; an empty list when all is settled.
+
+    Call under the run's lock, while nothing of the run is open.
+    """
+    asked = list(confirmations(run).values_list("kernel_id", "opponent_id"))
+    room = max(LEAST_JOBS, 2 * contenders) - len(asked)
+    missing = _missing(evidence_of(run), contenders, asked)
+    return [_ask(run, kernel, opponent) for kernel, opponent in missing[: max(0, room)]]
+
+
+def conclude(run: Run) -> None:
+    """Choose the final leader among the settled kernels and note what was settled. Call under the run's lock."""
+    update_best(run, settled=True)
+    settled = [one for one in evidence_of(run).standings if one.settled]
+    if settled:
+        record(
+            run, RunNoted(text="Settled in cold processes: " + ", ".join(map(_figures, settled)) + ".", tone="live")
+        )
+
+
+def contenders_of(evidence: Evidence, most: int) -> list[Standing]:
+    """Return the leader and the unbeaten kernels whose interval overlaps its own, `most` at most; nobody where the
+    leader is not proven faster than the baseline, because then there is no claim to settle."""
+    leader = evidence.leader()
+    if leader is None or leader.verdict != VerdictChoice.FASTER:
+        return []
+    others = [one for one in evidence.unbeaten() if one is not leader and _overlaps(one, leader)]
+    return [leader, *others][:most]
+
+
+def _missing(
+    evidence: Evidence, most: int, asked: Sequence[tuple[int, int | None]]
+) -> list[tuple[int, int | None]]:
+    """Return the pairs of kernel and opponent (ids) that have to be measured; the leader's opponent is left open."""
+    contenders = contenders_of(evidence, most)
+    if not contenders:
+        return []
+    leader, *others = (one.kernel for one in contenders)
+    known = {frozenset((kernel, opponent)) for kernel, opponent in asked if opponent} | evidence.compared_cold
+    confirmed = {kernel for kernel, _ in asked}
+    wanted: list[tuple[int, int | None]] = [(leader, None)] if leader not in confirmed else []
+    return wanted + [
+        (one, leader) for one in others if one not in confirmed or frozenset((one, leader)) not in known
+    ]
+
+
+def _overlaps(one: Standing, leader: Standing) -> bool:
+    return one.high is not None and leader.low is not None and one.high >= leader.low
+
+
+def _ask(run: Run, kernel: int, opponent: int | None) -> Evaluation:
+    rows = Kernel.objects.filter(run=run).select_related("evaluation").in_bulk([kernel, opponent or kernel])
+    return dispatch(run, rows[kernel], Effort.CONFIRM, first=False, opponent=rows[opponent] if opponent else None)
+
+
+def _figures(one: Standing) -> str:
+    if one.speedup is None:
+        return f"#{one.number}"
+    return f"#{one.number} {one.speedup:.2f}× ({one.low or 0:.2f}–{one.high or 0:.2f})"

@@ -1,0 +1,164 @@
+"""How a result was timed, in words: device and call time by case, what each is judged by, distance to the roofline,
+the machine's noise floor, and which side failed at which stage. Pages, reports, the command line and prompts share it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from optimizer.models import Evaluation, Run
+from optimizer.queries.judged import is_by_call
+from runners.job import CaseResult, Failure, JobResult, NoiseFloor, Status
+
+FLAG_WORDS = {
+    "launch_bound": "The call enqueues more launches than the device's queue holds, so the host limits it: judged by "
+    "call time.",
+    "synchronises": "The call waits for the device inside: judged by call time.",
+    "host_bound": "Limited by the host's launches; device time alone would hide this.",
+    "slow_reference": "The reference loops in Python; the speedup says little about the kernel.",
+}
+"""Flags of a case, or of a whole result, with what a reader must know of them."""
+HOST_BOUND_FROM = 1.5
+"""Call time over device time from which the host limits a case."""
+LONGEST_REASON = 300
+"""Characters of a failure's reason in a sentence."""
+_VERBS = ("timed out", "failed", "crashed", "was ", "ran out", "ended", "exceeded", "did not", "gave ")
+
+
+@dataclass(frozen=True)
+class FlagNote:
+    """A flag with what it means."""
+
+    flag: str
+    text: str
+
+    @property
+    def label(self) -> str:
+        """Return the flag as words: `launch bound`."""
+        return self.flag.replace("_", " ")
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """One case as a table shows it. `by_call` says that its verdict rests on call time."""
+
+    case: CaseResult
+    by_call: bool
+    notes: Sequence[FlagNote]
+
+    @property
+    def roofline_text(self) -> str:
+        """Return the distance to the roofline in words, empty where it is not known."""
+        return roofline_text(self.case.roofline_share)
+
+
+def case_rows(result: JobResult | None) -> list[CaseRow]:
+    """Return the result's cases with what their figures mean."""
+    if result is None:
+        return []
+    return [CaseRow(case, is_by_call(case, result), case_notes(case)) for case in result.cases]
+
+
+def case_notes(case: CaseResult) -> list[FlagNote]:
+    """Return the notes of one case: its flags, and that the host limits it where the times say so."""
+    flags = list(dict.fromkeys(case.flags))
+    if is_host_bound(case) and not {"launch_bound", "host_bound"} & set(flags):
+        flags.append("host_bound")
+    return [FlagNote(flag, FLAG_WORDS.get(flag, flag.replace("_", " "))) for flag in flags]
+
+
+def is_host_bound(case: CaseResult) -> bool:
+    """Return True where a call takes more than 1.5 times the device's own time."""
+    device_us, call_us = case.candidate_us, case.candidate_call_us
+    return bool(device_us and call_us) and (call_us or 0.0) > HOST_BOUND_FROM * (device_us or 0.0)
+
+
+def notes_of(rows: Iterable[CaseRow]) -> list[FlagNote]:
+    """Return each note that occurs, once."""
+    return list(dict.fromkeys(note for row in rows for note in row.notes))
+
+
+def has_call_time(result: JobResult | None) -> bool:
+    """Return True where call time was measured beside device time: on a GPU."""
+    return result is not None and any(case.candidate_call_us for case in result.cases)
+
+
+def roofline_text(share: float | None) -> str:
+    """Return a share of the roofline in words: `62 % of the measured ceiling`."""
+    if not share or share <= 0:
+        return ""
+    percent = 100 * share
+    return (
+        f"{percent:.0f} % of the measured ceiling" if percent >= 1 else f"{percent:.1g} % of the measured ceiling"
+    )
+
+
+def noise_text(floor: NoiseFloor | None) -> str:
+    """Return the noise floor with when and how it was measured: `1.016, measured 21 Nov 2026, 14:02 UTC`."""
+    if floor is None:
+        return ""
+    parts = [f"{floor.ratio:.3f}"]
+    if floor.measured_at > 0:
+        parts.append(f"measured {dt.datetime.fromtimestamp(floor.measured_at, dt.UTC):%-d %b %Y, %H:%M} UTC")
+    if floor.driver:
+        parts.append(floor.driver)
+    if floor.load_average:
+        parts.append(f"load {floor.load_average:.1f}")
+    return ", ".join(parts)
+
+
+def noise_warning(floor: NoiseFloor | None) -> str:
+    """Return what to tell readers about a machine that was too noisy, empty for one that was not."""
+    if floor is None or not floor.wide:
+        return ""
+    when = f"This machine was noisy when its noise floor was measured ({floor.ratio:.2f})"
+    return f"{when}: small speedups cannot be shown."
+
+
+def newest_noise_warning(run: Run) -> str:
+    """Return the warning of the run's newest timed evaluation, empty where the machine was quiet. One query."""
+    timed = Evaluation.objects.filter(first_of__run=run, speedup__isnull=False).order_by("-finished_at", "-pk")
+    # the newest is found by its key alone: reading the wide `result` of every row only to sort them would be slow
+    newest = Evaluation.objects.filter(pk=timed.values("pk")[:1])
+    return noise_warning(noise_floor_from(newest.values_list("result__noise_floor", flat=True).first()))
+
+
+def noise_floor_from(plain: object) -> NoiseFloor | None:
+    """Return a stored noise floor, or None where none was stored or another version's cannot be read."""
+    if not isinstance(plain, dict) or not isinstance(plain.get("ratio"), int | float):
+        return None
+    known = {name: plain[name] for name in NoiseFloor.__dataclass_fields__ if name in plain}
+    return NoiseFloor(**known)
+
+
+def failure_lines(result: JobResult | None) -> list[str]:
+    """Return one sentence for everything that failed: side, stage, reason, and what is left of the comparison."""
+    if result is None:
+        return []
+    return [_failure_line(failure, result) for failure in result.failures]
+
+
+def _failure_line(failure: Failure, result: JobResult) -> str:
+    what = _what_failed(failure.stage.strip(), _first_line(failure.reason))
+    line = f"{failure.side.capitalize()}: {what}"
+    if failure.side == "parent" and result.status == Status.CORRECT:
+        return f"{line}; compared with the baseline only."
+    if failure.side == "baseline" and result.status == Status.CORRECT:
+        return f"{line}; there is no speedup."
+    return f"{line}."
+
+
+def _first_line(reason: str) -> str:
+    """Return the first line of a reason, which may be a whole compiler log; the log stands with its stage."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    return lines[0][:LONGEST_REASON].rstrip(".") if lines else ""
+
+
+def _what_failed(stage: str, reason: str) -> str:
+    if not stage or reason.lower().startswith(stage.lower()):
+        return reason or "failed"
+    if not reason:
+        return f"{stage} failed"
+    return f"{stage} {reason}" if reason.lower().startswith(_VERBS) else f"{stage}: {reason}"
