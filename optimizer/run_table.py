@@ -26,7 +26,7 @@ def progress_line(run: Run) -> str:
 
 
 def closing_table(run: Run) -> str:
-    """The fastest kernels, what failed, and the headline with its interval."""
+    """Return the fastest kernels, the failures, and the headline with its interval."""
     fastest = _fastest(run)
     has_call = any(kernel.evaluation.call_us for kernel in fastest)
     times = f"{'device':>10} {'call':>10}" if has_call else f"{'time':>10}"

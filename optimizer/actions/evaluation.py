@@ -133,15 +133,19 @@ def call_time_of(result: JobResult) -> float | None:
 
 
 def roofline_share_of(result: JobResult) -> float | None:
-    """Return how much of the measured ceilings the candidate reaches: the geometric mean over the cases that say it,
-    1 at the roofline; None where none does."""
+    """Return which share of the measured ceilings the candidate reaches: 1 at the roofline.
+
+    The value is the geometric mean over the cases that state a share; it is None where no case does.
+    """
     shares = [case.roofline_share for case in result.cases if _is_time(case.roofline_share)]
     return geometric_mean(shares) if shares else None
 
 
 def failed_side(result: JobResult) -> str:
-    """Return whose failure ended the evaluation: the candidate's if it failed at all, else the first side named; empty
-    for a correct kernel and where the harness named nobody."""
+    """Return whose failure ended the evaluation, empty for a correct kernel and where the harness named nobody.
+
+    This is the candidate if it failed at all, otherwise the first side that is named.
+    """
     sides = [failure.side for failure in result.failures] if result.status != Status.CORRECT else []
     return (CANDIDATE if CANDIDATE in sides else sides[0] if sides else "")[:12]
 

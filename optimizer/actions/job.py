@@ -159,8 +159,12 @@ def _follow_build(run: Run, build: Evaluation) -> None:
 
 
 def _spend(run: Run, evaluation: Evaluation) -> None:
-    """Add to what the run has spent. Seeds, confirmations and endings that were not the kernel's own (a failed machine,
-    too little device memory, a parent that failed) do not count as evaluations; device time always does."""
+    """Add an evaluation to the run's spending.
+
+    Seeds, confirmations and endings that were not the kernel's own (a failed machine, too little device memory, a
+    parent that failed) do not count as evaluations; device time always counts.
+    """
+    # Budgets compare strategies, so they count only what a strategy has asked for.
     searched = evaluation.kernel.author_kind not in budget.UNCOUNTED
     counts = evaluation.first_of_id and searched and evaluation.judges_kernel
     run.spent_evaluations += 1 if counts else 0

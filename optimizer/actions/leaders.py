@@ -11,11 +11,11 @@ from optimizer.models import Kernel, Run, RunState, VerdictChoice
 
 
 def do_rerank_leaders() -> int:
-    """Rank ended runs anew where this version's rules may choose another leader, and return how many were looked at.
+    """Re-rank ended runs where the rules of this version may choose another leader. Return how many were examined.
 
-    These are runs whose best kernel makes a claim that was not confirmed or was proven slower than its parent, and runs
-    that have no best kernel though one may lead. A run that goes on is ranked at its next evaluation. May be repeated;
-    each run has a transaction of its own.
+    These are runs whose best kernel has an unconfirmed claim or was proven slower than its parent, and runs without a
+    best kernel though a kernel could lead. Live runs need no repair, as their next evaluation re-ranks them. May be
+    repeated; each run has its own transaction.
     """
     ended = Run.objects.filter(state__in=[state for state in RunState if state.is_terminal])
     may_lead = Exists(Kernel.objects.rankable().filter(run=OuterRef("pk")))

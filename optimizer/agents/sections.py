@@ -1,6 +1,6 @@
-"""The parts prompts are put together from: task, kernels, tables, hypotheses. Text in, markdown out.
+"""Render the sections of a prompt: task, kernels, tables, hypotheses.
 
-Whatever came from a tool, a kernel or a person stands between a Fencer's marks; numbers are ours.
+Whatever came from a tool, a kernel or a person is enclosed in the prompt's delimiters; numbers are our own.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LANGUAGES = Path(__file__).parent / "prompts" / "languages"
 
 
 def language_guide(language: Language) -> str:
-    """What a kernel in that language must look like to be built here (prompts/languages/*.md)."""
+    """Return what a kernel in that language must look like to be built here (prompts/languages/*.md)."""
     return (_LANGUAGES / f"{language.value}.md").read_text()
 
 
 def task(problem: Problem, target: str, language: Language, fencer: Fencer) -> str:
-    """The problem, its signature, cases and tolerances, and the language's rules. Hidden cases are not shown."""
+    """Return the problem, its signature, cases and tolerances, and the language's rules. Hidden cases are left out."""
     parts = [
         f"## Task: {problem.title}\n\nTarget: `{target}`. New kernels are written in **{language.value}**.",
         fencer.fence(problem.description, "problem description"),
@@ -43,7 +43,9 @@ _MACHINE_FACTS = ("device", "threads", "vector", "caches", "driver", "torch", "t
 
 
 def machine(history: History) -> str:
-    """What the kernels of this run are measured on, as the latest result says it; empty before the first one."""
+    """Return the machine on which the run's kernels are measured, from the latest result; empty
+    before the first one.
+    """
     measured = (view.result for view in reversed(history.kernels) if view.result and view.result.environment)
     environment = next(measured, None)
     facts = environment.environment if environment else {}
@@ -52,7 +54,7 @@ def machine(history: History) -> str:
 
 
 def _plain(fact: object) -> str:
-    """A fact of a runner's as one short line that can't pass for a fence or a heading."""
+    """Return a fact from a runner as one short line that cannot be mistaken for a delimiter or heading."""
     if isinstance(fact, dict):
         text = ", ".join(
             f"{name} {size >> 10} KiB" if isinstance(size, int) else f"{name} {size}" for name, size in fact.items()
@@ -63,7 +65,7 @@ def _plain(fact: object) -> str:
 
 
 def kernel(kernel: KernelView, history: History, fencer: Fencer, heading: str, *, source: bool = True) -> str:
-    """One kernel: where it comes from, what was tried, how it did, its logs when it failed, its source."""
+    """Return one kernel: origin, hypothesis, outcome, logs when it failed, and source."""
     parts = [
         f"### {heading}: kernel #{kernel.number} {kernel.title}".rstrip(),
         _origin(kernel, history, fencer),
@@ -79,7 +81,7 @@ def kernel(kernel: KernelView, history: History, fencer: Fencer, heading: str, *
 
 
 def outcome(kernel: KernelView, fencer: Fencer) -> str:
-    """Times per case, or why it failed with the tool's words."""
+    """Return the times per case, or why it failed with the tool's output."""
     if not kernel.finished:
         return "Not evaluated yet."
     if kernel.correct:
@@ -143,20 +145,22 @@ def objective(history: History) -> str:
 
 
 def resources(result: JobResult | None) -> str:
-    """The compiler's resource report, one line a kernel; empty where there is none."""
+    """Return the compiler's resource report, one line per kernel, or an empty text."""
     kernels = result.build.kernels if result and result.build else []
     lines = [line for line in map(_resource_line, kernels) if line]
     return "Resources from the compiler:\n" + "\n".join(lines) if lines else ""
 
 
 def profile(result: JobResult | None) -> str:
-    """The profiler's normalised summary; empty where nothing was profiled."""
+    """Return the profiler's normalised summary, or an empty text."""
     facts = [f"- {_plain(line)}" for line in in_words(result.profile if result else {})]
     return "Profile:\n" + "\n".join(facts[:20]) if facts else ""
 
 
 def population_table(kernels: Iterable[KernelView], history: History) -> str:
-    """Ids, parents and times per case, no code (GPU Kernel Scientist §3.1). Failures show their status."""
+    """Return ids, parents and times per case without code (GPU Kernel Scientist, section 3.1). Failures show their
+    status.
+    """
     shown = list(kernels)
     cases = list(dict.fromkeys(case for kernel in shown for case in kernel.times_us))
     head = ["id", "parents", "author", *(f"{case} µs" for case in cases), "geometric mean µs"]
@@ -165,7 +169,7 @@ def population_table(kernels: Iterable[KernelView], history: History) -> str:
 
 
 def hypothesis(view: HypothesisView, fencer: Fencer) -> str:
-    """An experiment as it stands on record."""
+    """Return a recorded hypothesis with its predicted and measured gain."""
     gain = ""
     if view.predicted_min is not None and view.predicted_max is not None:
         gain = f"\nPredicted gain: {view.predicted_min:g} to {view.predicted_max:g} %."
@@ -175,12 +179,12 @@ def hypothesis(view: HypothesisView, fencer: Fencer) -> str:
 
 
 def documents(titled: Sequence[tuple[str, str]], fencer: Fencer) -> str:
-    """Knowledge documents under their titles."""
+    """Return knowledge documents under their titles."""
     return "\n\n".join(f"#### {title}\n\n{fencer.fence(text, title, SOURCE_CAP)}" for title, text in titled)
 
 
 def quoted(text: str) -> str:
-    """A person's words as a quotation: cleaned, and unable to pass for a fence or a heading."""
+    """Return a person's text as a quotation: cleaned, and unable to pass for a delimiter or heading."""
     return "\n".join(f"> {line}".rstrip() for line in neutralise(clean(text)).splitlines())
 
 
@@ -223,7 +227,7 @@ def _case(case: Case, problem: Problem) -> str:
 
 
 def _origin(kernel: KernelView, history: History, fencer: Fencer) -> str:
-    """The one-step history: parents with their times, and the experiment that led here (paper §3.3)."""
+    """Return one step of history: the parents with their times, and the hypothesis (paper, section 3.3)."""
     parents = [parent for key in kernel.parent_keys if (parent := history.kernel(key))]
     lines = [f"Parent: #{parent.number}. {_times(parent)}".rstrip() for parent in parents]
     view = history.hypotheses.get(kernel.hypothesis_key or "")

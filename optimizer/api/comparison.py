@@ -27,10 +27,13 @@ class IntervalOut(Schema):
 
 
 class OutcomeOut(Schema):
-    """What came of one run, over its kernels but the seeds. `success` (correct) and `fast1` (correct and faster than
-    the baseline) are per cent; `geomean` is the geometric-mean speedup of the correct ones; a win is faster beyond the
-    A/A band and confirmed by the referee. `device_us` and `call_us` are the times of the run's best kernel. Null where
-    there is nothing to count."""
+    """Describe the outcome of one run, over its kernels without the seeds.
+
+    `success` (correct) and `fast1` (correct and faster than the baseline) are in per cent. `geomean` is the geometric
+    mean of the speedups of the correct ones. A win is faster by more than the noise floor and confirmed by the
+    referee. `device_us` and `call_us` are the times of the run's best kernel. Values are null where there is nothing
+    to count.
+    """
 
     run: int
     evaluated: int
@@ -57,8 +60,11 @@ class DifferenceOut(Schema):
 
 
 class ComparisonOut(Schema):
-    """Runs, outcomes and values stand in the order asked for. Without `same_ground` the runs differ in problem, target,
-    baseline or objective, and their speedups cannot be compared."""
+    """Describe the comparison. Runs, outcomes and values are in the requested order.
+
+    Without `same_ground` the runs differ in problem, target, baseline or objective, and their speedups are not
+    comparable.
+    """
 
     runs: list[RunOut]
     same_ground: bool

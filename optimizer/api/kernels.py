@@ -21,10 +21,13 @@ router = Router(tags=["kernels"], auth=needs(TokenScope.READ))
 
 
 class Outcome(Schema):
-    """How an evaluation ended. Times in µs; speedups are opponent time divided by kernel time. `time_us` is device
-    time, `call_us` the time of a call with the host, and `call_speedup*` compare the latter; all of these are null on a
-    CPU, where there is one time only. `speedup*` and `parent_speedup*` compare the time that the run's objective names.
-    `roofline_share` is 1 at the measured ceiling. `failed_side` is `candidate`, `parent`, `baseline` or `harness`."""
+    """Describe how an evaluation ended. Times are in µs; speedups are the opponent's time divided by the kernel's.
+
+    `time_us` is device time, `call_us` is the time of a call including the host, and `call_speedup*` compares the
+    latter; all of these are null on a CPU, where there is only one time. `speedup*` and `parent_speedup*` compare the
+    time that the run's objective names. `roofline_share` is 1 at the measured ceiling. `failed_side` is `candidate`,
+    `parent`, `baseline` or `harness`.
+    """
 
     id: int
     effort: str

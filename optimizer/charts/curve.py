@@ -1,7 +1,7 @@
-"""Best so far: the speedup of whoever led a run, against evaluations, time or dollars.
+"""Draw the best-so-far curve: the speedup of the leading kernel against evaluations, time or dollars.
 
-The line follows the leader as first measured: the best lower bound, unless a direct comparison says otherwise. A claim
-that the referee did not confirm, or that a second measurement refuted, is shown as a point and never leads.
+The line follows the leader as first measured: the best lower bound, unless a direct comparison says otherwise. A
+claim that the referee did not confirm, or that a second measurement refuted, is shown as a point and never leads.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel's first evaluation, in the order of their ends. `best` is the speedup of the kernel that led after it;
-    `doubted` points never lead."""
+    """Hold one kernel's first evaluation, in the order in which they ended.
+
+    `best` is the speedup of the kernel that led after it; `doubted` points never lead.
+    """
 
     number: int
     status: EvaluationStatus
@@ -69,6 +71,7 @@ def points_of(run: Run) -> list[Point]:
     for count, (number, status, verdict, unconfirmed, ended, speedup, low, high, *pair) in enumerate(rows, 1):
         known = speedup if status == EvaluationStatus.CORRECT else None
         doubted = known is not None and (unconfirmed or number in refuted)
+        # Only supported claims raise the curve, as only they can lead the run.
         if known is not None and not doubted:
             lead.meet(known, low or 0.0, *pair)
         minutes = max(0.0, (ended - began).total_seconds() / 60)
@@ -79,7 +82,7 @@ def points_of(run: Run) -> list[Point]:
 
 
 class _Lead:
-    """Who leads while kernels arrive one by one."""
+    """Track which kernel leads while kernels arrive one by one."""
 
     def __init__(self) -> None:
         self.speedup: float | None = None
@@ -87,8 +90,10 @@ class _Lead:
         self._met: set[int] = set()
 
     def meet(self, speedup: float, low: float, kernel: int, opponent: int | None, verdict: str) -> None:
-        """Let a kernel take the lead: if it was proven faster than the leader, or has a better lower bound and was not
-        proven slower than a kernel that arrived before."""
+        """Let a kernel take the lead if it was proven faster than the leader, or has a better lower bound.
+
+        The latter does not count for a kernel that was proven slower than one that arrived earlier.
+        """
         is_beaten = verdict == VerdictChoice.SLOWER and opponent in self._met
         beats_leader = verdict == VerdictChoice.FASTER and opponent == self._kernel
         if self.speedup is None or beats_leader or (low > self._low and not is_beaten):

@@ -1,4 +1,4 @@
-"""The form that starts a run. Its fields may all stand in an address; its checks are those of `check_start_run`."""
+"""Define the form that starts a run. An address can hold all its fields; `check_start_run` validates them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BUDGETS = tuple(f"budget_{field.name}" for field in dataclass_fields(Budget))
 
 
 class StartRunForm(forms.Form):
-    """Problem, target, strategy with its settings, budget. `user` decides which teams there are."""
+    """Enter problem, target, strategy with its settings, and budget. `user` determines the offered teams."""
 
     problem = forms.ModelChoiceField(Problem.objects.none(), to_field_name="slug", empty_label=None)
     target = forms.ModelChoiceField(Target.objects.none(), to_field_name="key", empty_label=None)
@@ -120,7 +120,7 @@ class StartRunForm(forms.Form):
         self.fields["budget_evaluations"].initial = self.strategy_class.default_evaluations
 
     def _answerers(self) -> tuple[Choices, Choices]:
-        """Everybody who may answer (the teams' servers, people, records), and the records."""
+        """Return everybody who may answer (servers of the teams, people, recordings), and the recordings."""
         servers = Provider.objects.usable_by(self.user).enabled().values_list("name", flat=True)
         records = Record.objects.filter(team__in=teams_to_start_in(self.user)).order_by("name")
         people = [("inbox", "People and outside agents, through the inbox")]
@@ -132,20 +132,20 @@ class StartRunForm(forms.Form):
         cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = rows
 
     def settings_boxes(self) -> list[forms.BoundField]:
-        """The strategy's own fields."""
+        """Return the strategy's own fields."""
         return [self[name] for name in self.settings_names]
 
     def answer_rows(self) -> list[tuple[str, list[forms.BoundField]]]:
-        """Who answers, by role: all roles first."""
+        """Return the fields for who answers, by role; all roles come first."""
         parts = [(DEFAULT, OF_ALL_ROLES), *((role, OF_A_ROLE) for role in self.roles)]
         return [(role, [self[field_name(role, part)] for part in names]) for role, names in parts]
 
     def differs_by_role(self) -> bool:
-        """Whether any role has an entry of its own."""
+        """Return whether any role has an entry of its own."""
         return any(box.value() or box.errors for _, boxes in self.answer_rows()[1:] for box in boxes)
 
     def dispatch_boxes(self) -> dict[str, list[forms.BoundField]]:
-        """Fields of the dispatchers that have settings, by the dispatcher's title."""
+        """Return the fields of the dispatchers that have settings, by the dispatcher's title."""
         return {
             one.title: [self[f"{DISPATCH_PREFIX}{one.name}.{name}"] for name in one.settings_help]
             for one in DISPATCHERS.values()
@@ -153,11 +153,11 @@ class StartRunForm(forms.Form):
         }
 
     def budget_boxes(self) -> list[forms.BoundField]:
-        """The limits."""
+        """Return the fields of the limits."""
         return [self[name] for name in BUDGETS]
 
     def clean(self) -> dict[str, Any]:
-        """Ask the strategy, then the action. Their complaints land beside the fields they are about."""
+        """Validate with the strategy, then with the action, and attach each complaint to its field."""
         super().clean()
         for name, message in settings_errors(self.strategy_class.Settings, settings_values(self.cleaned_data)):
             self.add_error(name if name in self.fields else None, message)
@@ -179,23 +179,23 @@ class StartRunForm(forms.Form):
                     self.add_error(_field_of(name, self.fields), message)
 
     def sound(self, name: str) -> Any:
-        """A field's value if it can be read, bound or not, else None."""
+        """Return a field's value if it is valid, bound or not, else None."""
         try:
             return self.fields[name].clean(self[name].value())
         except ValidationError:
             return None
 
     def sound_budget(self) -> Budget:
-        """The limits as far as they can be read."""
+        """Return the limits that are valid so far."""
         return Budget(**{name.removeprefix("budget_"): self.sound(name) for name in BUDGETS})
 
     def sound_providers(self) -> dict[str, Any]:
-        """Who would answer, as far as it can be read."""
+        """Return who would answer, as far as it is valid."""
         values = {box.name: self.sound(box.name) for _, boxes in self.answer_rows() for box in boxes}
         return answers_chosen(values, self.roles) if self.strategy_class.needs_model else {}
 
     def as_address(self) -> dict[str, str]:
-        """What is filled in, as it would stand in an address: a ticked box is 1, a limit left empty stays empty."""
+        """Return the values as they would appear in an address: a ticked box is 1, an empty limit stays empty."""
         values = {name: self[name].value() for name in self.fields}
         return {
             name: str(int(value)) if isinstance(value, bool) else str("" if value is None else value)
@@ -204,7 +204,7 @@ class StartRunForm(forms.Form):
         }
 
     def new_run(self) -> NewRun:
-        """What the action is asked for."""
+        """Return the arguments of `do_start_run`."""
         values = self.cleaned_data
         return NewRun(
             team=values["team"],
@@ -234,7 +234,7 @@ class StartRunForm(forms.Form):
         return answers_chosen(self.cleaned_data, self.roles) if self.strategy_class.needs_model else {}
 
     def _dispatch_settings(self) -> dict[str, str]:
-        """Those of the chosen dispatcher; what was entered for another one is left out."""
+        """Return the settings of the chosen dispatcher, without what was entered for another one."""
         prefix = f"{DISPATCH_PREFIX}{self.cleaned_data['dispatcher']}."
         named = {
             key.removeprefix(prefix): value for key, value in self.cleaned_data.items() if key.startswith(prefix)
@@ -242,13 +242,13 @@ class StartRunForm(forms.Form):
         return {name: value for name, value in named.items() if value}
 
     def _answer_field(self, complaint: str) -> str:
-        """The field beside which a complaint about who answers belongs: it begins with the role."""
+        """Return the field for a complaint about who answers, which begins with the role."""
         name = field_name(complaint.partition(":")[0], "provider")
         return name if name in self.fields else "provider"
 
 
 def dispatch_fields() -> dict[str, forms.Field]:
-    """One text field a setting of a dispatcher, by `dispatch.<dispatcher>.<setting>`."""
+    """Return one text field per setting of a dispatcher, named `dispatch.<dispatcher>.<setting>`."""
     return {
         f"{DISPATCH_PREFIX}{one.name}.{name}": forms.CharField(
             required=False, max_length=120, label=name.capitalize(), help_text=text
@@ -259,7 +259,7 @@ def dispatch_fields() -> dict[str, forms.Field]:
 
 
 def teams_to_start_in(user: User) -> QuerySet[Team]:
-    """Teams in which the person may start runs."""
+    """Return the teams in which the person may start runs."""
     if user.is_superuser:
         return Team.objects.order_by("name")
     roles = [role for role in TeamRole if role.rank >= TeamRole.OPERATOR.rank]
@@ -267,7 +267,7 @@ def teams_to_start_in(user: User) -> QuerySet[Team]:
 
 
 def values_of(run: Run) -> dict[str, Any]:
-    """The form's values for a clone of a run."""
+    """Return the form's values for a clone of a run."""
     values: dict[str, Any] = {name: getattr(run, name) for name in BUDGETS}
     values |= {
         "problem": run.problem_version.problem.slug,
@@ -280,7 +280,7 @@ def values_of(run: Run) -> dict[str, Any]:
 
 
 def _habits(user: User) -> dict[str, Any]:
-    """What the person, or anybody whose runs they see, ran last: the likeliest choice."""
+    """Return what the person, or anybody whose runs they see, ran last, as the likeliest choice."""
     seen = Run.objects.visible_to(user).order_by("-created_at")
     rows = seen.values_list("problem_version__problem__slug", "target__key", "created_at")
     latest = rows.filter(created_by=user).first() or rows.first()
@@ -288,7 +288,7 @@ def _habits(user: User) -> dict[str, Any]:
 
 
 def _field_of(name: str, fields: Mapping[str, forms.Field]) -> str | None:
-    """The form's field for a complaint of the action."""
+    """Return the form's field for a complaint of the action."""
     name = {"providers": "provider"}.get(name, name)
     return name if name in fields else None
 
@@ -299,7 +299,7 @@ def _strategy_name(values: Mapping[str, Any]) -> str:
 
 
 def _as_flag(field: forms.Field, value: Any) -> Any:
-    """In an address a ticked box is 1, true or on."""
+    """Convert 1, true or on in an address to a ticked box."""
     if isinstance(field, forms.BooleanField) and isinstance(value, str):
         return value.lower() in ("1", "true", "on")
     return field.initial if value is None else value

@@ -135,8 +135,11 @@ class BestChanged(Payload):
 
 
 class BestRefuted(Payload):
-    """A confirmation in cold processes spoke against a kernel: its claim did not stand, or kernel number `by` was
-    faster side by side. With `led` it was the leader and steps down; another one follows as `best.changed`, if any."""
+    """State that a confirmation in cold processes spoke against a kernel.
+
+    Either its claim was not supported, or kernel number `by` was faster in a direct comparison. With `led` the kernel
+    was the leader and steps down; its successor, if any, follows as `best.changed`.
+    """
 
     type: ClassVar[str] = "best.refuted"
     number: int

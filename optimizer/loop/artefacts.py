@@ -29,6 +29,7 @@ def known_artefacts(run: Run) -> dict[str, str]:
     Unconfirmed claims are left out, because they deserve another measurement.
     """
     ended = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, status__in=KNOWN_BY)
+    # Evaluations without a job are duplicates themselves; the original is listed once.
     measured = (
         ended.filter(unconfirmed=False, failed_side__in=("", CANDIDATE)).exclude(artefact_hash="").exclude(job=None)
     )

@@ -38,9 +38,9 @@ def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
 def dispatch(
     run: Run, kernel: Kernel, effort: Effort, *, first: bool, opponent: Kernel | None = None
 ) -> Evaluation:
-    """Create an evaluation with its job, and ring after the commit. Call under the run's lock.
+    """Create an evaluation with its job, and notify the runners after commit. Call under the run's lock.
 
-    The kernel is timed in turns with `opponent`, or with its parent where none is named.
+    The kernel is timed in turns with `opponent`, or with its parent where no opponent is named.
     """
     evaluation = _evaluation(run, kernel, effort, first=first, opponent=opponent)
     queue_job(run, evaluation)
@@ -54,6 +54,7 @@ def queue_job(run: Run, evaluation: Evaluation) -> Job:
     """
     effort = Effort(evaluation.effort)
     _name_opponent(evaluation)
+    # Compiling needs no device, so a queue outside, perhaps days long, is the wrong place for it.
     dispatcher = CeleryDispatcher.name if effort == Effort.BUILD else run.dispatcher
     job = Job.objects.create(
         evaluation=evaluation,
@@ -130,8 +131,10 @@ def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, 
 
 
 def _name_opponent(evaluation: Evaluation) -> None:
-    """Let the kernel be timed in turns with its parent where nobody else was named. A parent that is not known to work
-    is left out: there is no pairing with a kernel that fails."""
+    """Choose the parent as the opponent of an evaluation that has none.
+
+    A parent that is not known to work is left out, since timing cannot be paired with a kernel that fails.
+    """
     if evaluation.opponent_id is not None:
         return
     links = evaluation.kernel.parent_links.filter(rank=0, parent__evaluation__status=EvaluationStatus.CORRECT)

@@ -31,7 +31,7 @@ class Anchor:
         return self.overall_us / evaluation.speedup if evaluation.speedup else evaluation.time_us
 
     def by_case(self, result: JobResult) -> dict[str, float]:
-        """The same for every timed case."""
+        """Return the comparable time of every timed case, in µs."""
         timed = {case.name: case for case in result.cases if judged_us(case, result) is not None}
         return {name: self._of_case(case, result) for name, case in timed.items()}
 

@@ -56,12 +56,16 @@ def history_of(run: Run) -> History:
 
 
 def kernel_views(run: Run) -> list[KernelView]:
-    """Return all kernels by number. Views of finished kernels change only when later evidence speaks against them, so
-    the rest of them is read once a process."""
+    """Return all kernels in order of their number.
+
+    The views of finished kernels change only when later evidence speaks against them, so the expensive part of each
+    is read once per process.
+    """
     anchor, evidence = anchor_of(run), evidence_of(run)
     rows = list(run.kernels.order_by("number").values_list("pk", "key", "evaluation__state"))
     keys = {pk: key for pk, key, _ in rows}
     return [
+        # The arguments are the key of the cache: a refuted kernel gets another view.
         _ranked(_finished_view(pk, anchor, evidence.is_refuted(pk)), pk, evidence, keys, anchor)
         if state == EvaluationState.DONE
         else _view(pk)
@@ -72,7 +76,10 @@ def kernel_views(run: Run) -> list[KernelView]:
 def _ranked(
     view: KernelView, pk: int, evidence: Evidence, keys: Mapping[int, str], anchor: Anchor | None
 ) -> KernelView:
-    """Add who was proven faster and the bound of a confirmation; most kernels have neither and stay as they are."""
+    """Add the kernels that were proven faster, and the bound from a confirmation.
+
+    Most kernels have neither and are returned unchanged.
+    """
     if beaters := evidence.beaters(pk):
         view = replace(view, beaten_by=frozenset(keys[one] for one in beaters))
     standing = evidence.by_kernel.get(pk)

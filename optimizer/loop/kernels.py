@@ -1,4 +1,4 @@
-"""Kernels enter a run: numbered, linked to their parents, and either evaluated or known already."""
+"""Add kernels to a run: number them, link their parents, and evaluate them unless they are duplicates."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ GOING_ON = (RunState.RUNNING, RunState.PAUSED)
 
 
 def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:
-    """Store the draft and see to its evaluation. A kernel whose text, tunables and flags the run has measured
-    already is not measured again: it takes over its twin's outcome. Call under the run's lock."""
+    """Store the draft and start its evaluation. Call under the run's lock.
+
+    A kernel whose text, tunables and flags the run has measured already is not measured again: it takes over the
+    outcome of the original.
+    """
     twin = _twin_of(run, draft.source.content_hash)
     kernel = _create(run, draft, author, twin)
     record(run, _added(kernel, twin))
@@ -43,10 +46,10 @@ def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:
 
 
 def settle_twins(run: Run, evaluation: Evaluation) -> None:
-    """Give the outcome of an evaluation that has just ended to the duplicates that wait for it.
+    """Pass the outcome of an evaluation that has just ended on to the duplicates that wait for it.
 
     A failure that was not the kernel's own (its parent's build, the machine) is not shared: the oldest duplicate is
-    evaluated itself and the others wait for it.
+    evaluated itself, and the others wait for it.
     """
     waiting = Evaluation.objects.filter(
         first_of__run=run, first_of__meta__twin_of=evaluation.kernel.number, state=EvaluationState.QUEUED
@@ -93,8 +96,12 @@ def _follow(run: Run, kernel: Kernel, twin: Kernel) -> None:
 
 
 def _twin_of(run: Run, content_hash: str) -> Kernel | None:
-    """Return the first kernel with the same content that is, or will be, measured. A failure that was not the kernel's
-    own says nothing about its copies: not the machine's, and not one that the parent or the baseline caused."""
+    """Return the first kernel with the same content that is or will be measured.
+
+    Failures that were not the kernel's own are left out, because they say nothing about its copies: those of the
+    machine, and those that the parent or the baseline caused.
+    """
+    # A duplicate never has duplicates of its own, or a chain of them would wait for each other.
     same = run.kernels.filter(content_hash=content_hash).exclude(meta__has_key="twin_of")
     known = same.exclude(evaluation__status=EvaluationStatus.INFRA_ERROR)
     known = known.filter(evaluation__failed_side__in=("", CANDIDATE))
@@ -116,6 +123,7 @@ def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) ->
         title=told_in_a_line(draft.title)[:200],
         author_kind=draft.author_kind,
         author=author,
+        # Texts come from a model: `storable` removes what PostgreSQL cannot store, such as NUL characters.
         language=draft.source.language.value,
         source=storable_text(draft.source.text),
         tunables=storable(draft.source.tunables),
@@ -132,7 +140,7 @@ def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) ->
 
 
 def _note_rubric(kernel: Kernel) -> None:
-    """Whether the writer says it followed the rubric goes on the hypothesis; the last kernel's word counts."""
+    """Store on the hypothesis whether the writer says it followed the rubric; the last kernel's statement counts."""
     followed = str((kernel.call.answer or {}).get("rubric_followed", "")) if kernel.call else ""
     if kernel.hypothesis and followed:
         kernel.hypothesis.rubric_followed = told_in_a_line(followed)[:400]
@@ -140,7 +148,7 @@ def _note_rubric(kernel: Kernel) -> None:
 
 
 def _link(kernel: Kernel, parent_keys: tuple[str, ...]) -> None:
-    """Parents in the order named; a key that the run does not know, or names twice, is left out."""
+    """Link the parents in the order named, without repetitions and keys that the run does not know."""
     by_key = {parent.key: parent for parent in Kernel.objects.filter(run=kernel.run, key__in=parent_keys)}
     parents = [by_key[key] for key in dict.fromkeys(parent_keys) if key in by_key and key != kernel.key]
     KernelParent.objects.bulk_create(

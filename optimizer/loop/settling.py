@@ -1,10 +1,11 @@
-"""Settle who leads before a run ends: its top candidates are measured again, together, in cold processes.
+"""Settle which kernel leads before a run ends, by measuring the top candidates again, together, in cold processes.
 
-Contenders are the leader and those whose interval overlaps the leader's and that no direct comparison has beaten.
-Each gets one confirmation: against the common baseline, and in turns with the leader as its opponent (the leader itself
-in turns with its parent). Where that changes who leads, the new leader is compared with those that still overlap.
-Everything is decided from rows under the run's lock, so it may be repeated after a crash: a question that was asked is
-never asked again, whatever its answer was. Confirmations cost no evaluations; their number is bounded.
+Contenders are the leader and those kernels whose interval overlaps the leader's and that no direct comparison has
+beaten. Each gets one confirmation: against the common baseline, and in turns with the leader as its opponent (the
+leader itself in turns with its parent). Where that changes who leads, the new leader is compared with those that
+still overlap. Everything is decided from rows under the run's lock, so it may be repeated after a crash: a question
+that was asked is never asked again, whatever its answer was. Confirmations cost no evaluations; their number is
+bounded.
 """
 
 from __future__ import annotations

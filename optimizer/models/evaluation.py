@@ -18,16 +18,18 @@ CANDIDATE = "candidate"
 
 
 class Evaluation(models.Model):
-    """One evaluation of one kernel on one target.
+    """Store one evaluation of one kernel on one target.
 
-    The kernel's first one is `Kernel.evaluation`; confirmations and re-runs have no `first_of`. `result` is a
-    `runners.job.JobResult` as JSON without the raw samples, which are `Measurement` rows. `time_us` and `call_us` are
-    geometric means of the case medians: time on the device, and time of a call with the host. `speedup*` and
-    `parent_speedup*` compare the time that the run optimises, `call_speedup*` always call time; both call figures are
-    None on a CPU. `opponent` is the kernel that `parent_speedup` compares with: the parent, or the leader when
-    leaders are measured against each other. `unconfirmed`: the candidate's clock claims a win that the referee's clock
-    did not confirm, so the figures are shown and rank nowhere. `failed_side` names who caused a failure, empty where
-    the harness did not say. `copied_from` is the evaluation whose outcome a duplicate shares."""
+    The first evaluation of a kernel is `Kernel.evaluation`; confirmations and re-runs leave `first_of` empty.
+    `result` is a `runners.job.JobResult` as JSON without the raw samples, which are `Measurement` rows. `time_us` and
+    `call_us` are geometric means of the medians of all cases: time on the device, and time of a call including the
+    host. `speedup*` and `parent_speedup*` compare the time that the run optimises, `call_speedup*` always compares
+    call time; both call figures are None on a CPU. `opponent` is the kernel that `parent_speedup` compares with: the
+    parent, or the leader when leaders are measured against each other. `unconfirmed` marks a speedup that the
+    candidate's own clock claims and the referee's clock does not confirm: such figures are shown but never ranked.
+    `failed_side` names who caused a failure; it is empty where the harness did not say. `copied_from` is the
+    evaluation whose outcome a duplicate shares.
+    """
 
     kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="evaluations")
     target = models.ForeignKey(Target, on_delete=models.PROTECT, related_name="evaluations")
@@ -82,7 +84,7 @@ class Evaluation(models.Model):
 
     @property
     def judges_kernel(self) -> bool:
-        """Return False where the ending is not the kernel's own but the machine's, the parent's or the baseline's."""
+        """Return False where the machine, the parent or the baseline ended the evaluation, and not the kernel."""
         if not self.status:
             return False
         return EvaluationStatus(self.status).judges_kernel and self.failed_side in ("", CANDIDATE)

@@ -14,8 +14,11 @@ LOST_AFTER = dt.timedelta(seconds=60)
 
 
 class Runner(models.Model):
-    """One worker on one device. Alive while its heartbeat is younger than `LOST_AFTER`; draining means: finish the
-    current job, claim no other. `noise_floor` is the newest `runners.job.NoiseFloor` that it reported, as JSON."""
+    """Store one worker on one device.
+
+    A runner is alive while its heartbeat is younger than `LOST_AFTER`. A draining runner finishes its current job and
+    claims no other. `noise_floor` is the newest `runners.job.NoiseFloor` that it reported, as JSON.
+    """
 
     name = models.CharField(max_length=120, unique=True)
     target = models.ForeignKey(Target, on_delete=models.CASCADE, related_name="runners")

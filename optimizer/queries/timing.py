@@ -1,5 +1,7 @@
-"""How a result was timed, in words: device and call time by case, what each is judged by, distance to the roofline,
-the machine's noise floor, and which side failed at which stage. Pages, reports, the command line and prompts share it.
+"""Describe in words how a result was timed, for pages, reports, the command line and prompts.
+
+The description covers device and call time by case, the time that judges each case, the distance to the roofline, the
+machine's noise floor, and the side and stage of a failure.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _VERBS = ("timed out", "failed", "crashed", "was ", "ran out", "ended", "exceede
 
 @dataclass(frozen=True)
 class FlagNote:
-    """A flag with what it means."""
+    """Hold a flag with its meaning."""
 
     flag: str
     text: str
@@ -42,7 +44,7 @@ class FlagNote:
 
 @dataclass(frozen=True)
 class CaseRow:
-    """One case as a table shows it. `by_call` says that its verdict rests on call time."""
+    """Hold one case as a table shows it. `by_call` states that its verdict is based on call time."""
 
     case: CaseResult
     by_call: bool

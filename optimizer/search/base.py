@@ -51,12 +51,14 @@ class StrategySettings(BaseModel):
 
 @dataclass(frozen=True)
 class KernelView:
-    """A kernel as a strategy sees it. `times_us` maps case name to median; `time_us` is their geometric mean and None
-    until the kernel is known to be correct, and for good where its claim was not confirmed or was refuted; both are
-    the speedup over the baseline that was timed beside them, turned back into time (`optimizer.loop.drift`).
-    `bound_us` is the same for the lower end of the speedup's interval: the time that is shown, which ranks.
-    `beaten_by` holds the keys of kernels proven faster in a direct comparison. `finished` says the evaluation has
-    ended."""
+    """Describe a kernel as a strategy sees it.
+
+    `times_us` maps each case to its median and `time_us` is their geometric mean. `time_us` is None until the kernel
+    is known to be correct, and permanently where its claim was not confirmed or was refuted. Both are speedups over
+    the baseline that was timed alongside, converted back to time (see `optimizer.loop.drift`). `bound_us` is the same
+    for the lower end of the speedup's interval: the time that is shown and that ranks. `beaten_by` holds the keys of
+    kernels that were proven faster in a direct comparison. `finished` means that the evaluation has ended.
+    """
 
     key: str
     number: int
@@ -77,7 +79,7 @@ class KernelView:
 
     @property
     def ranking_us(self) -> float:
-        """The time by which it ranks, infinite where it has none that counts."""
+        """Return the time by which the kernel ranks, infinite where it has none that counts."""
         if self.time_us is None:
             return math.inf
         return self.time_us if self.bound_us is None else self.bound_us
@@ -94,13 +96,15 @@ class KernelView:
 
     @property
     def failed(self) -> bool:
-        """Return True when it was evaluated and not accepted, for reasons of its own: there is something to repair."""
+        """Return True when the kernel itself failed its evaluation, so that there is something to repair."""
         return self.finished and not self.correct and self.is_judged
 
     @property
     def is_judged(self) -> bool:
-        """Return False where its evaluation ended without its doing: the machine failed, its memory does not suffice,
-        or the parent or the baseline did not work."""
+        """Return False where the evaluation failed for a reason outside the kernel.
+
+        Such reasons are a failure of the machine, too little memory, and a parent or baseline that did not work.
+        """
         if self.status in {Status.INFRA_ERROR, Status.TOO_LARGE}:
             return False
         sides = {failure.side for failure in self.result.failures} if self.result else set()
@@ -108,8 +112,11 @@ class KernelView:
 
 
 def fastest(kernels: Iterable[KernelView]) -> KernelView | None:
-    """Return the kernel that leads among these, ties to the older; None when none counts. This is the run's own order:
-    by lower bounds, unless a direct comparison contradicts them (`optimizer.search.ranking`)."""
+    """Return the kernel that leads among these, or None when none counts; ties go to the older one.
+
+    This is the order in which the run ranks its kernels: by lower bounds, unless a direct comparison contradicts them
+    (see `optimizer.search.ranking`).
+    """
     counting = {kernel.key: kernel for kernel in kernels if kernel.counts}
     quickest = min(counting.values(), key=lambda kernel: (kernel.ranking_us, kernel.number), default=None)
     if quickest is None or not quickest.beaten_by:  # nobody beat it, so a long run need not be sorted
@@ -182,8 +189,11 @@ class GuidanceView:
 
 @dataclass(frozen=True)
 class History:
-    """A run as a strategy sees it: an immutable snapshot. Kernels are in order of their number, seeds first.
-    `objective` is the time that speedups, and so the kernels' times, compare."""
+    """Describe a run as a strategy sees it: an immutable snapshot, with kernels in order of their number, seeds
+    first.
+
+    `objective` is the time that speedups compare, and therefore also the kernels' times.
+    """
 
     problem: Any
     target: str

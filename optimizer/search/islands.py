@@ -58,7 +58,8 @@ class Archive:
         return True
 
     def migrate(self) -> None:
-        """Every island's fastest elite is offered to the next island of the ring, all at once."""
+        """Offer the fastest elite of every island to the next island of the ring, all at once."""
+        # Collect all emigrants first: otherwise one elite could travel around the whole ring in a single migration.
         emigrants = [fastest(cells.values()) for cells in self.islands]
         for island, kernel in enumerate(emigrants):
             if kernel is not None:

@@ -1,10 +1,10 @@
-"""Who leads among kernels that were measured: the best lower bound, unless direct evidence contradicts it.
+"""Rank measured kernels: the best lower bound leads, unless direct evidence contradicts it.
 
 Speedups against the baseline come from different evaluations, so a small difference between two of them shows little.
 Two kernels that were timed in turns in the same session show more. So kernels are ordered by the lower end of their
-interval against the common baseline, and whoever was proven slower than another contender in a direct comparison
-cannot lead before it. Evidence may form a circle (A beats B, B beats C, C beats A); inside a circle it decides nothing
-and the bounds do.
+interval against the common baseline, and a kernel that was proven slower than another contender in a direct
+comparison cannot lead before it. Evidence may be circular (A beats B, B beats C, C beats A); inside a circle it
+decides nothing and the bounds decide.
 """
 
 from __future__ import annotations

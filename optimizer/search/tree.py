@@ -30,9 +30,11 @@ WINDOW_CAP = 5
 
 @dataclass(frozen=True)
 class Node:
-    """One attempt. `score_us` is infinite for failures; `parent` is None for the root alone. `pending` nodes are
-    attempts still in work: they count as children and are never chosen. `beaten_by` holds the keys of nodes proven
-    faster in a direct comparison."""
+    """Hold one attempt. `score_us` is infinite for failures; `parent` is None for the root only.
+
+    `pending` nodes are attempts in progress: they count as children and are never chosen. `beaten_by` holds the keys
+    of nodes that were proven faster in a direct comparison.
+    """
 
     key: str
     parent: str | None

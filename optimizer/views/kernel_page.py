@@ -1,4 +1,4 @@
-"""A kernel: its text, why it was written, what was measured, and everything that can be downloaded of it."""
+"""Show a kernel: its source, the reason it was written, its measurements and downloads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from runners.wire import WireError
 
 @dataclass(frozen=True)
 class ShownLine:
-    """A source line with what the compiler said about it."""
+    """Hold a source line with the compiler's messages about it."""
 
     source: SourceLine
     complaints: Sequence[Complaint]
@@ -52,7 +52,7 @@ class ShownLine:
 @login_required
 @require_safe
 def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """The kernel with its first evaluation, or with the one that `?evaluation=` names."""
+    """Show the kernel with its first evaluation, or with the one that `?evaluation=` names."""
     kernel = _kernel(request, run_id, number)
     evaluations = list(kernel.evaluations.select_related("target", "opponent").order_by("pk"))
     evaluation = _chosen(request, evaluations)
@@ -86,7 +86,7 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
 @login_required
 @require_safe
 def kernel_download(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """The source as a file; never shown in place, never guessed at."""
+    """Download the source as a file."""
     kernel = _kernel(request, run_id, number)
     name = f"{_file_stem(kernel)}{Language(kernel.language).suffix}"
     return as_attachment(kernel.source, name, "text/plain")
@@ -95,7 +95,7 @@ def kernel_download(request: HttpRequest, run_id: int, number: int) -> HttpRespo
 @login_required
 @require_safe
 def kernel_cases_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """Speedups by case as plotly JSON."""
+    """Return speedups by case as plotly JSON."""
     result = _evaluation(request, run_id, number).as_readable_result()
     if result is None:
         raise Http404
@@ -105,7 +105,7 @@ def kernel_cases_chart(request: HttpRequest, run_id: int, number: int) -> HttpRe
 @login_required
 @require_safe
 def kernel_samples_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """The raw samples as plotly JSON."""
+    """Return the raw samples as plotly JSON."""
     rows = list(Measurement.objects.filter(evaluation=_evaluation(request, run_id, number)).order_by("pk"))
     return HttpResponse(charts.samples(rows).to_json(), content_type="application/json")
 
@@ -113,7 +113,7 @@ def kernel_samples_chart(request: HttpRequest, run_id: int, number: int) -> Http
 @login_required
 @require_safe
 def kernel_roofline_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """The timed cases under the target's roofs as plotly JSON."""
+    """Return the timed cases under the target's roofs as plotly JSON."""
     kernel = _kernel(request, run_id, number)
     result = _evaluation(request, run_id, number).as_readable_result()
     placed = _positions(kernel, result)
@@ -160,7 +160,7 @@ def _lines(kernel: Kernel, result: JobResult | None) -> list[ShownLine]:
 
 
 def _parent_build(kernel: Kernel) -> BuildReport | None:
-    """What the compiler said of the base this kernel was made from."""
+    """Return the build report of the kernel's base, or None."""
     base = Evaluation.objects.filter(first_of__child_links__kernel=kernel, first_of__child_links__rank=0).first()
     result = base.as_readable_result() if base else None
     return result.build if result else None
@@ -183,14 +183,14 @@ def _timing(result: JobResult | None) -> dict[str, Any]:
 
 
 def _questions(kernel: Kernel) -> list[LlmCall]:
-    """The calls behind it, in the order they were made: the one that had the idea, the one that wrote it."""
+    """Return the calls behind the kernel in order: the one that had the idea, the one that wrote it."""
     idea = kernel.hypothesis.call if kernel.hypothesis else None
     found = [call for call in (idea, kernel.call) if call is not None]
     return list(dict.fromkeys(found))
 
 
 def _positions(kernel: Kernel, result: JobResult | None) -> list[Position]:
-    """Its timed cases under the target's roofs; none where the problem cannot be read any more or declares no work."""
+    """Return the timed cases under the target's roofs, or none where the problem is unreadable or declares no work."""
     target = TARGETS.get(kernel.run.target.key)
     if result is None or target is None:
         return []
@@ -211,6 +211,6 @@ def _kin(kernel: Kernel) -> dict[str, Any]:
 
 
 def _file_stem(kernel: Kernel) -> str:
-    """Letters of the problem's name and numbers: nothing a header or a file system could stumble over."""
+    """Return a file name of letters, digits, dashes and underscores only."""
     problem = re.sub(r"[^A-Za-z0-9_-]+", "_", kernel.run.problem_version.problem.slug)
     return f"{problem}-run{kernel.run_id}-kernel{kernel.number}"
