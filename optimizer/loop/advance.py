@@ -29,11 +29,12 @@ from optimizer.search.base import Finish
 from runners.job import Effort
 from runners.log_context import about
 
+# Largest number of decisions in one call. A strategy that always has another step and never waits has a bug; the
+# sweep continues with its run.
 MAX_ROUNDS = 50
-"""Decisions in one go. A strategy that always has another step and never waits is a bug; the sweep goes on with it."""
 INFRA_FAILURES_IN_A_ROW = 3
+# Time that a job may wait before the absence of runners is reported. Workers take a while to start.
 ABSENT_AFTER = dt.timedelta(seconds=30)
-"""How long a job may wait before the absence of runners is worth a note; workers take a while to start."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,8 @@ class Outcome(Enum):
     """List the outcomes of a call to `advance`."""
 
     ADVANCED = "advanced"
+    # Another process holds the run: enqueue it again.
     BUSY = "busy"
-    """Somebody else held the run: ring again."""
 
 
 def advance(run_id: int) -> Outcome:

@@ -16,13 +16,13 @@ from optimizer.loop.evidence import Evidence, Standing, evidence_of
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Run, VerdictChoice
 from runners.job import Effort
 
+# Order of a table of kernels: by the lower bound, like the ranking.
 BEST_FIRST = (
     F("evaluation__speedup_low").desc(nulls_last=True),
     F("evaluation__speedup").desc(nulls_last=True),
     "evaluation__time_us",
     "number",
 )
-"""The order of a table of kernels: by the lower bound, like the ranking."""
 
 
 def update_best(run: Run, *, settled: bool = False) -> None:

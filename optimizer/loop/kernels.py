@@ -25,8 +25,8 @@ from optimizer.models.team import User
 from optimizer.search.base import Draft
 from optimizer.storable import storable, storable_text
 
+# States in which a run may still begin an evaluation for what it has open.
 GOING_ON = (RunState.RUNNING, RunState.PAUSED)
-"""States in which a run may still begin an evaluation for what it has open."""
 
 
 def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:

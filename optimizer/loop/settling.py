@@ -20,8 +20,8 @@ from optimizer.loop.evidence import Evidence, Standing, evidence_of
 from optimizer.models import Evaluation, Kernel, Run, VerdictChoice
 from runners.job import Effort
 
+# Number of confirmations that a run may always request, so that a refuted leader's successor is confirmed too.
 LEAST_JOBS = 3
-"""Confirmations that a run may always ask for, so that a refuted leader's successor is confirmed too."""
 
 
 def settle(run: Run, contenders: int) -> list[Evaluation]:

@@ -13,8 +13,8 @@ from optimizer.models.target import Target
 from runners import wire
 from runners.job import JobResult
 
+# The side of `runners.job.Failure` that is the kernel itself.
 CANDIDATE = "candidate"
-"""The side of `runners.job.Failure` that is the kernel itself."""
 
 
 class Evaluation(models.Model):

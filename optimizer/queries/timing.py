@@ -14,6 +14,7 @@ from optimizer.models import Evaluation, Run
 from optimizer.queries.judged import is_by_call
 from runners.job import CaseResult, Failure, JobResult, NoiseFloor, Status
 
+# Flags of a case, or of a whole result, with what a reader must know about them.
 FLAG_WORDS = {
     "launch_bound": "The call enqueues more launches than the device's queue holds, so the host limits it: judged by "
     "call time.",
@@ -21,11 +22,10 @@ FLAG_WORDS = {
     "host_bound": "Limited by the host's launches; device time alone would hide this.",
     "slow_reference": "The reference loops in Python; the speedup says little about the kernel.",
 }
-"""Flags of a case, or of a whole result, with what a reader must know of them."""
+# Ratio of call time to device time from which a case counts as limited by the host.
 HOST_BOUND_FROM = 1.5
-"""Call time over device time from which the host limits a case."""
+# Maximum length of a failure's reason within a sentence, in characters.
 LONGEST_REASON = 300
-"""Characters of a failure's reason in a sentence."""
 _VERBS = ("timed out", "failed", "crashed", "was ", "ran out", "ended", "exceeded", "did not", "gave ")
 
 

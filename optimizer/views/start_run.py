@@ -23,8 +23,8 @@ from optimizer.views.run_estimate import estimate_of
 from optimizer.views.signed_in import user_of
 from optimizer.whole_numbers import parse_whole_number
 
+# Maximum length of an address, in characters. Servers and chat programs truncate longer ones.
 LONGEST_ADDRESS = 12_000
-"""Servers and chat programs cut what is longer."""
 NOT_FIELDS = ("clone", "template", "csrfmiddlewaretoken", "template_name")
 
 
