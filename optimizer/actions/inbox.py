@@ -18,7 +18,7 @@ from optimizer.actions.llm_call import do_end_call
 from optimizer.agents.answers import Answer, parse_answer
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.llm.choice import Parameters
-from optimizer.llm.fence import cut_middle
+from optimizer.llm.delimiters import cut_middle
 from optimizer.llm.prepare import basis_of
 from optimizer.models import CallState, LlmCall, Run, TeamRole, User
 from optimizer.storable import storable_text

@@ -16,7 +16,7 @@ from typing import Any
 
 from optimizer.agents import sections
 from optimizer.agents.knowledge import TOKEN_BUDGET, KnowledgeItem, Selection, choose_knowledge
-from optimizer.llm.fence import NOTICE, Fencer
+from optimizer.llm.delimiters import NOTICE, Delimiters
 from optimizer.search.base import Ask, History, KernelView
 from optimizer.search.machinery.proposals import target_language
 from optimizer.search.machinery.seeds import seeds
@@ -53,7 +53,7 @@ class Desk:
 
     ask: Ask
     history: History
-    fencer: Fencer
+    delimiters: Delimiters
     selection: Selection
     language: Language
 
@@ -69,11 +69,11 @@ class Desk:
     def shown(self, name: str, heading: str, *, source: bool = True) -> str:
         """Return that kernel as a section, or an empty text where the context names none."""
         kernel = self.kernel(name)
-        return sections.kernel(kernel, self.history, self.fencer, heading, source=source) if kernel else ""
+        return sections.kernel(kernel, self.history, self.delimiters, heading, source=source) if kernel else ""
 
     def task(self) -> str:
         """Return the task, and the machine on which its kernels are measured."""
-        task = sections.task(self.history.problem, self.history.target, self.language, self.fencer)
+        task = sections.task(self.history.problem, self.history.target, self.language, self.delimiters)
         parts = (task, sections.machine(self.history), sections.objective(self.history))
         return "\n\n".join(part for part in parts if part)
 
@@ -81,7 +81,7 @@ class Desk:
         """Return the selected documents under one heading."""
         documents = [item for item in self.selection.taken if item.scope != "guidance"]
         titled = [(f"{item.scope}: {item.title or item.ref}", item.text) for item in documents]
-        return "## What is known\n\n" + sections.documents(titled, self.fencer) if titled else ""
+        return "## What is known\n\n" + sections.documents(titled, self.delimiters) if titled else ""
 
     def guidance(self) -> str:
         """Return the team's instructions as quotations.
@@ -99,12 +99,14 @@ def build_prompt(
     history: History,
     knowledge: Sequence[KnowledgeItem] = (),
     *,
-    fencer: Fencer | None = None,
+    delimiters: Delimiters | None = None,
     budget_tokens: int = TOKEN_BUDGET,
 ) -> Prompt:
     """Build the messages for an ask. Raises KeyError for a role without a prompt."""
     guided = [*knowledge, *_guidance(ask, history)]
-    desk = Desk(ask, history, fencer or Fencer(), choose_knowledge(guided, budget_tokens), target_language(history))
+    desk = Desk(
+        ask, history, delimiters or Delimiters(), choose_knowledge(guided, budget_tokens), target_language(history)
+    )
     task, *rest = ROLES[ask.role](desk)
     # Guidance follows directly after the task: it should not be lost in a long prompt.
     parts = [part for part in (task, desk.guidance(), *rest) if part]
@@ -152,9 +154,11 @@ def _writer(desk: Desk) -> list[str]:
         k for k in seeds(desk.history) if k.key not in {"seed.reference"} and k.source.language == desk.language
     ]
     shown = {desk.context.get("base"), desk.context.get("reference")}
-    port = [sections.kernel(k, desk.history, desk.fencer, "Direct port") for k in naive[:1] if k.key not in shown]
+    port = [
+        sections.kernel(k, desk.history, desk.delimiters, "Direct port") for k in naive[:1] if k.key not in shown
+    ]
     view = desk.history.hypotheses.get(str(desk.context["hypothesis"]))
-    experiment = "## The experiment\n\n" + sections.hypothesis(view, desk.fencer) if view else ""
+    experiment = "## The experiment\n\n" + sections.hypothesis(view, desk.delimiters) if view else ""
     reference = (
         desk.shown("reference", "Reference") if desk.context.get("reference") != desk.context["base"] else ""
     )
@@ -175,7 +179,7 @@ def _stark_window(desk: Desk) -> list[str]:
     others = [key for key in desk.context["window"] if key != node]
     shown = [k for key in others if (k := desk.history.kernel(key))]
     return [
-        *(sections.kernel(k, desk.history, desk.fencer, "From the tree") for k in shown),
+        *(sections.kernel(k, desk.history, desk.delimiters, "From the tree") for k in shown),
         desk.shown("node", "The kernel to work on"),
     ]
 
@@ -190,8 +194,8 @@ def _code(desk: Desk) -> list[str]:
     plan = desk.history.calls[str(desk.context["plan"])].answer or {}
     return [
         *_stark(desk),
-        "## The plan\n\n" + desk.fencer.fence(str(plan.get("instruction", "")), "instruction", 20_000),
-        desk.fencer.fence(str(plan.get("anchored", "")), "source with anchors", sections.SOURCE_CAP),
+        "## The plan\n\n" + desk.delimiters.enclose(str(plan.get("instruction", "")), "instruction", 20_000),
+        desk.delimiters.enclose(str(plan.get("anchored", "")), "source with anchors", sections.SOURCE_CAP),
     ]
 
 
@@ -199,14 +203,14 @@ def _debug(desk: Desk) -> list[str]:
     """Return code and logs of the failed node, and the plan that it implements."""
     node = desk.kernel("node")
     plan = str(node.meta.get("plan", "")) if node else ""
-    return [*_stark(desk), "## Its plan\n\n" + desk.fencer.fence(plan, "instruction", 20_000) if plan else ""]
+    return [*_stark(desk), "## Its plan\n\n" + desk.delimiters.enclose(plan, "instruction", 20_000) if plan else ""]
 
 
 def _findings(desk: Desk) -> list[str]:
     """Return the kernels of a round, or the seeds before the first round."""
     number = int(desk.context["round"])
     mine = [k for k in desk.history.kernels if _in_round(k, number)]
-    shown = [sections.kernel(k, desk.history, desk.fencer, "Result", source=number == 0) for k in mine]
+    shown = [sections.kernel(k, desk.history, desk.delimiters, "Result", source=number == 0) for k in mine]
     return [desk.task(), desk.knowledge(), "## Results", *shown]
 
 
@@ -251,7 +255,7 @@ def _tried(desk: Desk) -> str:
     lines = [f"- {_one_line(view.title)}: {view.measured_gain:+.1f} %" for view in views]
     if not lines:
         return ""
-    return "## Tried so far\n\n" + desk.fencer.fence("\n".join(lines), "experiments and their measured gains")
+    return "## Tried so far\n\n" + desk.delimiters.enclose("\n".join(lines), "experiments and their measured gains")
 
 
 def _one_line(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from optimizer.llm.fence import Fencer, clean, neutralise
+from optimizer.llm.delimiters import Delimiters, clean, neutralise
 from optimizer.queries.timing import CaseRow, case_rows, failure_lines, has_call_time, noise_warning
 from optimizer.search.base import History, HypothesisView, KernelView
 from runners.job import JobResult, KernelResources, Language, Objective
@@ -26,14 +26,14 @@ def language_guide(language: Language) -> str:
     return (_LANGUAGES / f"{language.value}.md").read_text()
 
 
-def task(problem: Problem, target: str, language: Language, fencer: Fencer) -> str:
+def task(problem: Problem, target: str, language: Language, delimiters: Delimiters) -> str:
     """Return the problem, its signature, cases and tolerances, and the language's rules. Hidden cases are left out."""
     parts = [
         f"## Task: {problem.title}\n\nTarget: `{target}`. New kernels are written in **{language.value}**.",
-        fencer.fence(problem.description, "problem description"),
+        delimiters.enclose(problem.description, "problem description"),
         _signature(problem),
         _cases(problem, target),
-        "### Reference\n\n" + fencer.fence(problem.reference_source, "reference implementation", SOURCE_CAP),
+        "### Reference\n\n" + delimiters.enclose(problem.reference_source, "reference implementation", SOURCE_CAP),
         language_guide(language),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -64,23 +64,27 @@ def _plain(fact: object) -> str:
     return " ".join(neutralise(clean(text)).split())[:300]
 
 
-def kernel(kernel: KernelView, history: History, fencer: Fencer, heading: str, *, source: bool = True) -> str:
+def kernel(
+    kernel: KernelView, history: History, delimiters: Delimiters, heading: str, *, source: bool = True
+) -> str:
     """Return one kernel: origin, hypothesis, outcome, logs when it failed, and source."""
     parts = [
         f"### {heading}: kernel #{kernel.number} {kernel.title}".rstrip(),
-        _origin(kernel, history, fencer),
-        outcome(kernel, fencer),
+        _origin(kernel, history, delimiters),
+        outcome(kernel, delimiters),
         resources(kernel.result),
         profile(kernel.result),
     ]
     if kernel.report:
-        parts.append(fencer.fence(kernel.report, f"what the writer of #{kernel.number} says it did", REPORT_CAP))
+        parts.append(
+            delimiters.enclose(kernel.report, f"what the writer of #{kernel.number} says it did", REPORT_CAP)
+        )
     if source:
-        parts.append(fencer.fence(kernel.source.text, f"source of #{kernel.number}", SOURCE_CAP))
+        parts.append(delimiters.enclose(kernel.source.text, f"source of #{kernel.number}", SOURCE_CAP))
     return "\n\n".join(part for part in parts if part)
 
 
-def outcome(kernel: KernelView, fencer: Fencer) -> str:
+def outcome(kernel: KernelView, delimiters: Delimiters) -> str:
     """Return the times per case, or why it failed with the tool's output."""
     if not kernel.finished:
         return "Not evaluated yet."
@@ -91,15 +95,15 @@ def outcome(kernel: KernelView, fencer: Fencer) -> str:
                 "did not stand when it was measured again."
             )
         head = f"Correct. Geometric mean {kernel.time_us:.2f} µs. {_times(kernel)}{_speedup(kernel.result)}"
-        return "\n\n".join(part for part in (head, timing(kernel.result), failures(kernel, fencer)) if part)
+        return "\n\n".join(part for part in (head, timing(kernel.result), failures(kernel, delimiters)) if part)
     result = kernel.result
     status = kernel.status.value if kernel.status else "unknown"
     own = f"**Failed: {status}.**"
     lines = [own if kernel.failed else f"Not judged ({status}): its evaluation ended without the kernel's doing."]
     if result is not None:
-        lines += [fencer.fence("\n".join(result.reasons), f"reasons of #{kernel.number}", LOG_CAP)]
-        lines += [part for part in (failures(kernel, fencer),) if part]
-        lines += [fencer.fence(log, f"log of #{kernel.number}", LOG_CAP) for log in _failure_logs(result)]
+        lines += [delimiters.enclose("\n".join(result.reasons), f"reasons of #{kernel.number}", LOG_CAP)]
+        lines += [part for part in (failures(kernel, delimiters),) if part]
+        lines += [delimiters.enclose(log, f"log of #{kernel.number}", LOG_CAP) for log in _failure_logs(result)]
     return "\n\n".join(lines)
 
 
@@ -124,11 +128,13 @@ def _timing_line(row: CaseRow) -> str:
     return f"- {_plain(case.name)}: " + "; ".join(facts) if facts else ""
 
 
-def failures(kernel: KernelView, fencer: Fencer) -> str:
+def failures(kernel: KernelView, delimiters: Delimiters) -> str:
     """Return which side failed at which stage; empty where the harness named none."""
     lines = failure_lines(kernel.result)
     return (
-        fencer.fence("\n".join(lines), f"what failed when #{kernel.number} was measured", LOG_CAP) if lines else ""
+        delimiters.enclose("\n".join(lines), f"what failed when #{kernel.number} was measured", LOG_CAP)
+        if lines
+        else ""
     )
 
 
@@ -168,19 +174,19 @@ def population_table(kernels: Iterable[KernelView], history: History) -> str:
     return "\n".join([_line(head), _line(["---"] * len(head)), *rows])
 
 
-def hypothesis(view: HypothesisView, fencer: Fencer) -> str:
+def hypothesis(view: HypothesisView, delimiters: Delimiters) -> str:
     """Return a recorded hypothesis with its predicted and measured gain."""
     gain = ""
     if view.predicted_min is not None and view.predicted_max is not None:
         gain = f"\nPredicted gain: {view.predicted_min:g} to {view.predicted_max:g} %."
     measured = f"\nMeasured gain: {view.measured_gain:.1f} %." if view.measured_gain is not None else ""
     words = "\n\n".join(part for part in (view.title, view.description, view.rubric) if part)
-    return fencer.fence(words, f"{view.kind} {view.key}", REPORT_CAP * 2) + gain + measured
+    return delimiters.enclose(words, f"{view.kind} {view.key}", REPORT_CAP * 2) + gain + measured
 
 
-def documents(titled: Sequence[tuple[str, str]], fencer: Fencer) -> str:
+def documents(titled: Sequence[tuple[str, str]], delimiters: Delimiters) -> str:
     """Return knowledge documents under their titles."""
-    return "\n\n".join(f"#### {title}\n\n{fencer.fence(text, title, SOURCE_CAP)}" for title, text in titled)
+    return "\n\n".join(f"#### {title}\n\n{delimiters.enclose(text, title, SOURCE_CAP)}" for title, text in titled)
 
 
 def quoted(text: str) -> str:
@@ -226,13 +232,13 @@ def _case(case: Case, problem: Problem) -> str:
     return f"{sizes} ({flops:.3g} FLOP, {work.bytes:.3g} bytes at least)"
 
 
-def _origin(kernel: KernelView, history: History, fencer: Fencer) -> str:
+def _origin(kernel: KernelView, history: History, delimiters: Delimiters) -> str:
     """Return one step of history: the parents with their times, and the hypothesis (paper, section 3.3)."""
     parents = [parent for key in kernel.parent_keys if (parent := history.kernel(key))]
     lines = [f"Parent: #{parent.number}. {_times(parent)}".rstrip() for parent in parents]
     view = history.hypotheses.get(kernel.hypothesis_key or "")
     if view is not None:
-        lines.append(hypothesis(view, fencer))
+        lines.append(hypothesis(view, delimiters))
     return "\n".join(lines)
 
 

@@ -11,8 +11,8 @@ from optimizer.agents.answers import Basis, json_schema_of
 from optimizer.agents.knowledge import KnowledgeItem
 from optimizer.agents.prompting import build_prompt
 from optimizer.llm.choice import Parameters
+from optimizer.llm.delimiters import cut_middle
 from optimizer.llm.dialects import schema_instruction
-from optimizer.llm.fence import cut_middle
 from optimizer.llm.port import CompletionRequest
 from optimizer.loop.history import history_of
 from optimizer.loop.locking import lock_run

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from optimizer.agents import sections
-from optimizer.llm.fence import Fencer
+from optimizer.llm.delimiters import Delimiters
 from runners.job import Language
 from runners.problems import load, open_bundle, shipped
 
@@ -23,7 +23,7 @@ def _entry(source: str) -> inspect.Signature:
 def test_the_python_signature_of_a_prompt_is_that_of_the_problems_own_seed(name: str) -> None:
     problem = open_bundle(load(name))
     seed = next(seed for seed in problem.seeds if seed.name == "reference")
-    text = sections.task(problem, "sm_90", Language.TRITON, Fencer())
+    text = sections.task(problem, "sm_90", Language.TRITON, Delimiters())
     asked = re.search(r"`custom_kernel\(([^)]*)\)`", text)
     assert asked, "the prompt names no entry point"
     assert asked.group(1).split(", ") == list(_entry(seed.source.text).parameters)

@@ -11,7 +11,7 @@ from django.test import Client
 from optimizer.actions.leaders import do_rerank_leaders
 from optimizer.agents.sections import outcome
 from optimizer.charts.curve import curve, points_of
-from optimizer.llm.fence import Fencer
+from optimizer.llm.delimiters import Delimiters
 from optimizer.loop.history import history_of
 from optimizer.models import Evaluation, EvaluationStatus, Run, RunEvent, Team, User
 from optimizer.views.compare import outcomes_of
@@ -51,7 +51,7 @@ def test_strategies_build_nothing_on_its_times(run: Run) -> None:
     assert boaster is not None and boaster.correct
     assert (boaster.time_us, boaster.times_us) == (None, {})
     assert history.best() not in (None, boaster)
-    assert "no times that count" in outcome(boaster, Fencer("x"))
+    assert "no times that count" in outcome(boaster, Delimiters("x"))
 
 
 def test_the_curve_shows_it_and_does_not_follow_it(run: Run) -> None:

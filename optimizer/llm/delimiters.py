@@ -26,7 +26,7 @@ NOTICE = (
 
 
 @dataclass
-class Fencer:
+class Delimiters:
     """Wrap data for one prompt in delimiters that share one random mark.
 
     A test may pass `mark` to get the same prompt twice; otherwise it must be unguessable.
@@ -34,7 +34,7 @@ class Fencer:
 
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    def fence(self, text: str, label: str, cap: int = DEFAULT_CAP) -> str:
+    def enclose(self, text: str, label: str, cap: int = DEFAULT_CAP) -> str:
         """Return `text` as delimited data called `label`.
 
         Control characters are removed, the text is cut in its middle to `cap` characters, and it cannot close its own
