@@ -13,7 +13,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Characters that reorder or hide text: "Trojan Source" (Boucher and Anderson 2021)
 UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
-_COMPLAINT = re.compile(
+_DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s:()]+):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?P<kind>fatal error|error|warning): (?P<text>.+)$"
 )
 _LATIN_LOOKING_GREEK = frozenset("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧικνορυχϲϳ")
@@ -22,7 +22,7 @@ SHOWN_LOG_CHARS = 200_000
 
 
 @dataclass(frozen=True)
-class Complaint:
+class Diagnostic:
     """Hold a compiler's message about one line of the candidate, counted from 1."""
 
     line: int
@@ -44,7 +44,7 @@ def plain_log(text: str) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
 
 
-def told(text: str) -> str:
+def sanitized_text(text: str) -> str:
     """Return an agent's text for storage, with characters that reorder or hide text replaced by their names.
 
     The stored answer that it comes from is left unchanged.
@@ -52,9 +52,9 @@ def told(text: str) -> str:
     return plain_log(storable_text(text))
 
 
-def told_in_a_line(text: str) -> str:
-    """Return an agent's text as `told` does, on one line, for titles."""
-    return " ".join(told(text).split())
+def sanitized_line(text: str) -> str:
+    """Return an agent's text as `sanitized_text` does, on one line, for titles."""
+    return " ".join(sanitized_text(text).split())
 
 
 def unseen_name(character: str) -> str:
@@ -106,12 +106,12 @@ def _passes_for_ascii(character: str) -> bool:
     return (len(plain) == 1 and plain.isascii() and not plain.isalnum()) or 0xFF00 <= ord(character) <= 0xFF5E
 
 
-def complaints_in(log: str, limit: int = 50) -> list[Complaint]:
+def diagnostics_in(log: str, limit: int = 50) -> list[Diagnostic]:
     """Return a compiler's errors and warnings about the candidate itself, without those about system headers."""
-    found: list[Complaint] = []
+    found: list[Diagnostic] = []
     for line in plain_log(log).splitlines():
-        match = _COMPLAINT.match(line)
+        match = _DIAGNOSTIC.match(line)
         # Messages about system headers point at lines of other files.
         if match and not match["file"].startswith(("/usr/", "/opt/")) and len(found) < limit:
-            found.append(Complaint(int(match["line"]), match["kind"], match["text"]))
+            found.append(Diagnostic(int(match["line"]), match["kind"], match["text"]))
     return found

@@ -131,11 +131,8 @@ def _timing_line(row: CaseRow) -> str:
 def failures(kernel: KernelView, delimiters: Delimiters) -> str:
     """Return which side failed at which stage; empty where the harness named none."""
     lines = failure_lines(kernel.result)
-    return (
-        delimiters.enclose("\n".join(lines), f"what failed when #{kernel.number} was measured", LOG_CAP)
-        if lines
-        else ""
-    )
+    label = f"what failed when #{kernel.number} was measured"
+    return delimiters.enclose("\n".join(lines), label, LOG_CAP) if lines else ""
 
 
 def objective(history: History) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models import Max
 
 from optimizer.actions.evaluation import do_copy_outcome, finished
-from optimizer.hostile_text import told, told_in_a_line
+from optimizer.hostile_text import sanitized_line, sanitized_text
 from optimizer.live.payloads import KernelAdded
 from optimizer.live.publish import record
 from optimizer.loop.dispatch import begin_evaluation, queue_job
@@ -120,7 +120,7 @@ def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) ->
         run=run,
         number=0 if last is None else last + 1,
         key=draft.key,
-        title=told_in_a_line(draft.title)[:200],
+        title=sanitized_line(draft.title)[:200],
         author_kind=draft.author_kind,
         author=author,
         # Texts come from a model: `storable` removes what PostgreSQL cannot store, such as NUL characters.
@@ -131,7 +131,7 @@ def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) ->
         content_hash=draft.source.content_hash,
         hypothesis=Hypothesis.objects.filter(run=run, key=draft.hypothesis_key or "").first(),
         call=LlmCall.objects.filter(run=run, key=draft.call_key or "").order_by("-attempt").first(),
-        report=told(draft.report),
+        report=sanitized_text(draft.report),
         meta=meta,
     )
     _link(kernel, draft.parent_keys)
@@ -143,7 +143,7 @@ def _note_rubric(kernel: Kernel) -> None:
     """Store on the hypothesis whether the writer says it followed the rubric; the last kernel's statement counts."""
     followed = str((kernel.call.answer or {}).get("rubric_followed", "")) if kernel.call else ""
     if kernel.hypothesis and followed:
-        kernel.hypothesis.rubric_followed = told_in_a_line(followed)[:400]
+        kernel.hypothesis.rubric_followed = sanitized_line(followed)[:400]
         kernel.hypothesis.save(update_fields=["rubric_followed"])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from django.db.models import QuerySet
 
 from optimizer.actions.llm_call import do_request_call
-from optimizer.hostile_text import told, told_in_a_line
+from optimizer.hostile_text import sanitized_line, sanitized_text
 from optimizer.live.payloads import FindingAdded, HypothesisAdded
 from optimizer.live.publish import record
 from optimizer.loop.budget import evaluations_left
@@ -64,9 +64,9 @@ def _hypothesise(run: Run, step: Hypothesise) -> bool:
         key=step.key,
         kind=step.kind,
         round=step.round,
-        title=told_in_a_line(step.title)[:300],
-        description=told(step.description),
-        rubric=told(step.rubric),
+        title=sanitized_line(step.title)[:300],
+        description=sanitized_text(step.description),
+        rubric=sanitized_text(step.rubric),
         basis=_kernel(run, step.basis_key),
         reference=_kernel(run, step.reference_key),
         call=_call(run, step.call_key),
@@ -74,7 +74,7 @@ def _hypothesise(run: Run, step: Hypothesise) -> bool:
         predicted_max=step.predicted_max,
         innovation=step.innovation,
         chosen=step.chosen,
-        chosen_why=told_in_a_line(step.chosen_why)[:200],
+        chosen_why=sanitized_line(step.chosen_why)[:200],
     )
     record(run, _hypothesis_added(hypothesis))
     return True
@@ -102,7 +102,7 @@ def _note(run: Run, step: Note) -> bool:
         key=step.key,
         kind=KINDS_OF_NOTES.get(step.scope, "finding"),
         title=older.title if older else "",
-        text=_with_what_people_wrote(older, told(step.text)),
+        text=_with_what_people_wrote(older, sanitized_text(step.text)),
         source=source_of(run),
         call=call,
     )

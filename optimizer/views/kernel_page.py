@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from optimizer.access import access_run
 from optimizer.charts import cases as charts
 from optimizer.charts.roofline import Position, positions, roofline
-from optimizer.hostile_text import Complaint, complaints_in, unseen_in
+from optimizer.hostile_text import Diagnostic, diagnostics_in, unseen_in
 from optimizer.loop.history import problem_of
 from optimizer.models import Evaluation, Kernel, LlmCall, Measurement, Run
 from optimizer.queries.judged import as_judged
@@ -46,7 +46,7 @@ class ShownLine:
     """Hold a source line with the compiler's messages about it."""
 
     source: SourceLine
-    complaints: Sequence[Complaint]
+    complaints: Sequence[Diagnostic]
 
 
 @login_required
@@ -152,10 +152,10 @@ def _chosen(request: HttpRequest, evaluations: Sequence[Evaluation]) -> Evaluati
 
 
 def _lines(kernel: Kernel, result: JobResult | None) -> list[ShownLine]:
-    by_line: dict[int, list[Complaint]] = defaultdict(list)
+    by_line: dict[int, list[Diagnostic]] = defaultdict(list)
     if result and result.build:
-        for complaint in complaints_in(result.build.log):
-            by_line[complaint.line].append(complaint)
+        for diagnostic in diagnostics_in(result.build.log):
+            by_line[diagnostic.line].append(diagnostic)
     return [ShownLine(line, by_line[line.number]) for line in source_lines(kernel.source, kernel.language)]
 
 
