@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from optimizer.loop.best import mend_best
+from optimizer.loop.best import rerank_best
 from optimizer.loop.locking import lock_run
 from optimizer.models import Kernel, Run, RunState, VerdictChoice
 
@@ -26,5 +26,5 @@ def do_rerank_leaders() -> int:
     for run_id in found:
         # One transaction per run keeps the locks short during an upgrade.
         with transaction.atomic():
-            mend_best(lock_run(run_id))
+            rerank_best(lock_run(run_id))
     return len(found)

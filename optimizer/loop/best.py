@@ -35,7 +35,7 @@ def update_best(run: Run, *, settled: bool = False) -> None:
         record(run, _changed(leader))
 
 
-def mend_best(run: Run) -> None:
+def rerank_best(run: Run) -> None:
     """Re-rank a run that ended under the rules of an older version. Call under the run's lock.
 
     Followers are not notified, because no new record was set.
