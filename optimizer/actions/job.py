@@ -20,7 +20,7 @@ from optimizer.live.publish import record
 from optimizer.loop import best, budget
 from optimizer.loop.artefacts import is_sound, original_of
 from optimizer.loop.dispatch import queue_job
-from optimizer.loop.kernels import settle_twins
+from optimizer.loop.kernels import settle_duplicates
 from optimizer.loop.locking import lock_run_of
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run
 from runners.dispatch.base import Receipt
@@ -138,7 +138,7 @@ def _conclude(run: Run, evaluation: Evaluation) -> None:
     _spend(run, evaluation)
     record(run, finished(run, evaluation))
     if evaluation.first_of_id:
-        settle_twins(run, evaluation)
+        settle_duplicates(run, evaluation)
         _measure_hypothesis(run, evaluation)
 
 
@@ -196,7 +196,7 @@ def _is_its_parent(evaluation: Evaluation) -> bool:
 def _cancel_evaluation(run: Run, evaluation: Evaluation) -> None:
     evaluation.mark_cancelled()
     record(run, finished(run, evaluation))
-    settle_twins(run, evaluation)
+    settle_duplicates(run, evaluation)
 
 
 def _started(job: Job) -> EvaluationStarted:

@@ -35,17 +35,17 @@ def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:
     A kernel whose text, tunables and flags the run has measured already is not measured again: it takes over the
     outcome of the original.
     """
-    twin = _twin_of(run, draft.source.content_hash)
-    kernel = _create(run, draft, author, twin)
-    record(run, _added(kernel, twin))
-    if twin is None:
+    original = _original_of(run, draft.source.content_hash)
+    kernel = _create(run, draft, author, original)
+    record(run, _added(kernel, original))
+    if original is None:
         begin_evaluation(run, kernel)
     else:
-        _follow(run, kernel, twin)
+        _follow(run, kernel, original)
     return kernel
 
 
-def settle_twins(run: Run, evaluation: Evaluation) -> None:
+def settle_duplicates(run: Run, evaluation: Evaluation) -> None:
     """Pass the outcome of an evaluation that has just ended on to the duplicates that wait for it.
 
     A failure that was not the kernel's own (its parent's build, the machine) is not shared: the oldest duplicate is
@@ -78,24 +78,24 @@ def _promote(run: Run, followers: list[Evaluation]) -> None:
     queue_job(run, first)
 
 
-def _follow_instead(kernel: Kernel, twin: Kernel | None) -> None:
-    """Let a duplicate wait for another twin, or for nobody."""
+def _follow_instead(kernel: Kernel, original: Kernel | None) -> None:
+    """Let a duplicate wait for another original, or for none."""
     kernel.meta = {name: value for name, value in kernel.meta.items() if name != "twin_of"}
-    if twin is not None:
-        kernel.meta["twin_of"] = twin.number
+    if original is not None:
+        kernel.meta["twin_of"] = original.number
     kernel.save(update_fields=["meta"])
 
 
-def _follow(run: Run, kernel: Kernel, twin: Kernel) -> None:
+def _follow(run: Run, kernel: Kernel, original: Kernel) -> None:
     follower = Evaluation.objects.create(
-        kernel=kernel, target=run.target, first_of=kernel, effort=twin.evaluation.effort
+        kernel=kernel, target=run.target, first_of=kernel, effort=original.evaluation.effort
     )
-    if EvaluationState(twin.evaluation.state).is_terminal:
-        do_copy_outcome(follower, twin.evaluation)
+    if EvaluationState(original.evaluation.state).is_terminal:
+        do_copy_outcome(follower, original.evaluation)
         record(run, finished(run, follower))
 
 
-def _twin_of(run: Run, content_hash: str) -> Kernel | None:
+def _original_of(run: Run, content_hash: str) -> Kernel | None:
     """Return the first kernel with the same content that is or will be measured.
 
     Failures that were not the kernel's own are left out, because they say nothing about its copies: those of the
@@ -113,9 +113,9 @@ def _twin_of(run: Run, content_hash: str) -> Kernel | None:
     )
 
 
-def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) -> Kernel:
+def _create(run: Run, draft: Draft, author: User | None, original: Kernel | None) -> Kernel:
     last = run.kernels.aggregate(last=Max("number"))["last"]
-    meta = storable(dict(draft.meta)) | ({"twin_of": twin.number} if twin else {})
+    meta = storable(dict(draft.meta)) | ({"twin_of": original.number} if original else {})
     kernel = Kernel.objects.create(
         run=run,
         number=0 if last is None else last + 1,
@@ -156,7 +156,7 @@ def _link(kernel: Kernel, parent_keys: tuple[str, ...]) -> None:
     )
 
 
-def _added(kernel: Kernel, twin: Kernel | None) -> KernelAdded:
+def _added(kernel: Kernel, original: Kernel | None) -> KernelAdded:
     return KernelAdded(
         kernel=kernel.pk,
         number=kernel.number,
@@ -167,5 +167,5 @@ def _added(kernel: Kernel, twin: Kernel | None) -> KernelAdded:
         parents=list(kernel.parent_links.order_by("rank").values_list("parent__number", flat=True)),
         tunables=kernel.tunables,
         hypothesis=kernel.hypothesis_id,
-        twin_of=twin.number if twin else None,
+        twin_of=original.number if original else None,
     )
