@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from runners.backends.cpp import compiler
+from runners.harness.compilers import NO_NINJA, ninja
 from runners.harness.errors import InfraFailure
 from runners.sandbox.base import SandboxLevel
 from runners.sandbox.probe import probe_report
@@ -105,6 +106,7 @@ def _compilers() -> Iterator[Fact]:
         "Debian, Ubuntu: apt-get install clang-19 rocm-device-libs; or hipcc of ROCm",
     )
     yield _compiler("CUDA (NVIDIA kernels)", shutil.which("nvcc"), "nvcc of the CUDA toolkit")
+    yield _compiler("ninja (load_inline)", ninja(), NO_NINJA.partition(": ")[2])
 
 
 def _compiler(name: str, path: str | None, remedy: str, *, needed: bool = False) -> Fact:

@@ -87,7 +87,7 @@ class Target:
 
         The ceilings are the measured ones with a margin, at most the data sheet's. A product counts at the rate of the
         fastest units that can build it from several of a lower precision, and bytes only as far as the last-level cache
-        cannot hold them back.
+        cannot hold them back. FLOPs counted on a traced reference bound nothing: a better algorithm needs fewer.
         """
         if work is None:
             return None
@@ -95,7 +95,8 @@ class Target:
         found = ceilings(self.key) if self.family == "gpu" else Ceilings()
         rates = {dtype: self._fastest(dtype, found) for dtype in self.peak_flops}
         bandwidth = _margined(self.bandwidth, found.copy_bandwidth)
-        return _bound_us(work.flops, rates, max(0.0, work.bytes - cached), bandwidth)
+        flops = {} if work.traced else work.flops
+        return _bound_us(flops, rates, max(0.0, work.bytes - cached), bandwidth)
 
     def _fastest(self, dtype: str, found: Ceilings) -> float:
         emulating = {"float32": ("float32", "tfloat32", "bfloat16"), "float64": ("float64", "int8")}

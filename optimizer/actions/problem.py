@@ -14,6 +14,7 @@ from runners import wire
 from runners.job import ProblemBundle
 from runners.problems import load, open_bundle, shipped
 from runners.problems.base import ProblemError
+from runners.problems.signature import FILE as SIGNATURE_FILE
 
 
 def do_sync_shipped_problems() -> list[ProblemVersion]:
@@ -28,9 +29,21 @@ def do_import_problem(bundle: ProblemBundle, origin: str, warnings: tuple[str, .
     problem of another origin has taken it. Raises runners.problems.ProblemError where both are taken.
     """
     slug = _free_slug(bundle, origin)
+    bundle = _with_known_signature(bundle, slug)
     known = ProblemVersion.objects.filter(problem__slug=slug, content_hash=bundle.content_hash).exists()
     kept = tuple(storable_text(warning) for warning in warnings)
     return do_store_problem(replace(bundle, name=slug), origin, kept), not known
+
+
+def _with_known_signature(bundle: ProblemBundle, slug: str) -> ProblemBundle:
+    """Take over the derived signature of the newest version where nothing else differs: an import that runs nothing
+    derives none, and must not look like a change."""
+    newest = ProblemVersion.objects.filter(problem__slug=slug).order_by("-number").first()
+    if newest is None or SIGNATURE_FILE in bundle.files:
+        return bundle
+    stored = newest.as_bundle().files
+    without = {name: text for name, text in stored.items() if name != SIGNATURE_FILE}
+    return replace(bundle, files=stored) if without == bundle.files else bundle
 
 
 def _free_slug(bundle: ProblemBundle, origin: str) -> str:

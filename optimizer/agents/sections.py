@@ -13,6 +13,7 @@ from optimizer.queries.timing import CaseRow, case_rows, failure_lines, has_call
 from optimizer.search.base import History, HypothesisView, KernelView
 from runners.job import JobResult, KernelResources, Language, Objective
 from runners.problems.base import Argument, Case, Problem, Purpose, Role
+from runners.problems.prototype import COMPILED, prototype
 from runners.profiling.summary import in_words
 
 SOURCE_CAP = 120_000
@@ -31,7 +32,7 @@ def task(problem: Problem, target: str, language: Language, delimiters: Delimite
     parts = [
         f"## Task: {problem.title}\n\nTarget: `{target}`. New kernels are written in **{language.value}**.",
         delimiters.enclose(problem.description, "problem description"),
-        _signature(problem),
+        _signature(problem, language),
         _cases(problem, target),
         "### Reference\n\n" + delimiters.enclose(problem.reference_source, "reference implementation", SOURCE_CAP),
         language_guide(language),
@@ -191,22 +192,36 @@ def quoted(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in neutralise(clean(text)).splitlines())
 
 
-def _signature(problem: Problem) -> str:
+def _signature(problem: Problem, language: Language) -> str:
+    """Name the symbol and the arguments; for a compiled language, write its prototype."""
     if not problem.arguments:
         return ""
+    heading = f"### Signature\n\nSymbol `{problem.symbol}`, arguments in this order:"
     lines = [f"- `{argument.name}`: {_argument(argument)}" for argument in problem.arguments]
+    compiled = f"```cpp\n{prototype(problem, language)}\n```" if language in COMPILED else ""
+    parts = [heading, "\n".join(lines), compiled, _python_signature(problem)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _python_signature(problem: Problem) -> str:
+    if problem.entry_point == "ModelNew":
+        return (
+            "In Python and Triton: `ModelNew` with the constructor and `forward` of `Model`; parameters of the same "
+            "names get the reference's values."
+        )
     taken = ", ".join(a.name for a in problem.arguments if a.role in {Role.INPUT, Role.SCALAR})
     given = ", ".join(a.name for a in problem.arguments if a.role is Role.OUTPUT)
-    python = f"In Python and Triton: `custom_kernel({taken})` returns `{given}`; sizes are read off the shapes."
-    heading = f"### Signature\n\nSymbol `{problem.symbol}`, arguments in this order:"
-    return "\n\n".join([heading, "\n".join(lines), python])
+    return f"In Python and Triton: `custom_kernel({taken})` returns `{given}`; sizes are read off the shapes."
 
 
 def _argument(argument: Argument) -> str:
     if argument.role is Role.SIZE:
         return "size, 64-bit integer"
-    shape = " × ".join(argument.shape) or "scalar"
-    return f"{argument.role.value}, {argument.dtype}, {shape}, {argument.order}-major"
+    if argument.role is Role.SCALAR:
+        return f"scalar, {argument.dtype}"
+    shape = " × ".join(argument.shape) or "one element"
+    same = ", the same in every call, read-only" if argument.role is Role.PARAMETER else ""
+    return f"{argument.role.value}, {argument.dtype}, {shape}, {argument.order}-major{same}"
 
 
 def _cases(problem: Problem, target: str) -> str:
@@ -221,12 +236,15 @@ def _cases(problem: Problem, target: str) -> str:
 
 
 def _case(case: Case, problem: Problem) -> str:
-    sizes = ", ".join(f"{name}={value}" for name, value in case.sizes.items())
+    fixed = {a.name: problem.size_of(a, case) for a in problem.arguments if a.role is Role.SIZE}
+    sizes = ", ".join(f"{name}={value}" for name, value in {**case.sizes, **fixed}.items())
     work = problem.work(case)
     if work is None:
         return sizes
-    flops = sum(work.flops.values())
-    return f"{sizes} ({flops:.3g} FLOP, {work.bytes:.3g} bytes at least)"
+    counted = (
+        f"{sum(work.flops.values()):.3g} FLOP{' in the reference' if work.traced else ''}, " if work.flops else ""
+    )
+    return f"{sizes} ({counted}{work.bytes:.3g} bytes at least)"
 
 
 def _origin(kernel: KernelView, history: History, delimiters: Delimiters) -> str:

@@ -9,7 +9,7 @@ from optimizer.actions.problem import do_import_problem
 from optimizer.models import ProblemVersion
 from runners.problems import shipped
 from runners.problems.base import ProblemError
-from runners.problems.commands import Finding
+from runners.problems.commands import Finding, signature_of
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,15 @@ def origin_of(path: Path) -> str:
 
 
 def warnings_of(finding: Finding, target: str) -> tuple[str, ...]:
-    """Return the warnings to keep: those of the filters, and why the reference did not run."""
+    """Return the warnings to keep with the version.
+
+    These are the filters' warnings, why the reference did not run, and why kernels cannot be C functions where they
+    could be.
+    """
     seen = finding.examination
     if seen is None:
         return ("Not run at import: nothing is known of its outputs.",)
     failed = (f"The reference does not run on {target}: {seen.failure}",) if seen.failure else ()
-    return (*failed, *seen.warnings)
+    signature = signature_of(finding)
+    refused = (f"No kernels in C++, HIP or CUDA: {signature.refused}",) if signature and signature.refused else ()
+    return (*failed, *seen.warnings, *refused)

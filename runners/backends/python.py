@@ -12,7 +12,7 @@ import time
 from runners.backends.base import Artefact, Backend, BuildRequest, chosen_tunables
 from runners.job import BuildReport, Language, Source, TunableValue
 
-ENTRIES = ("custom_kernel", "ModelNew")
+ENTRIES = ("custom_kernel", "ModelNew", "Model")
 
 
 class PythonBackend(Backend):

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from runners.backends import BuildRequest, backend_for
-from runners.commands.reading import UsageError, read_source, read_tunables
+from runners.commands.reading import UsageError, read_problem, read_source, read_tunables
 from runners.harness.errors import InfraFailure
 from runners.harness.samples import samples_of
 from runners.job import BuildReport, KernelResources, Limits, Source
-from runners.problems import load, open_bundle
+from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError, Purpose
 from runners.sandbox import SandboxError
 from runners.targets import Target, UnknownTarget, target
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         wanted = target(arguments.target)
         source = _source(arguments)
-        problem = open_bundle(load(arguments.problem)) if arguments.problem else None
+        problem = open_bundle(read_problem(arguments.problem)) if arguments.problem else None
         report = build(source, wanted, problem)
     except (UsageError, ProblemError, UnknownTarget, InfraFailure, SandboxError) as error:
         print(f"python -m runners build: {error}", file=sys.stderr)

@@ -9,11 +9,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from runners.commands.reading import UsageError, read_source, read_tunables
+from runners.commands.reading import UsageError, read_problem, read_source, read_tunables
 from runners.commands.table import table
 from runners.harness import evaluate
 from runners.job import Baseline, Effort, JobSpec, Limits, Status
-from runners.problems import load
 from runners.problems.base import ProblemError
 from runners.targets import TARGETS, UnknownTarget, canonical
 from runners.wire import dumps
@@ -73,7 +72,7 @@ def _spec(arguments: argparse.Namespace) -> JobSpec:
     )
     return JobSpec(
         job_id=uuid.uuid4().hex,
-        problem=load(arguments.problem),
+        problem=read_problem(arguments.problem),
         target=arguments.target,
         candidate=candidate,
         effort=effort,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from runners.job import Language, Limits, Source, TunableValue
+from runners.job import Language, Limits, ProblemBundle, Source, TunableValue
+from runners.problems import load
+from runners.problems.filters import with_signature
 from runners.tunables import read_value
 
 SUFFIXES = {
@@ -37,6 +39,12 @@ def read_source(path: Path) -> Source:
     if len(data) > Limits().source_bytes:
         raise UsageError(f"{path}: {len(data)} bytes; at most {Limits().source_bytes} are accepted")
     return Source(language_of(path, text), text)
+
+
+def read_problem(name: str) -> ProblemBundle:
+    """Read a shipped problem or one on disk. A KernelBench file gets its C signature, which runs its code in a process
+    of its own. Raises ProblemError."""
+    return with_signature(load(name))
 
 
 def language_of(path: Path, text: str) -> Language:

@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +26,10 @@ MOST_JOBS = 4
 JOB_BYTES = 2 << 30
 """torch's headers take g++ 1.4 GiB; nvcc with them takes less than 2."""
 REASON_LINES = 40
+NO_NINJA = (
+    "ninja is not installed: apt install ninja-build (or pip install ninja, but never beside django-ninja, whose "
+    "module it overwrites)"
+)
 
 _ERROR_LINE = re.compile(r"\berror\b|undefined (reference|symbol)|No such file|not found|unresolved", re.IGNORECASE)
 _COMPILER_KINDS = {
@@ -39,9 +43,12 @@ _MEMORY_WORDS = ("virtual memory exhausted", "out of memory allocating", "Cannot
 
 @cache
 def ninja() -> str | None:
-    """Return the path of ninja: the one installed beside this interpreter, else the system's; None where none is."""
+    """Return the path of ninja: what KERNELSCI_NINJA names, the one beside this interpreter, else the system's; None
+    where none is."""
     beside = os.pathsep.join([str(Path(sys.executable).parent), sysconfig.get_path("scripts")])
-    return shutil.which("ninja", path=beside) or shutil.which("ninja", path=DEFAULT_PATH)
+    named = os.environ.get("KERNELSCI_NINJA")
+    found = (named and shutil.which(named)) or shutil.which("ninja", path=beside)
+    return found or shutil.which("ninja", path=DEFAULT_PATH)
 
 
 def jobs() -> int:
@@ -87,7 +94,7 @@ def lacks_memory(text: str) -> bool:
 def complaint(device: Device, text: str) -> str | None:
     """Return which tool a failed build lacked on this machine, and how to install it; None where it lacked none."""
     if "inja" in text and ninja() is None:
-        return "ninja is not installed: pip install ninja"
+        return NO_NINJA
     if "Python.h" in text and "No such file" in text:
         return "no Python headers: install python3-dev (Debian, Ubuntu: apt install python3-dev)"
     try:
@@ -99,17 +106,17 @@ def complaint(device: Device, text: str) -> str | None:
     return None
 
 
-def essence(texts: Iterable[str]) -> str:
+def essence(text: str) -> str:
     """Return the lines of compilers' output that say what is wrong, each with the two after it that show where."""
-    lines = "\n".join(texts).splitlines()
+    lines = text.splitlines()
     marked = {n + step for n, line in enumerate(lines) if _ERROR_LINE.search(line) for step in range(3)}
     kept = [line for n, line in enumerate(lines) if n in marked and not _is_command(line)]
     return "\n".join(list(dict.fromkeys(kept))[:REASON_LINES])
 
 
 def _is_command(line: str) -> bool:
-    """A command line that is repeated in the output says nothing, at length."""
-    return " -c " in line or " -o " in line or line.startswith(("FAILED:", "ninja:"))
+    """Say whether a line repeats a command, or is a frame of a traceback: both say nothing, at length."""
+    return " -c " in line or " -o " in line or line.startswith(("FAILED:", "ninja:", "Traceback", "  File "))
 
 
 def _found(tool: Callable[[], str]) -> str | None:

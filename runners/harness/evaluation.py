@@ -62,6 +62,8 @@ from runners.sandbox import SandboxError
 from runners.targets import UnknownTarget, target
 
 PLANS = {Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
+PLACED = (Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY)
+"""Failures that say little without the side and the stage in which they happened."""
 ABANDON_FACTOR = 3.0
 REVIEW_FACTOR = 10.0
 
@@ -466,8 +468,9 @@ class Evaluation:
     def _note_failure(self, failure: CandidateFailure) -> None:
         self._status = failure.status
         prefix = f"{failure.case}: " if failure.case else ""
-        self._reasons = [f"{prefix}{failure.reason}"]
-        self._failures.append(Failure(failure.side, self._stages.current, self._reasons[0]))
+        reason, stage = f"{prefix}{failure.reason}", self._stages.current
+        self._failures.append(Failure(failure.side, stage, reason))
+        self._reasons = [f"{failure.side}, {stage}: {reason}" if failure.status in PLACED else reason]
         if failure.case:
             self._failed_case = (failure.case, failure.reason)
 

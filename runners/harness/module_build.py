@@ -274,7 +274,7 @@ class _Build:
             limit = self._limits.memory_bytes >> 20
             status, reason = Status.OUT_OF_MEMORY, f"{self.doing}: a compiler needed more than {limit} MiB"
         elif status is Status.BUILD_FAILED:
-            reason = compilers.essence([failure.reason, log]) or reason
+            reason = compilers.essence(log) or compilers.essence(failure.reason) or reason
         return BuildFailure(failure, status, reason, f"{failure.reason}\n{log}".strip(), seconds)
 
 

@@ -7,6 +7,7 @@ are written to the vault and handed to the reference as views of it, cloned, so 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,9 @@ class Oracle:
         expected = self._expectation(content)
         if self._problem.unsuited(self._distributions[content]):
             return {"error": None, "max_abs_error": 0.0, "max_rel_error": 0.0}
-        own = self._problem.compare(self._restored(content), outputs, expected.outputs)
+        own = None
+        if self._problem.compares:
+            own = self._problem.compare(self._restored(content), outputs, expected.outputs)
         compared = self._element_wise(outputs, expected, norms=own is None)
         error = compared.error if own is None else (own or unexpected_special(outputs, expected.outputs))
         return {"error": error, "max_abs_error": compared.max_abs_error, "max_rel_error": compared.max_rel_error}
@@ -186,7 +189,8 @@ class Oracle:
         if self._expected.content != content:
             self._expected = Expectation(-1, [])  # frees the memory before the next takes its own
             self._expected = Expectation(content, self._problem.expected(self._restored(content)))
-            self._expected.losses = self._problem.losses(self._restored(content), self._expected.outputs)
+            restored = partial(self._restored, content)
+            self._expected.losses = self._problem.losses(restored, self._expected.outputs)
         return self._expected
 
     def _element_wise(self, outputs: list[torch.Tensor], expected: Expectation, *, norms: bool) -> Comparison:

@@ -82,8 +82,10 @@ class CandidateProcess:
                 hello: dict[str, Any] = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol}
                 hello |= {"device": arena.device, "building": build_s is not None, **spare.placed(artefact, setups)}
                 self._ask(hello, build_s or START_S, self._descriptors)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, CandidateFailure) and error.status is Status.TIMEOUT:
+                error.reason = f"was not loaded: {error.reason}"
             raise
 
     @property
@@ -112,7 +114,7 @@ class CandidateProcess:
 
     def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> Run:
         self._wake()
-        self._ask({"op": "ready"}, START_S)
+        self._ask({"op": "ready", "calls": len(question["calls"])}, START_S)
         started = time.perf_counter_ns()
         answer = self._ask(question, timeout_s)
         outside_us = (self._hold() - started) / 1e3
@@ -328,8 +330,9 @@ def _signal_name(number: int) -> str:
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """Thread counts and placement, the same for candidates and baselines; freed memory is kept by the allocator, so
-    that nobody pays page faults for a buffer of every call."""
+    """Thread counts and placement, the same for every process of a comparison. The C library keeps all memory that is
+    freed: allocations of any size come from its heap (none is mapped on its own, which glibc would do from 32 MiB), and
+    the heap is never trimmed, so that memory that was used once causes no more page faults."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
@@ -337,8 +340,8 @@ def thread_environment(threads: int) -> dict[str, str]:
         "OMP_PROC_BIND": "close",
         "OMP_PLACES": "cores",
         "OMP_DYNAMIC": "false",
-        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-        "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 

@@ -10,6 +10,7 @@ import re
 from runners.backends import REGISTRY, backend_for
 from runners.harness import authorship, second_opinion
 from runners.job import JobSpec, Source
+from runners.problems import slow_reference
 from runners.problems.base import Problem, TorchPolicy
 
 _MEASURING = re.compile(r"autotune|do_bench|\.benchmark\b|elapsed_time|perf_counter|monotonic", re.IGNORECASE)
@@ -34,9 +35,11 @@ def complaints(spec: JobSpec, problem: Problem) -> list[str]:
 
 
 def advice(spec: JobSpec, problem: Problem) -> list[str]:
-    """Flags from reading the text: who does the work, where the problem wants to know, and second opinions."""
+    """Return flags from reading texts: who does the work, where the problem wants to know, a reference whose loops make
+    any speedup over it meaningless, and second opinions."""
     wanted = problem.torch_policy is TorchPolicy.FLAG
     flags = [authorship.FLAG] if wanted and authorship.lacks_own_kernel(spec.candidate) else []
+    flags += [slow_reference.FLAG] if slow_reference.slow_loop(problem.reference_source) else []
     return flags + second_opinion.opinions(spec.candidate)
 
 

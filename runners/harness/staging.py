@@ -43,25 +43,31 @@ def case_layout(problem: Problem, content: Content) -> dict[str, Any]:
     """What a participant must know of a case: layouts of inputs and outputs, how arguments are made of the inputs, and
     the C signature's order."""
     inputs = [v.spec if isinstance(v, Buffer) else {"name": n} for n, v in content.inputs.items()]
-    names = list(content.inputs)
-    outputs = [a.name for a in problem.arguments if a.role is Role.OUTPUT]
-    signature: list[dict[str, Any]] = []
-    for argument in problem.arguments:
-        match argument.role:
-            case Role.INPUT:
-                signature.append({"kind": "pointer", "from": "inputs", "index": names.index(argument.name)})
-            case Role.OUTPUT:
-                signature.append({"kind": "pointer", "from": "outputs", "index": outputs.index(argument.name)})
-            case Role.SCALAR:
-                signature.append({"kind": argument.dtype, "from": "inputs", "index": names.index(argument.name)})
-            case Role.SIZE:
-                signature.append({"kind": argument.dtype, "value": content.case.sizes[argument.name]})
     return {
         "inputs": inputs,
         "outputs": [output.spec for output in content.outputs],
         "structure": content.structure,
-        "signature": signature,
+        "signature": _signature(problem, content),
     }
+
+
+def _signature(problem: Problem, content: Content) -> list[dict[str, Any]]:
+    """Say where each C argument comes from: a buffer or number of the call, a parameter by its state dict's name, or a
+    value that is fixed for the case."""
+    names = list(content.inputs)
+    outputs = [a.name for a in problem.arguments if a.role is Role.OUTPUT]
+    signature: list[dict[str, Any]] = []
+    for argument in problem.arguments:
+        kind = argument.dtype if argument.role in (Role.SIZE, Role.SCALAR) else "pointer"
+        if argument.role is Role.OUTPUT:
+            signature.append({"kind": kind, "from": "outputs", "index": outputs.index(argument.name)})
+        elif argument.role is Role.PARAMETER:
+            signature.append({"kind": kind, "parameter": argument.value_name})
+        elif argument.role is not Role.SIZE and argument.value_name in names:
+            signature.append({"kind": kind, "from": "inputs", "index": names.index(argument.value_name)})
+        else:
+            signature.append({"kind": kind, "value": problem.size_of(argument, content.case)})
+    return signature
 
 
 def arena_bytes(content: Content, calls: int) -> int:

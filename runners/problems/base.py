@@ -8,6 +8,7 @@ candidate. Values travel between processes as raw bytes with the layout that `Te
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,11 @@ class ProblemError(ValueError):
 
 
 class Role(StrEnum):
-    """What an argument of the C signature is."""
+    """What an argument of the C signature is. A parameter is a tensor with the same content in every call of a case,
+    such as a model's weights."""
 
     INPUT = "input"
+    PARAMETER = "parameter"
     OUTPUT = "output"
     SIZE = "size"
     SCALAR = "scalar"
@@ -57,7 +60,8 @@ class TorchPolicy(StrEnum):
 class Argument:
     """One argument of the C signature, in order. `shape` holds expressions over the sizes, outermost first;
     `order` is `row` (last dimension contiguous) or `column` (first dimension contiguous). `distribution` is None
-    for what a case's distribution fills, or a fixed distribution's name."""
+    for what a case's distribution fills, or a fixed distribution's name. `value` names what fills the argument, an
+    input of the call or an entry of the state dict, where its name is another."""
 
     name: str
     role: Role
@@ -65,6 +69,12 @@ class Argument:
     shape: tuple[str, ...] = ()
     order: str = "row"
     distribution: str | None = None
+    value: str = ""
+
+    @property
+    def value_name(self) -> str:
+        """Return the name of the input or state tensor that fills it."""
+        return self.value or self.name
 
 
 @dataclass(frozen=True)
@@ -98,11 +108,13 @@ class Loss:
 
 @dataclass(frozen=True)
 class Work:
-    """What a case costs at least. `flops` by the dtype that the arithmetic is done in; `bytes` each input read
-    once and each output written once."""
+    """What a case costs. `flops` by the dtype that the arithmetic is done in, empty where they are not known; `bytes`
+    each input and parameter read once and each output written once. `traced`: counted on a run of the reference instead
+    of declared, so that the FLOPs are those of the reference and a better algorithm may need fewer."""
 
     flops: dict[str, float]
     bytes: float
+    traced: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,6 +182,7 @@ class Problem(ABC):
     entry_point: str = "custom_kernel"
     seeds: tuple[Seed, ...] = ()
     reference_source: str = ""
+    compares: bool = False  # whether `compare` has a verdict of its own
     obstacles: tuple[str, ...] = ()  # why it can be read but not evaluated here; empty for most
 
     @abstractmethod
@@ -183,6 +196,11 @@ class Problem(ABC):
     @abstractmethod
     def work(self, case: Case) -> Work | None:
         """FLOPs and bytes of one call, or None where the format does not declare them."""
+
+    def size_of(self, argument: Argument, case: Case) -> int | float:
+        """Return the value that a size, or a scalar that is no input of the call, has in a case."""
+        value: int | float = case.sizes[argument.name]
+        return value
 
     def outputs(self, case: Case) -> tuple[TensorSpec, ...] | None:
         """Layouts of the outputs in argument order, or None where only running the reference tells."""
@@ -225,14 +243,14 @@ class Problem(ABC):
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
         """The outputs to compare with, in higher precision (float64 where affordable)."""
 
-    def losses(self, inputs: CallInputs, expected: list[torch.Tensor]) -> list[Loss | None]:
+    def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
         """Return what the reference in its own precision loses against `expected`, by output; None where nobody knows.
 
-        Comes after `expected` for the same inputs, which it may change.
+        Comes after `expected` for the same inputs. `inputs` makes a copy of them, which may take GiB and be changed.
         """
         from runners.harness.compare import loss_of
 
-        own = self.reference(inputs)
+        own = self.reference(inputs())
         if len(own) != len(expected):
             return [None] * len(expected)
         return [loss_of(value, exact) for value, exact in zip(own, expected, strict=True)]

@@ -11,7 +11,8 @@ from pathlib import Path
 from runners.job import ProblemBundle
 from runners.problems import find, load, open_bundle, shipped
 from runners.problems.base import ProblemError
-from runners.problems.filters import Examination, examine
+from runners.problems.filters import Examination, examine, signed
+from runners.problems.signature import Signature, read_signature
 
 GIB = 1 << 30
 
@@ -101,7 +102,18 @@ def _look(path: Path, options: argparse.Namespace) -> Finding:
     if not options.run_references:
         return Finding(path, bundle=bundle)
     memory_bytes = int(options.memory_gib * GIB)
-    return Finding(path, (), examine(bundle, options.target, options.timeout_s, memory_bytes), bundle)
+    examination = examine(bundle, options.target, options.timeout_s, memory_bytes)
+    return Finding(path, (), examination, signed(bundle, examination.signature))
+
+
+def signature_of(finding: Finding) -> Signature | None:
+    """Return the derived C signature of a problem that was examined; None for formats that declare theirs."""
+    bundle = finding.bundle
+    return (
+        read_signature(bundle.files, bundle.files[bundle.entry])
+        if bundle and bundle.entry in bundle.files
+        else None
+    )
 
 
 def print_finding(finding: Finding) -> None:
@@ -119,6 +131,9 @@ def print_finding(finding: Finding) -> None:
     print(f"runs {1e3 * examination.seconds:8.2f} ms {label}{reduced}", flush=True)
     for warning in examination.warnings:
         print(f"    warning: {warning}", flush=True)
+    signature = signature_of(finding)
+    if signature is not None and signature.refused:
+        print(f"    no C signature: {signature.refused}", flush=True)
 
 
 def _print_counts(findings: list[Finding], *, ran: bool) -> None:

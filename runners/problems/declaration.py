@@ -19,6 +19,7 @@ GENERIC_DISTRIBUTIONS = ("normal", "large_range", "near_constant", "adversarial"
 FIXED_DISTRIBUTIONS = ("standard_normal", "positive", "uniform", "ones")
 MAX_CASES = 200
 
+_ROLES = (Role.INPUT, Role.OUTPUT, Role.SIZE, Role.SCALAR)
 _ARGUMENT_DTYPES = tuple(ELEMENT_TYPES)
 _ARITHMETIC_DTYPES = tuple(name for name, kind in ELEMENT_TYPES.items() if kind.floating or name == "int8")
 
@@ -139,7 +140,7 @@ def _read_arguments(root: FieldReader) -> tuple[Argument, ...]:
 
 
 def _read_argument(reader: FieldReader) -> Argument:
-    role = Role(reader.choice("role", tuple(Role), Role.INPUT, required=True))
+    role = Role(reader.choice("role", _ROLES, Role.INPUT, required=True))
     is_tensor = role in (Role.INPUT, Role.OUTPUT)
     argument = Argument(
         name=_identifier(reader, "name"),

@@ -1,12 +1,15 @@
 """Is a task worth optimising? The filters of robust-kbench (Lange et al. 2025, section 3) as warnings in words.
 
-They run the reference and so run the problem's code: `examine` does that in a process of its own, with limits.
+They run the reference and so run the problem's code: `examine` does that in a process of its own, with limits. The same
+process derives the C signature of a KernelBench problem (`runners.problems.deriving`); `with_signature` asks for that
+alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import resource
 import signal
@@ -16,11 +19,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runners import wire
 from runners.job import ProblemBundle
-from runners.problems.base import CallInputs, Case, Problem, Purpose, Tolerance
+from runners.problems import kernelbench
+from runners.problems.base import CallInputs, Case, Problem, ProblemError, Purpose, Tolerance
+from runners.problems.signature import FILE, read_signature
+from runners.problems.slow_reference import slow_loop
 from runners.problems.structure import is_tensor
 
 if TYPE_CHECKING:
@@ -29,19 +35,23 @@ if TYPE_CHECKING:
 SMALL_VALUE = 0.01
 SMALL_SPREAD = 0.01
 COARSE = 100.0  # a tolerance this many times finer than the outputs makes small outputs no weakness
+HIDDEN = 3.0  # outputs of at most this many absolute tolerances hide under them
 _ANSWER = "kernel-scientist-examination "
+_SIGNATURE = "kernel-scientist-signature "
 
 
 @dataclass(frozen=True)
 class Examination:
     """What came of running a problem's reference on one target. `warnings` as text; `failure` is None where the
-    reference ran; `seconds` of the slowest reference call; `case` names what was run."""
+    reference ran; `seconds` of the slowest reference call; `case` names what was run. `signature` is the text of the
+    generated file of that name, empty for formats that declare theirs and where the process ended before."""
 
     failure: str | None
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     case: str = ""
     reduced: str = ""
+    signature: str = ""
 
 
 @dataclass
@@ -60,7 +70,38 @@ def examine(
     bundle: ProblemBundle, target: str = "cpu", timeout_s: float = 60.0, memory_bytes: int = 6 << 30
 ) -> Examination:
     """Run a middling test and the smallest benchmark case of a problem in a fresh process and judge what comes out."""
-    request = json.dumps({"bundle": wire.to_plain(bundle), "target": target, "memory_bytes": memory_bytes})
+    answer, log, code = _answered({"bundle": wire.to_plain(bundle), "target": target}, timeout_s, memory_bytes)
+    signature = _line(answer, _SIGNATURE)
+    if code is None:
+        return Examination(f"not finished after {timeout_s:g} s", signature=signature)
+    return replace(_read_answer(answer, log, code), signature=signature)
+
+
+def with_signature(bundle: ProblemBundle, timeout_s: float = 60.0, memory_bytes: int = 6 << 30) -> ProblemBundle:
+    """Add the derived C signature to a KernelBench bundle that has none; others come back as they are, and so does one
+    whose code gives no answer in time."""
+    if bundle.format != kernelbench.FORMAT or FILE in bundle.files:
+        return bundle
+    answer, _, _ = _answered({"bundle": wire.to_plain(bundle), "target": ""}, timeout_s, memory_bytes)
+    return signed(bundle, _line(answer, _SIGNATURE))
+
+
+def signed(bundle: ProblemBundle, signature: str) -> ProblemBundle:
+    """Put a signature's text into a bundle. A text that is no signature of it is dropped: it comes from a process that
+    ran the problem's code."""
+    if not signature:
+        return bundle
+    made = replace(bundle, files={**bundle.files, FILE: signature})
+    try:
+        read_signature(made.files, made.files[made.entry])
+    except ProblemError:
+        return bundle
+    return made
+
+
+def _answered(request: dict[str, Any], timeout_s: float, memory_bytes: int) -> tuple[bytes, bytes, int | None]:
+    """Run a fresh process under limits; return what it printed and logged, and its exit code, None where it ran out of
+    time."""
     process = subprocess.Popen(
         [sys.executable, "-m", "runners.problems.filters"],
         stdin=subprocess.PIPE,
@@ -70,13 +111,15 @@ def examine(
         env=_environment(),
         cwd="/",
     )
+    derive_s = timeout_s / 2 if request["target"] else timeout_s
+    text = json.dumps({**request, "memory_bytes": memory_bytes, "derive_s": derive_s}).encode()
     try:
-        answer, log = process.communicate(request.encode(), timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        return Examination(f"not finished after {timeout_s:g} s")
+        answer, log = process.communicate(text, timeout=timeout_s)
+        return answer, log, process.returncode
+    except subprocess.TimeoutExpired as expired:
+        return expired.stdout or b"", expired.stderr or b"", None
     finally:
         _end(process)
-    return _read_answer(answer, log, process.returncode)
 
 
 def warnings_of(observed: Observation) -> list[str]:
@@ -155,6 +198,30 @@ def _random_reference(observed: Observation) -> list[str]:
     return ["the reference gives different outputs for the same inputs"]
 
 
+def _hides_under_tolerance(observed: Observation) -> list[str]:
+    """Compare a typical output, the median magnitude of those that are not zero, with the absolute tolerance."""
+    found = []
+    for number, out in enumerate(observed.outputs):
+        atol, sizes = observed.tolerances[number].atol, out.double().abs().flatten()
+        sizes = sizes[(sizes > 0) & (sizes < math.inf)]
+        typical = float(sizes.median()) if sizes.numel() else 0.0
+        if out.dtype.is_floating_point and 0 < typical <= HIDDEN * atol:
+            found.append(
+                f"output {number} hides under the tolerance: typically {typical:.2g}, and {atol:.2g} is allowed; its "
+                "norm decides"
+            )
+    return found
+
+
+def _slow_reference(observed: Observation) -> list[str]:
+    line = slow_loop(observed.problem.reference_source)
+    if line is None:
+        return []
+    return [
+        f"the reference loops over tensors in Python (line {line}): a speedup over it says little about a kernel"
+    ]
+
+
 FILTERS: tuple[Callable[[Observation], list[str]], ...] = (
     _not_finite,
     _small_range,
@@ -163,6 +230,8 @@ FILTERS: tuple[Callable[[Observation], list[str]], ...] = (
     _same_for_all_inputs,
     _ignored_inputs,
     _random_reference,
+    _hides_under_tolerance,
+    _slow_reference,
 )
 
 
@@ -224,20 +293,52 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _read_answer(answer: bytes, log: bytes, code: int | None) -> Examination:
+def _line(answer: bytes, mark: str) -> str:
+    """Return the last line with that mark, without the mark; empty where there is none."""
     for line in reversed(answer.decode("utf-8", "replace").splitlines()):
-        if line.startswith(_ANSWER):
-            return wire.loads(Examination, line.removeprefix(_ANSWER))
+        if line.startswith(mark):
+            return line.removeprefix(mark)
+    return ""
+
+
+def _read_answer(answer: bytes, log: bytes, code: int | None) -> Examination:
+    if line := _line(answer, _ANSWER):
+        return wire.loads(Examination, line)
     tail = log.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit code {code}"]
     return Examination(f"the process ended early: {tail[0][:300]}")
 
 
+def _print_signature(bundle: ProblemBundle, limit_s: float) -> None:
+    """Derive the signature unless that takes too long: a model that loops over hundreds of steps is traced step by
+    step, and the reference is to be run in the same time."""
+    from runners.problems.deriving import derive
+
+    def give_up(number: int, frame: object) -> None:
+        raise TimeoutError(f"not traced within {limit_s:g} s")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, limit_s, 1.0)  # again and again: a case may catch the first
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            signature = derive(bundle)
+    except TimeoutError:
+        return
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    print(_SIGNATURE + wire.dumps(signature), flush=True)
+
+
 def _main() -> None:
-    """The examining process: a request on stdin, one marked line on stdout."""
+    """Answer a request on stdin with marked lines on stdout. The signature comes first: it takes a second, and running
+    the reference may take all the time there is. Without a target nothing else is asked for."""
     request = json.load(sys.stdin)
     limit = int(request["memory_bytes"])
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     bundle = wire.from_plain(ProblemBundle, request["bundle"])
+    if bundle.format == kernelbench.FORMAT:
+        _print_signature(bundle, float(request["derive_s"]))
+    if not request["target"]:
+        return
     try:
         answer = _examined(bundle, str(request["target"]))
     except Exception as error:  # whatever the problem's code raises is the finding

@@ -13,6 +13,9 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 
+_EXTENSION = re.compile(r"(ext|mod|module|lib|library|kernel|op)s?(\(\))?$", re.IGNORECASE)
+"""Names that candidates give to what they have built, whose functions may be called `topk` too."""
+
 
 def forbidden_in(text: str, forbidden: Iterable[str]) -> list[str]:
     """Return the forbidden operations that a candidate's text uses, each once, in the order of the list."""
@@ -37,27 +40,27 @@ def _canonical(name: str) -> str:
 
 
 def _used(tree: ast.Module) -> Iterator[str]:
-    """Yield every dotted name in full, and `method NAME` for methods called on what is no module."""
+    """Yield every dotted name in full, and `method NAME` for methods whose result is used."""
     aliases = _aliases(tree)
     yield from aliases.values()
-    unused = {id(n.value.func) for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)}
+    unused = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and id(node) not in unused:  # `names.sort()` sorts a list, in place
-            yield from _attribute(node, aliases)
+        if isinstance(node, ast.Attribute) and (full := _dotted(node, aliases)) is not None:
+            yield full
         elif isinstance(node, ast.Name) and node.id in aliases:
             yield aliases[node.id]
-        elif isinstance(node, ast.Call) and (found := _got(node, aliases)) is not None:
+        if isinstance(node, ast.Call) and (found := _got(node, aliases)) is not None:
             yield found
+        if isinstance(node, ast.Call) and id(node) not in unused:  # `names.sort()` sorts a list, in place
+            yield from _method(node, aliases)
 
 
-def _attribute(node: ast.Attribute, aliases: dict[str, str]) -> Iterator[str]:
-    full = _dotted(node, aliases)
-    if full is None:
-        yield f"method {node.attr}"
-        return
-    yield full
-    if not full.startswith("torch.") and full.partition(".")[0] not in aliases.values():
-        yield f"method {node.attr}"
+def _method(call: ast.Call, aliases: dict[str, str]) -> Iterator[str]:
+    """Yield `method NAME` for a call on what may be a tensor: no imported module, no extension of the candidate."""
+    if isinstance(call.func, ast.Attribute) and not _EXTENSION.search(ast.unparse(call.func.value)):
+        root = (_dotted(call.func, aliases) or "").partition(".")[0]
+        if root not in {name.partition(".")[0] for name in aliases.values()}:
+            yield f"method {call.func.attr}"
 
 
 def _got(node: ast.Call, aliases: dict[str, str]) -> str | None:

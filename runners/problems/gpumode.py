@@ -9,7 +9,7 @@ import copy
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ class GpuModeProblem(Problem):
     evaluated here says why in `obstacles`."""
 
     format = FORMAT
+    compares = True
     languages = (Language.PYTHON, Language.TRITON)
 
     def __init__(self, bundle: ProblemBundle) -> None:
@@ -111,7 +112,7 @@ class GpuModeProblem(Problem):
         self._nesting = _like(result, itertools.repeat(True))
         return tensors_in(result)
 
-    def losses(self, inputs: CallInputs, expected: list[torch.Tensor]) -> list[Loss | None]:
+    def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
         """Return None for every output: what is expected is the reference in its own precision."""
         return [None] * len(expected)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import copy
+import math
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from runners.job import Language, ProblemBundle, Source
 from runners.problems import python_text, reduction
 from runners.problems.base import (
+    Argument,
     CallInputs,
     CandidateSetup,
     Case,
@@ -36,6 +38,7 @@ from runners.problems.base import (
 )
 from runners.problems.files import read_file
 from runners.problems.footprint import Footprint, footprint_of, of_module
+from runners.problems.signature import SYMBOL, read_signature
 from runners.problems.structure import flatten, is_tensor, positional, tensors_in
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ SURVIVAL_S = 2.0
 """For how long to look for variants that a reference survives; a slow reference has fewer of them."""
 STEADY = 0.25
 """Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's."""
+_RANDOM_LAYERS = re.compile(r"dropout|rrelu|drop_?path|gumbel", re.IGNORECASE)
 _RANDOM_WORDS = re.compile(r"dropout|bernoulli|multinomial|rand|normal_|rrelu|gumbel", re.IGNORECASE)
 
 
@@ -80,12 +84,14 @@ def read_kernelbench(path: Path) -> ProblemBundle:
 class KernelBenchProblem(Problem):
     """A problem read from one KernelBench file. Raises ProblemError where it is faulty.
 
-    A case's `sizes` are the module's integer constants; a CPU case holds reduced ones and says so.
+    A case's `sizes` are the module's integer constants; a CPU case holds reduced ones and says so. Where the bundle
+    holds a generated signature (`runners.problems.signature`), a kernel may be a C function too, and work figures are
+    known.
     """
 
     format = FORMAT
     entry_point = "ModelNew"
-    languages = (Language.PYTHON, Language.TRITON)
+    languages: tuple[Language, ...] = (Language.PYTHON, Language.TRITON)
 
     def __init__(self, bundle: ProblemBundle) -> None:
         self.name = bundle.name
@@ -102,6 +108,10 @@ class KernelBenchProblem(Problem):
             Seed("reference", "Reference in torch", Source(Language.PYTHON, _renamed(self.reference_source))),
         )
         self._loaded: tuple[str, ModuleType, Any] | None = None
+        self.signature = read_signature(bundle.files, self.reference_source)
+        if self.signature is not None and self.signature.arguments:
+            self.arguments, self.symbol = self.signature.arguments, SYMBOL
+            self.languages = (Language.CPP, Language.HIP, Language.CUDA, Language.TRITON, Language.PYTHON)
         self._losses: list[Loss | None] = []
         self._was_steady = False
 
@@ -119,8 +129,17 @@ class KernelBenchProblem(Problem):
         return Tolerance(1e-2, 1e-2) if "float" in dtype else Tolerance(0.0, 0.0)
 
     def work(self, case: Case) -> Work | None:
-        """Not declared by this format."""
-        return None
+        """Return what was counted on the traced reference; None where it was not traced."""
+        return None if self.signature is None else self.signature.work(case.name)
+
+    def size_of(self, argument: Argument, case: Case) -> int | float:
+        """Return what the signature lists for the case. Raises ProblemError for a case that could not be traced."""
+        figures = self.signature.cases.get(case.name) if self.signature is not None else None
+        if figures is None:
+            raise ProblemError(
+                [f"{self._file}: the case {case.name} could not be traced: no value for {argument.name}"]
+            )
+        return figures.sizes[argument.name]
 
     def prepare(self, case: Case) -> None:
         """Build the case's model."""
@@ -189,9 +208,24 @@ class KernelBenchProblem(Problem):
             return outcome.wide
         return outcome.narrow
 
-    def losses(self, inputs: CallInputs, expected: list[torch.Tensor]) -> list[Loss | None]:
-        """Return what the model in its own precision loses against float64, which `expected` has found already."""
-        return self._losses or [None] * len(expected)
+    def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
+        """Return what the model in its own precision loses against float64, which `expected` has found already.
+
+        Where a case is too large for float64, ten times the loss of the case that a CPU gets stands for it: outputs
+        that are nothing but rounding errors show there too.
+        """
+        if self._losses or self._call_seed is not None or len(self._small_losses) != len(expected):
+            return self._losses or [None] * len(expected)
+        return [loss and Loss(10 * loss.overall, math.inf) for loss in self._small_losses]
+
+    @cached_property
+    def _small_losses(self) -> list[Loss | None]:
+        try:
+            module, model = self._built(self._reduced.sizes)
+            made = drawn(module, SURVIVAL_SEED)
+            return self._outcome(self._moved(model, made), made).losses
+        except Exception:  # a reference that does not run when reduced says nothing
+            return []
 
     def _outcome(self, model: Any, inputs: CallInputs) -> Outcome:
         """Run a model in float64, where it can and may, and then in its own precision, which may write to inputs."""
@@ -248,9 +282,12 @@ class KernelBenchProblem(Problem):
 
     @cached_property
     def _call_seed(self) -> int | None:
+        """Return the seed of every call where the forward draws random numbers. Those that a constructor draws are
+        weights, but for layers that draw in each call."""
         model = next(n for n in self._tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
-        body = "\n".join(ast.unparse(n) for n in model.body if isinstance(n, ast.FunctionDef))
-        return WEIGHT_SEED if _RANDOM_WORDS.search(body) else None
+        methods = [node for node in model.body if isinstance(node, ast.FunctionDef)]
+        words = {node: _RANDOM_LAYERS if node.name == "__init__" else _RANDOM_WORDS for node in methods}
+        return WEIGHT_SEED if any(found.search(ast.unparse(node)) for node, found in words.items()) else None
 
     @cached_property
     def _constants(self) -> dict[str, python_text.Constant]:
@@ -271,6 +308,10 @@ class KernelBenchProblem(Problem):
         small = self._declared or reduction.reduced_constants(self._tree, self._constants)
         words = reduction.described(self._constants, small)
         return Case("reduced" if words else "published", dict(small), Purpose.TEST, ("cpu",), (PUBLISHED,), words)
+
+    def module_and_model(self, case: Case) -> tuple[ModuleType, Any]:
+        """Return the executed module and its model for a case."""
+        return self._load(case)
 
     def _load(self, case: Case) -> tuple[ModuleType, Any]:
         """Return module and model for a case; the last one is kept."""

@@ -61,6 +61,7 @@ class KernelBenchHardProblem(KernelBenchProblem):
         self._names = {size: name for shape in self._task["shapes"] for size, name in shape["names"].items()}
         self._stress = {case["name"]: case for case in self._task["stress"]}
         self._scaled_inputs = tuple(name for name, case in self._stress.items() if not case["state"])
+        self.compares = self._selects
         self.obstacles = self._missing_modules()
         self.description = self._described()
 
@@ -91,6 +92,11 @@ class KernelBenchHardProblem(KernelBenchProblem):
         key = self._task["peak"]
         flops = float(evaluate(self._task["flops"], sizes))
         return Work({_PEAK_DTYPES.get(key, key): flops}, float(evaluate(self._task["bytes"], sizes)))
+
+    @property
+    def shape_names(self) -> list[str]:
+        """Names of the shapes' cases on a GPU, in the order of shapes.py."""
+        return [_name(shape["sizes"]) for shape in self._task["shapes"]]
 
     def peak_fraction(self, case: Case, time_us: float) -> float | None:
         """Return the share of the benchmark's peak that a call of that time reaches: FLOP/s of a problem bound by

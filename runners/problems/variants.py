@@ -8,7 +8,8 @@ the published values, for references that take a logarithm or read probabilities
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 
 import torch
@@ -18,6 +19,8 @@ from runners.problems.distributions import cast_finite
 
 SCALE = 3.0
 SHIFT = 1.5
+PART = 1 << 24
+"""Elements that are changed at a time: a tensor of GiB is not copied several times over."""
 
 
 class Form(StrEnum):
@@ -27,7 +30,16 @@ class Form(StrEnum):
     BOUNDED = "bounded"
 
 
-Change = Callable[[torch.Tensor], torch.Tensor]
+@dataclass(frozen=True)
+class Range:
+    """Least and largest value of a tensor, and the root mean square of those that are not zero, as scalar tensors."""
+
+    low: torch.Tensor
+    high: torch.Tensor
+    spread: torch.Tensor
+
+
+Change = Callable[[torch.Tensor, Range], torch.Tensor]
 
 
 def changed(inputs: CallInputs, name: str, form: Form) -> CallInputs:
@@ -41,42 +53,74 @@ def changeable(value: object) -> bool:
     """Tell whether a value is a floating tensor with finite values, more than two of them different."""
     if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or value.numel() < 3:
         return False
-    wide = value.float()
-    low, high = wide.min(), wide.max()
-    return bool(torch.isfinite(low) & torch.isfinite(high) & ((wide != low) & (wide != high)).any())
+    low, high = _extremes(value)
+    if not bool(torch.isfinite(low) & torch.isfinite(high)):
+        return False
+    return any(bool(((part != low) & (part != high)).any()) for part in _parts(_flat(value)))
 
 
 def _changed(value: object, change: Change) -> object:
+    """Return a changed tensor with the layout of the given one, made piece by piece."""
     if not isinstance(value, torch.Tensor) or not changeable(value):
         return value
-    wide = value.float()
-    made = cast_finite(torch.where(wide == 0, 0.0, change(wide)), value.dtype)
-    return torch.empty_like(value).copy_(made)
+    source = value if _is_dense(value) else value.contiguous()
+    made, seen = torch.empty_like(source), _range(source)
+    target = _flat(made)
+    for start, part in zip(range(0, source.numel(), PART), _parts(_flat(source)), strict=True):
+        new = torch.where(part == 0, 0.0, change(part, seen))
+        target[start : start + len(new)] = cast_finite(new, value.dtype)
+    return made
 
 
-def _spread(x: torch.Tensor) -> torch.Tensor:
-    """Return the root mean square of the values that are not zero."""
-    return (x.square().sum() / (x != 0).sum().clamp_min(1)).sqrt()
+def _is_dense(value: torch.Tensor) -> bool:
+    """Tell whether the elements fill their memory without gaps or overlaps, in whatever order."""
+    order = sorted(range(value.dim()), key=value.stride, reverse=True)
+    return value.permute(order).is_contiguous()
 
 
-def _shifted(x: torch.Tensor) -> torch.Tensor:
+def _flat(value: torch.Tensor) -> torch.Tensor:
+    """Return the elements of a dense tensor in the order of its memory, without a copy; of others in their own."""
+    if not _is_dense(value):
+        return value.flatten()
+    return value.as_strided((value.numel(),), (1,))
+
+
+def _parts(flat: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield pieces in single precision."""
+    return (flat[start : start + PART].float() for start in range(0, flat.numel(), PART))
+
+
+def _extremes(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    found = [torch.stack(part.aminmax()) for part in _parts(_flat(value))]
+    return torch.stack(found)[:, 0].min(), torch.stack(found)[:, 1].max()
+
+
+def _range(value: torch.Tensor) -> Range:
+    sums = [
+        torch.stack([part.double().square().sum(), (part != 0).sum().double()]) for part in _parts(_flat(value))
+    ]
+    squares, count = torch.stack(sums).sum(0)
+    return Range(*_extremes(value), (squares / count.clamp_min(1)).sqrt().float())
+
+
+def _shifted(x: torch.Tensor, seen: Range) -> torch.Tensor:
     """Centre values of one sign; move others to one side."""
-    one_sign = (x.min() >= 0) | (x.max() <= 0)
-    return x + torch.where(one_sign, -(x.min() + x.max()) / 2, SHIFT * _spread(x))
+    one_sign = (seen.low >= 0) | (seen.high <= 0)
+    return x + torch.where(one_sign, -(seen.low + seen.high) / 2, SHIFT * seen.spread)
 
 
-def _shifted_within(x: torch.Tensor) -> torch.Tensor:
-    return (x + x.max()) / 2
+def _shifted_within(x: torch.Tensor, seen: Range) -> torch.Tensor:
+    return (x + seen.high) / 2
 
 
-def _heavy_within(x: torch.Tensor) -> torch.Tensor:
+def _heavy_within(x: torch.Tensor, seen: Range) -> torch.Tensor:
     """Raise the share of the range to the fourth power: most values lie close to its lower end."""
-    low, span = x.min(), x.max() - x.min()
-    return low + span * ((x - low) / span) ** 4
+    span = seen.high - seen.low
+    return seen.low + span * ((x - seen.low) / span) ** 4
 
 
 VARIANTS: dict[str, dict[Form, Change]] = {
-    "scaled": {Form.FREE: lambda x: x * SCALE, Form.BOUNDED: lambda x: x / SCALE},
+    "scaled": {Form.FREE: lambda x, seen: x * SCALE, Form.BOUNDED: lambda x, seen: x / SCALE},
     "shifted": {Form.FREE: _shifted, Form.BOUNDED: _shifted_within},
-    "heavy_tailed": {Form.FREE: lambda x: x**3 / _spread(x) ** 2, Form.BOUNDED: _heavy_within},
+    "heavy_tailed": {Form.FREE: lambda x, seen: x**3 / seen.spread**2, Form.BOUNDED: _heavy_within},
 }

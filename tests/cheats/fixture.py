@@ -6,7 +6,8 @@
 
 `expect` lists the statuses that count as caught, `says` what the reasons must contain, `flag` a flag that must be set,
 `effort` and `policy` (the problem's torch policy) how to run it. CHEAT=0 turns the same file into its honest twin,
-unless `twin` names another file. A prelude per language brings a slow honest kernel.
+unless `twin` names another file. A prelude per language brings a slow honest kernel for the folder `problem`; `problem`
+in the header names a KernelBench file of the folder `tolerances` instead, for which the file brings its own.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Fixture:
     effort: Effort = Effort.QUICK
     policy: str = "allow"
     twin: str = ""
+    problem: str = ""
 
     @property
     def name(self) -> str:
@@ -49,13 +51,18 @@ class Fixture:
 
     def spec(self, target: str, *, cheating: bool) -> JobSpec:
         """The job that evaluates the cheat beside its twin, or the twin alone."""
-        twin = _source(self.path.with_name(self.twin) if self.twin else self.path, cheating=False)
-        job = JobSpec(self.name, _problem(self.policy), target, twin, limits=LIMITS)
+        twin = self._source(self.path.with_name(self.twin) if self.twin else self.path, cheating=False)
+        job = JobSpec(self.name, _problem(self.policy, self.problem), target, twin, limits=LIMITS)
         if not cheating:
             return dataclasses.replace(job, effort=Effort.QUICK)
         return dataclasses.replace(
-            job, candidate=_source(self.path, cheating=True), parent=twin, effort=self.effort
+            job, candidate=self._source(self.path, cheating=True), parent=twin, effort=self.effort
         )
+
+    def _source(self, path: Path, *, cheating: bool) -> Source:
+        text = path.read_text()
+        prelude = (HERE / "preludes" / ("plain.py" if self.problem else f"prelude{path.suffix}")).read_text()
+        return Source(language_of(path, text), prelude + text, {"CHEAT": int(cheating)})
 
 
 def fixtures(place: str) -> Iterator[Fixture]:
@@ -90,17 +97,14 @@ def read(path: Path) -> Fixture:
         Effort(values.get("effort", "quick")),
         values.get("policy", "allow"),
         values.get("twin", ""),
+        values.get("problem", ""),
     )
 
 
-def _source(path: Path, *, cheating: bool) -> Source:
-    text = path.read_text()
-    prelude = (HERE / "preludes" / f"prelude{path.suffix}").read_text()
-    return Source(language_of(path, text), prelude + text, {"CHEAT": int(cheating)})
-
-
 @cache
-def _problem(policy: str) -> ProblemBundle:
+def _problem(policy: str, file: str) -> ProblemBundle:
+    if file:
+        return load(HERE / "tolerances" / f"{file}.py")
     bundle = load(HERE / "problem")
     declared = bundle.files[bundle.entry].replace('torch_policy = "allow"', f'torch_policy = "{policy}"')
     return dataclasses.replace(bundle, files={**bundle.files, bundle.entry: declared})

@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.models import Problem, ProblemVersion
+from runners.problems.signature import FILE as SIGNATURE_FILE
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db
@@ -98,6 +99,25 @@ def test_importing_again_adds_nothing_and_a_changed_file_becomes_a_version(
     (files / "level1" / "1_Double.py").write_text(MODEL.replace("size = 8", "size = 9"))
     call_command("problems", "import", "--no-run", str(files))
     assert newest("1_double").number == 2 and newest("double_py").number == 1
+
+
+def test_an_import_that_runs_the_model_stores_its_c_signature_and_one_that_does_not_keeps_it(files: Path) -> None:
+    level = files / "level1"
+    (level / "1_Double.py").write_text(MODEL.replace("size = 8", "size = 1 << 12"))
+    call_command("problems", "import", str(level))
+    version = newest("1_double")
+    assert SIGNATURE_FILE in version.bundle["files"]
+    assert {"cpp", "cuda", "hip", "python", "triton"} == set(version.languages)
+    call_command("problems", "import", "--no-run", str(level))
+    assert newest("1_double") == version
+
+
+def test_why_there_is_no_c_signature_is_kept_with_the_version(files: Path) -> None:
+    (files / "level1" / "1_Double.py").write_text(MODEL.replace("x * 2", "x + torch.rand_like(x)"))
+    call_command("problems", "import", str(files / "level1"))
+    version = newest("1_double")
+    assert any("No kernels in C++, HIP or CUDA: The reference draws random" in text for text in version.warnings)
+    assert set(version.languages) == {"python", "triton"}
 
 
 def test_what_the_filters_notice_is_kept_and_shown(files: Path, client: Client) -> None:

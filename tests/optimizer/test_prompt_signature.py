@@ -9,8 +9,11 @@ import pytest
 
 from optimizer.agents import sections
 from optimizer.llm.delimiters import Delimiters
-from runners.job import Language
+from runners import wire
+from runners.job import Language, ProblemBundle
 from runners.problems import load, open_bundle, shipped
+from runners.problems.base import Argument, Problem, Role
+from runners.problems.signature import FILE, CaseFigures, Signature, digest_of
 
 
 def _entry(source: str) -> inspect.Signature:
@@ -32,3 +35,64 @@ def test_the_python_signature_of_a_prompt_is_that_of_the_problems_own_seed(name:
 @pytest.mark.parametrize("language", [Language.TRITON, Language.PYTHON])
 def test_no_language_guide_asks_for_one_tuple_that_only_a_foreign_format_has(language: Language) -> None:
     assert "custom_kernel(data)" not in sections.language_guide(language)
+
+
+MODEL = """
+class Model:
+    pass
+
+rows = 4096
+
+def get_inputs(): ...
+def get_init_inputs(): ...
+"""
+
+
+def _kernelbench(flops: dict[str, float]) -> Problem:
+    arguments = (
+        Argument("x", Role.INPUT, "float32", ("rows", "64"), value="0"),
+        Argument("linear_weight", Role.PARAMETER, "float32", ("32", "64"), value="linear.weight"),
+        Argument("eps", Role.SCALAR, "float64"),
+        Argument("rows", Role.SIZE, "int64"),
+        Argument("out", Role.OUTPUT, "float32", ("rows", "32")),
+    )
+    figures = {
+        name: CaseFigures({"rows": rows, "eps": 1e-5}, flops, 1e6)
+        for name, rows in (("reduced", 16), ("published", 4096))
+    }
+    signature = wire.dumps(Signature(digest_of(MODEL), "", arguments, figures))
+    return open_bundle(
+        ProblemBundle("1_Model", "kernelbench", "1_Model.py", {"1_Model.py": MODEL, FILE: signature})
+    )
+
+
+@pytest.mark.parametrize(
+    ("language", "last"), [(Language.CPP, "float* out);"), (Language.CUDA, "float* out, void* stream);")]
+)
+def test_a_writer_in_a_compiled_language_sees_the_prototype(language: Language, last: str) -> None:
+    text = sections.task(_kernelbench({"float32": 2e6}), "cpu", language, Delimiters())
+    start = 'extern "C" void kernel(const float* x, const float* linear_weight, double eps, int64_t rows, '
+    assert start + last in text
+    assert "parameter, float32, 32 × 64, row-major, the same in every call, read-only" in text
+
+
+def test_a_writer_in_python_sees_the_models_entry_point_and_no_prototype() -> None:
+    text = sections.task(_kernelbench({}), "cpu", Language.PYTHON, Delimiters())
+    assert "`ModelNew` with the constructor" in text and "custom_kernel(" not in text
+    assert 'extern "C"' not in text
+
+
+def test_a_writer_is_told_the_work_where_it_is_known() -> None:
+    known = sections.task(_kernelbench({"float32": 2e6}), "cpu", Language.CPP, Delimiters())
+    assert "2e+06 FLOP in the reference, 1e+06 bytes at least" in known
+    unknown = sections.task(_kernelbench({}), "cpu", Language.CPP, Delimiters())
+    assert "FLOP" not in unknown and "1e+06 bytes at least" in unknown
+
+
+def test_a_native_problems_prototype_is_that_of_its_own_seed() -> None:
+    problem = open_bundle(load("softmax_rows"))
+    text = sections.task(problem, "cpu", Language.CPP, Delimiters())
+    prototype = 'extern "C" void softmax_rows(const float* x, float* out, int64_t rows, int64_t cols)'
+    assert f"{prototype};" in text
+    seed = next(seed for seed in problem.seeds if seed.source.language is Language.CPP)
+    assert prototype in " ".join(seed.source.text.split())

@@ -29,11 +29,11 @@ def test_cheat_is_caught_and_its_honest_twin_accepted(fixture: Fixture) -> None:
 
 
 def test_every_row_has_a_fixture_for_the_cpu() -> None:
-    assert {fixture.row for fixture in ON_CPU} == set(range(1, 26))
+    assert {fixture.row for fixture in ON_CPU} == set(range(1, 28)) - {26}
 
 
 def test_every_row_that_a_gpu_can_show_has_a_fixture_for_it() -> None:
-    assert {fixture.row for fixture in fixtures("gpu")} == set(range(1, 26))
+    assert {fixture.row for fixture in fixtures("gpu")} == set(range(1, 28))
 
 
 def test_header_without_an_expectation_is_refused(tmp_path: Path) -> None:

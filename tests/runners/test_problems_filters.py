@@ -87,3 +87,18 @@ def test_small_outputs_are_no_weakness_under_a_fine_tolerance() -> None:
     problem = open_bundle(load("softmax_rows"))
     observed = observe(problem, problem.cases("cpu", Purpose.TEST)[-1])
     assert observed.outputs[0].std() < 0.01 and not warnings_of(observed)
+
+
+def test_outputs_that_hide_under_the_tolerance_are_warned_of_with_both_numbers(tmp_path: Path) -> None:
+    problem = open_bundle(load(written(tmp_path, "torch.softmax((x + y).flatten().repeat(200), 0)")))
+    found = warnings_of(observe(problem, problem.cases("cpu", Purpose.TEST)[0]))
+    hidden = next(warning for warning in found if "hides under the tolerance" in warning)
+    assert "typically 3" in hidden and "0.0001 is allowed" in hidden
+
+
+def test_a_reference_that_loops_over_tensors_is_warned_of(tmp_path: Path) -> None:
+    path = written(tmp_path, "x + y")
+    path.write_text(path.read_text().replace("self.calls += 1", "for t in range(8): x[:, t] += t"))
+    problem = open_bundle(load(path))
+    found = warnings_of(observe(problem, problem.cases("cpu", Purpose.TEST)[0]))
+    assert any("loops over tensors in Python (line 12)" in warning for warning in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,32 @@ def test_a_directory_lists_its_problems_in_numerical_order(tmp_path: Path, linea
     assert [path.name for path in find(tmp_path)] == ["2_A.py", "7_Linear_ReLU.py", "10_B.py"]
     with pytest.raises(ProblemError, match="holds several problems"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("built", "called", "draws"),
+    [
+        ("nn.Parameter(torch.rand(3))", "x", False),
+        ("nn.Dropout(0.5)", "self.linear(x)", True),
+        ("nn.Linear(in_features, out_features)", "x + torch.randn_like(x)", True),
+    ],
+)
+def test_only_what_a_call_draws_needs_a_seed_before_each_call(
+    tmp_path: Path, built: str, called: str, draws: bool
+) -> None:
+    path = tmp_path / "5_Draws.py"
+    text = LINEAR.replace("nn.Linear(in_features, out_features)", built)
+    path.write_text(text.replace("torch.relu(self.linear(x))", called))
+    problem = opened(path)
+    (case,) = problem.cases("cpu", Purpose.TEST)
+    assert (problem.candidate_setup(case).call_seed is not None) == draws
+
+
+def test_a_seed_before_each_call_is_set_as_torch_sets_it_and_costs_next_to_nothing() -> None:
+    drawn = entry_of({"custom_kernel": lambda: torch.rand(3)}, Setup("custom_kernel", [], {}, None, 42))
+    torch.manual_seed(42)
+    assert torch.equal(torch.rand(3), drawn()) and torch.equal(drawn(), drawn())
+    started = time.perf_counter()
+    for _ in range(1000):
+        drawn()
+    assert (time.perf_counter() - started) / 1000 < 100e-6

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from runners.sandbox.devices import device_binds
 from runners.sandbox.meter import disk_bytes
 from runners.sandbox.orphans import supervisor_name
 from runners.sandbox.probe import allowed_level, why_not
+from runners.sandbox.scratch import named_path, named_scratch, sweep_named
 from runners.sandbox.seccomp import ALLOW, ARCHITECTURES, ERRNO, KILL_PROCESS, filter_program
 
 SHELL = "/bin/sh"
@@ -552,3 +554,42 @@ def test_result_of_another_owner_is_refused(tmp_path: Path) -> None:
 def test_missing_result_is_refused_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(ResultFileError, match="result: No such file"):
         read_result_file(tmp_path, "result", 100)
+
+
+def test_processes_of_one_scratch_name_work_at_one_path_and_find_nothing_there(level: SandboxLevel) -> None:
+    policy = SandboxPolicy(scratch="test-name")
+    script = "pwd; ls -A; echo left > file"
+    first, second = (run([SHELL, "-c", script], policy, level=level) for _ in range(2))
+    assert first.ok and first.stdout == second.stdout and len(first.stdout.splitlines()) == 1
+    assert not named_path("test-name").exists()
+
+
+def test_named_scratch_is_one_processes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.sandbox.scratch.WAIT_S", 0.2)
+    with ExitStack() as holder:
+        path = named_scratch("test-held", holder)
+        (path / "file").touch()
+        sweep_named()
+        assert (path / "file").exists()
+        with pytest.raises(SandboxError, match="is used by another process"):
+            named_scratch("test-held", ExitStack())
+    assert not path.exists()
+
+
+def test_named_scratch_of_a_dead_process_is_swept_or_emptied_and_a_link_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runners.sandbox.scratch.WAIT_S", 0.2)
+    path = named_path("test-left")
+    for clear in (sweep_named, lambda: named_scratch("test-left", ExitStack())):
+        path.mkdir()
+        (path / "file").touch()
+        clear()
+        assert not (path / "file").exists()
+        path.exists() and path.rmdir()
+    path.symlink_to(tmp_path)
+    try:
+        with pytest.raises(SandboxError):
+            named_scratch("test-left", ExitStack())
+    finally:
+        path.unlink()

@@ -12,7 +12,10 @@ from django.conf import settings
 ROOT = Path(settings.BASE_DIR)
 READERS = {"text", "flag", "words", "count", "get", "getenv", "pop"}
 # what the product sets for processes of its own, and what every program reads
-INSIDE = {"KERNELSCI_DEVICE", "KERNELSCI_FLUSH_BYTES", "DJANGO_SETTINGS_MODULE", "PATH", "HOME"}
+INSIDE = {
+    "KERNELSCI_DEVICE", "KERNELSCI_FLUSH_BYTES", "DJANGO_SETTINGS_MODULE", "PATH", "HOME",
+    "MAX_JOBS", "TMPDIR", "TORCHINDUCTOR_COMPILE_THREADS",
+}  # fmt: skip
 
 
 def trees() -> dict[Path, ast.Module]:

@@ -20,7 +20,8 @@ class Command(BaseCommand):
     """
 
     help = (
-        "Import problems (native, KernelBench, GPU MODE), check them without importing, or list the imported ones."
+        "Import problems (native, KernelBench, GPU MODE, kernelbench.com), check them without importing, or list the "
+        "imported ones."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

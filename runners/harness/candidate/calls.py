@@ -25,17 +25,17 @@ class Callee(Protocol):
 class Caller:
     """Answers one question at a time.
 
-    `ready` answers at once. `case` sets the layout. `run` makes calls in order and returns their inside times; `store`
-    brings the outputs of all but the last into the arena. On a GPU there are two more ways to make calls: `lay`
-    prepares some, then `arm` enqueues one behind the gate and `reach` waits for it; `steady` makes them in a loop. The
-    last call's outputs are always in the arena before that call is answered, so that work left to a thread shows as a
-    wrong output."""
+    `ready` says how many calls come next. `case` sets the layout. `run` makes calls in order and returns their inside
+    times; `store` brings the outputs of all but the last into the arena. On a GPU there are two more ways to make
+    calls: `lay` prepares some, then `arm` enqueues one behind the gate and `reach` waits for it; `steady` makes them
+    in a loop. The last call's outputs are always in the arena before that call is answered, so that work left to a
+    thread shows as a wrong output."""
 
     def __init__(self, callee: Callee) -> None:
         self._callee: Any = callee
         self._pending: list[tuple[Any, dict[str, Any]]] = []
         self._answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "ready": lambda question: {},
+            "ready": self._ready,
             "case": self._case,
             "run": lambda question: self._run(question["calls"]),
             "lay": lambda question: self._lay(question["calls"]),
@@ -56,6 +56,14 @@ class Caller:
     def forget(self) -> None:
         """Let go of what calls returned."""
         self._pending.clear()
+
+    def _ready(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Have memory in place for the calls that come next, where the callee allocates any."""
+        self.forget()
+        make_room: Any = getattr(self._callee, "make_room", None)
+        if make_room is not None:
+            make_room(question.get("calls", 0))
+        return {}
 
     def _case(self, question: dict[str, Any]) -> dict[str, Any]:
         self._callee.set_case(question["case"])

@@ -16,6 +16,8 @@ LIBRARIES = {"cuda": ("cu", "libcuda.so.1"), "hip": ("hip", "libamdhip64.so")}
 RENAMED = {
     "cuda": {
         "MemAlloc": "cuMemAlloc_v2",
+        "MemFree": "cuMemFree_v2",
+        "MemcpyHtoD": "cuMemcpyHtoD_v2",
         "MemGetInfo": "cuMemGetInfo_v2",
         "MemHostRegister": "cuMemHostRegister_v2",
         "MemHostGetDevicePointer": "cuMemHostGetDevicePointer_v2",
@@ -24,6 +26,7 @@ RENAMED = {
     },
     "hip": {
         "MemAlloc": "hipMalloc",
+        "MemFree": "hipFree",
         "MemHostRegister": "hipHostRegister",
         "MemHostGetDevicePointer": "hipHostGetDevicePointer",
         "Synchronize": "hipDeviceSynchronize",
@@ -138,6 +141,16 @@ class Driver:
         address = ctypes.c_void_p()
         self.call("MemAlloc", ctypes.byref(address), ctypes.c_size_t(size_bytes))
         return address.value or 0
+
+    def free(self, address: int) -> None:
+        """Give back what `allocate` gave."""
+        self.call("MemFree", ctypes.c_void_p(address))
+
+    def copy_in(self, address: int, host_address: int, size_bytes: int) -> None:
+        """Copy from the host's memory to the device's; returns when it is done."""
+        self.call(
+            "MemcpyHtoD", ctypes.c_void_p(address), ctypes.c_void_p(host_address), ctypes.c_size_t(size_bytes)
+        )
 
     def share(self, size_bytes: int) -> tuple[int, int, int]:
         """Fresh device memory that other processes may map: address, rounded size, descriptor."""

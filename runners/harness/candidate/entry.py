@@ -46,7 +46,7 @@ def entry_of(namespace: Mapping[str, Any], setup: Setup, device: str = "cpu") ->
         raise LookupError(f"the module defines neither {' nor '.join(accepted)}")
     entry: Callable[..., Any] = namespace[name]
     call = _model(entry, setup, device) if isinstance(entry, type) else entry
-    return call if setup.call_seed is None else _seeded(call, setup.call_seed)
+    return call if setup.call_seed is None else _seeded(call, setup.call_seed, device)
 
 
 def load_matching(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> bool:
@@ -94,9 +94,20 @@ def _model(cls: type, setup: Setup, device: str) -> Callable[..., Any]:
     return model
 
 
-def _seeded(call: Callable[..., Any], seed: int) -> Callable[..., Any]:
+def _seeded(call: Callable[..., Any], seed: int, device: str) -> Callable[..., Any]:
+    """Set the generators that the call may draw from before each call.
+
+    `torch.manual_seed` does the same for every kind of device that torch knows. On a CPU that took 310 µs a call, since
+    it formats a stack trace for a GPU that is not there; setting the generator itself takes one.
+    """
+    generators = [torch.default_generator]
+    if device != "cpu":
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        generators += torch.cuda.default_generators
+
     def seeded(*arguments: Any) -> Any:
-        torch.manual_seed(seed)
+        for generator in generators:
+            generator.manual_seed(seed)
         return call(*arguments)
 
     return seeded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from . import insight
+from . import insight, parameters
 from .device_clock import DeviceClock, Reached
 from .driver import Driver
 from .gate import gate_on
@@ -15,9 +15,14 @@ from .native import NativeCallee
 class GpuNativeCallee(NativeCallee):
     """A C function with a trailing stream argument, which is the default stream."""
 
-    def __init__(self, path: str, symbol: str, base: int, device_clock: DeviceClock) -> None:
-        super().__init__(path, symbol, base)
+    def __init__(self, path: str, symbol: str, base: int, device_clock: DeviceClock, setups: str) -> None:
+        super().__init__(path, symbol, base, setups=setups)
         self._clock = device_clock
+
+    def _opened(self, case: dict[str, Any]) -> Any:
+        """Copy the case's parameters into device memory of this process."""
+        found = parameters.opened(self._setups, case)
+        return None if found is None else DeviceParameters(found, self._clock.driver)
 
     def prepare(self, call: dict[str, list[float]]) -> list[object]:
         """Return the C arguments, the stream last."""
@@ -57,6 +62,26 @@ class GpuNativeCallee(NativeCallee):
         return self._clock.floor_ns()
 
 
+class DeviceParameters:
+    """A copy of a case's parameters in device memory. Every process has its own, so that a kernel that writes to them
+    spoils its own later calls alone, any of which may be checked."""
+
+    def __init__(self, found: parameters.Parameters, driver: Driver) -> None:
+        self._driver, self._offsets = driver, found.offsets
+        self._base = driver.allocate(found.size_bytes)
+        driver.copy_in(self._base, found.base, found.size_bytes)
+        found.close()
+
+    def address(self, name: str) -> int:
+        """Return where a parameter lies on the device. KeyError for a name that the state dict does not have."""
+        return self._base + self._offsets[name]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._driver.synchronize()
+        self._driver.free(self._base)
+
+
 def open_device(device: dict[str, Any], arena_fd: int, gate_fd: int) -> tuple[int, DeviceClock]:
     """Return the arena's address and the clock, on the device that the referee described. Raises DriverError."""
     driver = Driver(device["kind"])
@@ -70,7 +95,7 @@ def open_callee(
     """Load the artefact onto the device's arena."""
     base, device_clock = open_device(device, arena_fd, gate_fd)
     if kind == "native":
-        return GpuNativeCallee(path, symbol, base, device_clock)
+        return GpuNativeCallee(path, symbol, base, device_clock, setups)
     from .device_bytes import DeviceBytes
     from .gpu_module import GpuModuleCallee
 

@@ -81,7 +81,8 @@ def open_callee(hello: dict[str, Any], arena_fd: int, gate_fd: int = -1) -> Call
     if kind == "native":
         from .native import NativeCallee
 
-        return NativeCallee(path, symbol, ctypes.addressof(ctypes.c_char.from_buffer(arena)), arena)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(arena))
+        return NativeCallee(path, symbol, base, arena, setups)
     from .module import ModuleCallee
     from .tensors import HostArena
 

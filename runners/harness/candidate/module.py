@@ -6,9 +6,12 @@ The timed region ends when the outputs are plain, materialised torch tensors: a 
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import math
 import sys
 import time
+from collections import deque
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import ModuleType
 from typing import Any
@@ -21,6 +24,10 @@ from .structure import arguments_of, tensors_in
 from .tensors import Arena, tensor_at
 
 clock = time.perf_counter_ns
+POISON = 0xFF
+ROOM_BEYOND_BYTES = 64 << 10
+"""How much larger a block is than the output that takes its place: the allocator needs some for alignment, and small
+allocations that come between may take some."""
 
 
 class WrongOutput(Exception):
@@ -48,6 +55,7 @@ class ModuleCallee:
         self._arena, self._folder = arena, folder
         self._case: dict[str, Any] = {}
         self._function: Any = None
+        self._room: deque[list[torch.Tensor]] = deque()
 
     def set_case(self, case: dict[str, Any]) -> None:
         """Take the layout of the coming calls. What is called is made ready when its setup is another than before."""
@@ -56,6 +64,19 @@ class ModuleCallee:
             setup = setups.read(self._folder, case.get("setup"))
             self._function = entry_of(self._namespace, setup, self._arena.device)
         self._case = case
+
+    def make_room(self, calls: int) -> None:
+        """Allocate memory for the outputs of so many calls and write to all of it.
+
+        The outputs of a request's calls live until it is answered, so that each takes other memory. Its page faults, a
+        thousand for 4 MiB, and its cache misses would be charged to the candidate, while a C function writes to an
+        arena that the referee has just laid out. Each call gives its block back to the allocator just before its clock
+        starts, and its outputs come from there. On a GPU torch keeps its memory anyway.
+        """
+        self._room.clear()
+        if self._arena.device == "cpu":
+            sizes = [_dense_bytes(spec) for spec in self._case.get("outputs", [])]
+            self._room.extend([_written(size) for size in sizes] for _ in range(calls))
 
     def prepare(self, call: dict[str, list[Any]]) -> dict[str, Any]:
         """The positional arguments, with views of the inputs, before the clock starts."""
@@ -66,6 +87,8 @@ class ModuleCallee:
     def run(self, prepared: dict[str, Any]) -> int:
         """One call; its duration in nanoseconds by this process's clock."""
         function, values = self._function, prepared["values"]
+        if self._room:
+            self._room.popleft()
         start = clock()
         result = function(*values)
         elapsed = clock() - start
@@ -80,6 +103,20 @@ class ModuleCallee:
         for tensor, spec, offset in zip(tensors, specs, call["outputs"], strict=True):
             check_output(tensor, spec)
             tensor_at(self._arena, spec, offset).copy_(tensor)
+
+
+def _dense_bytes(spec: dict[str, Any]) -> int:
+    """Return the bytes of a tensor that is packed row by row, as outputs are."""
+    dtype: torch.dtype = getattr(torch, spec["dtype"])
+    return int(math.prod(spec["shape"])) * int(dtype.itemsize)
+
+
+def _written(size_bytes: int) -> torch.Tensor:
+    """Allocate a block through torch and fill it with what poisons outputs in an arena: the results of earlier calls
+    are gone, and what a candidate leaves out is NaN."""
+    block = torch.empty(size_bytes + ROOM_BEYOND_BYTES, dtype=torch.uint8)
+    ctypes.memset(block.data_ptr(), POISON, block.nbytes)
+    return block
 
 
 def check_output(tensor: object, spec: dict[str, Any]) -> None:

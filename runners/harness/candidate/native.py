@@ -6,6 +6,8 @@ import ctypes
 import time
 from typing import Any
 
+from . import parameters
+
 clock = time.perf_counter_ns
 
 C_TYPES = {
@@ -21,23 +23,38 @@ C_TYPES = {
 
 
 class NativeCallee:
-    """A function of a shared library. `base` is the address of the arena in this process; `owner` keeps it mapped."""
+    """A function of a shared library. `base` is the address of the arena in this process; `owner` keeps it mapped.
+    `setups` is the folder of the cases' parameters; "" where there are none."""
 
-    def __init__(self, path: str, symbol: str, base: int, owner: object = None) -> None:
+    def __init__(self, path: str, symbol: str, base: int, owner: object = None, setups: str = "") -> None:
         self._function = getattr(ctypes.CDLL(path), symbol)
         self._function.restype = None
         self._base, self._owner = base, owner
         self._signature: list[dict[str, Any]] = []
+        self._setups, self._setup = setups, ""
+        self._parameters: Any = None
 
     def set_case(self, case: dict[str, Any]) -> None:
-        """Take the argument order of the coming calls."""
+        """Take the argument order of the coming calls, and bring the case's parameters into place once."""
         self._signature = case["signature"]
+        if self._setup == case.get("setup", ""):
+            return
+        if self._parameters is not None:
+            self._parameters.close()
+        self._setup = case.get("setup", "")
+        self._parameters = self._opened(case)
+
+    def _opened(self, case: dict[str, Any]) -> Any:
+        """Bring the case's parameters to where the kernel reads them; None where its signature has none."""
+        return parameters.opened(self._setups, case)
 
     def prepare(self, call: dict[str, list[float]]) -> list[object]:
         """Turn one call's offsets and numbers into C arguments, before the clock starts."""
         return [self._argument(slot, call) for slot in self._signature]
 
     def _argument(self, slot: dict[str, Any], call: dict[str, list[float]]) -> object:
+        if "parameter" in slot:
+            return ctypes.c_void_p(self._parameters.address(slot["parameter"]))
         value = call[slot["from"]][slot["index"]] if "from" in slot else slot["value"]
         if slot["kind"] == "pointer":
             return ctypes.c_void_p(self._base + value)

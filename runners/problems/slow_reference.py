@@ -1,0 +1,95 @@
+"""Notice references written as Python loops over tensors: a speedup over one says nothing about the kernel.
+
+Read from the syntax tree: a loop counts where it goes through a range or a tensor and its body cuts a tensor with what
+it counts (`x[:, t]`), or while a condition holds that its body works on with torch. Loops over layers do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+FLAG = "slow_reference"
+ENTRIES = ("Model", "reference", "ref_kernel")
+FEWEST_ROUNDS = 5
+_CUTTING = {"unbind", "split", "chunk", "tensor_split"}
+
+
+def slow_loop(source: str, entries: Iterable[str] = ENTRIES) -> int | None:
+    """Return the line of the first loop over tensors that an entry point leads to; None where there is none."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    lines = [loop.lineno for node in _reached(tree, entries) for loop in _loops(node) if _is_over_tensors(loop)]
+    return min(lines, default=None)
+
+
+def _reached(tree: ast.Module, entries: Iterable[str]) -> Iterator[ast.AST]:
+    """Yield the functions that run in a call: an entry and what it names, constructors left out."""
+    defined = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    waiting, seen = [name for name in entries if name in defined], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for part in _parts(defined[name]):
+            yield part
+            waiting += [n.id for n in ast.walk(part) if isinstance(n, ast.Name) and n.id in defined]
+        if isinstance(node := defined[name], ast.ClassDef):  # layers are named where they are constructed
+            waiting += [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in defined]
+
+
+def _parts(node: ast.FunctionDef | ast.ClassDef) -> list[ast.FunctionDef]:
+    if isinstance(node, ast.FunctionDef):
+        return [node]
+    return [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name != "__init__"]
+
+
+def _loops(node: ast.AST) -> Iterator[ast.For | ast.While]:
+    return (child for child in ast.walk(node) if isinstance(child, ast.For | ast.While))
+
+
+def _is_over_tensors(loop: ast.For | ast.While) -> bool:
+    if isinstance(loop, ast.While):
+        return any(_is_torch_call(node) for node in ast.walk(loop))
+    counted = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    if _few_rounds(loop.iter):
+        return False
+    if _calls(loop.iter) & _CUTTING:
+        return True
+    is_range = bool(_calls(loop.iter) & {"range", "enumerate"})
+    return is_range and any(
+        _cuts(node, counted, loop) for node in ast.walk(loop) if isinstance(node, ast.Subscript)
+    )
+
+
+def _few_rounds(iterated: ast.expr) -> bool:
+    """Tell whether a range is a literal of a few rounds."""
+    match iterated:
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int() as rounds)]):
+            return rounds < FEWEST_ROUNDS
+    return False
+
+
+def _cuts(node: ast.Subscript, counted: set[str], loop: ast.For) -> bool:
+    """Tell whether a subscript cuts a tensor with what the loop counts: `x[:, t]`, `x[t]`; not `self.layers[i](x)`."""
+    if not counted & {n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name)}:
+        return False
+    called = any(isinstance(other, ast.Call) and other.func is node for other in ast.walk(loop))
+    of_self = isinstance(node.value, ast.Attribute) and isinstance(node.slice, ast.Name)
+    return not called and not of_self
+
+
+def _calls(node: ast.AST) -> set[str]:
+    functions = [child.func for child in ast.walk(node) if isinstance(child, ast.Call)]
+    return {
+        f.attr if isinstance(f, ast.Attribute) else f.id
+        for f in functions
+        if isinstance(f, ast.Attribute | ast.Name)
+    }
+
+
+def _is_torch_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith(("torch.", "F.", "nn."))

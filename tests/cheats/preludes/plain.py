@@ -1,0 +1,6 @@
+# @tune CHEAT 0 1 default=1
+import torch
+
+CHEAT = 1
+
+
