@@ -109,6 +109,7 @@ def boards_for(user: User) -> list[Board]:
         .values_list("problem_version__problem", "target")
         .annotate(n=Count("pk"), best=Max("best_speedup"))
     )
+    # Both tables are small, and grouped rows contain only ids.
     problems, targets = Problem.objects.in_bulk(), Target.objects.in_bulk()
     boards = [Board(problems[problem], targets[target], n, best) for problem, target, n, best in rows]
     return sorted(boards, key=lambda board: (board.problem.title, board.target.title))
@@ -136,6 +137,7 @@ def _published() -> dict[str, list[dict[str, Any]]]:
 
 
 def _concerns(row: dict[str, Any], problem: str, target: str) -> bool:
+    # Keys are prefixes of targets, so that a figure for an architecture applies to all of its devices.
     return bool(row["problem"] == problem and any(target.startswith(key) for key in row["targets"]))
 
 

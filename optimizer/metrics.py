@@ -56,6 +56,7 @@ def read_metrics() -> list[Metric]:
 
 
 def _depth() -> list[Sample]:
+    # `order_by()` removes the model's default order, whose columns would otherwise split the groups.
     rows = Job.objects.filter(state__in=[JobState.QUEUED, JobState.RUNNING])
     counted = rows.order_by().values_list("queue", "state").annotate(n=Count("pk"))
     return [({"queue": queue, "state": state}, n) for queue, state, n in counted]

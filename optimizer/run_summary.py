@@ -88,6 +88,7 @@ def stage_of(name: str) -> str:
 
 
 def _counts(run: Run) -> dict[tuple[str, str], int]:
+    # Confirmations are left out: the summary counts kernels and not measurements.
     rows = Evaluation.objects.filter(first_of__run=run).values_list("state", "status").annotate(n=Count("pk"))
     return {(state, status): n for state, status, n in rows}
 
@@ -108,6 +109,7 @@ def _budgets(run: Run) -> list[BudgetBar]:
         _bar("Evaluations", run.spent_evaluations, run.budget_evaluations, "{:.0f}"),
         _bar("Minutes", minutes, run.budget_minutes, "{:.1f}"),
     ]
+    # A bar for dollars or tokens would puzzle the owner of a run that asks no model.
     if run.budget_usd is not None or run.spent_usd:
         bars.append(_bar("Dollars", float(run.spent_usd), _number(run.budget_usd), "${:.2f}"))
     if run.budget_tokens is not None or run.spent_tokens:

@@ -84,7 +84,7 @@ def split_blocks(text: str) -> tuple[list[Block], str]:
         match = _FENCE.match(line)
         if not mark and match:
             mark, info, inside = match["mark"], match["info"].lower(), []
-        # A shorter fence inside the block belongs to its content.
+        # A shorter fence, or one of the other kind, belongs to the content of the block.
         elif mark and match and _closes(match, mark):
             blocks.append(Block(info, "\n".join(inside) + "\n"))
             mark = ""
@@ -128,6 +128,7 @@ def split_edits(text: str) -> tuple[list[Edit], str]:
     replace: list[str] | None = None
     for number, line in enumerate(text.split("\n"), 1):
         if _SEARCH.match(line):
+            # Nested markers are an error rather than content: a lost REPLACE line would otherwise swallow the next edit.
             if search is not None:
                 raise _malformed(number, "a SEARCH begins inside another")
             search = []
@@ -139,9 +140,11 @@ def split_edits(text: str) -> tuple[list[Edit], str]:
                 raise _malformed(number, "a ======= line is missing between SEARCH and REPLACE")
             edits.append(_edit(search, replace, number))
             search = replace = None
+        # Only the first divider separates the two parts; later ones are content, such as underlined headings.
         elif replace is None and _DIVIDER.match(line):
             replace = []
         else:
+            # Lines of an edit are content even when they look like prose or fences.
             (search if replace is None else replace).append(line)
     if search is not None:
         raise AnswerError(Fault.MALFORMED_EDIT, "The last edit has no >>>>>>> REPLACE line: the answer may be cut.")
@@ -161,6 +164,7 @@ def apply_edits(basis: str, edits: Sequence[Edit]) -> str:
     result: list[str] = []
     position = 0
     for start, number, edit in places:
+        # Overlapping edits have no defined result, whichever is applied first.
         if start < position:
             raise AnswerError(Fault.MALFORMED_EDIT, f"Edit {number} overlaps another edit. Join them into one.")
         result += lines[position:start]
@@ -191,6 +195,7 @@ def _malformed(number: int, why: str) -> AnswerError:
 
 def _place(bare: list[str], edit: Edit, number: int) -> int:
     """Return the index of the only line at which the edit's SEARCH begins. Raises AnswerError."""
+    # Models drop trailing spaces when they copy lines, so these are not compared.
     wanted = [line.rstrip() for line in edit.search]
     span = len(wanted)
     places = [
@@ -198,6 +203,7 @@ def _place(bare: list[str], edit: Edit, number: int) -> int:
         for start in range(len(bare) - span + 1)
         if bare[start] == wanted[0] and bare[start : start + span] == wanted
     ]
+    # An edit's SEARCH has a line that is not empty, see `_edit`.
     shown = next(line.strip() for line in wanted if line)[:80]
     if not places:
         raise AnswerError(

@@ -29,6 +29,7 @@ def language_guide(language: Language) -> str:
 
 def task(problem: Problem, target: str, language: Language, delimiters: Delimiters) -> str:
     """Return the problem, its signature, cases and tolerances, and the language's rules. Hidden cases are left out."""
+    # The description and the reference are enclosed because a problem's author is no more trusted than a kernel's.
     parts = [
         f"## Task: {problem.title}\n\nTarget: `{target}`. New kernels are written in **{language.value}**.",
         delimiters.enclose(problem.description, "problem description"),
@@ -47,6 +48,7 @@ def machine(history: History) -> str:
     """Return the machine on which the run's kernels are measured, from the latest result; empty
     before the first one.
     """
+    # The latest result is used, because a run may move to another machine.
     measured = (view.result for view in reversed(history.kernels) if view.result and view.result.environment)
     environment = next(measured, None)
     facts = environment.environment if environment else {}
@@ -62,6 +64,7 @@ def _plain(fact: object) -> str:
         )
     else:
         text = " ".join(map(str, fact)) if isinstance(fact, list) else str(fact)
+    # A runner is trusted less than we are: its facts are not enclosed, so they must not look like structure.
     return " ".join(neutralise(clean(text)).split())[:300]
 
 

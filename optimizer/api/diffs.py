@@ -122,6 +122,7 @@ class DiffOut(Schema):
 @router.get("/{int:run_id}/kernels/{int:number}/diff", response=DiffOut)
 def read_diff(request: HttpRequest, run_id: int, number: int, asked: Query[DiffFilter]) -> Any:
     """Return the diff. Answers 404 where the caller cannot see the other kernel or the text does not exist."""
+    # `other_of` checks the access to the second kernel, which may belong to another run.
     user = caller(request)
     new = access_kernel(user, run_id, number, "view")
     old = other_of(user, new, asked.against)
@@ -165,9 +166,11 @@ def _place(kernel: Kernel) -> dict[str, int]:
 def _hunks(sides: Sides, context: int) -> Iterator[Sequence[dict[str, Any]]]:
     """Yield the visible rows, split where rows are left out."""
     rows = sides.diff.rows
+    # Without an old side there are no changes, so every row is shown.
     centres = sides.diff.changed if sides.old else range(len(rows))
     shown = visible_rows(len(rows), centres, (), context)
     start = 0
+    # The added empty gap at the end closes the last hunk.
     for gap in [*gaps(0, len(rows), shown), Gap(len(rows), len(rows))]:
         if gap.start > start:
             yield [_row(sides.diff, row) for row in rows[start : gap.start]]
@@ -177,6 +180,7 @@ def _hunks(sides: Sides, context: int) -> Iterator[Sequence[dict[str, Any]]]:
 def _row(diff: TextDiff, row: Row) -> dict[str, Any]:
     old, new = row.old, row.new
     moved = diff.moved_to.get(old) if old is not None else None
+    # A row has one field for both directions, as a line moved either to or from the other side.
     moved = diff.moved_from.get(new) if moved is None and new is not None else moved
     return {
         "kind": row.kind.value,

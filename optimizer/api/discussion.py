@@ -132,6 +132,7 @@ def list_threads(
     run = access_run(caller(request), run_id, "view")
     rows = Thread.objects.visible_to(caller(request)).filter(run=run).select_related("kernel", "hypothesis")
     rows = rows.filter(state=state) if state else rows
+    # PostgreSQL would refuse a number outside the range of its integers.
     rows = rows.filter(kernel__number=kernel) if kernel is not None and 0 <= kernel < 2**31 else rows
     page = page_of(rows.order_by("pk"), window, "pk")
     return {"items": [_thread_out(request, row) for row in page["items"]], "next": page["next"]}
@@ -193,6 +194,7 @@ def _kernel(request: HttpRequest, run: Run, number: int | None) -> Kernel | None
 
 def _thread_out(request: HttpRequest, row: Thread) -> dict[str, Any]:
     plain = ("state", "subject", "first_line", "line_count", "text", "created_at")
+    # Drafts of others must not leave the server, not even as a count.
     said = row.comments.visible_to(caller(request)).select_related("author", "review")
     return {name: getattr(row, name) for name in plain} | {
         "id": row.pk,

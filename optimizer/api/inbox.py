@@ -89,6 +89,7 @@ class Problem(Schema):
 def list_prompts(request: HttpRequest, run: int | None = None, after: int = 0) -> list[PromptLine]:
     """List waiting prompts, oldest first, at most 100; continue with `after` set to the last id."""
     waiting = waiting_prompts(caller(request)).filter(pk__gt=after)
+    # No check of access to the run is needed: `waiting_prompts` contains only what the caller may answer.
     chosen = waiting if run is None else waiting.filter(run_id=run)
     return [PromptLine(**_line(request, call)) for call in chosen[:PAGE]]
 
@@ -122,6 +123,7 @@ def answer_prompt(request: HttpRequest, call_id: int, body: AnswerIn) -> Any:
     try:
         answer = do_answer_prompt(caller(request), call, body.text, body.model)
     except AnswerError as error:
+        # A refused answer is not an error of the server: the fault is recorded and the prompt stays open.
         return Status(422, Refused(fault=error.fault.value, errors=[str(error)]))
     except (PromptTakenError, PromptClosedError) as error:
         return Status(409, Problem(detail=_WHY[type(error)]))
@@ -135,6 +137,7 @@ _WHY = {
 
 
 def _line(request: HttpRequest, call: LlmCall) -> dict[str, Any]:
+    # The holder's name stays private; the caller learns only whether it is somebody else.
     holder = holder_of(call)
     claimed = "nobody" if not holder else "mine" if holder == tag(caller(request)) else "theirs"
     return {

@@ -97,8 +97,11 @@ class StartRunForm(forms.Form):
     ) -> None:
         self.user = user
         self.clone_of = clone_of
+        # The strategy decides which fields exist, so it is read before the fields are bound to the data.
         self.strategy_name = _strategy_name(data or given)
         self.strategy_class = STRATEGIES[self.strategy_name]
+        # An empty limit in an address means "no limit" and must replace the default; any other empty value means
+        # "not given".
         initial = {key: value for key, value in given.items() if value != "" or key in BUDGETS}
         super().__init__(data, initial={"strategy": self.strategy_name} | _habits(user) | initial)
         self.settings_names = list(settings_fields(self.strategy_class.Settings))
@@ -117,6 +120,7 @@ class StartRunForm(forms.Form):
         self.fields["strategy"].choices = [(name, one.title) for name, one in STRATEGIES.items()]  # type: ignore[attr-defined]
         self.fields["baseline"].choices = [(one.value, one.value.replace("_", " ")) for one in Baseline]  # type: ignore[attr-defined]
         self.fields["dispatcher"].choices = [(name, one.title) for name, one in DISPATCHERS.items()]  # type: ignore[attr-defined]
+        # A default of the strategy, since a sensible number of evaluations depends on the search.
         self.fields["budget_evaluations"].initial = self.strategy_class.default_evaluations
 
     def _answerers(self) -> tuple[Choices, Choices]:
@@ -125,6 +129,7 @@ class StartRunForm(forms.Form):
         records = Record.objects.filter(team__in=teams_to_start_in(self.user)).order_by("name")
         people = [("inbox", "People and outside agents, through the inbox")]
         replay = [("replay", "Recorded answers")] if records else []
+        # Servers of several teams may share a name, which stands for the server of the run's own team.
         named = [(name, name) for name in dict.fromkeys(servers)]
         return [*named, *people, *replay], [("", "None"), *((row.name, str(row)) for row in records)]
 
@@ -161,6 +166,7 @@ class StartRunForm(forms.Form):
         super().clean()
         for name, message in settings_errors(self.strategy_class.Settings, settings_values(self.cleaned_data)):
             self.add_error(name if name in self.fields else None, message)
+        # The action needs complete values, so it is asked only when every field is valid on its own.
         if not self.errors:
             self._ask_action()
         return self.cleaned_data
@@ -168,6 +174,7 @@ class StartRunForm(forms.Form):
     def _ask_action(self) -> None:
         new = self.new_run()
         try:
+            # Both checks run, so that the person sees all complaints at once.
             check_choices(new.team, new.providers, priced=new.budget.usd is not None)
         except ChoiceError as refusal:
             self.add_error(self._answer_field(str(refusal)), str(refusal))
@@ -262,6 +269,7 @@ def teams_to_start_in(user: User) -> QuerySet[Team]:
     """Return the teams in which the person may start runs."""
     if user.is_superuser:
         return Team.objects.order_by("name")
+    # Roles are stored by name, so "operator or more" cannot be a comparison in SQL.
     roles = [role for role in TeamRole if role.rank >= TeamRole.OPERATOR.rank]
     return Team.objects.filter(memberships__user=user, memberships__role__in=roles).order_by("name")
 
@@ -282,6 +290,7 @@ def values_of(run: Run) -> dict[str, Any]:
 def _habits(user: User) -> dict[str, Any]:
     """Return what the person, or anybody whose runs they see, ran last, as the likeliest choice."""
     seen = Run.objects.visible_to(user).order_by("-created_at")
+    # Only runs that the person may see: a default must not reveal what another team works on.
     rows = seen.values_list("problem_version__problem__slug", "target__key", "created_at")
     latest = rows.filter(created_by=user).first() or rows.first()
     return {"problem": latest[0], "target": latest[1]} if latest else {}

@@ -52,6 +52,7 @@ class Snapshot:
 
 def snapshot_of(run: Run) -> Snapshot:
     """Read the snapshot from the rows. The caller's transaction determines the isolation."""
+    # Three queries for all kernels and their parents, however many there are.
     kernels = run.kernels.select_related("evaluation").prefetch_related("parent_links__parent").order_by("number")
     return Snapshot(
         seq=run.last_seq,
@@ -76,6 +77,7 @@ def apply(snapshot: Snapshot, seq: int, payload: p.Payload) -> Snapshot:
     if seq <= snapshot.seq:
         return snapshot
     if seq != snapshot.seq + 1:
+        # A gap cannot be repaired from events; the caller has to read a new snapshot.
         raise ValueError(f"event {seq} follows {snapshot.seq}: there is a gap")
     change = _CHANGES.get(type(payload))
     return replace(change(snapshot, payload) if change else snapshot, seq=seq)
@@ -114,6 +116,7 @@ def _started(snapshot: Snapshot, event: p.EvaluationStarted) -> Snapshot:
 
 def _finished(snapshot: Snapshot, event: p.EvaluationFinished) -> Snapshot:
     spent = replace(snapshot, spent_evaluations=event.spent_evaluations, spent_device_s=event.spent_device_s)
+    # The table shows first evaluations; confirmations change only what was spent.
     if not event.first:
         return spent
     outcome = {name: getattr(event, name) for name in _OUTCOME}

@@ -53,6 +53,7 @@ def judge_confirmation(run: Run, confirmation: Evaluation) -> None:
     """
     evidence = evidence_of(run)
     kernel, opponent = confirmation.kernel, confirmation.opponent
+    # A refuted claim matters even for a kernel that does not lead, because it can no longer rank.
     if evidence.is_refuted(kernel.pk):
         _step_down(run, kernel, _why_refuted(confirmation))
     elif opponent is not None and _leader_changes(run, evidence):
@@ -71,6 +72,7 @@ def _yield(run: Run, kernel: Kernel, opponent: Kernel, confirmation: Evaluation)
     if verdict == VerdictChoice.SLOWER and run.best_kernel_id == kernel.pk:
         reason = f"In cold processes it was slower than #{opponent.number}{_interval(confirmation)}."
         _step_down(run, kernel, reason, opponent)
+    # The confirmed kernel challenged the leader and won.
     elif verdict == VerdictChoice.FASTER and run.best_kernel_id == opponent.pk:
         reason = f"In cold processes #{kernel.number} was faster{_interval(confirmation)}."
         _step_down(run, opponent, reason, kernel)

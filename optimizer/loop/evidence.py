@@ -137,11 +137,13 @@ def evidence_of(run: Run) -> Evidence:
     rows = [Outcome(*row) for row in ended.order_by("pk").values_list(*_COLUMNS)]
     firsts = {row.kernel: row for row in rows if row.first_of is not None}
     cold = {row.kernel: row for row in rows if row.is_confirmation and row.judges_kernel}
+    # The newest confirmation counts: `cold` keeps the last row of each kernel, in order of ids.
     refuted = frozenset(kernel for kernel, row in cold.items() if refutes(row, firsts.get(kernel)))
     originals = {row.kernel: row.copy_of for row in firsts.values() if row.copy_of is not None}
     ranked = [
         _standing(row, cold.get(kernel))
         for kernel, row in firsts.items()
+        # A copy has the outcome of its original, so ranking both would list one measurement twice.
         if _may_rank(row) and kernel not in refuted and kernel not in originals
     ]
     pairs = _newest_comparisons(rows, originals)

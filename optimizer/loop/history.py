@@ -63,6 +63,7 @@ def kernel_views(run: Run) -> list[KernelView]:
     """
     anchor, evidence = anchor_of(run), evidence_of(run)
     rows = list(run.kernels.order_by("number").values_list("pk", "key", "evaluation__state"))
+    # Strategies know kernels by key, whereas evidence names them by id.
     keys = {pk: key for pk, key, _ in rows}
     return [
         # The arguments are the key of the cache: a refuted kernel gets another view.
@@ -115,6 +116,7 @@ def _opened(version_id: int) -> Problem:
 @lru_cache(maxsize=8192)
 def _finished_view(kernel_id: int, anchor: Anchor | None, is_out: bool) -> KernelView:
     view = _view(kernel_id, anchor)
+    # A refuted kernel keeps its source and result; only its times must not rank.
     return replace(view, time_us=None, times_us={}) if is_out else view
 
 

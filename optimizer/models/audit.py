@@ -60,6 +60,7 @@ class AuditEntry(models.Model):
 
     at = models.DateTimeField(auto_now_add=True)
     action = models.CharField(max_length=30, choices=AuditAction.choices)
+    # Plain numbers instead of foreign keys, see above.
     actor_id = models.BigIntegerField(null=True)
     actor_name = models.CharField(max_length=150)
     team_id = models.BigIntegerField(null=True)
@@ -87,6 +88,7 @@ class AuditEntry(models.Model):
         return cls.objects.create(
             action=action,
             actor_id=actor.pk if actor else None,
+            # The name at this moment: accounts can be renamed later.
             actor_name=actor.get_username() if actor else "the system",
             team_id=team.pk if team else None,
             team_name=team.name if team else "",

@@ -67,6 +67,7 @@ def case_notes(case: CaseResult) -> list[FlagNote]:
     """Return the notes of one case: its flags, and that the host limits it where the times say so."""
     flags = list(dict.fromkeys(case.flags))
     if is_host_bound(case) and not {"launch_bound", "host_bound"} & set(flags):
+        # Older results lack the flag, but their times show the same.
         flags.append("host_bound")
     return [FlagNote(flag, FLAG_WORDS.get(flag, flag.replace("_", " "))) for flag in flags]
 

@@ -27,6 +27,7 @@ def leader_of(ordered: Sequence[K], beaten_by: Mapping[K, Collection[K]]) -> K |
 
 def is_beaten(one: K, beaten_by: Mapping[K, Collection[K]], contenders: Collection[K]) -> bool:
     """Return True when a contender beats this one, directly or through others, and is not beaten by it in return."""
+    # Whoever is above and below at once is in a circle with this one, which decides nothing.
     above = _above(one, beaten_by, contenders)
     return any(one not in _above(other, beaten_by, contenders) for other in above)
 
@@ -37,6 +38,7 @@ def _above(one: K, beaten_by: Mapping[K, Collection[K]], contenders: Collection[
     stack = [one]
     while stack:
         for other in beaten_by.get(stack.pop(), ()):
+            # Marking what was found ends the walk even in a circle.
             if other in contenders and other not in found:
                 found.add(other)
                 stack.append(other)

@@ -91,6 +91,7 @@ def micros(value: float | None) -> str:
         return NOTHING
     for limit, divisor, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms"), (float("inf"), 1e6, "s")):
         if abs(value) < limit:
+            # The first unit whose limit exceeds the value is the largest that keeps a digit before the point.
             return f"{_significant(value / divisor)} {unit}"
     return NOTHING
 
@@ -154,6 +155,7 @@ def as_json(value: Any) -> str:
 
 
 def _significant(value: float) -> str:
+    # Two decimals below a hundred, because speedups differ in the second one.
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) >= 100 else f"{value:.2f}"
 
 
@@ -161,6 +163,7 @@ def _significant(value: float) -> str:
 def nav_link(context: dict[str, Any], name: str, label: str) -> SafeString:
     """Return a link of the main menu, marked when the current page belongs to it."""
     address = reverse(name)
+    # Pages below an entry belong to it, so the prefix is compared.
     if context["request"].path.startswith(address):
         return format_html('<a href="{}" aria-current="page">{}</a>', address, label)
     return format_html('<a href="{}">{}</a>', address, label)

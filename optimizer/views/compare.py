@@ -92,6 +92,7 @@ def _runs(request: HttpRequest) -> list[Run]:
 
 def compared(user: User, wanted: Sequence[int]) -> list[Run]:
     """Return those of the runs that the person may see, in order, without wide columns, with one query."""
+    # Runs that the person may not see are left out without a message, so that numbers reveal nothing.
     visible = Run.objects.visible_to(user).order_by().values("pk")
     wide = (
         Run.objects.for_dashboard().filter(pk__in=visible).defer("problem_version__bundle", "best_kernel__source")
@@ -140,6 +141,7 @@ class Row:
 
 def _outcome(run: Run, rows: Sequence[Row]) -> Outcome:
     correct = [row for row in rows if row.status == EvaluationStatus.CORRECT]
+    # An unconfirmed speedup may be a fault of measurement and would distort the mean.
     speedups = [row.speedup for row in correct if row.speedup and not row.unconfirmed]
     return Outcome(
         run,
@@ -147,6 +149,7 @@ def _outcome(run: Run, rows: Sequence[Row]) -> Outcome:
         wins=sum(row.verdict == VerdictChoice.FASTER and not row.unconfirmed for row in correct),
         success=share(len(correct), len(rows)),
         fast1=share(sum(speedup > 1 for speedup in speedups), len(rows)),
+        # The run's number as the seed: its bootstrap interval stays the same from page to page.
         geomean=geometric_mean(speedups, seed=run.pk),
     )
 

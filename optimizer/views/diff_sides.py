@@ -44,6 +44,7 @@ def other_of(user: User, new: Kernel, against: str, presets: Sequence[Preset] | 
     kernel's, where they are known already. Raises Http404 for a kernel that does not exist or that this person may
     not see.
     """
+    # Every way to name a kernel ends in `access_kernel`, so no diff shows a kernel that the person may not see.
     if place := _PLACE.fullmatch(against):
         return access_kernel(user, int(place[1] or new.run_id), int(place[2]), "view")
     by_key = {preset.key: preset.kernel for preset in presets or presets_of(new)}
@@ -66,6 +67,7 @@ def presets_of(kernel: Kernel) -> list[Preset]:
     }
     presets = []
     for key, (label, other) in found.items():
+        # A kernel is not compared with itself: the preset stays listed, but without a kernel.
         presets.append(Preset(key, label, None if other is None or other.pk == kernel.pk else other))
     return presets
 
@@ -84,6 +86,7 @@ def sides_of(old: Kernel | None, new: Kernel, text: str = SOURCE, ignore_space: 
     Raises Http404 for a text that neither has.
     """
     now, was = assemblies(new), assemblies(old) if old else {}
+    # Listings of either side are offered, as one that was removed is a difference too.
     tabs = list(dict.fromkeys([SOURCE, *now, *was]))
     if text not in tabs:
         raise Http404("There is no such text.")

@@ -32,6 +32,7 @@ class FeedItem:
 
 def latest_items(run: Run) -> list[FeedItem]:
     """Return the newest items, oldest first."""
+    # Read from the newest end, where the index makes this cheap, and turned around for the page.
     return [_item(event) for event in run.events.order_by("-seq")[:SHOWN]][::-1]
 
 

@@ -89,6 +89,7 @@ def kernel_download(request: HttpRequest, run_id: int, number: int) -> HttpRespo
     """Download the source as a file."""
     kernel = _kernel(request, run_id, number)
     name = f"{_file_stem(kernel)}{Language(kernel.language).suffix}"
+    # Sent as a text attachment: a browser must not run or display what a model wrote.
     return as_attachment(kernel.source, name, "text/plain")
 
 
@@ -146,6 +147,7 @@ def _chosen(request: HttpRequest, evaluations: Sequence[Evaluation]) -> Evaluati
     if wanted is None:
         return evaluations[0] if evaluations else None
     for evaluation in evaluations:
+        # Only evaluations of this kernel are compared, so an id of another run is not found.
         if str(evaluation.pk) == wanted:
             return evaluation
     raise Http404
@@ -201,6 +203,7 @@ def _positions(kernel: Kernel, result: JobResult | None) -> list[Position]:
 
 
 def _kin(kernel: Kernel) -> dict[str, Any]:
+    # Sources and results can have megabytes, and links need none of them.
     light = Kernel.objects.select_related("evaluation").defer("source", "report", "meta", "evaluation__result")
     return {
         "parents": light.filter(child_links__kernel=kernel).order_by("child_links__rank"),
@@ -212,5 +215,6 @@ def _kin(kernel: Kernel) -> dict[str, Any]:
 
 def _file_stem(kernel: Kernel) -> str:
     """Return a file name of letters, digits, dashes and underscores only."""
+    # The name ends up in a header and in a file system.
     problem = re.sub(r"[^A-Za-z0-9_-]+", "_", kernel.run.problem_version.problem.slug)
     return f"{problem}-run{kernel.run_id}-kernel{kernel.number}"

@@ -103,6 +103,7 @@ def run_curve(request: HttpRequest, run_id: int) -> HttpResponse:
     """Return the best-so-far figure as plotly JSON, against `?axis=` evaluations, minutes or usd."""
     run = access_run(user_of(request), run_id, "view")
     axis = request.GET.get("axis", "evaluations")
+    # The axis is part of the address, so an unknown one is a missing page.
     if axis not in get_args(charts.Axis):
         raise Http404
     figure = charts.curve(charts.points_of(run), axis, run.baseline.replace("_", " "))  # type: ignore[arg-type]
@@ -180,6 +181,7 @@ def _live_context(run: Run, user: User) -> dict[str, Any]:
 
 def _workers_context(run: Run) -> dict[str, Any]:
     """Return the workers, and a warning about absent runners unless the run has ended."""
+    # A run of an older version may name a dispatcher that no longer exists.
     known = not run.state_choice.is_terminal and run.dispatcher in DISPATCHERS
     absence = absence_of_runners(run.target.key, run.dispatcher) if known else ""
     return {"run": run, "workers": workers_of(run), "absence": absence}

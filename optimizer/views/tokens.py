@@ -54,6 +54,8 @@ class WebhookForm(forms.Form):
         super().__init__(data)
         self.fields["team"].queryset = owned_teams(user)  # type: ignore[attr-defined]
         if not user.is_superuser:
+            # Addresses in a private network could reach services behind the firewall, so only administrators may
+            # allow them.
             del self.fields["allow_private"]
 
 
@@ -65,6 +67,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
     form = TokenForm(request.POST if request.method == "POST" else None)
     secret = make_token(user_of(request), form, user_of(request)) if request.method == "POST" else ""
     rows = ApiToken.objects.filter(user=user_of(request), revoked_at=None)
+    # The secret exists only in this response, so the POST does not end in a redirect.
     context = {"form": TokenForm() if secret else form, "secret": secret, "tokens": rows, "now": timezone.now()}
     return render(request, "account/tokens.html", context)
 
@@ -73,6 +76,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @require_POST
 def token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
     """Revoke one of one's own tokens."""
+    # Another person's token is not found, rather than forbidden, so that ids reveal nothing.
     row = get_object_or_404(ApiToken, pk=token_id, user=user_of(request))
     do_revoke_token(user_of(request), row)
     messages.success(request, f"{row} is revoked.")

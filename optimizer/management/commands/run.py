@@ -72,6 +72,7 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(as_json(run)) if options["json"] else closing_table(run))
 
     def _start(self, options: dict[str, Any]) -> Run:
+        # A fresh installation has no rows yet, and the command should work without `manage.py up` before it.
         do_sync_targets()
         do_sync_notes()
         do_sync_shipped_problems()
@@ -105,6 +106,7 @@ class Command(BaseCommand):
         # A progress line with carriage returns would spoil a log file.
         live = sys.stderr.isatty() and not quiet
         try:
+            # A paused run may stay paused for days, so the command does not wait for it.
             while not run.state_choice.is_terminal and run.state != "paused":
                 if not warned and time.monotonic() - started > WORKER_PATIENCE_S:
                     warned = True
@@ -115,6 +117,7 @@ class Command(BaseCommand):
                 time.sleep(POLL_S)
                 run.refresh_from_db()
         except KeyboardInterrupt:
+            # Without anybody who watches, the run would go on spending its budget.
             do_stop_run(None, run)
             raise CommandError(f"Run {run.pk} is being stopped.") from None
         finally:
@@ -152,6 +155,7 @@ def _providers(choices: list[str], record: str | None) -> dict[str, Any]:
     """Return `Run.providers` from `[ROLE=]NAME[:MODEL]` choices; a recording answers for all roles."""
     providers: dict[str, Any] = {"default": {"provider": "replay", "record": record}} if record else {}
     for choice in choices:
+        # `rpartition` leaves the whole choice in `name` when it names no role.
         role, equals, name = choice.rpartition("=")
         provider, _, model = name.partition(":")
         providers[role if equals else "default"] = {"provider": provider} | ({"model": model} if model else {})
