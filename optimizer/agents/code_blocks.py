@@ -128,7 +128,7 @@ def split_edits(text: str) -> tuple[list[Edit], str]:
     replace: list[str] | None = None
     for number, line in enumerate(text.split("\n"), 1):
         if _SEARCH.match(line):
-            # Nested markers are an error rather than content: a lost REPLACE line would otherwise swallow the next edit.
+            # Nested markers are an error rather than content: a lost REPLACE would otherwise swallow the next edit.
             if search is not None:
                 raise _malformed(number, "a SEARCH begins inside another")
             search = []
