@@ -21,8 +21,24 @@ install: $(STAMP)  ## a virtual environment with what the product runs on
 
 install-dev: $(DEV_STAMP)  ## the same, with what tests and checks need
 
+# Two processes share the tests, a file's tests in one of them; tests/conftest.py says what else goes together.
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(or $(PROCESSES),2) --dist=loadscope --no-loadscope-reorder
 test: install-dev axe  ## every test this machine can run; names what it leaves out
-	$(BIN)/python -m pytest $(TESTS)
+	$(PYTEST) --junitxml=var/tests.xml $(TESTS)
+
+.PHONY: test-long check unit suite-time
+test-long: install-dev axe  ## the same with the long forms (all cheats, 1,000 jobs and 200 faults of chaos); an hour
+	$(PYTEST) --junitxml=var/tests-long.xml --long $(TESTS)
+	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --jobs 1000 --faults 200
+
+check: install-dev  ## style, types and fast tests, side by side: what to run after every change
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --keep-going lint typecheck unit
+
+unit: install-dev  ## fast tests that need no server, browser, compiler or other program
+	$(BIN)/python -m pytest -q --unit $(TESTS)
+
+suite-time: install-dev  ## where the time of the last `make test` went, by part, file and test
+	@$(BIN)/python -m tests.suite_time $(SUITE)
 
 .PHONY: axe
 axe:  # axe-core checks the pages' accessibility; without npm its tests are left out and named

@@ -44,6 +44,7 @@ HIGHEST_RATE = 0.02
 DEVICE_DEVIATION, CALL_DEVIATION = 0.01, 0.03
 LANGUAGES = {"cpu": Language.CPP, "nvidia": Language.CUDA, "amd": Language.HIP}
 GIB = 1 << 30
+MOST_FAILURES_IN_A_ROW = 4
 
 
 def main() -> int:
@@ -55,6 +56,7 @@ def main() -> int:
     parser.add_argument("--target", default="cpu", help="this machine's own")
     parser.add_argument("--out", type=Path, help="where to append results of --problems")
     parser.add_argument("--budget-s", type=float, default=math.inf, help="start no problem after so many seconds")
+    parser.add_argument("--seed", type=int, help="shuffle the problems, so that a budget leaves a fair sample")
     parser.add_argument("--fresh-floor", action="store_true", help="measure the noise floor again")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -74,10 +76,15 @@ def _problems(arguments: argparse.Namespace, here: Target) -> int:
     out = arguments.out or Path(tempfile.mkdtemp()) / "aa.jsonl"
     known = {row["problem"]: row for row in _rows(out)}
     started = time.monotonic()
-    for path in _files(arguments.problems):
+    failures = 0
+    for path in _shuffled(_files(arguments.problems), arguments.seed):
+        if failures == MOST_FAILURES_IN_A_ROW:
+            print(f"stopped: {failures} problems in a row were not timed")
+            break
         if path.stem in known or time.monotonic() - started > arguments.budget_s:
             continue
         row = known[path.stem] = _evaluated(path, here)
+        failures = 0 if row.get("speedup") else failures + 1
         with out.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(_line(row), flush=True)
@@ -96,6 +103,10 @@ def _files(paths: list[str]) -> list[Path]:
         inside = sorted(path.glob("*.py"), key=_number) if path.is_dir() else []
         found += inside if inside and not (path / "problem.yaml").exists() else [path]
     return found
+
+
+def _shuffled(paths: list[Path], seed: int | None) -> list[Path]:
+    return paths if seed is None else random.Random(seed).sample(paths, len(paths))
 
 
 def _number(path: Path) -> tuple[int, str]:

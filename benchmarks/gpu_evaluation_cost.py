@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.kernelbench_evaluator import evaluate_in_process
 from runners.harness import evaluate
 from runners.harness.devices import device_for
 from runners.harness.pool import TrustedPool, pool
@@ -96,24 +96,6 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         return module.run(x)
 '''
-
-THEIRS = """
-import importlib.util, sys
-from unittest.mock import MagicMock
-sys.path.insert(0, sys.argv[1])
-for name in ("litellm", "openai", "dotenv", "datasets"):
-    if importlib.util.find_spec(name) is None:
-        sys.modules[name] = MagicMock()
-from kernelbench.eval import eval_kernel_against_ref
-if __name__ == "__main__":
-    problem, candidate = open(sys.argv[2]).read(), open(sys.argv[3]).read()
-    result = eval_kernel_against_ref(
-        problem, candidate, num_correct_trials=5, num_perf_trials=100, measure_performance=True, device=0,
-        backend=sys.argv[4], build_dir=sys.argv[5],
-    )
-    print(result)
-    assert result.compiled and result.correctness, result
-"""
 
 
 def main() -> int:
@@ -194,21 +176,9 @@ def _theirs(checkout: Path, names: list[str]) -> dict[str, float]:
 def _theirs_once(checkout: Path, text: str, backend: str) -> float:
     """Wall time of KernelBench's evaluation in a process of its own; nan where it fails."""
     with tempfile.TemporaryDirectory() as folder:
-        places = [Path(folder) / name for name in ("problem.py", "candidate.py", "theirs.py")]
-        for place, content in zip(places, (PROBLEM, text, THEIRS), strict=True):
-            place.write_text(content)
-        environment = {
-            **os.environ,
-            "TRITON_CACHE_DIR": f"{folder}/triton",
-            "TORCH_EXTENSIONS_DIR": f"{folder}/ext",
-        }
-        argv = [sys.executable, str(places[2]), str(checkout / "src"), *map(str, places[:2]), backend, folder]
-        started = time.monotonic()
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=300, check=False)
-        seconds = time.monotonic() - started
-    failure = done.stderr[-600:] if done.returncode else ""
-    print(f"theirs {backend}: {seconds:.1f} s, exit code {done.returncode} {failure}", flush=True)
-    return seconds if done.returncode == 0 else float("nan")
+        run = evaluate_in_process(checkout, PROBLEM, text, backend, Path(folder), look=False)
+    print(f"theirs {backend}: {run.seconds:.1f} s {run.error[-600:]}", flush=True)
+    return float("nan") if run.error else run.seconds
 
 
 def _report(ours: dict[str, list[float]], theirs: dict[str, float]) -> int:

@@ -2,28 +2,47 @@
 
 A suite that needs a program carries its mark; where the program is missing the suite is left out and named at the
 end with the package to install. With CI=true leaving out is a failure, GPUs excepted.
+
+`make test` runs two pytest processes (pytest-xdist). A file's tests stay in one process and in their order, so that
+they share what is expensive; `split` parts a file whose tests share nothing. tests/parties.py says what may overlap.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
+import hypothesis
+import psycopg
 import pytest
+import redis
 from django.conf import settings
 from django.core.cache import cache
+from django.db import transaction
 
+from kernelsci_site.services import postgres, redis_server
 from kernelsci_site.services.embedded import running_servers
 from runners.doctor import hip_compiler, local_targets
 from tests.browser.axe import AXE
+from tests.parallel import GroupScheduling, write_groups
+from tests.parties import EVALUATES, ORDINARY, TIMING, admitted
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 # Playwright's loop would make Django refuse its ORM in the same thread; these tests know what they do.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+
+# How fast examples are made says how busy the machine is, and nothing about the product.
+hypothesis.settings.register_profile(
+    "suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("suite")
 
 # mark → (whether it is here, what to install)
 NEEDS: dict[str, tuple[bool, str]] = {
@@ -35,18 +54,105 @@ NEEDS: dict[str, tuple[bool, str]] = {
     "gpu": (len(local_targets()) > 1, "a GPU"),
 }
 HARDWARE = {"gpu", "nvcc"}
+# Marks and fixtures of tests that `--unit` leaves out.
+BEYOND_UNITS = {"django_db", "evaluates", "processes", "site", "slow", "timing"}
+SERVED = {"db", "servers", "transactional_db"}
+HERE = Path(__file__).parent
+TEST_VAR = Path(os.environ["KERNELSCI_TEST_VAR"])
+IS_ONE_OF_SEVERAL = "PYTEST_XDIST_WORKER" in os.environ
+STARTED_AT = pytest.StashKey[float]()
+# What a server does so that a power cut loses nothing; the tests' data are gone with the run anyway.
+HASTY = ("fsync", "synchronous_commit", "full_page_writes")
 left_out: Counter[str] = Counter()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what cannot run here. Timings come late, when nothing else of this run is alive; browsers come last,
-    because Playwright leaves an event loop running in which no other test could start its own."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--long` and `--unit`."""
+    parser.addoption("--long", action="store_true", help="run tests marked `long` too")
+    parser.addoption("--unit", action="store_true", help="run only fast tests that need no other program")
+
+
+def is_wanted(item: pytest.Item) -> bool:
+    """Whether the options ask for a test."""
+    if item.get_closest_marker("long") and not item.config.getoption("--long"):
+        return False
+    return is_unit(item) if item.config.getoption("--unit") else True
+
+
+def is_unit(item: pytest.Item) -> bool:
+    """Whether a test is fast and needs no server, browser, compiler or other process."""
+    marked = any(mark.name in NEEDS or mark.name in BEYOND_UNITS for mark in item.iter_markers())
+    return not marked and not SERVED & set(getattr(item, "fixturenames", ()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Leave out what cannot run here, put the tests in order after pytest-django did, say which stay together."""
+    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
+    items[:] = filter(is_wanted, items)
     for item in items:
         for mark, (is_here, package) in NEEDS.items():
             if not is_here and item.get_closest_marker(mark):
                 left_out[mark] += 1
                 item.add_marker(pytest.mark.skip(reason=f"needs {package}"))
-    items.sort(key=lambda item: [item.get_closest_marker(mark) is not None for mark in ("browser", "timing")])
+    yield
+    items.sort(key=order_of)
+    if IS_ONE_OF_SEVERAL:
+        together = [item for item in items if item.get_closest_marker("split") is None]
+        write_groups(TEST_VAR, {item.nodeid: group_of(item) for item in together})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out groups of tests."""
+    scheduler = GroupScheduling(config, log)
+    scheduler.folder = TEST_VAR
+    return scheduler
+
+
+def group_of(item: pytest.Item) -> str:
+    """Name the tests that stay in one process: those of a file that are run at the same stage, see `order_of`."""
+    stage = [mark for mark in ("browser", TIMING) if item.get_closest_marker(mark)]
+    return "-".join([item.path.relative_to(HERE).with_suffix("").as_posix(), *stage])
+
+
+def order_of(item: pytest.Item) -> tuple[bool, ...]:
+    """Key by which tests are sorted; tests that are alike keep their order.
+
+    Evaluations come after ordinary tests, so that the two wait for each other only once, and timings late. Browsers
+    come last, because Playwright leaves an event loop running in which no other test could start its own. What starts
+    a whole site mostly waits, and comes first, beside tests that compute; then what is slow, so that no process is left
+    with it at the end. In a file, tests that share rows (`module_rows`) follow those that expect none.
+    """
+    last = [item.get_closest_marker(mark) is not None for mark in ("browser", TIMING, EVALUATES)]
+    first = [item.get_closest_marker(mark) is None for mark in ("site", "slow")]
+    return (*last, *first, "module_rows" in getattr(item, "fixturenames", ()))
+
+
+def party_of(item: pytest.Item) -> str:
+    """The party of a test, see tests/parties.py."""
+    return next((mark for mark in (TIMING, EVALUATES) if item.get_closest_marker(mark)), ORDINARY)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Run a test when tests of its kind may run, where several processes run tests."""
+    with admitted(party_of(item), TEST_VAR) if IS_ONE_OF_SEVERAL else nullcontext():
+        item.stash[STARTED_AT] = processor_s()
+        return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> None:
+    """Note a test's processor time for the table of `make suite-time`."""
+    if call.when == "teardown":
+        item.user_properties.append(("processor_s", f"{processor_s() - item.stash[STARTED_AT]:.3f}"))
+
+
+def processor_s() -> float:
+    """Processor time of this process and of the children that it has waited for, in seconds."""
+    usages = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -64,9 +170,38 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[None]:
-    """Both servers, unless DATABASE_URL or REDIS_URL name others."""
-    with running_servers(settings.VAR, postgres=not settings.DATABASE_URL, redis=not settings.REDIS_URL):
+    """Both servers, unless DATABASE_URL or REDIS_URL name others. What we start spares itself the disk."""
+    own_postgres, own_redis = not settings.DATABASE_URL, not settings.REDIS_URL
+    with running_servers(settings.VAR, postgres=own_postgres, redis=own_redis):
+        if own_postgres:
+            make_hasty(postgres.embedded_url(settings.VAR))
+        if own_redis:
+            with redis.Redis.from_url(redis_server.embedded_url(settings.VAR)) as client:
+                client.config_set("appendfsync", "no")
         yield
+
+
+def make_hasty(address: str) -> None:
+    """Have a PostgreSQL server wait for no disk."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        for name in HASTY:
+            connection.execute(f"ALTER SYSTEM SET {name} = off")
+        connection.execute("SELECT pg_reload_conf()")
+
+
+@pytest.fixture(scope="module")
+def module_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Let module-scoped fixtures make rows that every test of the module finds as they were made.
+
+    The rows lie in a transaction around the tests' own, rolled back after the last of them; pytest-django leaves its
+    connection open between tests for this. Not for modules with tests that commit (`transaction=True`).
+    """
+    with django_db_blocker.unblock():
+        around = transaction.atomic()
+        around._from_testcase = True  # a durable block may begin in it, as in a test
+        with around:
+            yield
+            transaction.set_rollback(True)
 
 
 @pytest.fixture(autouse=True)

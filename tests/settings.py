@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 
-# A pytest that starts others (xdist) hands its folder down through the environment.
-TEST_VAR = os.environ.setdefault("KERNELSCI_TEST_VAR", tempfile.mkdtemp(prefix="kernelsci-test-"))
-os.environ["KERNELSCI_VAR"] = TEST_VAR
+# A pytest that starts others (pytest-xdist) hands its folder down through the environment. Each of them has a folder
+# and therefore servers of its own: names of channels hold row numbers, which two databases have in common.
+if "KERNELSCI_TEST_VAR" not in os.environ:
+    os.environ["KERNELSCI_TEST_VAR"] = tempfile.mkdtemp(prefix="kernelsci-test-")
+TEST_VAR = os.environ["KERNELSCI_TEST_VAR"]
+os.environ["KERNELSCI_VAR"] = os.path.join(TEST_VAR, os.environ.get("PYTEST_XDIST_WORKER", "main"))  # noqa: PTH118
+
+# Threads of two test processes that wait for each other by spinning take each other's core.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from kernelsci_site.settings import *  # noqa: E402, F403
 

@@ -6,7 +6,6 @@ import json
 import time
 from dataclasses import dataclass, replace
 
-from optimizer.llm.openai_compatible import OpenAiCompatible
 from optimizer.llm.port import CompletionRequest, Provider, ProviderError
 from optimizer.llm.registry import endpoint_of
 from optimizer.llm.retries import RetryPolicy
@@ -54,6 +53,8 @@ def check_provider(row: ProviderRow, model: str = "") -> ProviderCheck:
     """Ask the provider's server for a sum. Never raises for what the server does, and takes half a minute at most."""
     if row.kind != ProviderKind.OPENAI_COMPATIBLE:
         return ProviderCheck(answers=True, seconds=0.0, structured=True, understood=True, streams=False)
+    from optimizer.llm.openai_compatible import OpenAiCompatible  # takes a second to import
+
     model = model or row.default_model
     started = time.monotonic()
     try:

@@ -23,6 +23,7 @@ from openai import AsyncOpenAI
 
 from optimizer.llm.addresses import ForbiddenAddressError, PinnedTransport, check_base_url
 from optimizer.llm.dialects import DIALECTS, Dialect, NotThisApiError, PartialAnswer, ServerReportedError
+from optimizer.llm.endpoint import Endpoint
 from optimizer.llm.keys import Scrubber, redact
 from optimizer.llm.port import (
     CallCancelledError,
@@ -37,28 +38,11 @@ from optimizer.llm.port import (
     Try,
 )
 from optimizer.llm.pump import Pump, PumpCancelledError
-from optimizer.llm.retries import RETRIED_STATUSES, RetryPolicy, retry_after_s
+from optimizer.llm.retries import RETRIED_STATUSES, retry_after_s
 
 MAX_ERROR_CHARACTERS = 2_000
 # What reading an answer raises that has another shape than the API's: the SDK checks none of it.
 MISSHAPEN = (AttributeError, TypeError, LookupError)
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Hold a server as a team configured it.
-
-    `silence_s` is how long it may send nothing at all. `without` names the optional parameters that it is known to
-    refuse.
-    """
-
-    base_url: str
-    key: str = ""
-    allow_private: bool = False
-    connect_s: float = 10.0
-    silence_s: float = 300.0
-    without: frozenset[str] = frozenset()
-    policy: RetryPolicy = field(default_factory=RetryPolicy)
 
 
 @dataclass

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from optimizer.llm import record
 from optimizer.llm.choice import BUILT_IN
+from optimizer.llm.endpoint import Endpoint
 from optimizer.llm.inbox import Inbox
 from optimizer.llm.keys import UnreadableKeyError
-from optimizer.llm.openai_compatible import Endpoint, OpenAiCompatible
 from optimizer.llm.port import Provider, ProviderRefusedError
 from optimizer.llm.replay import Replay
 from optimizer.models import LlmCall, ProviderKind
@@ -48,6 +48,9 @@ def endpoint_of(row: ProviderRow, model: str) -> Endpoint:
 def _openai_compatible(call: LlmCall, row: ProviderRow | None) -> Provider:
     if row is None:
         raise ProviderRefusedError(f"{call.provider} has no address")
+    # Importing OpenAI's client takes a second, and most processes of a site never ask a model.
+    from optimizer.llm.openai_compatible import OpenAiCompatible
+
     return OpenAiCompatible(endpoint_of(row, call.model or row.default_model))
 
 

@@ -96,7 +96,7 @@ def compare_with_itself(bench: Bench, artefact: Artefact, case: Case) -> Interva
     only = dataclasses.replace(bench, cases=[case])
     with ExitStack() as ending:
         ending.callback(only.close)
-        plan = PLAN.on_gpu() if bench.oracle.on_gpu else PLAN
+        plan = dataclasses.replace(PLAN.on_gpu(), arena_bytes=64 << 20) if bench.oracle.on_gpu else PLAN
         timings = only.measure(plan, {CANDIDATE: artefact, BASELINE: artefact}, lambda text: None)
     return timings.speedup(BASELINE, bench.rng)
 

@@ -20,6 +20,7 @@ FORMAT = "gpumode"
 TASK_FILE = "task.yml"
 ENTRY = "task.json"
 TASK_BYTES = 64 << 10
+TASK_DEPTH = 50
 MOST_CASES = 200
 MOST_FILES = 30
 LEVELS_UP = 2
@@ -49,16 +50,25 @@ def load_yaml(text: str, file: str = TASK_FILE) -> Any:
 
     if len(text) > TASK_BYTES:
         raise ProblemError([f"{file}: {len(text)} characters; at most {TASK_BYTES} are read"])
+    depth = 0
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            # Depth is looked at before the rest is scanned: what PyYAML spends on a token grows with the depth.
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > TASK_DEPTH:
+                raise ProblemError([f"{file}: {_line_of(event)}nested deeper than {TASK_DEPTH} levels"])
             if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1 if event.start_mark else 0
-                raise ProblemError([f"{file}: line {line}: aliases are not read"])
+                raise ProblemError([f"{file}: {_line_of(event)}aliases are not read"])
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         if isinstance(error, ProblemError):
             raise
         raise ProblemError([f"{file}: not YAML that we read: {' '.join(str(error).split())[:300]}"]) from error
+
+
+def _line_of(event: Any) -> str:
+    """Return `line 7: ` for an event on the seventh line, nothing for an event without a place."""
+    return f"line {event.start_mark.line + 1}: " if event.start_mark else ""
 
 
 def _read_task(reader: FieldReader, name: str) -> dict[str, Any]:

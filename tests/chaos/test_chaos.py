@@ -13,6 +13,7 @@ from tests.site.site_process import environment, free_port
 
 
 @pytest.mark.slow
+@pytest.mark.site
 def test_under_faults_nothing_is_lost_doubled_or_stuck(tmp_path_factory: pytest.TempPathFactory) -> None:
     var = tmp_path_factory.mktemp("chaos")
     command = [

@@ -1,6 +1,9 @@
 """The team that most tests are about, its people, a run of theirs, and a browser and a script at the site.
 
 Everybody is in `team`; a test makes its outsiders itself. A module whose runs are further on redefines `run`.
+
+A run that has gone to its end costs a second, so tests of a module share one: a test that asks for `finished` finds it
+as it was made, in its `team` and started by its `member`, and changes it for itself alone (see `module_rows`).
 """
 
 from __future__ import annotations
@@ -11,19 +14,37 @@ import pytest
 from django.test import Client
 
 from optimizer.models import Run, Team, TeamRole, User
-from tests.factories import make_run, make_team, make_user
+from tests.factories import drive, make_run, make_team, make_user
 from tests.llm_server import LlmServer, llm_server
 from tests.optimizer.clients import Call, caller_of
 
 
+@pytest.fixture(scope="module")
+def finished_run(module_rows: None) -> Run:
+    """The rows of `finished`, made once for the module. Tests ask for `finished`."""
+    team = make_team()
+    return drive(make_run(team, make_user(team, TeamRole.OPERATOR)))
+
+
 @pytest.fixture
-def team(db: None) -> Team:
+def finished(finished_run: Run, db: None) -> Run:
+    """A run of `team` that the `member` started and that has gone to its end."""
+    return Run.objects.get(pk=finished_run.pk)
+
+
+@pytest.fixture
+def team(request: pytest.FixtureRequest, db: None) -> Team:
+    """The team that the test is about; that of `finished` where the test asks for it."""
+    if "finished" in request.fixturenames:
+        return Team.objects.get(runs=request.getfixturevalue("finished_run"))
     return make_team()
 
 
 @pytest.fixture
-def member(team: Team) -> User:
-    """An operator of the team."""
+def member(request: pytest.FixtureRequest, team: Team) -> User:
+    """An operator of the team; who started `finished` where the test asks for it."""
+    if "finished" in request.fixturenames:
+        return User.objects.get(pk=request.getfixturevalue("finished_run").created_by_id)
     return make_user(team, TeamRole.OPERATOR)
 
 

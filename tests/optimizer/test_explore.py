@@ -20,16 +20,16 @@ from optimizer.reports.facts import facts_of
 from optimizer.reports.html import html_report
 from optimizer.reports.markdown import markdown_report
 from optimizer.reports.submission import NoSubmissionError, patch_against_seed, submission
-from tests.factories import drive, make_kernel, make_run, make_team, make_user
+from tests.factories import make_kernel, make_run, make_team, make_user
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
 
 
 @pytest.fixture
-def run(run: Run) -> Run:
+def run(finished: Run) -> Run:
     """Every run here has gone to its end."""
-    return drive(run)
+    return finished
 
 
 def addresses(run: Run) -> list[str]:

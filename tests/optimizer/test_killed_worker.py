@@ -92,6 +92,7 @@ def wait_for(what: Callable[[], object], patience_s: float = PATIENCE_S) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.evaluates
 @pytest.mark.django_db(transaction=True)
 def test_a_bench_worker_killed_in_the_middle_of_a_job_costs_one_attempt_and_nothing_else(
     start_worker: Callable[[], subprocess.Popen[bytes]],

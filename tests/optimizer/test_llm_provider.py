@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from optimizer.llm.openai_compatible import Endpoint, OpenAiCompatible
+from optimizer.llm.endpoint import Endpoint
+from optimizer.llm.openai_compatible import OpenAiCompatible
 from optimizer.llm.port import (
     MAX_ANSWER_CHARACTERS,
     CallCancelledError,

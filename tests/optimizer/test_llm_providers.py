@@ -21,7 +21,8 @@ from optimizer.actions.token import do_revoke_token
 from optimizer.llm.addresses import ForbiddenAddressError, check_address, check_base_url
 from optimizer.llm.check import check_provider
 from optimizer.llm.choice import ChoiceError, check_choices
-from optimizer.llm.openai_compatible import Endpoint, OpenAiCompatible
+from optimizer.llm.endpoint import Endpoint
+from optimizer.llm.openai_compatible import OpenAiCompatible
 from optimizer.llm.port import CompletionRequest, ProviderRefusedError, Usage
 from optimizer.llm.prices import listed, price_of
 from optimizer.llm.record import record_of, to_bytes

@@ -21,7 +21,8 @@ import pytest
 
 from optimizer.agents.answers import json_schema_of
 from optimizer.llm.check import check_provider
-from optimizer.llm.openai_compatible import Endpoint, OpenAiCompatible
+from optimizer.llm.endpoint import Endpoint
+from optimizer.llm.openai_compatible import OpenAiCompatible
 from optimizer.llm.port import CallCancelledError, Completion, CompletionRequest, ProviderRefusedError
 from optimizer.llm.retries import RetryPolicy
 from optimizer.llm.worker import answer

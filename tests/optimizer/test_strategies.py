@@ -151,6 +151,7 @@ def test_uncapped_windows_are_exactly_the_sets_of_the_paper(grown: tree.Tree, da
     assert len(top) <= 2 and not top & roomy.subtree(key)
 
 
+@pytest.mark.timing
 def test_a_tree_of_ten_thousand_nodes_is_selected_from_in_under_ten_milliseconds() -> None:
     rng = random.Random(1)
     nodes = [tree.Node("root", None, 100.0)]

@@ -24,11 +24,6 @@ pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
 
 
-@pytest.fixture
-def finished(run: Run) -> Run:
-    return drive(run)
-
-
 def text_of(client: Client, address: str) -> str:
     answer = client.get(address)
     assert answer.status_code == 200, answer.status_code

@@ -1,9 +1,12 @@
-"""No cheat is accepted as faster, no honest twin is refused. GPU rows: `make cheats-gpu`."""
+"""No cheat is accepted as faster, no honest twin is refused: one cheat for each row of docs/cheats.md, in C++ where
+there is one. `make test-long` and `make cheats` try all of them, `make cheats-gpu` those for a GPU.
+"""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,14 +16,24 @@ from tests.cheats.table import CANARY, cheat_faults, run, twin_faults, won
 ON_CPU = list(fixtures("cpu"))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
-    os.environ[CANARY] = "canary"
+pytestmark = [pytest.mark.evaluates, pytest.mark.split]
+
+
+def shown() -> Iterator[Any]:
+    """Every cheat; those whose row of the table an earlier one shows already are left to the long form."""
+    rows: set[int] = set()
+    for fixture in sorted(ON_CPU, key=lambda fixture: (fixture.row, fixture.path.suffix != ".cpp")):
+        yield pytest.param(fixture, id=fixture.name, marks=[pytest.mark.long] if fixture.row in rows else [])
+        rows.add(fixture.row)
+
+
+@pytest.fixture(autouse=True)
+def canary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CANARY, "canary")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fixture", ON_CPU, ids=lambda fixture: fixture.name)
+@pytest.mark.parametrize("fixture", shown())
 def test_cheat_is_caught_and_its_honest_twin_accepted(fixture: Fixture) -> None:
     row = run(fixture, "cpu")
     assert not won(row.cheat), row.cheat

@@ -12,6 +12,8 @@ from runners.backends import Artefact, BuildRequest, backend_for
 from runners.backends.disassembly import disassembler
 from runners.job import Language, Limits, Source
 
+pytestmark = pytest.mark.processes
+
 ADD = 'extern "C" void add(float* x) { x[0] += STEP; }\n// @tune STEP 1 2 5 default=2\n'
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from runners.harness import evaluate
@@ -14,10 +12,7 @@ from runners.harness.sessions import Bench
 from runners.job import JobResult, Status
 from tests.cheats.fixture import fixtures
 
-
-@pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
+pytestmark = pytest.mark.evaluates
 
 
 def honest() -> JobResult:

@@ -15,12 +15,8 @@ from runners.sandbox.meter import process_tree
 from runners.wire import dumps, loads
 from tests.runners import kernels
 
+pytestmark = [pytest.mark.evaluates, pytest.mark.split]
 LIMITS = Limits(call_s=3.0, total_s=120.0, memory_bytes=1 << 30)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
 
 
 def outcome(text: str, *, language: Language = Language.CPP, **changes: object) -> JobResult:

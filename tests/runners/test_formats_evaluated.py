@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Limits, 
 from runners.problems import load, open_bundle
 from runners.wire import loads
 
+pytestmark = [pytest.mark.evaluates, pytest.mark.split]
 LIMITS = Limits(call_s=20.0, total_s=200.0)
 
 MODEL = '''
@@ -109,11 +109,6 @@ def custom_kernel(data):
     total.copy_(one).add_(two).mul_(0.5)
     return total, (total.max(1).values, total.int())
 """
-
-
-@pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture

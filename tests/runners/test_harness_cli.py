@@ -15,6 +15,7 @@ from runners.job import JobSpec, Language, Source, Status
 from runners.problems import load
 from tests.runners import kernels
 
+pytestmark = pytest.mark.evaluates
 ROOT = Path(__file__).parents[2]
 
 

@@ -10,6 +10,8 @@ from runners.problems import load, open_bundle
 from runners.problems.base import Purpose
 from runners.problems.filters import examine, observe, warnings_of
 
+pytestmark = pytest.mark.processes
+
 FILE = """
 import torch
 import torch.nn as nn

@@ -302,6 +302,7 @@ def corner_choices(text: str) -> list[dict[str, object]]:
     return [{}, valid[0], valid[-1]] if len(valid) > 1 else [{}]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_cpp_seeds_are_right_on_every_case(name: str, tmp_path: Path) -> None:

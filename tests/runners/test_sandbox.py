@@ -45,6 +45,8 @@ from runners.sandbox.probe import allowed_level, why_not
 from runners.sandbox.scratch import named_path, named_scratch, sweep_named
 from runners.sandbox.seccomp import ALLOW, ARCHITECTURES, ERRNO, KILL_PROCESS, filter_program
 
+pytestmark = pytest.mark.processes
+
 SHELL = "/bin/sh"
 DENIED = ERRNO | errno.EPERM
 
@@ -305,6 +307,7 @@ def test_limit_that_is_not_positive_is_refused(name: str) -> None:
         ResourceLimits(**{name: 0})
 
 
+@pytest.mark.timing
 def test_launch_costs_little() -> None:
     if reason := why_not(SandboxLevel.BUBBLEWRAP):
         pytest.skip(reason)

@@ -38,6 +38,8 @@ from runners.sandbox import (
 from runners.sandbox.orphans import supervisor_name
 from runners.sandbox.probe import why_not
 
+pytestmark = pytest.mark.processes
+
 T = TypeVar("T")
 INTERPRETER = [str(Path(sys.executable).resolve()), "-I", "-S", "-c"]
 ROOT = os.geteuid() == 0

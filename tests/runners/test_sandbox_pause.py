@@ -11,6 +11,8 @@ import pytest
 
 from runners.sandbox import ResourceLimits, Sandboxed, SandboxPolicy, python_paths, spawn
 
+pytestmark = pytest.mark.processes
+
 TICKS = """
 import os, threading, time
 def tick(letter):

@@ -14,6 +14,8 @@ from runners.job import BuildReport, Language, Source
 from runners.problems import load, open_bundle
 from runners.targets import target
 
+pytestmark = pytest.mark.processes
+
 PROBLEMS = ("softmax_rows", "layernorm_residual", "matmul_bias_gelu", "fp8_block_gemm")
 
 

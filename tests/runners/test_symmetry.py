@@ -19,6 +19,8 @@ from runners.job import Baseline, Language, Limits, ProblemBundle, Source
 from runners.problems import load, open_bundle
 from runners.problems.base import Problem, Purpose
 
+pytestmark = pytest.mark.evaluates
+
 CONDITIONS = """
 import hashlib, os, resource, sys
 import torch

@@ -84,8 +84,7 @@ LINKS = {"join/<str:token>/", "welcome/<str:token>/"}  # sent in test_teams.py a
 
 
 @pytest.mark.django_db
-def test_a_method_without_a_row_is_not_allowed() -> None:
-    world = make_world()
+def test_a_method_without_a_row_is_not_allowed(world: World) -> None:
     rows = {(row.method, row.route) for row in PAGES}
     without = [Row(route, "superuser", 405, method) for method in ("GET", "POST") for route in sorted(routes())
                if (method, route) not in rows and route not in THIRD_PARTY | LINKS | PROBES]  # fmt: skip
@@ -96,8 +95,7 @@ def test_a_method_without_a_row_is_not_allowed() -> None:
 
 
 @pytest.mark.django_db
-def test_everybody_gets_exactly_what_the_table_says() -> None:
-    world = make_world()
+def test_everybody_gets_exactly_what_the_table_says(world: World) -> None:
     faults = [
         f"{row.method} {row.route} as {person}: {answer}, not {expected}"
         for row in [*PAGES, *API]

@@ -12,6 +12,7 @@ FOLDERS = ["kernelsci_site", "optimizer", "runners", "benchmarks", "tests", "man
 
 
 @pytest.mark.slow
+@pytest.mark.split
 @pytest.mark.parametrize(
     "command",
     [["ruff", "check", *FOLDERS], ["ruff", "format", "--check", *FOLDERS], ["mypy"]],

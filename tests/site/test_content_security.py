@@ -59,7 +59,7 @@ def policed_url() -> Iterator[str]:
     with open(plotly_file, "rb") as file:  # noqa: PTH123 - what finders return is a string
         PolicedPages.pages["/plotly.js"] = ("text/javascript", file.read())
     with ThreadingHTTPServer(("127.0.0.1", 0), PolicedPages) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 

@@ -22,6 +22,8 @@ from kernelsci_site.services.logs import RotatingLog
 from kernelsci_site.services.var import UnsafeFolderError, Var
 from tests.site.site_process import no_process_left, wait_for
 
+pytestmark = pytest.mark.processes
+
 FLAVOURS = list(postgres_candidates())
 
 

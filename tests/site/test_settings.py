@@ -15,6 +15,8 @@ from kernelsci_site import environment
 from kernelsci_site.checks import channel_layer_reaches_other_processes
 from tests.site.site_process import environment as environment_of
 
+pytestmark = pytest.mark.processes
+
 
 def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

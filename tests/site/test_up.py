@@ -26,7 +26,7 @@ from tests.site.site_process import (
     wait_for,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.site]
 RECOVERS_WITHIN_S = 30.0
 NOBODY = 65534
 

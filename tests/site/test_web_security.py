@@ -17,7 +17,7 @@ from django.test import Client
 from optimizer.models import ApiToken, AuditEntry, Provider, Run, Team
 from tests.factories import make_user
 from tests.site.access_rows import API, PAGES, Row
-from tests.site.access_world import World, make_world
+from tests.site.access_world import World
 from tests.site.test_access_matrix import address_of, data_of
 
 CHANGES = [row for row in PAGES if row.method == "POST"]
@@ -47,8 +47,7 @@ def as_superuser(world: World, **options: Any) -> Client:
 
 
 @pytest.mark.django_db
-def test_every_change_takes_a_csrf_token() -> None:
-    world = make_world()
+def test_every_change_takes_a_csrf_token(world: World) -> None:
     client = as_superuser(world, enforce_csrf_checks=True)
     open_doors = [row.route for row in CHANGES
                   if client.post(address_of(world, row), data_of(world, row)).status_code != 403]  # fmt: skip
@@ -56,8 +55,7 @@ def test_every_change_takes_a_csrf_token() -> None:
 
 
 @pytest.mark.django_db
-def test_every_change_through_the_api_takes_a_csrf_token_from_a_session() -> None:
-    world = make_world()
+def test_every_change_through_the_api_takes_a_csrf_token_from_a_session(world: World) -> None:
     client = as_superuser(world, enforce_csrf_checks=True)
     open_doors = []
     for row in API:
@@ -71,8 +69,7 @@ def test_every_change_through_the_api_takes_a_csrf_token_from_a_session() -> Non
 
 
 @pytest.mark.django_db
-def test_looking_at_pages_changes_nothing() -> None:
-    world = make_world()
+def test_looking_at_pages_changes_nothing(world: World) -> None:
     before = rows_of_everything()
     client = as_superuser(world, raise_request_exception=False)
     for row in PAGES:
@@ -151,8 +148,7 @@ PROSE = {
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("text", ["".join(SCRIPTS[:4]), "".join(SCRIPTS[4:])], ids=["quotes", "links"])
-def test_text_of_others_is_never_markup(text: str) -> None:
-    world = make_world()
+def test_text_of_others_is_never_markup(text: str, world: World) -> None:
     assert plant(world, text) > 15
     Team.objects.update(name=text[:100])
     Run.objects.update(tags=[text[:30]])
@@ -177,8 +173,7 @@ def test_the_search_for_markup_would_find_some() -> None:
 
 
 @pytest.mark.django_db
-def test_every_page_forbids_inline_scripts_and_frames() -> None:
-    world = make_world()
+def test_every_page_forbids_inline_scripts_and_frames(world: World) -> None:
     client = as_superuser(world, raise_request_exception=False)
     for row in PAGES:
         if row.method == "GET":
@@ -193,8 +188,7 @@ def test_every_page_forbids_inline_scripts_and_frames() -> None:
 
 
 @pytest.mark.django_db
-def test_an_upload_over_the_limit_is_refused_everywhere() -> None:
-    world = make_world()
+def test_an_upload_over_the_limit_is_refused_everywhere(world: World) -> None:
     client = as_superuser(world, raise_request_exception=False)
     flood = {"x": "a" * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1)}
     for row in CHANGES:
@@ -212,8 +206,7 @@ def test_an_upload_over_the_limit_is_refused_everywhere() -> None:
 
 
 @pytest.mark.django_db
-def test_a_providers_key_is_on_no_page_and_in_no_answer() -> None:
-    world = make_world()
+def test_a_providers_key_is_on_no_page_and_in_no_answer(world: World) -> None:
     provider = Provider.objects.get()
     provider.set_key(KEY)
     provider.save()
@@ -244,8 +237,7 @@ def body_of(answer: Any) -> bytes:
 
 
 @pytest.mark.django_db
-def test_changing_a_key_is_in_the_log_without_the_key() -> None:
-    world = make_world()
+def test_changing_a_key_is_in_the_log_without_the_key(world: World) -> None:
     row = next(row for row in CHANGES if row.route == "providers/<int:provider_id>/")
     client = as_superuser(world)
     fields = {

@@ -1,0 +1,24 @@
+"""GELU in Triton by the error function, as the reference computes it."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gelu_kernel(x, out, size, block: tl.constexpr):
+    """Compute one block of elements; offsets are 64 bits wide, since tensors have more than 2^31 bytes."""
+    lanes = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = lanes < size
+    value = tl.load(x + lanes, mask=inside)
+    tl.store(out + lanes, 0.5 * value * (1.0 + tl.erf(value * 0.7071067811865476)), mask=inside)
+
+
+class ModelNew(torch.nn.Module):
+    """GELU in one launch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the activation of every element, in a new tensor."""
+        out = torch.empty_like(x)
+        gelu_kernel[(triton.cdiv(x.numel(), 2048),)](x, out, x.numel(), 2048, num_warps=8)
+        return out

@@ -1,0 +1,19 @@
+"""What tests of the runners share: one folder for what the harness learns and caches about this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def harness_state() -> None:
+    """Have every module's evaluations use one state folder, in which the noise floor is measured once.
+
+    A test about the folder itself sets its own.
+    """
+    folder = Path(os.environ["KERNELSCI_TEST_VAR"]) / "harness"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    os.environ["KERNELSCI_STATE"] = str(folder)

@@ -1,0 +1,60 @@
+"""The suite's own parts: which tests may overlap, and the table of where the time went."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.parties import EVALUATES, ORDINARY, TIMING, admitted
+from tests.suite_time import read, report
+
+JUNIT = """<testsuites><testsuite name="pytest" time="7.5">
+<testcase classname="tests.site.test_up" name="test_slow" time="6.0">
+<properties><property name="processor_s" value="2.5"/></properties></testcase>
+<testcase classname="tests.runners.test_cheats" name="test_cheat[a]" time="3.0"/>
+<testcase classname="tests.runners.test_cpp" name="test_flag" time="1.0"/>
+</testsuite></testsuites>
+"""
+
+
+def is_admitted_beside(mine: str, others: str, folder: Path) -> bool:
+    """Whether a test of one party may start while one of another runs."""
+    entered = threading.Event()
+
+    def enter() -> None:
+        with admitted(mine, folder):
+            entered.set()
+
+    with admitted(others, folder):
+        waiting = threading.Thread(target=enter)
+        waiting.start()
+        at_once = entered.wait(0.2)
+    waiting.join(10)
+    assert entered.is_set(), "whoever waited is let in at last"
+    return at_once
+
+
+@pytest.mark.parametrize("party", [ORDINARY, EVALUATES])
+def test_tests_of_one_party_overlap(party: str, tmp_path: Path) -> None:
+    assert is_admitted_beside(party, party, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mine", "others"),
+    [(ORDINARY, EVALUATES), (EVALUATES, ORDINARY), (TIMING, ORDINARY), (EVALUATES, TIMING), (TIMING, TIMING)],
+)
+def test_tests_of_two_parties_and_timings_wait_for_each_other(mine: str, others: str, tmp_path: Path) -> None:
+    assert not is_admitted_beside(mine, others, tmp_path)
+
+
+def test_times_are_added_up_by_part_with_the_cheats_apart(tmp_path: Path) -> None:
+    path = tmp_path / "tests.xml"
+    path.write_text(JUNIT)
+    lines = report(*read(path), slowest=1).splitlines()
+    assert lines[0] == "3 tests in 8 s by the clock; 10 s added up"
+    parts = [line.split() for line in lines[3:6]]
+    assert [part[-1] for part in parts] == ["site", "cheats", "runners"]
+    assert parts[0][:4] == ["6.0", "s", "2.5", "s"]
+    assert lines[-1].endswith("site.test_up: test_slow")
