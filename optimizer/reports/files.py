@@ -16,14 +16,17 @@ from optimizer.reports.submission import patch_against_seed, submission
 
 
 @dataclass(frozen=True)
-class Form:
+class ReportFormat:
     """Describe a format of a run's report."""
 
     content_type: str
     write: Callable[[Facts], str]
 
 
-FORMS = {"html": Form("text/html", html_report), "md": Form("text/markdown", markdown_report)}
+REPORT_FORMATS = {
+    "html": ReportFormat("text/html", html_report),
+    "md": ReportFormat("text/markdown", markdown_report),
+}
 
 
 def as_attachment(text: str, name: str, content_type: str) -> HttpResponse:
@@ -44,9 +47,9 @@ def as_attachment(text: str, name: str, content_type: str) -> HttpResponse:
 
 def report_attachment(run: Run, name: str) -> HttpResponse:
     """Return the run's report in the format of that name. Raises Http404 for an unknown format."""
-    form = FORMS.get(name)
+    form = REPORT_FORMATS.get(name)
     if form is None:
-        raise Http404(f"A report is {' or '.join(FORMS)}.")
+        raise Http404(f"A report is {' or '.join(REPORT_FORMATS)}.")
     return as_attachment(form.write(facts_of(run)), f"run-{run.pk}.{name}", form.content_type)
 
 

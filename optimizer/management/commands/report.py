@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from optimizer.management.words import named
 from optimizer.models import Run
 from optimizer.reports.facts import facts_of
-from optimizer.reports.files import FORMS
+from optimizer.reports.files import REPORT_FORMATS
 from optimizer.reports.markdown import markdown_report
 
 
@@ -34,9 +34,9 @@ class Command(BaseCommand):
             self.stdout.write(markdown_report(facts_of(run)))
             return
         path = Path(options["file"])
-        form = FORMS.get(path.suffix.removeprefix("."))
+        form = REPORT_FORMATS.get(path.suffix.removeprefix("."))
         if form is None:
-            raise CommandError(f"{path}: a report ends in .{' or .'.join(FORMS)}")
+            raise CommandError(f"{path}: a report ends in .{' or .'.join(REPORT_FORMATS)}")
         try:
             path.write_text(form.write(facts_of(run)), encoding="utf-8")
         except OSError as error:
