@@ -13,7 +13,7 @@ from django.db import transaction
 from django.urls import reverse
 
 from optimizer.actions.audit import log_action
-from optimizer.actions.notification import News, do_tell, followers_of
+from optimizer.actions.notification import NewNotification, do_notify, followers_of
 from optimizer.models import (
     AuditAction,
     Comment,
@@ -109,7 +109,8 @@ def _reviewed(event: RunEvent) -> None:
     for kind, people, text in _listeners(review, comments):
         fresh = [person for person in people if person.pk not in told]
         told |= {person.pk for person in fresh}
-        do_tell(fresh, News(kind, f"review-{review.pk}", text, _review_page(review), review.run, review.author))
+        page, key = _review_page(review), f"review-{review.pk}"
+        do_notify(fresh, NewNotification(kind, key, text, page, review.run, review.author))
 
 
 def _listeners(review: Review, comments: list[Comment]) -> list[tuple[NotificationKind, list[User], str]]:
@@ -132,9 +133,9 @@ def _listeners(review: Review, comments: list[Comment]) -> list[tuple[Notificati
 
 def _tell_followers(event: RunEvent, kind: NotificationKind, text: str, key: str, link: str = "") -> None:
     run: Run = event.run
-    do_tell(
+    do_notify(
         followers_of(run),
-        News(kind, f"run-{run.pk}-{key}", text, link or reverse("run_page", args=[run.pk]), run),
+        NewNotification(kind, f"run-{run.pk}-{key}", text, link or reverse("run_page", args=[run.pk]), run),
     )
 
 

@@ -12,7 +12,7 @@ from optimizer.models import Follow, Notification, NotificationChoice, Notificat
 
 
 @dataclass(frozen=True)
-class News:
+class NewNotification:
     """Describe one piece of news. `key` names the cause, so that nobody is notified of it twice; `link` is a path."""
 
     kind: NotificationKind
@@ -31,13 +31,13 @@ class Wanted:
     by_mail: bool
 
 
-def do_tell(people: Iterable[User], told: News) -> list[Notification]:
+def do_notify(people: Iterable[User], new: NewNotification) -> list[Notification]:
     """Create a notification for each person who may see the run, wants this kind, and did not cause it themselves."""
     wanted = {person.pk: person for person in people if person.is_active and not person.is_service_account}
-    if told.actor is not None:
+    if new.actor is not None:
         # Nobody is notified of what they did themselves.
-        wanted.pop(told.actor.pk, None)
-    rows = [row for person in wanted.values() if (row := _row(person, told)) is not None]
+        wanted.pop(new.actor.pk, None)
+    rows = [row for person in wanted.values() if (row := _row(person, new)) is not None]
     # The unique key makes a repeated event harmless.
     Notification.objects.bulk_create(rows, ignore_conflicts=True)
     for row in rows:
@@ -86,17 +86,17 @@ def unread_of(user_id: int) -> int:
     return Notification.objects.filter(user=user_id).unread().count()
 
 
-def _row(person: User, told: News) -> Notification | None:
+def _row(person: User, new: NewNotification) -> Notification | None:
     # A mention must not reveal a private run to somebody who cannot see it.
-    if told.run is not None and not Run.objects.visible_to(person).filter(pk=told.run.pk).exists():
+    if new.run is not None and not Run.objects.visible_to(person).filter(pk=new.run.pk).exists():
         return None
-    kind = told.kind
+    kind = new.kind
     wanted = _wanted(kind, NotificationChoice.objects.filter(user=person, kind=kind.value).first())
     if not wanted.in_app and not wanted.by_mail:
         return None
     return Notification(
-        user=person, kind=kind.value, key=told.key[:120], run=told.run, actor=told.actor, text=told.text[:300],
-        link=told.link[:300], by_mail=wanted.by_mail,
+        user=person, kind=kind.value, key=new.key[:120], run=new.run, actor=new.actor, text=new.text[:300],
+        link=new.link[:300], by_mail=wanted.by_mail,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from django.urls import reverse
 
 from optimizer.access import may
 from optimizer.actions.audit import log_action
-from optimizer.actions.notification import News, do_tell
+from optimizer.actions.notification import NewNotification, do_notify
 from optimizer.loop.dispatch import dispatch
 from optimizer.loop.locking import lock_run
 from optimizer.models import (
@@ -56,7 +56,8 @@ def do_ask_release(user: User, kernel: Kernel, words: str = "") -> Release:
         release = Release.objects.create(kernel=kernel, note=words.strip()[:300], asked_by=user, rerun=rerun)
         log_action(AuditAction.RELEASE_ASKED, user, kernel)
         text = f"{user} asks for a review of {run} #{kernel.number}, for release"
-        do_tell(_reviewers_of(kernel), _news(release, f"release-{release.pk}", text, NotificationKind.REVIEW, user))
+        new = _notification(release, f"release-{release.pk}", text, NotificationKind.REVIEW, user)
+        do_notify(_reviewers_of(kernel), new)
     return release
 
 
@@ -83,7 +84,8 @@ def do_release(user: User, release: Release) -> Release:
         log_action(AuditAction.RELEASE_MADE, user, kernel, approved_by=approved_by, rerun=release.rerun_id)
         text = f"{kernel.run} #{kernel.number} is released"
         members = list(kernel.run.team.members.all())
-        do_tell(members, _news(release, f"released-{release.pk}", text, NotificationKind.RELEASE, user))
+        new = _notification(release, f"released-{release.pk}", text, NotificationKind.RELEASE, user)
+        do_notify(members, new)
     return release
 
 
@@ -197,6 +199,7 @@ def _reviewers_of(kernel: Kernel) -> list[User]:
     return [person for person in people if may_approve(person, kernel)]
 
 
-def _news(release: Release, key: str, text: str, kind: NotificationKind, actor: User) -> News:
+def _notification(release: Release, key: str, text: str, kind: NotificationKind, actor: User) -> NewNotification:
     kernel = release.kernel
-    return News(kind, key, text, reverse("release_page", args=[kernel.run_id, kernel.number]), kernel.run, actor)
+    page = reverse("release_page", args=[kernel.run_id, kernel.number])
+    return NewNotification(kind, key, text, page, kernel.run, actor)
