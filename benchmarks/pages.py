@@ -35,7 +35,7 @@ from django.db import connection  # noqa: E402
 from django.test import Client  # noqa: E402
 from django.test.utils import CaptureQueriesContext  # noqa: E402
 
-from kernelsci_site.garbage import leave_the_loaded_alone  # noqa: E402
+from kernelsci_site.garbage import freeze_loaded_objects  # noqa: E402
 from optimizer.management.commands.load_scale import TEAM  # noqa: E402
 from optimizer.models import Kernel, Measurement, Membership, Run, Team, TeamRole, User  # noqa: E402
 
@@ -64,7 +64,7 @@ def main() -> int:
     options = parser.parse_args()
     settings.ALLOWED_HOSTS = ["testserver"]
     client = member()
-    leave_the_loaded_alone()  # as kernelsci_site/asgi.py does
+    freeze_loaded_objects()  # as kernelsci_site/asgi.py does
     rows = [measure(client, name, address, options.requests) for name, address in _pages().items()
             if not options.only or name in options.only]  # fmt: skip
     print(json.dumps(rows) if options.json else _table(rows))

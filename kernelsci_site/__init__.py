@@ -1,4 +1,4 @@
-"""Wiring: settings, URLs, ASGI, the Celery application, and the servers that `manage.py up` brings along."""
+"""Wire the project: settings, URLs, ASGI, the Celery application, and the servers that `manage.py up` starts."""
 
 from kernelsci_site.celery import app as celery_app
 

@@ -1,5 +1,7 @@
-"""What django-allauth does for us: the second factor, and signing in through a company's own OpenID Connect server.
-Passwords, invitations and pages are ours; nobody signs up by themselves unless that server vouches for them."""
+"""Configure django-allauth: the second factor, and sign-in through a company's OpenID Connect server.
+
+Passwords, invitations and pages are our own. Nobody can sign up on their own unless that server vouches for them.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,23 @@ from optimizer.llm import keys
 
 
 class AccountAdapter(DefaultAccountAdapter):
-    """No accounts without an invitation; no chatter."""
+    """Refuse accounts without an invitation, and suppress allauth's messages."""
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
-        """Accounts come from invitations (and, where configured, from the company's server)."""
+        """Return False, as accounts come from invitations and, where configured, from the company's server."""
         return False
 
     def add_message(self, *args: Any, **kwargs: Any) -> None:
-        """Our pages say what happened."""
+        """Suppress the message, because our own pages report what happened."""
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):
-    """Seeds of one-time codes are stored encrypted, with a secret outside the database."""
+    """Encrypt the seeds of one-time codes with a secret that is kept outside the database."""
 
     def encrypt(self, text: str) -> str:
-        """What is stored."""
+        """Return the seed in its stored form."""
         return keys.encrypt(text)
 
     def decrypt(self, encrypted_text: str) -> str:
-        """The seed. Raises keys.UnreadableKeyError."""
+        """Return the seed. Raises keys.UnreadableKeyError."""
         return keys.decrypt(encrypted_text)

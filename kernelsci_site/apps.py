@@ -1,4 +1,4 @@
-"""The site's own app: system checks, static files and what listens to what; no models."""
+"""Configure the site's own app: system checks, static files and signal receivers. It has no models."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from django.db.models.signals import post_save
 
 
 class SiteConfig(AppConfig):
-    """Registers the checks of this package, and who listens."""
+    """Register the checks of this package and its signal receivers."""
 
     name = "kernelsci_site"
 
     def ready(self) -> None:
-        """Importing the module registers its checks."""
+        """Connect the receivers and register the checks, which happens when their module is imported."""
         from kernelsci_site import checks  # noqa: F401
 
         post_save.connect(_notice, sender="optimizer.RunEvent", dispatch_uid="notices")
@@ -21,7 +21,7 @@ class SiteConfig(AppConfig):
 
 
 def _notice(instance: Any, created: bool, **_kwargs: Any) -> None:
-    """An event was stored: people may want to hear of it."""
+    """Create notifications for a stored event."""
     from optimizer.actions.notices import notice
 
     if created:
@@ -29,7 +29,7 @@ def _notice(instance: Any, created: bool, **_kwargs: Any) -> None:
 
 
 def _signed_in(request: Any, user: Any, **_kwargs: Any) -> None:
-    """A browser has signed in: its owner can see that, and end it."""
-    from optimizer.actions.account import do_note_sign_in
+    """Record a browser that has signed in, so that its owner can see and end the session."""
+    from optimizer.actions.account import do_record_sign_in
 
-    do_note_sign_in(request, user)
+    do_record_sign_in(request, user)

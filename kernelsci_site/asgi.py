@@ -1,4 +1,4 @@
-"""What Daphne serves: pages over HTTP, live events over websockets of this very origin."""
+"""Define what Daphne serves: pages over HTTP, and live events over websockets of the same origin."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from django.core.asgi import get_asgi_application
 
 http_application = get_asgi_application()  # loads the apps; what follows needs them
 
-from kernelsci_site.garbage import leave_the_loaded_alone  # noqa: E402
+from kernelsci_site.garbage import freeze_loaded_objects  # noqa: E402
 from kernelsci_site.proxies import behind_proxies  # noqa: E402
 from kernelsci_site.sockets import counted  # noqa: E402
 from optimizer.live.routing import websocket_urlpatterns  # noqa: E402
 
 sockets = URLRouter(websocket_urlpatterns)  # type: ignore[arg-type]  # the stubs know only their own patterns
+# Browsers send cookies with websockets to any site, so the origin is checked before the session is read.
 by_protocol = ProtocolTypeRouter(
     {
         "http": http_application,
@@ -29,4 +30,4 @@ by_protocol = ProtocolTypeRouter(
     }
 )
 application = behind_proxies(by_protocol, settings.PROXIES)
-leave_the_loaded_alone()
+freeze_loaded_objects()

@@ -1,5 +1,8 @@
-"""The cache that all processes share: counts of failed sign-ins, who looks at what. While Redis does not answer, each
-process keeps its own instead: passwords stay hard to guess, and no page fails."""
+"""Share a cache between all processes: counts of failed sign-ins, and who looks at what.
+
+While Redis does not answer, each process uses its own memory instead: passwords stay hard to guess, and no page
+fails.
+"""
 
 from __future__ import annotations
 
@@ -18,43 +21,44 @@ T = TypeVar("T")
 
 
 class ForgivingRedisCache(RedisCache):
-    """Django's own; this process's memory when Redis is away. Neither is ever copied to the other."""
+    """Extend Django's cache with a fallback in this process's memory. Neither is ever copied to the other."""
 
     def __init__(self, server: Any, params: dict[str, Any]) -> None:
         super().__init__(server, params)
+        # Bounded, so that an attacker who tries many names cannot fill the memory.
         self._near = LocMemCache(f"instead of {server}", {**params, "OPTIONS": {"MAX_ENTRIES": NEAR_ENTRIES}})
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
-        """What is stored, or the default."""
+        """Return the stored value, or the default."""
         return _either(super().get, self._near.get, key, default, version)
 
     def set(self, key: Any, value: Any, *args: Any, **options: Any) -> None:
-        """Store it."""
+        """Store the value."""
         _either(super().set, self._near.set, key, value, *args, **options)
 
     def add(self, key: Any, value: Any, *args: Any, **options: Any) -> bool:
-        """True when it was stored now; False when it was there."""
+        """Return True when the value was stored now, False when one existed."""
         return _either(super().add, self._near.add, key, value, *args, **options)
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """The new count. Raises ValueError where there is none in Redis; in memory it begins at 0."""
+        """Return the new count. Raises ValueError where there is none in Redis; in memory it starts at 0."""
         return int(_either(super().incr, self._near_incr, key, delta, version))
 
     def delete(self, key: Any, version: int | None = None) -> bool:
-        """True when there was something."""
+        """Return True when there was a value."""
         return bool(_either(super().delete, self._near.delete, key, version))
 
     def get_many(self, keys: Any, version: int | None = None) -> dict[Any, Any]:
-        """What is stored of these."""
+        """Return the stored values of these keys."""
         keys = list(keys)
         return _either(super().get_many, self._near.get_many, keys, version)
 
     def set_many(self, data: Any, *args: Any, **options: Any) -> list[Any]:
-        """Store them; the keys that could not be."""
+        """Store the values and return the keys that could not be stored."""
         return _either(super().set_many, self._near.set_many, data, *args, **options)
 
     def _near_incr(self, key: Any, delta: int, version: int | None) -> int:
-        """Redis may have gone between `add` and this."""
+        """Increment in memory, creating the count, as Redis may have failed between `add` and this call."""
         self._near.add(key, 0, version=version)
         return self._near.incr(key, delta, version)
 
@@ -63,5 +67,5 @@ def _either(shared: Callable[..., T], near: Callable[..., T], *args: Any, **opti
     try:
         return shared(*args, **options)
     except RedisError as error:
-        logger.warning("the cache does not answer, this process counts alone: %r", error)
+        logger.warning("the cache is unavailable, this process uses its own memory: %r", error)
         return near(*args, **options)

@@ -1,4 +1,7 @@
-"""The Celery application. Messages are doorbells: PostgreSQL holds the queue, a lost message costs latency only."""
+"""Configure the Celery application.
+
+Messages only announce work. PostgreSQL holds the queue, so a lost message costs only latency.
+"""
 
 from __future__ import annotations
 
@@ -22,5 +25,5 @@ app.autodiscover_tasks(["optimizer", "runners"])
 @beat_embedded_init.connect
 @worker_process_init.connect
 def die_with_the_worker(**_kwargs: Any) -> None:
-    """A process whose worker was killed outright would go on alone; the kernel ends it instead."""
+    """Ask the kernel to kill this child process when its worker is killed outright."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Static files as a running site serves them: copied aside once, each under a name with the hash of its content.
+"""Collect static files once for a running site, each under a name with the hash of its content.
 
-An upgrade writes new names, so a browser never mixes old and new, a page never gets the length of a file that has
-changed since the server looked at it, and every file may be kept by browsers for ever.
+An upgrade writes new names. A browser therefore never mixes old and new files, a page never gets the length of a file
+that has changed since the server read it, and browsers may keep every file forever.
 """
 
 from __future__ import annotations
@@ -21,29 +21,36 @@ logger = logging.getLogger(__name__)
 
 
 class CollectedStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # whitenoise has no types for it
-    """The names under which files were collected. One that was added since, under a running site, has none: it goes by
-    its plain name, where `late_file` answers, instead of failing the page that asks for it."""
+    """Return the collected names of static files.
+
+    A file that was added under a running site has none. It keeps its plain name, for which `late_file` answers,
+    instead of failing the page that requests it.
+    """
 
     def stored_name(self, name: str) -> str:
-        """The collected name, or the plain one. Raises ValueError where there is no such file at all."""
+        """Return the collected name, or the plain one. Raises ValueError where the file does not exist at all."""
         try:
             return str(super().stored_name(name))
         except ValueError:
             if find(name) is None:
                 raise
-            logger.warning("%s was not collected; restart the site to have browsers keep it", name)
+            # A missing name would otherwise fail every page that uses the file, during an upgrade in particular.
+            logger.warning("%s was not collected; restart the site so that browsers can cache it", name)
             return name
 
 
 @require_safe
 def late_file(request: HttpRequest, path: str) -> HttpResponseBase:
-    """A static file that was not there when the site started. WhiteNoise answers for all others."""
+    """Serve a static file that did not exist when the site started. WhiteNoise serves all others."""
     return serve(request, path, insecure=True)
 
 
 def collect(folder: Path, base_url: str) -> int:
-    """Bring the folder up to date; how many files there are. Files of older versions stay: pages that are open still
-    name them. Raises whatever is wrong with a file, such as a style sheet that names another that is not there."""
+    """Bring the folder up to date and return the number of files.
+
+    Files of older versions stay, because open pages still name them. Raises what is wrong with a file, such as a
+    style sheet that refers to a missing one.
+    """
     target = CompressedManifestStaticFilesStorage(location=folder, base_url=base_url)
     found = _found()
     changed = {path: (target, path) for path, source in found.items() if _copy(path, source, target)}
@@ -53,17 +60,18 @@ def collect(folder: Path, base_url: str) -> int:
 
 
 def _found() -> dict[str, tuple[Storage, str]]:
-    """Every static file by its address; of two with one address the first finder's counts, as when served."""
+    """Return every static file by its address; of two with the same address, the first finder's, as when served."""
     found: dict[str, tuple[Storage, str]] = {}
     for finder in get_finders():
         for path, storage in finder.list([]):
             prefix = getattr(storage, "prefix", None)
+            # The first finder wins, as it does when Django serves the files itself.
             found.setdefault(f"{prefix}/{path}" if prefix else path, (storage, path))
     return found
 
 
 def _copy(path: str, source: tuple[Storage, str], target: Any) -> bool:
-    """Whether the copy had to be renewed. Length and content decide: an installer may set any times it likes."""
+    """Return whether the copy had to be renewed. Only the content is compared, as installers may set any time stamp."""
     storage, name = source
     with storage.open(name) as file:
         content = file.read()

@@ -1,4 +1,7 @@
-"""Accounts of people whom a company's OpenID Connect server vouches for. Imported only where one is configured."""
+"""Create accounts for people whom a company's OpenID Connect server vouches for.
+
+This module is imported only where one is configured.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from django.http import HttpRequest
 
 
 class SocialAdapter(DefaultSocialAccountAdapter):
-    """A person whom the server vouches for gets an account in no team: they see nothing until they are invited."""
+    """Create an account without a team, which sees nothing until it is invited."""
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
-        """Whoever the server lets in."""
+        """Return True for whoever the server lets in."""
         return True

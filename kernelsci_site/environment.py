@@ -1,4 +1,4 @@
-"""Reading the environment: every setting that an installation may change comes through here, checked."""
+"""Read and check every setting that an installation may change through the environment."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LOCAL_HOSTS = "localhost,127.0.0.1,[::1]"
 
 
 def text(name: str, default: str = "") -> str:
-    """The variable, or `default` when it is absent or blank."""
+    """Return the variable, or `default` when it is absent or blank."""
     return os.environ.get(name, "").strip() or default
 
 
 def flag(name: str, default: bool = False) -> bool:
-    """A yes or no. Raises `ImproperlyConfigured` for anything that is neither."""
+    """Return the variable as a boolean. Raises `ImproperlyConfigured` for anything else."""
     value = text(name, "1" if default else "0").lower()
     if value not in ("0", "1", "true", "false", "yes", "no", "on", "off"):
         raise ImproperlyConfigured(f"{name} is {value!r}: write 1 or 0")
@@ -28,7 +28,7 @@ def flag(name: str, default: bool = False) -> bool:
 
 
 def count(name: str) -> int:
-    """How many, 0 where nothing is said. Raises `ImproperlyConfigured` for anything but a small whole number."""
+    """Return the variable as a number from 0 to 9, 0 when absent. Raises `ImproperlyConfigured` for anything else."""
     value = text(name, "0")
     if not re.fullmatch(r"[0-9]", value):
         raise ImproperlyConfigured(f"{name} is {value!r}: write how many, 0 to 9")
@@ -36,20 +36,21 @@ def count(name: str) -> int:
 
 
 def words(name: str, default: str = "") -> list[str]:
-    """A list, separated by commas."""
+    """Return the variable as a comma-separated list."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
 def allowed_hosts() -> list[str]:
-    """ALLOWED_HOSTS. Raises `ImproperlyConfigured` for `*`: it would open the sockets to every other web site."""
+    """Return ALLOWED_HOSTS. Raises `ImproperlyConfigured` for `*`, which would open the sockets to every web site."""
     hosts = words("ALLOWED_HOSTS", LOCAL_HOSTS)
+    # The origin check of websockets relies on this list.
     if any(host in ("*", ".") for host in hosts):
         raise ImproperlyConfigured("ALLOWED_HOSTS may not be '*': name the hosts that people type")
     return hosts
 
 
 def database(url: str, *, pooled: bool) -> dict[str, Any]:
-    """Django's entry for a libpq URL. Raises `ImproperlyConfigured` for anything but PostgreSQL."""
+    """Return Django's entry for a libpq URL. Raises `ImproperlyConfigured` for anything but PostgreSQL."""
     if not url.startswith(("postgresql://", "postgres://")):
         raise ImproperlyConfigured("DATABASE_URL must start with postgresql:// (no other database will do)")
     try:
@@ -60,21 +61,25 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
     entry: dict[str, Any] = {name: str(parts.pop(key, "") or "") for name, key in names.items()}
     options: dict[str, Any] = {"connect_timeout": 10, **parts}
     if pooled:
+        # Twelve per web process stays well below PostgreSQL's 100 connections with several processes.
         options["pool"] = {"min_size": 1, "max_size": 12, "timeout": 10}
     return {"ENGINE": "django.db.backends.postgresql", "OPTIONS": options, "CONN_MAX_AGE": 0, **entry}
 
 
 def celery_broker(url: str) -> str:
-    """The same Redis as Celery spells it: a socket is `redis+socket://` there and `unix://` elsewhere."""
+    """Return the URL in Celery's spelling: a Redis socket is `redis+socket://` there and `unix://` elsewhere."""
     if url.startswith("unix://"):
         return "redis+socket://" + url.removeprefix("unix://").replace("?db=", "?virtual_host=")
     return url
 
 
 def openid_connect(server: str, name: str) -> dict[str, Any]:
-    """allauth's entry for the one OpenID Connect server, with PKCE. Raises `ImproperlyConfigured` without https (but
-    on this machine) or without a client."""
+    """Return allauth's entry for the OpenID Connect server, with PKCE.
+
+    Raises `ImproperlyConfigured` without https (except on this machine) or without a client.
+    """
     parts = urlsplit(server)
+    # Without TLS, anybody on the way could read the code and sign in as the person.
     if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1"):
         raise ImproperlyConfigured("OIDC_SERVER must start with https://")
     if not (client := text("OIDC_CLIENT_ID")):
@@ -84,6 +89,6 @@ def openid_connect(server: str, name: str) -> dict[str, Any]:
 
 
 def origin(url: str) -> str:
-    """Scheme and host of an address, as a content security policy names them; "" for none."""
+    """Return scheme and host of an address, in the form of a content security policy; "" for none."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""

@@ -1,4 +1,4 @@
-"""Two addresses for supervisors and load balancers: whether this process lives, and whether it can do its work."""
+"""Serve the probes of supervisors and load balancers: whether this process lives, and whether it can work."""
 
 from __future__ import annotations
 
@@ -12,22 +12,27 @@ PATIENCE_S = 2.0
 
 
 def live(request: HttpRequest) -> JsonResponse:
-    """200 while the process answers at all: who gets none restarts it. Asks nobody else, for a database that is away
-    is no reason to restart the pages."""
+    """Answer 200 while the process answers at all; a supervisor restarts one that does not.
+
+    Nothing else is asked, because an unavailable database is no reason to restart the pages.
+    """
     return JsonResponse({"live": True})
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
-    """200 when the database answers, 503 when it does not. Says nothing that an outsider may not know."""
+    """Answer 200 when the database answers and 503 otherwise, without details that outsiders may not know."""
     database = _database_answers()
     return JsonResponse({"database": database}, status=200 if database else 503)
 
 
 def ready(request: HttpRequest) -> JsonResponse:
-    """200 when requests should come here, else 503: the database answers, its tables are those of this version, and
-    Redis answers. Pages work without Redis, live updates do not."""
+    """Answer 200 when requests should be routed here, else 503.
+
+    Checked are the database, the schema's version, and Redis. Pages work without Redis, live updates do not.
+    """
     database = _database_answers()
     found = {"database": database, "migrations": database and _is_migrated(), "redis": _redis_answers()}
+    # The names of the failed checks tell an operator what to look at.
     return JsonResponse(found, status=200 if all(found.values()) else 503)
 
 
@@ -41,7 +46,7 @@ def _database_answers() -> bool:
 
 
 def _is_migrated() -> bool:
-    """True when every migration of this version is applied."""
+    """Return True when every migration of this version is applied."""
     try:
         executor = MigrationExecutor(connection)
         return not executor.migration_plan(executor.loader.graph.leaf_nodes())

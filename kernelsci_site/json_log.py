@@ -1,4 +1,4 @@
-"""Log lines for machines: a JSON object each (KERNELSCI_JSON_LOGS=1), with `run`, `job`, `call` where there is one."""
+"""Format log records for machines: one JSON object each (KERNELSCI_JSON_LOGS=1), with `run`, `job`, `call` if known."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import logging
 
 
 class JsonFormatter(logging.Formatter):
-    """`at` (UTC, ISO 8601), `level`, `logger`, `message`, `process`, the ids of `runners.log_context`, `error`."""
+    """Write `at` (UTC, ISO 8601), `level`, `logger`, `message`, `process`, the ids of
+    `runners.log_context`, `error`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line: JSON escapes whatever a kernel or a model put into a message."""
+        """Return one line. JSON escapes whatever a kernel or a model put into a message."""
         told: dict[str, object] = {
             "at": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

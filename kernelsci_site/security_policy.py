@@ -1,4 +1,4 @@
-"""The content security policy: scripts and styles only from files of this origin."""
+"""Define the content security policy: scripts and styles only from files of this origin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernelsci_site.environment import origin
 
 
 def digest(text: str) -> str:
-    """How a policy names one exact inline text."""
+    """Return the hash by which a policy allows one exact inline text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -57,7 +57,7 @@ GetResponseLater = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 @sync_and_async_middleware
 def content_security_policy(get_response: GetResponse | GetResponseLater) -> GetResponse | GetResponseLater:
-    """Middleware that adds the policy to every answer that has none of its own."""
+    """Add the policy to every response that has none of its own, as a middleware."""
     if iscoroutinefunction(get_response):
         return _policy_later(cast(GetResponseLater, get_response))
     answer = cast(GetResponse, get_response)
@@ -76,5 +76,6 @@ def _policy_later(get_response: GetResponseLater) -> GetResponseLater:
 
 
 def _with_policy(response: HttpResponse) -> HttpResponse:
+    # A view may set a stricter policy, as downloads do, or one that allows the company's sign-in.
     response.headers.setdefault("Content-Security-Policy", POLICY)
     return response

@@ -1,7 +1,7 @@
-"""Django's settings. Nothing here is edited for an installation: what may differ comes from the environment.
+"""Define Django's settings. An installation changes them only through the environment.
 
-Without any variable the site uses the servers that `manage.py up` keeps under `var/`; docs/operations.md lists
-the variables.
+Without any variable the site uses the servers that `manage.py up` runs under `var/`. docs/operations.md lists the
+variables.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "optimizer.views.seen.note_that_they_were_seen",
+    "optimizer.views.seen.record_last_seen",
 ]
 
 ROOT_URLCONF = "kernelsci_site.urls"

@@ -1,4 +1,4 @@
-"""How many websockets this process holds open."""
+"""Count the websockets that this process holds open."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _open = 0
 
 
 def open_sockets() -> int:
-    """Websockets open in this process right now."""
+    """Return how many websockets are open in this process."""
     return _open
 
 
 def counted(application: Application) -> Application:
-    """The same application, counting for how many connections it runs."""
+    """Wrap the application so that its open connections are counted."""
 
     async def count(scope: Any, receive: Any, send: Any) -> None:
         global _open

@@ -1,4 +1,4 @@
-"""Static files that lie in a package without being a Django app."""
+"""Find static files in packages that are no Django apps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLOTLY_PATH = "plotly/plotly.min.js"
 
 
 class PlotlyFinder(BaseFinder):
-    """Serves the plotly.js of the installed plotly package as `plotly/plotly.min.js`."""
+    """Serve the plotly.js of the installed plotly package as `plotly/plotly.min.js`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -23,12 +23,12 @@ class PlotlyFinder(BaseFinder):
         self.storage.prefix = "plotly"  # type: ignore[attr-defined]  # how finders name a storage's folder
 
     def find(self, path: str, find_all: bool = False, **_kwargs: Any) -> Any:
-        """The file's place when it is the one asked for, else nothing."""
+        """Return the file's path when it is the requested one, else nothing."""
         found = str(self.folder / "plotly.min.js") if path == PLOTLY_PATH else None
         if find_all:
             return [found] if found else []
         return found or []
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Iterable[tuple[str, FileSystemStorage]]:
-        """The one file, for collectstatic and whitenoise."""
+        """Return the file for collectstatic and whitenoise."""
         return [("plotly.min.js", self.storage)]

@@ -1,4 +1,4 @@
-"""Addresses: health and the local sign-in link here, everything else in the optimizer."""
+"""Map health probes and the local sign-in link; the optimizer maps everything else."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The first way in: an administrator made at the first start, and a link that signs in once from this machine.
+"""Provide the first sign-in: an administrator created at the first start, and a link that works once.
 
-A link is a file in `var/welcome` named after the hash of its token; redeeming it is deleting that file, which only
+A link is a file in `var/welcome` named after the hash of its token. Redeeming it means deleting that file, which only
 one request can do.
 """
 
@@ -28,7 +28,7 @@ ADMINISTRATOR = "admin"
 
 @sensitive_variables("password")
 def ensure_administrator() -> tuple[User, str | None]:
-    """(an active administrator, the password if one was made just now)."""
+    """Return an active administrator, and the password if the account was created now."""
     found = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
     if found is not None:
         return found, None
@@ -38,8 +38,9 @@ def ensure_administrator() -> tuple[User, str | None]:
 
 
 def make_link(var: Var, user: User) -> str:
-    """A path that signs `user` in once within the hour. Older links that were never used end here."""
+    """Return a path that signs `user` in once within the hour, and delete older unused links."""
     folder = var.folder("welcome")
+    # A link in an old terminal or log must not work after a restart.
     for old in folder.iterdir():
         old.unlink(missing_ok=True)
     token = secrets.token_urlsafe(32)
@@ -50,10 +51,11 @@ def make_link(var: Var, user: User) -> str:
 
 
 def redeem(var: Var, token: str) -> User | None:
-    """The person of a fresh link, once; afterwards, or too late, None."""
+    """Return the person of a valid link once; afterwards, or when it has expired, None."""
     path = var.root / "welcome" / _hashed(token)
     user = _person_of(path)
     try:
+        # Deleting is the claim: of two requests with the same link only one succeeds.
         path.unlink()
     except FileNotFoundError:
         return None
@@ -63,7 +65,7 @@ def redeem(var: Var, token: str) -> User | None:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def welcome(request: HttpRequest, token: str) -> HttpResponse:
-    """Asks with a button first: a GET changes nothing, so previews and prefetches do not use the link up."""
+    """Ask with a button first: a GET changes nothing, so previews and prefetches do not use up the link."""
     if request.method == "GET":
         if _person_of(settings.VAR.root / "welcome" / _hashed(token)) is None:
             raise Http404

@@ -1,4 +1,4 @@
-"""Fetching is authorising: what a person may not see does not exist for them."""
+"""Fetch rows with authorisation: what a person may not see does not exist for them."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ ROLE_NEEDED: dict[Verb, TeamRole] = {
 
 
 def access_run(user: User, run_id: int, verb: Verb) -> Run:
-    """The run, if the person may do that with it. Raises Http404 otherwise, whether it exists or not."""
+    """Return the run if the person may use it in that way. Raises Http404 otherwise, whether it exists or not."""
     run = Run.objects.visible_to(user).for_dashboard().filter(pk=run_id).first()
+    # The same error for both cases: a different one would reveal which runs exist.
     if run is None or not may(user, run, verb):
         raise Http404("There is no such run.")
     return run
 
 
 def access_kernel(user: User, run_id: int, number: int, verb: Verb) -> Kernel:
-    """A kernel of a run that the person may use in that way. Raises Http404 otherwise."""
+    """Return a kernel of a run that the person may use in that way. Raises Http404 otherwise."""
     run = access_run(user, run_id, verb)
     kernels = Kernel.objects.select_related("hypothesis", "call", "author", "evaluation")
     kernel = kernels.filter(run=run, number=number).first()
     if kernel is None:
         raise Http404("There is no such kernel.")
+    # Reuse the run that was authorised, with its joins, instead of fetching it again.
     kernel.run = run
     return kernel
 
 
 def access_thread(user: User, run_id: int, thread_id: int, verb: Verb) -> Thread:
-    """A thread of a run that the person may use in that way, if any of it is theirs to read. Raises Http404
-    otherwise."""
+    """Return a thread that the person can read, of a run that they may use in that way. Raises Http404 otherwise."""
     run = access_run(user, run_id, verb)
     threads = Thread.objects.visible_to(user).select_related("kernel", "hypothesis")
     thread = threads.filter(run=run, pk=thread_id).first()
@@ -50,7 +51,7 @@ def access_thread(user: User, run_id: int, thread_id: int, verb: Verb) -> Thread
 
 
 def access_comment(user: User, run_id: int, comment_id: int) -> Comment:
-    """A comment of the person's own, in a run that they may still comment on. Raises Http404 otherwise."""
+    """Return the person's own comment in a run on which they may still comment. Raises Http404 otherwise."""
     run = access_run(user, run_id, "comment")
     comments = Comment.objects.select_related("thread__kernel", "review")
     comment = comments.filter(pk=comment_id, thread__run=run, author=user).first()
@@ -61,14 +62,15 @@ def access_comment(user: User, run_id: int, comment_id: int) -> Comment:
 
 
 def may(user: User, run: Run, verb: Verb) -> bool:
-    """Whether the person's role in the run's team is enough for the verb."""
+    """Return whether the person's role in the run's team is enough for the verb."""
     role = user.role_in(run.team)
     return role is not None and role.rank >= ROLE_NEEDED[verb].rank
 
 
 def access_team(user: User, slug: str, role: TeamRole = TeamRole.VIEWER) -> Team:
-    """The team, if the person has at least that role in it. Raises Http404 otherwise."""
+    """Return the team if the person has at least that role in it. Raises Http404 otherwise."""
     team = Team.objects.filter(slug=slug).first()
+    # One check for "does not exist" and "not a member", so that team names cannot be guessed.
     held = user.role_in(team) if team is not None else None
     if team is None or held is None or held.rank < role.rank:
         raise Http404("There is no such team.")

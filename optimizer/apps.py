@@ -1,4 +1,4 @@
-"""Django's entry to the optimizer."""
+"""Configure the Django app."""
 
 from typing import Any
 
@@ -7,17 +7,18 @@ from django.db.models.signals import post_save
 
 
 class OptimizerConfig(AppConfig):
-    """The one Django app."""
+    """Configure the only Django app of the product."""
 
     name = "optimizer"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Whoever follows the table of events is told here, in the transaction that stores one."""
+        """Queue webhook deliveries for each stored event, in the event's own transaction."""
         post_save.connect(_queue_deliveries, sender="optimizer.RunEvent", dispatch_uid="webhooks")
 
 
 def _queue_deliveries(instance: Any, created: bool, **_kwargs: Any) -> None:
+    # Import late: actions import models, which cannot be imported before all apps are ready.
     from optimizer.actions.webhook import queue_deliveries
 
     if created:

@@ -1,5 +1,7 @@
-"""Mail of what people have not read here: one message a person, and only where an SMTP server is configured. What was
-mailed is marked first, so that a server that fails half-way costs a mail and never sends one twice."""
+"""Mail unread notifications: one message per person, and only where an SMTP server is configured.
+
+Notifications are marked as mailed first, so that a server that fails half-way loses a mail and never sends one twice.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,18 @@ from django.utils import timezone
 from optimizer.models import Notification, User
 from optimizer.models.notification import NotificationQuerySet
 
+# How long notifications wait to be read on the site before they are mailed.
 PATIENCE = dt.timedelta(minutes=10)
-"""How long news wait for being read here before they are mailed."""
 LINES = 50
 
 logger = logging.getLogger(__name__)
 
 
 def mail_digests() -> int:
-    """Send what is due; how many mails."""
+    """Send the digests that are due and return how many."""
     if not settings.EMAIL_HOST:
         return 0
+    # One query finds everybody concerned; most of the time nobody is.
     people = User.objects.filter(notifications__in=_due()).exclude(email="").distinct()
     return sum(_mail(person) for person in people.filter(is_active=True))
 
@@ -37,6 +40,7 @@ def _due() -> NotificationQuerySet:
 
 def _mail(person: User) -> bool:
     with transaction.atomic():
+        # Lock and mark the rows before sending: a second process skips them.
         rows = list(_due().readable_by(person).select_for_update(of=("self",), skip_locked=True).order_by("pk"))
         Notification.objects.filter(pk__in=[row.pk for row in rows]).update(mailed_at=timezone.now())
     if not rows:
@@ -50,8 +54,9 @@ def _mail(person: User) -> bool:
     )
     try:
         message.send()
+    # Only errors of the server are expected here; anything else is a bug and should reach the log of the task.
     except OSError:  # smtplib's errors are OSErrors
-        logger.exception("no digest could be sent to person %s", person.pk)
+        logger.exception("the digest for person %s could not be sent", person.pk)
         return False
     return True
 

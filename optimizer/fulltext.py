@@ -1,7 +1,7 @@
-"""Finding runs, kernels, hypotheses, findings and comments by their words: PostgreSQL's full text over GIN indexes.
+"""Search runs, kernels, hypotheses, findings and comments with PostgreSQL's full-text search over GIN indexes.
 
-A source of hits is one entry of `SOURCES`. The last word of a question is taken as a beginning, so that results
-come while somebody types; quotes, `or` and `-` mean what they mean in web search engines.
+Each searchable kind is one entry of `SOURCES`. The last word of a query is a prefix, so that results appear while
+somebody types. Quotes, `or` and `-` work as in web search engines.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from optimizer.models.search_text import (
 )
 
 MAX_TEXT = 200
+# Of more matches than this, only the newest are considered.
 NEWEST = 1000
-"""Of more hits than that the newest are looked at."""
+# Among this many newest matches, those with a match in their title come first.
 RANKED = 200
-"""Among so many of them those with the words in their title come first."""
+# If `RANKED` of this many newest rows match, older rows are not searched.
 RECENT = 4000
-"""Where `RANKED` of so many rows, the newest, hold the words, no others are looked for."""
 EXCERPT = 160
 _BITMAPS_ONLY = "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', 'off', true)"
 _ANY_SCAN = "SELECT set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'on', true)"
@@ -44,7 +44,7 @@ Query = SearchQuery | CombinedSearchQuery
 
 @dataclass(frozen=True)
 class Hit:
-    """Something found: what it is called, where it stands, its address and a line of its text."""
+    """Hold a search result: its title, its context, its address and a line of its text."""
 
     kind: str
     title: str
@@ -55,8 +55,11 @@ class Hit:
 
 @dataclass(frozen=True)
 class Source:
-    """A kind of thing that can be found. `rows` are those a person may see; `words` is the indexed expression;
-    `light` are the columns that a hit is made from, `text` the one its excerpt is from."""
+    """Describe a kind of searchable row.
+
+    `rows` returns the rows that a person may see; `words` is the indexed expression; `show` returns title, context
+    and address; `text` returns the text for the excerpt.
+    """
 
     kind: str
     label: str
@@ -69,19 +72,21 @@ class Source:
 
 @dataclass(frozen=True)
 class Matches:
-    """Ids of rows that hold the words, newest first; not `are_all` where there are older ones, or may be."""
+    """Hold ids of matching rows, newest first. `are_all` is False where older ones exist or may exist."""
 
     ids: list[int]
     are_all: bool
 
 
 def search(user: User, text: str, kinds: tuple[str, ...] = (), limit: int = 20) -> dict[str, list[Hit]]:
-    """Hits by kind, at most `limit` of each: those with the words in their title first, then the newest."""
+    """Return at most `limit` hits per kind: those with a match in their title first, then the newest."""
     query = query_of(text)
+    # An unknown kind matches no source and gives no hits, rather than all.
     wanted = [source for source in SOURCES if not kinds or source.kind in kinds]
     if query is None:
         return {source.kind: [] for source in wanted}
     models = {source.kind: source.rows(user).model for source in wanted}
+    # Ids grow with time, so the greatest id tells how far back the newest rows reach without sorting them.
     newest = _newest(list(models.values()))
     with _bitmaps_only():
         matches = {one.kind: _matches(one, models[one.kind], query, newest[models[one.kind]]) for one in wanted}
@@ -89,11 +94,12 @@ def search(user: User, text: str, kinds: tuple[str, ...] = (), limit: int = 20) 
 
 
 def query_of(text: str) -> Query | None:
-    """The question as PostgreSQL takes it; None where there is nothing to look for."""
+    """Convert the query into PostgreSQL's form, or return None where there is nothing to search for."""
     text = text.replace("\x00", " ").strip()[:MAX_TEXT]
     found = _LAST_WORD.match(text)
     if not text or (found is None and not re.search(r"\w", text)):
         return None
+    # Inside quotes the last word is part of a phrase, where a prefix would have no meaning.
     if found is None or '"' in text:
         return SearchQuery(text, config=CONFIG, search_type="websearch")
     last: Query = SearchQuery(f"{found['last']}:*", config=CONFIG, search_type="raw")
@@ -109,13 +115,14 @@ def _hits(source: Source, user: User, query: Query, matches: Matches, text: str,
     titled = SearchVector(source.title, config=CONFIG)
     in_title = rows.filter(pk__in=ids[:RANKED]).annotate(titled=titled).filter(titled=query)
     first = list(in_title.order_by("-pk").values_list("pk", flat=True)[:limit])
+    # Titles first, then newest: a title is the stronger sign, and a rank over whole sources would cost seconds.
     chosen = [*first, *(pk for pk in ids if pk not in set(first))][:limit]
     found = rows.in_bulk(chosen)
     return [_hit(source, found[pk], text) for pk in chosen if pk in found]
 
 
 def _newest(models: Sequence[type[Model]]) -> dict[type[Model], int]:
-    """The greatest id of each. One query."""
+    """Return the greatest id of each table with one query."""
     asked = ", ".join(f'(SELECT max(id) FROM "{model._meta.db_table}")' for model in models)  # noqa: S608 - our own tables
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {asked}")
@@ -123,8 +130,11 @@ def _newest(models: Sequence[type[Model]]) -> dict[type[Model], int]:
 
 
 def _matches(source: Source, model: type[Model], query: Query, newest: int) -> Matches:
-    """Rows with the words, whoever may see them. Looked for among the newest first, for of a word that is everywhere
-    the index names every row, and each would be fetched for its number."""
+    """Return matching rows, regardless of who may see them.
+
+    The newest rows are searched first: for a common word the index returns every row, and each would be fetched.
+    """
+    # Access is checked afterwards: joined into this query, it would make the planner leave the GIN index.
     rows = model._default_manager.annotate(words=source.words).filter(words=query)
     if newest > RECENT and len(ids := _ids(rows.filter(pk__gt=newest - RECENT))) >= RANKED:
         return Matches(ids, are_all=False)
@@ -133,8 +143,10 @@ def _matches(source: Source, model: type[Model], query: Query, newest: int) -> M
 
 
 def _seen(source: Source, rows: QuerySet[Any], query: Query, matches: Matches, limit: int) -> list[int]:
-    """Those of them that a person may see. Only where that leaves too few of very many, words and person are asked for
-    at once, which takes longer."""
+    """Return those of the matches that the person may see.
+
+    Only where too few of very many remain, words and access are combined in one query, which takes longer.
+    """
     seen = list(rows.filter(pk__in=matches.ids).order_by("-pk").values_list("pk", flat=True))
     if matches.are_all or len(seen) >= limit:
         return seen
@@ -148,11 +160,15 @@ def _ids(rows: QuerySet[Any]) -> list[int]:
 
 @contextmanager
 def _bitmaps_only() -> Iterator[None]:
-    """No other scans of tables: walking one backwards looks cheap to the planner, but reads every source's words anew,
-    which takes a minute where few rows match."""
+    """Allow bitmap scans only.
+
+    The planner underestimates a backward scan of the primary key, which parses every source again and takes a minute
+    where few rows match.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_BITMAPS_ONLY)
         yield
+        # The settings are local to the transaction, but this may be a savepoint within a longer one.
         cursor.execute(_ANY_SCAN)
 
 
@@ -162,7 +178,7 @@ def _hit(source: Source, row: Any, text: str) -> Hit:
 
 
 def excerpt_of(body: str, text: str) -> str:
-    """The first line that holds a word of the question, else the beginning."""
+    """Return the first line that contains a word of the query, else the first line."""
     words = [word.lower() for word in re.findall(r"\w+", text)]
     lines = [line.strip() for line in body.splitlines() if line.strip()]
     line = next((line for line in lines if any(word in line.lower() for word in words)), lines[0] if lines else "")
@@ -171,7 +187,7 @@ def excerpt_of(body: str, text: str) -> str:
 
 
 def _visible(user: User, run: str = "run") -> Q | None:
-    """Runs a person may see, as ids; None for somebody who may see them all."""
+    """Return a filter for the runs that the person may see, or None for an administrator."""
     if user.is_superuser:
         return None
     return Q(**{f"{run}__in": Run.objects.visible_to(user).order_by().values("pk")})
@@ -189,7 +205,7 @@ def _of_runs(rows: QuerySet[Any], user: User, *columns: str) -> QuerySet[Any]:
 
 
 def findings_seen_by(user: User) -> QuerySet[Finding]:
-    """Knowledge a person may read: what ships with the product, their teams', and that of runs they see."""
+    """Return the findings that a person may read: shipped ones, their teams', and those of runs that they see."""
     if user.is_superuser:
         return Finding.objects.all()
     runs = Run.objects.visible_to(user).order_by().values("pk")
@@ -198,7 +214,7 @@ def findings_seen_by(user: User) -> QuerySet[Finding]:
 
 
 def _comments(user: User) -> QuerySet[Comment]:
-    """What was published on runs that a person sees, and their own drafts."""
+    """Return published comments on runs that the person sees, and their own drafts."""
     seen = _visible(user, "thread__run")
     rows = Comment.objects.visible_to(user)
     rows = rows.filter(seen) if seen is not None else rows

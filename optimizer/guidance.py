@@ -1,4 +1,4 @@
-"""A run's guidance as strategies and prompts see it."""
+"""Present a run's guidance to strategies and prompts."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections import defaultdict
 from optimizer.models import Guidance, KernelParent, LlmCall, Run
 from optimizer.search.base import GuidanceView
 
+# Reference of the instruction given when the run was started; later ones are numbered by their row.
 FROM_THE_START = "guidance-0"
-"""The reference of what the run was started with; rows have their number."""
 
 
 def guidance_views(run: Run) -> tuple[GuidanceView, ...]:
-    """What stands, oldest first: what the run was started with, then what people have said since."""
+    """Return the current instructions, oldest first, starting with the one given when the run was started."""
     first = [GuidanceView(FROM_THE_START, run.guidance)] if run.guidance else []
     rows = list(run.guidance_notes.standing().select_related("author", "kernel"))
+    # Read the family tree only where an instruction is limited to a lineage.
     edges = _children(run) if any(row.kernel_id for row in rows) else {}
     return (*first, *(_view(row, edges) for row in rows))
 
 
 def taken_by(call: LlmCall | None) -> list[Guidance]:
-    """The guidance that a prompt held, oldest first."""
+    """Return the instructions that the call's prompt contained, oldest first."""
     taken = (call.context_report or {}).get("taken") or [] if call else []
     refs = [str(entry.get("ref", "")) for entry in taken if isinstance(entry, dict)]
     numbers = [ref.removeprefix("guidance-") for ref in refs if ref.startswith("guidance-")]
@@ -43,7 +44,8 @@ def _children(run: Run) -> dict[str, list[str]]:
 
 
 def _descendants(root: str, children: dict[str, list[str]]) -> frozenset[str]:
-    """The kernel itself and whatever came of it."""
+    """Return the kernel itself and all its descendants."""
+    # Kernels may have two parents, so the same descendant can be reached more than once.
     found, waiting = {root}, [root]
     while waiting:
         fresh = [key for key in children.get(waiting.pop(), []) if key not in found]

@@ -1,5 +1,7 @@
-"""The queue as the workers see it: `runners.dispatch.base.JobSource` on the database. Named by the setting
-`KERNELSCI_JOB_SOURCE`."""
+"""Provide the queue to the workers: `runners.dispatch.base.JobSource` on the database.
+
+The setting `KERNELSCI_JOB_SOURCE` names this class.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +18,28 @@ from django.utils import timezone
 from optimizer import queue
 from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
 from optimizer.actions.target import do_sync_targets
-from optimizer.live.publish import pass_by
+from optimizer.live.publish import broadcast
 from optimizer.loop.dispatch import spec_from
 from optimizer.models import Evaluation, Job, Runner, Target
-from optimizer.plain import storable, storable_text
+from optimizer.storable import storable, storable_text
 from runners.dispatch.base import Beat, Claim, Receipt, RunnerCard
 from runners.job import JobResult
 
-PASSING_PER_S = 10
+BROADCASTS_PER_S = 10
 
 logger = logging.getLogger(__name__)
 
 
 class DatabaseJobSource:
-    """Called from a worker's main thread and from its heart's; each has its own connection and keeps it."""
+    """Serve a worker's main thread and its heartbeat thread, each with its own lasting connection."""
 
     def __init__(self) -> None:
-        self._last_passing: dict[int, float] = {}
+        self._last_broadcast: dict[int, float] = {}
 
     def claim(self, queue_name: str, worker: str) -> Claim | None:
-        """The next job, unless the worker is draining."""
-        _mend()
+        """Claim the next job, unless the worker is draining."""
+        _drop_failed_connection()
+        # The next commit, that of `do_start_job`, makes both durable: one disk flush instead of two.
         claimed = queue.claim(queue_name, worker, durable=False)
         if claimed is None or not do_start_job(claimed.job_id, claimed.fence):
             return None
@@ -46,60 +49,64 @@ class DatabaseJobSource:
         )  # fmt: skip
 
     def note(self, claim: Claim, notes: dict[str, Any], attempts: int) -> bool:
-        """Keep what the next holder of the job must know."""
-        _mend()
-        return queue.note(claim.job_id, claim.fence, storable(notes), attempts)
+        """Store what the next holder of the job must know."""
+        _drop_failed_connection()
+        return queue.store_notes(claim.job_id, claim.fence, storable(notes), attempts)
 
     @contextmanager
     def alone(self, name: str) -> Iterator[bool]:
-        """An advisory lock of the connection: a worker that dies gives it back."""
-        _mend()
+        """Hold an advisory lock of the connection. PostgreSQL releases it when the worker dies."""
+        _drop_failed_connection()
         held = _try_lock("pg_try_advisory_lock", name)
         try:
             yield held
         finally:
             if held:
+                # A failed connection has released the lock already.
                 with suppress(DatabaseError):
                     _try_lock("pg_advisory_unlock", name)
 
     def beat(self, claim: Claim) -> Beat:
-        """Extend the lease, and hear whether somebody wants the job stopped."""
-        _mend()
+        """Extend the lease, and report whether somebody wants the job stopped."""
+        _drop_failed_connection()
+        # None means that the lease was lost, and False that somebody asked to cancel.
         answer = queue.beat(claim.job_id, claim.fence)
         if answer is None:
             return Beat.LOST
         return Beat.GO_ON if answer else Beat.CANCEL
 
     def progress(self, claim: Claim, stage: str) -> None:
-        """Keep the stage on the evaluation and show it to whoever is looking."""
+        """Store the stage on the evaluation and broadcast it."""
         evaluation = Evaluation.objects.filter(job__pk=claim.job_id).select_related("kernel").get()
+        # A worker that lost its lease must not overwrite the stage that the new holder reports.
         if queue.held(claim.job_id, claim.fence).exists():
             Evaluation.objects.filter(pk=evaluation.pk).update(stage=storable_text(stage)[:30])
-            pass_by(evaluation.kernel.run_id, "stage", number=evaluation.kernel.number, stage=stage[:30])
+            broadcast(evaluation.kernel.run_id, "stage", number=evaluation.kernel.number, stage=stage[:30])
 
     def log(self, claim: Claim, seq: int, text: str) -> None:
-        """Keep a chunk of the live log; the pages fetch it when they are told."""
-        if queue.add_log(claim.job_id, claim.fence, seq, storable_text(text)) and self._may_pass(claim.job_id):
+        """Store a chunk of the live log and announce it; pages fetch the text themselves."""
+        if queue.add_log(claim.job_id, claim.fence, seq, storable_text(text)) and self._may_broadcast(claim.job_id):
             run_id = Job.objects.values_list("evaluation__kernel__run_id", flat=True).get(pk=claim.job_id)
-            pass_by(run_id, "log", job=claim.job_id, fence=claim.fence, seq=seq)
+            broadcast(run_id, "log", job=claim.job_id, fence=claim.fence, seq=seq)
 
     def finish(self, claim: Claim, result: JobResult) -> Receipt:
-        """Record the result; a repeated call is answered like the first."""
-        _mend()
+        """Record the result. A repeated call gets the same answer as the first."""
+        _drop_failed_connection()
         receipt = do_finish_job(claim.job_id, claim.fence, result)
         _clear_current(claim.job_id)
         logger.info("job %s under fence %s: %s, %s", claim.job_id, claim.fence, result.status.value, receipt.value)
         return receipt
 
     def let_go(self, claim: Claim) -> None:
-        """The worker has stopped because it was asked to."""
-        _mend()
+        """Record that the worker has stopped on request."""
+        _drop_failed_connection()
         do_let_go(claim.job_id, claim.fence)
         _clear_current(claim.job_id)
 
     def check_in(self, card: RunnerCard) -> bool:
-        """Keep the runner's row fresh; True when it should drain."""
-        _mend()
+        """Update the runner's row. Return True when it should drain."""
+        _drop_failed_connection()
+        # A runner may start before the site has ever synchronised its targets.
         target = Target.objects.filter(key=card.target).first() or _sync_target(card.target)
         facts = {
             "target": target,
@@ -116,22 +123,23 @@ class DatabaseJobSource:
         """Close the calling thread's connection."""
         connection.close()
 
-    def _may_pass(self, job_id: int) -> bool:
+    def _may_broadcast(self, job_id: int) -> bool:
         now = time.monotonic()
-        if now - self._last_passing.get(job_id, 0.0) < 1 / PASSING_PER_S:
+        if now - self._last_broadcast.get(job_id, 0.0) < 1 / BROADCASTS_PER_S:
             return False
-        self._last_passing = {job_id: now}
+        # One worker has one job, so the entries of earlier jobs need not be kept.
+        self._last_broadcast = {job_id: now}
         return True
 
 
-def _mend() -> None:
-    """Drop a connection that has failed, so that the next statement opens another; keep one that works."""
+def _drop_failed_connection() -> None:
+    """Drop a connection that has failed, so that the next statement opens another; keep a working one."""
     if connection.errors_occurred and not connection.in_atomic_block:
         connection.close()
 
 
 def _try_lock(function: str, name: str) -> bool:
-    """Ask PostgreSQL for, or give back, the advisory lock of a name (hashed to 64 bits)."""
+    """Acquire or release PostgreSQL's advisory lock of a name, hashed to 64 bits."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {function}(hashtextextended(%s, 0))", [name])
         return bool(cursor.fetchone()[0])

@@ -1,4 +1,4 @@
-"""Which languages a target can run."""
+"""Define which languages a target can run."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _BY_VENDOR = {
 
 
 def languages_for(target: str) -> tuple[Language, ...]:
-    """Languages of a target key (cpu, gfx942-mi300x, sm_90-h100 …), the preferred one first; none for a stranger."""
+    """Return the languages of a target key (cpu, gfx942-mi300x, sm_90-h100 …), preferred first; none if unknown."""
     return next((languages for prefix, languages in _BY_VENDOR.items() if target.startswith(prefix)), ())

@@ -1,4 +1,4 @@
-"""Who is fastest at a problem on a target, over all runs; and what others have published about it."""
+"""Rank the fastest kernels of a problem on a target over all runs, and list published figures."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ PUBLISHED = Path(__file__).parent / "published.toml"
 
 @dataclass(frozen=True)
 class Leader:
-    """The best kernel of one run. `time_us` is the geometric mean of the case medians; the speedup is against the
-    run's own baseline, timed beside it."""
+    """Hold the best kernel of one run.
+
+    `time_us` is the geometric mean of the medians of all cases. The speedup is against the run's own baseline, timed
+    alongside.
+    """
 
     rank: int
     run: int
@@ -39,7 +42,7 @@ class Leader:
 
 @dataclass(frozen=True)
 class Published:
-    """A figure of somebody else: never measured here, so never ranked among ours."""
+    """Hold somebody else's figure. It was not measured here and is therefore never ranked."""
 
     label: str
     time_us: float
@@ -50,7 +53,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Bound:
-    """Published lower bounds of single shapes."""
+    """Hold published lower bounds of single shapes."""
 
     hardware: str
     source: str
@@ -59,7 +62,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Suite:
-    """Methods compared over a suite of problems: name, success %, fast_1 %, mean speed over torch eager."""
+    """Hold a comparison of methods over a suite: name, success %, fast_1 %, mean speed over torch eager."""
 
     suite: str
     rows: Sequence[Sequence[Any]]
@@ -69,7 +72,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Board:
-    """One line of the overview: a problem on a target, and how it stands there."""
+    """Hold one row of the overview: a problem on a target, and its best result."""
 
     problem: Problem
     target: Target
@@ -78,8 +81,11 @@ class Board:
 
 
 def leaders_of(user: User, problem: Problem, target: Target, version: int | None = None) -> list[Leader]:
-    """The best kernels of the runs a person may see, least time first. Times compare only within one version of the
-    problem: others have other cases."""
+    """Return the best kernels of the runs that a person may see, fastest first.
+
+    Times are comparable only within one version of the problem, since others have other cases.
+    """
+    # A subquery of ids: joined directly, the visibility rules would multiply rows before the limit applies.
     seen = Run.objects.visible_to(user).order_by().values("pk")
     runs = Run.objects.filter(
         pk__in=seen, target=target, problem_version__problem=problem, best_kernel__evaluation__time_us__isnull=False
@@ -95,7 +101,7 @@ def leaders_of(user: User, problem: Problem, target: Target, version: int | None
 
 
 def boards_for(user: User) -> list[Board]:
-    """Every problem and target with a timed kernel that a person may see."""
+    """Return every problem and target with a timed kernel that the person may see."""
     seen = Run.objects.visible_to(user).order_by().values("pk")
     timed = Run.objects.filter(pk__in=seen, best_speedup__isnull=False)
     rows = (
@@ -103,24 +109,25 @@ def boards_for(user: User) -> list[Board]:
         .values_list("problem_version__problem", "target")
         .annotate(n=Count("pk"), best=Max("best_speedup"))
     )
+    # Both tables are small, and grouped rows contain only ids.
     problems, targets = Problem.objects.in_bulk(), Target.objects.in_bulk()
     boards = [Board(problems[problem], targets[target], n, best) for problem, target, n, best in rows]
     return sorted(boards, key=lambda board: (board.problem.title, board.target.title))
 
 
 def published_for(problem: str, target: str) -> list[Published]:
-    """What others published about a problem on such hardware, fastest first."""
+    """Return published figures for a problem on such hardware, fastest first."""
     rows = [_without_scope(row, Published) for row in _published()["reference"] if _concerns(row, problem, target)]
     return sorted(rows, key=lambda row: row.time_us)
 
 
 def bounds_for(problem: str, target: str) -> list[Bound]:
-    """Published lower bounds of single shapes."""
+    """Return published lower bounds of single shapes."""
     return [_without_scope(row, Bound) for row in _published()["bound"] if _concerns(row, problem, target)]
 
 
 def published_suites() -> list[Suite]:
-    """Published comparisons of methods over whole suites."""
+    """Return published comparisons of methods over whole suites."""
     return [Suite(**row) for row in _published()["method"]]
 
 
@@ -130,6 +137,7 @@ def _published() -> dict[str, list[dict[str, Any]]]:
 
 
 def _concerns(row: dict[str, Any], problem: str, target: str) -> bool:
+    # Keys are prefixes of targets, so that a figure for an architecture applies to all of its devices.
     return bool(row["problem"] == problem and any(target.startswith(key) for key in row["targets"]))
 
 

@@ -1,8 +1,8 @@
-"""The family tree of a run, laid out: where each kernel stands, which path led to the best, who wins which case.
+"""Lay out a run's family tree: the place of each kernel, the path to the best, and the winner of each case.
 
-Layout: generations from left to right, leaves evenly spaced from top to bottom, a parent in the middle of its
+Generations go from left to right and leaves are evenly spaced from top to bottom. A parent is in the middle of its
 children (Reingold and Tilford, "Tidier Drawings of Trees", 1981, without their contour walk: leaves never share a
-row, so nothing can overlap). Linear in the number of kernels.
+row, so nothing can overlap). The run time is linear in the number of kernels.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from typing import Any
 
 from optimizer.models import EvaluationState, EvaluationStatus, KernelParent, Measurement, Run
 
+# Larger trees are limited to the newest kernels and the best path.
 MOST = 5_000
-"""More kernels than that are not drawn: the newest and the best path are."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A kernel in the tree. `parents` are numbers, base first; `tone` is a colour token of its outcome; `gain` is the
-    measured speedup over its parent, `wins` the cases in which nobody is faster."""
+    """Hold a kernel of the tree.
+
+    `parents` are numbers, base first. `tone` is the colour token of the outcome. `gain` is the measured speedup over
+    the parent. `wins` are the cases in which no kernel is faster.
+    """
 
     number: int
     parents: tuple[int, ...]
@@ -39,7 +42,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Tree:
-    """A run's lineage. `left_out` is how many older kernels are not in it."""
+    """Hold a run's lineage. `left_out` counts older kernels that are not in it."""
 
     nodes: Sequence[Node]
     best: int | None
@@ -47,7 +50,7 @@ class Tree:
 
 
 def tree_of(run: Run) -> Tree:
-    """Read and lay out. Four queries, however many kernels there are."""
+    """Read and lay out the tree with four queries, however many kernels there are."""
     links = _links(run)
     rows = _rows(run)
     best = next((row["number"] for row in rows if row["pk"] == run.best_kernel_id), None)
@@ -62,8 +65,10 @@ def tree_of(run: Run) -> Tree:
 
 
 def layout(numbers: Sequence[int], bases: dict[int, int]) -> dict[int, tuple[float, float]]:
-    """Column (generation) and row of every kernel. `bases` names the parent of each kernel that has one; parents have
-    smaller numbers than their children."""
+    """Return column (generation) and row of every kernel.
+
+    `bases` names the parent of each kernel that has one; parents have smaller numbers than their children.
+    """
     children: dict[int, list[int]] = defaultdict(list)
     depth: dict[int, int] = {}
     for number in numbers:
@@ -75,6 +80,7 @@ def layout(numbers: Sequence[int], bases: dict[int, int]) -> dict[int, tuple[flo
     order = _leaves_in_order(numbers, bases, children)
     for row, leaf in enumerate(order):
         rows[leaf] = float(row)
+    # Children have larger numbers than their parents, so going backwards all children have a row already.
     for number in reversed(numbers):
         if number not in rows:
             rows[number] = sum(rows[child] for child in children[number]) / len(children[number])
@@ -82,8 +88,9 @@ def layout(numbers: Sequence[int], bases: dict[int, int]) -> dict[int, tuple[flo
 
 
 def best_path(best: int | None, links: dict[int, list[int]]) -> set[int]:
-    """The best kernel and its bases back to the seed."""
+    """Return the best kernel and its bases back to the seed."""
     path: set[int] = set()
+    # The second condition ends the walk even if corrupt data formed a cycle.
     while best is not None and best not in path:
         path.add(best)
         best = links[best][0] if links.get(best) else None
@@ -118,16 +125,18 @@ def _rows(run: Run) -> list[dict[str, Any]]:
 def _kept(rows: Sequence[dict[str, Any]], path: set[int]) -> list[dict[str, Any]]:
     if len(rows) <= MOST:
         return list(rows)
+    # The best path is always kept, however old its kernels are.
     newest = {row["number"] for row in rows[-(MOST - len(path)) :]}
     return [row for row in rows if row["number"] in newest or row["number"] in path]
 
 
 def _winners(run: Run) -> dict[int, tuple[str, ...]]:
-    """The cases that each kernel wins: least median of the correct ones."""
+    """Return the cases that each kernel wins: those where it has the smallest median of the correct ones."""
     timed = Measurement.objects.filter(
         evaluation__first_of__run=run, evaluation__status=EvaluationStatus.CORRECT, subject="candidate"
     )
     rows = (
+        # DISTINCT ON keeps the first row of each case, which is its fastest kernel.
         timed.order_by("case", "median_us", "pk").distinct("case").values_list("case", "evaluation__kernel__number")
     )
     wins: dict[int, list[str]] = defaultdict(list)
@@ -150,7 +159,7 @@ def _node(
 
 
 def _outcome(row: dict[str, Any]) -> tuple[str, str]:
-    """In words and as a tone: the verdict over the parent where there is one, else over the baseline."""
+    """Return the outcome in words and as a tone: the verdict against the parent, else against the baseline."""
     status = row["evaluation__status"]
     if row["evaluation__state"] != EvaluationState.DONE or not status:
         return "not evaluated yet", "muted"

@@ -1,9 +1,9 @@
-"""The queue's own statements: who may work on which job, and for how long.
+"""Define the statements of the job queue: who may work on which job, and for how long.
 
-PostgreSQL is the truth; messages are doorbells. A job is claimed by one conditional update that raises its `fence`
-and sets a lease; a beat extends the lease; a result counts only under the current fence. `lease_until` of a queued
-job means: not before. Every function is one statement and safe to call in any order, twice, or by a worker that
-was thought dead. What a result means for kernel and run is in `optimizer.actions.job`.
+PostgreSQL is the truth; broker messages only announce work. One conditional update claims a job: it raises the
+fencing token `fence` and sets a lease. A heartbeat extends the lease. A result counts only under the current token.
+`lease_until` of a queued job means "not before". Every function is one statement and safe to call in any order,
+twice, or by a worker that was believed dead. `optimizer.actions.job` applies a result to kernel and run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LEASE = dt.timedelta(seconds=settings.LEASE_S)
 MAX_ATTEMPTS = 3
 RETRY_PAUSE = dt.timedelta(seconds=5)
 LOG_CHUNK_CHARS = 16_384
+# Together with the size of a chunk, this limits one attempt's live log to 4 MiB.
 LOG_CHUNKS = 256
-"""Caps of one attempt's live log: 4 MiB at most."""
 
 _CLAIM = """
 WITH claimed AS (
@@ -60,8 +60,10 @@ SELECT claimed.id, claimed.fence, run.id, claimed.spec, claimed.external, run.di
 
 @dataclass(frozen=True)
 class Claimed:
-    """A job under a fence. `notes` are what an earlier holder left (see `note`), `settings` the run's for its
-    dispatcher."""
+    """Hold a job under a fencing token.
+
+    `notes` were left by an earlier holder (see `note`); `settings` are the run's for its dispatcher.
+    """
 
     job_id: int
     fence: int
@@ -72,16 +74,18 @@ class Claimed:
 
 
 def claim(queue: str, worker: str, lease: dt.timedelta = LEASE, *, durable: bool = True) -> Claimed | None:
-    """Take what a lost worker left behind, else the oldest waiting job of the lowest priority number, else None.
-    None too for a worker that is draining.
+    """Claim a job that a lost worker left behind, else the oldest waiting job of the lowest priority number, else
+    None.
 
-    Not `durable`, the claim is on disk only with the connection's next commit, which the caller makes before anybody
-    begins: a waiting disk costs once then. Should the database die between the two, nobody has begun, and the job waits
-    as before."""
+    Returns None also for a worker that is draining. With `durable` False, the claim reaches the disk only with the
+    connection's next commit, which the caller makes before anybody begins, so that only one disk flush is needed.
+    Should the database die between the two, nobody has begun, and the job still waits.
+    """
     asked: dict[str, str | float] = {
         "worker": worker[:100], "lease_s": lease.total_seconds(), "queue": queue, "cap": MAX_ATTEMPTS,
         "sync": "on" if durable else "off",
     }  # fmt: skip
+    # One statement decides between competing workers: SKIP LOCKED lets each take another row without waiting.
     with connection.cursor() as cursor:
         cursor.execute(_CLAIM, asked)
         row = cursor.fetchone()
@@ -89,46 +93,48 @@ def claim(queue: str, worker: str, lease: dt.timedelta = LEASE, *, durable: bool
 
 
 def _decoded(stored: Any) -> dict[str, Any]:
-    """JSON as the driver gives it: Django asks it for text."""
+    """Decode a JSON column, which Django makes the driver return as text."""
     return dict(json.loads(stored) if isinstance(stored, str) else stored)
 
 
 def held(job_id: int, fence: int) -> QuerySet[Job]:
-    """The job, if that fence still holds it."""
+    """Return the job if that fencing token still holds it."""
     return Job.objects.filter(pk=job_id, fence=fence, state=JobState.RUNNING)
 
 
 def beat(job_id: int, fence: int, lease: dt.timedelta = LEASE) -> bool | None:
-    """Extend the lease. True: go on; False: cancel was requested; None: the claim is lost."""
+    """Extend the lease. Return True to continue, False when cancelling was requested, None when the claim is lost."""
     if not held(job_id, fence).update(lease_until=Now() + lease):
         return None
     return not Job.objects.filter(pk=job_id, cancel_requested=True).exists()
 
 
 def finish(job_id: int, fence: int) -> bool:
-    """Close the job under that fence; True for the one caller who may now record its result."""
+    """Close the job under that token. Return True for the one caller who may now record its result."""
+    # A result that arrives after a cancellation was requested is dropped, so that a stopped run stays as it is.
     return held(job_id, fence).filter(cancel_requested=False).update(**_ended(JobState.DONE)) == 1
 
 
 def was_finished_by(job_id: int, fence: int) -> bool:
-    """True when that very fence's result was recorded: how a finish whose reply was lost reads back."""
+    """Return True when this token's result was recorded, for a caller that lost the reply to `finish`."""
     return Job.objects.filter(pk=job_id, fence=fence, state=JobState.DONE).exists()
 
 
 def release(job_id: int, fence: int, error: str) -> bool:
-    """Give a claimed job back after trouble that was not the kernel's; claimable again after a pause."""
+    """Return a claimed job to the queue after an infrastructure error; it can be claimed again after a pause."""
+    # The pause keeps a job that fails at once from circling between workers.
     changes = {"state": JobState.QUEUED, "lease_until": Now() + RETRY_PAUSE, "error": error[:4000]}
     return held(job_id, fence).filter(attempts__lt=MAX_ATTEMPTS).update(**changes) == 1
 
 
 def unclaim(job_id: int, fence: int, error: str) -> bool:
-    """Give a claimed job back that nobody has begun; claimable after a pause, with no attempt used up."""
+    """Return a claimed job that nobody has begun to the queue, without using up an attempt."""
     changes = {"state": JobState.QUEUED, "lease_until": Now() + RETRY_PAUSE, "error": error[:4000]}
     return held(job_id, fence).update(attempts=F("attempts") - 1, **changes) == 1
 
 
 def fail(job_id: int, fence: int, error: str) -> bool:
-    """End a job whose attempts are used up, under that fence (whether its lease ran out or it was handed back)."""
+    """End a job whose attempts are used up, under that token (its lease expired, or it was returned)."""
     used_up = Job.objects.filter(
         pk=job_id, fence=fence, state__in=[JobState.RUNNING, JobState.QUEUED], attempts__gte=MAX_ATTEMPTS
     )
@@ -136,49 +142,55 @@ def fail(job_id: int, fence: int, error: str) -> bool:
 
 
 def cancel(jobs: QuerySet[Job]) -> int:
-    """End what waits, and ask the holders of what runs to stop; how many jobs were open."""
+    """Cancel waiting jobs and ask the holders of running ones to stop. Return how many jobs were open."""
+    # Waiting jobs first: a job that is claimed between the two statements is then found among the running ones.
     waiting = jobs.filter(state=JobState.QUEUED).update(cancel_requested=True, **_ended(JobState.CANCELLED))
     return waiting + jobs.filter(state=JobState.RUNNING).update(cancel_requested=True)
 
 
 def close_cancelled(job_id: int, fence: int) -> bool:
-    """End a job that was asked to stop: its holder let go, or was lost."""
+    """End a job that was asked to stop, after its holder stopped or was lost."""
     asked = held(job_id, fence).filter(cancel_requested=True)
     return asked.update(**_ended(JobState.CANCELLED)) == 1
 
 
 def lost_while_cancelled() -> list[tuple[int, int]]:
-    """(id, fence) of jobs that were asked to stop and whose holder's lease ran out."""
+    """Return (id, token) of jobs that were asked to stop and whose lease expired."""
     lost = Job.objects.filter(state=JobState.RUNNING, cancel_requested=True, lease_until__lt=Now())
     return list(lost.values_list("pk", "fence"))
 
 
-def note(job_id: int, fence: int, notes: dict[str, Any], attempts: int) -> bool:
-    """Keep notes with a held job and count its attempts from `attempts`; False when the claim is lost."""
+def store_notes(job_id: int, fence: int, notes: dict[str, Any], attempts: int) -> bool:
+    """Store notes with a held job and set its attempts. Return False when the claim is lost."""
     return held(job_id, fence).update(external=notes, attempts=attempts) == 1
 
 
 def used_up() -> list[tuple[int, int]]:
-    """(id, fence) of jobs whose last allowed attempt lost its lease."""
+    """Return (id, token) of jobs whose last allowed attempt lost its lease."""
     lost = Job.objects.filter(
         state__in=[JobState.RUNNING, JobState.QUEUED], attempts__gte=MAX_ATTEMPTS, cancel_requested=False
     )
     return list(lost.filter(lease_until__lt=Now()).values_list("pk", "fence"))
 
 
-def queues_to_ring() -> list[tuple[str, str]]:
-    """(dispatcher, queue) of everything that somebody could claim now."""
+def claimable_queues() -> list[tuple[str, str]]:
+    """Return (dispatcher, queue) of all jobs that could be claimed now."""
     claimable = Job.objects.filter(
-        state__in=[JobState.QUEUED, JobState.RUNNING], attempts__lt=MAX_ATTEMPTS, cancel_requested=False
+        state__in=[JobState.QUEUED, JobState.RUNNING],
+        attempts__lt=MAX_ATTEMPTS,
+        cancel_requested=False,
+        # Queued jobs in their pause and running jobs with a live lease are not claimable.
     ).exclude(lease_until__gte=Now())
     return list(claimable.order_by().values_list("dispatcher", "queue").distinct())
 
 
 def add_log(job_id: int, fence: int, seq: int, text: str) -> bool:
-    """Store chunk `seq` of the live log under the current fence, once; False when it was dropped."""
+    """Store chunk `seq` of the live log once, under the current token. Return False when it was dropped."""
+    # The limit bounds what a talkative kernel can write into the database.
     if not 0 < seq <= LOG_CHUNKS or not held(job_id, fence).exists():
         return False
     chunk = text[:LOG_CHUNK_CHARS].replace("\x00", "�")
+    # The unique key makes a repeated upload after a lost reply harmless.
     _, created = JobLog.objects.get_or_create(job_id=job_id, fence=fence, seq=seq, defaults={"text": chunk})
     return created
 

@@ -1,8 +1,8 @@
-"""What an installation may forget: raw samples (their medians and intervals stay), the prompts that were sent (answers,
-tokens and cost stay) and live logs (the stages' logs in the results stay), of runs that ended long ago.
+"""Delete data that an installation no longer needs, of runs that ended long ago.
 
-Never of a kernel that is or was released, of the kernels that it comes from, or of the questions that brought them:
-that is the evidence for what a team stands for.
+Deleted are raw samples (medians and intervals stay), prompts (answers, tokens and cost stay) and live logs (the
+stages' logs in the results stay). Kernels that are or were released, their ancestors, and the calls that produced
+them are never touched: they are the evidence for a release.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from django.db.models import QuerySet
 
 from optimizer.models import JobLog, LlmCall, Measurement, RunState
 
+# Rows per transaction, so that no lock is held for long.
 AT_ONCE = 1000
-"""Rows a transaction: nobody waits long for one of their locks."""
 ENDED = [state for state in RunState if state.is_terminal]
 
 _EVIDENCE = """
@@ -31,22 +31,23 @@ SELECT id FROM evidence
 
 
 def kept_kernels() -> list[int]:
-    """Kernels whose evidence stays: released ones, those asked for, and all their ancestors."""
+    """Return the kernels whose evidence stays: released and requested ones, and all their ancestors."""
     with connection.cursor() as cursor:
         cursor.execute(_EVIDENCE)
         return [row[0] for row in cursor.fetchall()]
 
 
 def droppable(kind: str, before: dt.datetime) -> QuerySet[Any]:
-    """Rows of that kind which may go, of runs that ended before then."""
+    """Return the deletable rows of that kind, of runs that ended before `before`."""
     return KINDS[kind][0](before)
 
 
 def drop(kind: str, before: dt.datetime) -> int:
-    """Let them go, batch by batch, each its own transaction; how many."""
+    """Delete them in batches, each in its own transaction, and return how many."""
     rows, change = KINDS[kind]
     dropped = 0
     while batch := list(rows(before).order_by("pk").values_list("pk", flat=True)[:AT_ONCE]):
+        # Filter by id again: the condition of the first query would be evaluated a second time at great cost.
         change(rows(before).model._default_manager.filter(pk__in=batch))
         dropped += len(batch)
     return dropped
@@ -56,6 +57,7 @@ def _samples(before: dt.datetime) -> QuerySet[Any]:
     old = Measurement.objects.exclude(samples_us=[]).filter(
         evaluation__kernel__run__state__in=ENDED, evaluation__kernel__run__finished_at__lt=before
     )
+    # Evidence of a release must stay complete, whatever its age.
     return old.exclude(evaluation__kernel__in=kept_kernels())
 
 

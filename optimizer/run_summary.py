@@ -1,4 +1,4 @@
-"""A run at a glance: stages at work, budgets, outcomes. Four queries, however many kernels there are."""
+"""Summarise a run: stages at work, budgets, outcomes. It takes four queries, however many kernels there are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPEN_CALLS = (CallState.QUEUED, CallState.ASKING, CallState.WAITING)
 
 @dataclass(frozen=True)
 class StageNow:
-    """One stage of the strip and what is in it: `#12 tests`, `designer waiting`."""
+    """Hold one stage of the strip and the work in it: `#12 tests`, `designer waiting`."""
 
     key: str
     label: str
@@ -31,7 +31,7 @@ class StageNow:
 
 @dataclass(frozen=True)
 class BudgetBar:
-    """Spent against limit, both as words and as numbers for the bar. `limit` None is unlimited."""
+    """Hold a budget's spending and limit, as words and as numbers for the bar. `limit` None is unlimited."""
 
     label: str
     spent_text: str
@@ -41,13 +41,13 @@ class BudgetBar:
 
     @property
     def mark(self) -> int:
-        """The last mark passed, per cent, of those that are warned of; 0 before the first and without a limit."""
+        """Return the last announced threshold that was passed, in per cent; 0 before the first and without a limit."""
         percent = 100 * self.spent / self.limit if self.limit else 0
         return max((mark for mark in WARN_AT_PERCENT if percent >= mark), default=0)
 
     @property
     def tone(self) -> str:
-        """Warns from 80 % on; a budget that is used up is no fault."""
+        """Return the tone: a warning from 80 % on. A budget that is used up is no error."""
         if not self.limit:
             return "muted"
         return "warn" if self.mark >= 80 else "live"
@@ -55,7 +55,7 @@ class BudgetBar:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What the live parts of a run's page show."""
+    """Hold what the live parts of a run's page show."""
 
     stages: list[StageNow]
     budgets: list[BudgetBar]
@@ -82,12 +82,13 @@ def summarise(run: Run) -> RunSummary:
 
 
 def stage_of(name: str) -> str:
-    """The strip's stage for a role or a stage name of the harness."""
+    """Return the strip's stage for a role or for a stage name of the harness."""
     name = name.lower()
     return next((key for key, _, starts in STAGES if name.startswith(starts)), "check")
 
 
 def _counts(run: Run) -> dict[tuple[str, str], int]:
+    # Confirmations are left out: the summary counts kernels and not measurements.
     rows = Evaluation.objects.filter(first_of__run=run).values_list("state", "status").annotate(n=Count("pk"))
     return {(state, status): n for state, status, n in rows}
 
@@ -108,6 +109,7 @@ def _budgets(run: Run) -> list[BudgetBar]:
         _bar("Evaluations", run.spent_evaluations, run.budget_evaluations, "{:.0f}"),
         _bar("Minutes", minutes, run.budget_minutes, "{:.1f}"),
     ]
+    # A bar for dollars or tokens would puzzle the owner of a run that asks no model.
     if run.budget_usd is not None or run.spent_usd:
         bars.append(_bar("Dollars", float(run.spent_usd), _number(run.budget_usd), "${:.2f}"))
     if run.budget_tokens is not None or run.spent_tokens:

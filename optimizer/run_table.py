@@ -1,4 +1,4 @@
-"""A run in a terminal: one line while it goes, a table when it is over, or JSON."""
+"""Print a run in a terminal: one line while it is running, a table at the end, or JSON."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ ROWS_SHOWN = 10
 
 
 def progress_line(run: Run) -> str:
-    """Bar, evaluations, best so far."""
+    """Return bar, evaluations and best speedup so far."""
     limit = run.budget_evaluations
+    # The bar stays within its width even if a budget was lowered below what is spent.
     done = min(1.0, run.spent_evaluations / limit) if limit else 0.0
     bar = "█" * round(done * BAR_WIDTH) + "░" * (BAR_WIDTH - round(done * BAR_WIDTH))
     best = f"best {run.best_speedup:.2f}×" if run.best_speedup else "no correct kernel yet"
@@ -25,7 +26,7 @@ def progress_line(run: Run) -> str:
 
 
 def closing_table(run: Run) -> str:
-    """The fastest kernels, what failed, and the headline with its interval."""
+    """Return the fastest kernels, the failures, and the headline with its interval."""
     fastest = _fastest(run)
     has_call = any(kernel.evaluation.call_us for kernel in fastest)
     times = f"{'device':>10} {'call':>10}" if has_call else f"{'time':>10}"
@@ -36,7 +37,7 @@ def closing_table(run: Run) -> str:
 
 
 def headline(run: Run) -> str:
-    """How it ended and the best kernel's speedup with its interval."""
+    """Return how the run ended and the best kernel's speedup with its interval."""
     ending = f"{run.state_choice.label}: {run.stop_reason}"
     if run.best_kernel is None or run.best_speedup is None:
         return f"{ending} No correct kernel was timed."
@@ -51,7 +52,7 @@ def headline(run: Run) -> str:
 
 
 def as_json(run: Run) -> dict[str, Any]:
-    """What a script wants to know."""
+    """Return the run's outcome for a script."""
     best = run.best_kernel
     return {
         "run": run.pk,

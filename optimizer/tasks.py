@@ -1,4 +1,4 @@
-"""Celery's entry to the optimizer. Tasks take an id, look at the rows, and may be called twice."""
+"""Define the Celery tasks. Each takes an id, reads the rows, and may be called twice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 
 from celery import shared_task
 
-from optimizer.actions.bells import AGENTS_QUEUE, TIMER_QUEUE, ring_run
+from optimizer.actions.enqueue import AGENTS_QUEUE, TIMER_QUEUE, enqueue_run
 from optimizer.loop.advance import Outcome, advance
 from optimizer.sweep import sweep
 
@@ -16,33 +16,36 @@ BUSY_PAUSE_S = 0.2
 
 @shared_task(name="optimizer.advance", queue=TIMER_QUEUE, ignore_result=True)
 def advance_run(run_id: int) -> str:
-    """Do what is next in a run; rings again when somebody else holds it."""
+    """Advance a run, and enqueue it again when somebody else holds it."""
     outcome = advance(run_id)
     if outcome is Outcome.BUSY:
+        # Wait before trying again, or a long transaction would keep the queue spinning.
         time.sleep(BUSY_PAUSE_S)
-        ring_run(run_id)
+        enqueue_run(run_id)
     return outcome.value
 
 
 @shared_task(name="optimizer.answer_call", queue=AGENTS_QUEUE, ignore_result=True)
 def answer_call(call_id: int) -> None:
-    """Have a question answered by its provider."""
+    """Answer a question with its provider."""
+    # Import late: only the agents' workers need the model SDK, which is slow to load.
     import_module("optimizer.llm.worker").answer(call_id)
 
 
 @shared_task(name="optimizer.deliver", queue=AGENTS_QUEUE, ignore_result=True)
 def deliver_webhook(delivery_id: int) -> str:
-    """Tell a webhook, if that is due."""
+    """Deliver a webhook if it is due."""
+    # Import late: the HTTP client is needed by the agents' workers only.
     return str(import_module("optimizer.webhook_sender").deliver(delivery_id))
 
 
 @shared_task(name="optimizer.sweep", queue=TIMER_QUEUE, ignore_result=True)
 def sweep_up() -> dict[str, int]:
-    """Revive what was lost."""
+    """Revive lost work."""
     return sweep()
 
 
 @shared_task(name="optimizer.mail_digests", queue=TIMER_QUEUE, ignore_result=True)
 def mail_digests() -> int:
-    """Mail what people have not read."""
+    """Mail unread notifications."""
     return int(import_module("optimizer.digest").mail_digests())

@@ -1,10 +1,10 @@
-"""Addresses of what is looked up, taken away and connected: search, lineage, leaderboards, knowledge, API."""
+"""Map the addresses of search, lineage, leaderboards, knowledge, exports and API."""
 
 from __future__ import annotations
 
 from django.urls import path
 
-from optimizer.views import api_page, calls, exports, knowledge, leaderboards, lineage, search, tokens, tuned
+from optimizer.views import api_page, calls, exports, knowledge, leaderboards, lineage, parameters, search, tokens
 
 urlpatterns = [
     path("search/", search.search_page, name="search"),
@@ -13,8 +13,8 @@ urlpatterns = [
     path("runs/<int:run_id>/calls/", calls.calls, name="calls"),
     path("runs/<int:run_id>/calls/<int:call_id>/", calls.call_page, name="call_page"),
     path("runs/<int:run_id>/calls/<int:call_id>/text/", calls.call_text, name="call_text"),
-    path("runs/<int:run_id>/parameters/", tuned.tuned, name="tuned"),
-    path("runs/<int:run_id>/parameters/<slug:name>/", tuned.tuned_chart, name="tuned_chart"),
+    path("runs/<int:run_id>/parameters/", parameters.tuned, name="tuned"),
+    path("runs/<int:run_id>/parameters/<slug:name>/", parameters.tuned_chart, name="tuned_chart"),
     path("runs/<int:run_id>/export/", exports.run_export, name="run_export"),
     path("runs/<int:run_id>/report.<slug:form>", exports.run_report, name="run_report"),
     path("runs/<int:run_id>/kernels/<int:number>/submission/<slug:kind>/", exports.kernel_submission,

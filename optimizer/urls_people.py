@@ -1,5 +1,7 @@
-"""Addresses about people: accounts, teams, releases, notifications. The names that begin with account_ and mfa_ are
-those by which django-allauth finds its own pages."""
+"""Map the addresses of accounts, teams, releases and notifications.
+
+django-allauth finds its own pages by the names that begin with account_ and mfa_.
+"""
 
 from __future__ import annotations
 

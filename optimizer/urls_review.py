@@ -1,4 +1,4 @@
-"""Addresses of diffs, threads and suggested edits."""
+"""Map the addresses of diffs, threads and suggested edits."""
 
 from __future__ import annotations
 

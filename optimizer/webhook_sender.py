@@ -1,4 +1,4 @@
-"""Sending one webhook delivery, over checked and pinned addresses (`optimizer.llm.addresses`)."""
+"""Send one webhook delivery over checked and pinned addresses (see `optimizer.llm.addresses`)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ OWN_HEADERS = frozenset(f"x-kernelsci-{name}" for name in ("event", "delivery", 
 
 
 def deliver(delivery_id: int) -> str:
-    """Try once, if it is due; the delivery's state afterwards, or `not due`. Never raises for what the other side
-    does."""
+    """Try the delivery once if it is due. Return its state afterwards, or `not due`.
+
+    Never raises for what the other side does.
+    """
     row = claim(delivery_id)
     if row is None:
         return "not due"
     try:
+        # The transport is asynchronous, because only there a deadline covers the whole request.
         status, error = asyncio.run(_post(row)), ""
     except (httpx2.HTTPError, ForbiddenAddressError, UnreadableKeyError, TimeoutError) as failure:
         status, error = None, f"{type(failure).__name__}: {failure}"
@@ -31,7 +34,7 @@ def deliver(delivery_id: int) -> str:
 
 
 async def _post(row: WebhookDelivery) -> int:
-    """The status of the answer; its body is not read."""
+    """Send the request and return the status of the answer, without reading its body."""
     transport = PinnedTransport(allow_private=row.webhook.allow_private, sent_headers=SENT_HEADERS | OWN_HEADERS)
     async with (
         asyncio.timeout(TIMEOUT_S),

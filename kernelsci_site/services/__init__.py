@@ -1,1 +1,1 @@
-"""The servers of one machine: PostgreSQL and Redis from whatever is installed, the supervisor over all parts."""
+"""Run the servers of one machine: PostgreSQL and Redis from whatever is installed, and a supervisor for all parts."""

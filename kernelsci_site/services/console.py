@@ -1,4 +1,4 @@
-"""What a person sees of all parts together: lines with the part's name before them, a status line at the end."""
+"""Print the output of all parts: lines prefixed with the part's name, and a status line at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Console:
-    """Writes to `stream`; in colour and with a status line when that is a terminal."""
+    """Write to `stream`, in colour and with a status line when that is a terminal."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stdout
@@ -28,24 +28,24 @@ class Console:
         self._status = ""
 
     def expect(self, names: Iterable[str]) -> None:
-        """The parts' names, for a straight column and a colour each."""
+        """Announce the parts' names, for an aligned column and a colour each."""
         self._names = list(names)
         self.width = max(self.width, *(len(name) for name in self._names))
 
     def part(self, name: str, line: str) -> None:
-        """One line that a part wrote, stripped of what would steer the terminal."""
+        """Print one line of a part, without anything that would control the terminal."""
         self._print(f"{self._tag(name)} {CONTROL.sub('', line)}")
 
     def say(self, line: str = "") -> None:
-        """One line of our own."""
+        """Print one line of our own."""
         self._print(line)
 
     def warn(self, line: str) -> None:
-        """One line of our own that needs a person."""
+        """Print one line of our own that needs a person's attention."""
         self._print(self._paint(line, RED))
 
     def status(self, text: str) -> None:
-        """Replace the status line. Without a terminal there is none: there, changes are said as lines."""
+        """Replace the status line, which exists only on a terminal."""
         if text == self._status:
             return
         self._status = text
@@ -56,6 +56,7 @@ class Console:
         if not self.is_terminal:
             self._write(line + "\n")
             return
+        # Clear the status line, print above it, and draw it again below.
         self._write(f"{CLEAR_LINE}{line}\n")
         self._draw_status()
 
@@ -64,7 +65,7 @@ class Console:
         self._write(CLEAR_LINE + self._paint(self._status[: columns - 1], DIM))
 
     def _write(self, text: str) -> None:
-        """A reader that went away (`up | head`) must not take the site down."""
+        """Write to the stream. A reader that went away (`up | head`) must not take the site down."""
         try:
             self.stream.write(text)
             self.stream.flush()

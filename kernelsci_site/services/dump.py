@@ -1,5 +1,8 @@
-"""Backup and restore with PostgreSQL's own programs, those of the version that the embedded server uses where there is
-one; for a server elsewhere the newest programs here."""
+"""Back up and restore with PostgreSQL's own programs.
+
+Their version is that of the embedded server where there is one; for a server elsewhere the newest programs here are
+used.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,22 @@ EMPTY = "DROP SCHEMA public CASCADE; CREATE SCHEMA public"
 
 
 class DumpError(RuntimeError):
-    """A backup or a restore failed; nothing was changed. The text is meant for the reader."""
+    """Report that a backup or restore failed and nothing was changed. The message is meant for the reader."""
 
 
 def back_up(database: Mapping[str, Any], major: int, file: Path) -> int:
-    """Write everything to `file` (PostgreSQL's custom format, compressed), whole or not at all; its bytes. The snapshot
-    is one moment's; nobody waits for it. Raises DumpError."""
+    """Write everything to `file` completely or not at all, and return its size in bytes. Raises DumpError.
+
+    The format is PostgreSQL's custom format, compressed. The snapshot is consistent and blocks nobody.
+    """
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     command = [_program("pg_dump", major), "--format=custom", "--no-owner", "--no-privileges", f"--file={draft}"]
+    # Create the file with its mode before anything is in it: pg_dump would create it readable for the group.
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     os.close(descriptor)
     try:
         _run(command, database)
+        # An atomic rename: a backup that was interrupted never looks like a complete one.
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -37,6 +44,7 @@ def restore(database: Mapping[str, Any], major: int, file: Path) -> None:
     """Replace all tables by those of `file`, in one transaction. Raises DumpError."""
     script = [_program("pg_restore", major), "--no-owner", "--no-privileges", "--file=-", str(file)]
     load = [_program("psql", major), "--no-psqlrc", "--quiet", "--single-transaction", "--output=/dev/null"]
+    # Without it, psql would report success after an error.
     load += ["--set=ON_ERROR_STOP=1", f"--command={EMPTY}", "--file=-"]
     read = subprocess.run(script, capture_output=True, text=True, check=False)
     if read.returncode != 0:  # a file that breaks off must not get as far as a commit
@@ -52,7 +60,7 @@ def _run(command: list[str], database: Mapping[str, Any], script: str = "") -> N
 
 
 def _environment(database: Mapping[str, Any]) -> dict[str, str]:
-    """libpq's variables: a password on a command line can be read by everybody on the machine."""
+    """Return libpq's variables, because everybody on the machine can read a password on a command line."""
     names = {"NAME": "PGDATABASE", "USER": "PGUSER", "PASSWORD": "PGPASSWORD", "HOST": "PGHOST", "PORT": "PGPORT"}
     chosen = {variable: str(database[key]) for key, variable in names.items() if database.get(key)}
     options = database.get("OPTIONS", {})
@@ -61,7 +69,7 @@ def _environment(database: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _program(name: str, major: int) -> str:
-    """A program of that major version, else of the next higher one. Raises DumpError."""
+    """Return a program of that major version, else of the next higher one. Raises DumpError."""
     able = sorted((found for found in postgres_candidates() if found.major >= major), key=lambda one: one.major)
     for found in able:
         if os.access(found.program(name), os.X_OK):

@@ -1,4 +1,4 @@
-"""The embedded servers alone, without workers and pages: for tests and benchmarks."""
+"""Run the embedded servers alone, without workers and pages, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelsci_site.services.var import Var
 
 
 def server_parts(var: Var, *, postgres: bool = True, redis: bool = True) -> list[Part]:
-    """The servers this installation must bring itself, in the order of their start. Raises `NoServerError`."""
+    """Return the servers that this installation must run itself, in starting order. Raises `NoServerError`."""
     parts = []
     if postgres:
         parts.append(EmbeddedPostgres(var).part())
@@ -23,7 +23,7 @@ def server_parts(var: Var, *, postgres: bool = True, redis: bool = True) -> list
 
 @contextmanager
 def running_servers(var: Var, *, postgres: bool = True, redis: bool = True) -> Iterator[list[Child]]:
-    """Start the servers, yield once they answer, stop them on the way out. Their output goes to `var/log`."""
+    """Start the servers, yield once they answer, and stop them at the end. Their output goes to `var/log`."""
     with ExitStack() as stack:
         children = []
         for part in server_parts(var, postgres=postgres, redis=redis):

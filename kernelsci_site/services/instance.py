@@ -1,4 +1,4 @@
-"""One supervisor per `var` folder: the lock, and what a second one is told about the first."""
+"""Allow one supervisor per `var` folder: hold its lock, and tell a second supervisor about the first."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from kernelsci_site.services.var import Var
 
 
 class AlreadyRunningError(RuntimeError):
-    """Another supervisor holds this folder. The text says which and where it answers."""
+    """Report that another supervisor holds this folder. The message names its process and address."""
 
 
 class Instance:
-    """The held lock. The kernel lets go of it when we die, however we die."""
+    """Hold the lock. The kernel releases it when this process dies, in whatever way."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
-        self.note()
+        self.write_holder()
 
-    def note(self, address: str = "") -> None:
-        """Write down who holds the lock and where it answers, for the reader of a refusal."""
+    def write_holder(self, address: str = "") -> None:
+        """Write down who holds the lock and at which address it answers, for the message of a refusal."""
         self._file.seek(0)
         self._file.truncate()
         json.dump({"pid": os.getpid(), "address": address}, self._file)
@@ -33,10 +33,12 @@ class Instance:
 
 @contextmanager
 def only_instance(var: Var) -> Iterator[Instance]:
-    """Hold `var` for this process. Raises `AlreadyRunningError` when another one does."""
+    """Hold `var` for this process. Raises `AlreadyRunningError` when another process does."""
     path = var.folder() / "supervisor.lock"
     with path.open("a+") as file:
         try:
+            # A lock of the kernel instead of a file with a process id, which would survive a crash and may later
+            # name another process.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise AlreadyRunningError(_refusal(file, var)) from None
@@ -44,7 +46,7 @@ def only_instance(var: Var) -> Iterator[Instance]:
 
 
 def running_address(var: Var) -> str | None:
-    """Where the supervisor of `var` answers, or None when none runs."""
+    """Return the address of the supervisor of `var`, or None when none runs."""
     try:
         with only_instance(var):
             return None

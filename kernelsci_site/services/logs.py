@@ -1,4 +1,4 @@
-"""One log file a part, turned over before it fills the disk."""
+"""Write one log file per part, rotated before it fills the disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ KEPT = 3
 
 
 class RotatingLog:
-    """Bytes of one part in `folder/name.log`; older ones in `name.log.1` … `name.log.3`."""
+    """Write the bytes of one part to `folder/name.log`; older ones are in `name.log.1` … `name.log.3`."""
 
     def __init__(self, folder: Path, name: str, *, max_bytes: int = MAX_BYTES) -> None:
         self.path = folder / f"{name}.log"
@@ -17,7 +17,7 @@ class RotatingLog:
         self._file = self.path.open("ab", buffering=0)
 
     def write(self, chunk: bytes) -> None:
-        """Append. A full disk must not stop the parts, so what cannot be written is dropped."""
+        """Append the bytes. A full disk must not stop the parts, so what cannot be written is dropped."""
         try:
             if self._file.tell() + len(chunk) > self.max_bytes:
                 self._turn_over()
@@ -31,6 +31,7 @@ class RotatingLog:
 
     def _turn_over(self) -> None:
         self._file.close()
+        # Oldest first, so that no file overwrites one that has yet to be renamed.
         for number in range(KEPT - 1, 0, -1):
             older = self._numbered(number)
             if older.exists():

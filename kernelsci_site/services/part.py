@@ -1,4 +1,4 @@
-"""One process that the supervisor keeps: how it is started, known to be ready, and stopped with all it started."""
+"""Describe one supervised process: how it is started, checked for readiness, and stopped with all its children."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-LEASH = Path(__file__).with_name("leash.py")
+LAUNCHER = Path(__file__).with_name("launcher.py")
 POLL_S = 0.02
 
 
 class PartFailedError(RuntimeError):
-    """A part could not be prepared, died at once, or did not answer in time. The text is meant for the reader."""
+    """Report that a part could not be prepared, died at once, or did not answer in time. The message is for the
+    reader.
+    """
 
 
 @dataclass(frozen=True)
 class Part:
-    """What to run and how to treat it.
+    """Describe what to run and how.
 
-    `stop_signal` asks for an orderly end; `abandon_signal` is what the kernel sends when the supervisor is killed.
-    A server is stopped after the parts that lean on it.
-    What a `quiet` part says goes to its log, and to the console only when it dies.
-    `prepare` runs before each start, `is_ready` is polled after it; both may raise `PartFailedError`.
+    `stop_signal` requests an orderly end; `abandon_signal` is what the kernel sends when the supervisor is killed. A
+    server is stopped after the parts that depend on it. Output of a `quiet` part goes to its log, and to the console
+    only when it dies. `prepare` runs before each start, `is_ready` is polled after it; both may raise
+    `PartFailedError`.
     """
 
     name: str
@@ -37,7 +39,7 @@ class Part:
     abandon_signal: signal.Signals = signal.SIGTERM
     stop_within_s: float = 10.0
     ready_within_s: float = 30.0
-    unroot: str | None = None
+    drop_privileges: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     keep_fds: tuple[int, ...] = ()
     folder: Path | None = None
@@ -46,19 +48,22 @@ class Part:
     prepare: Callable[[], None] = lambda: None
     is_ready: Callable[[], bool] = lambda: True
 
-    def leashed(self) -> list[str]:
-        """The command behind the launcher that ties it to this process."""
-        leash = [sys.executable, "-I", "-S", str(LEASH), "--parent", str(os.getpid())]
-        leash += ["--signal", str(int(self.abandon_signal))]
-        if self.unroot:
-            leash += ["--unroot", self.unroot]
-        return [*leash, "--", *self.command]
+    def launched(self) -> list[str]:
+        """Return the command behind the launcher that ties it to this process."""
+        launcher = [sys.executable, "-I", "-S", str(LAUNCHER), "--parent", str(os.getpid())]
+        launcher += ["--signal", str(int(self.abandon_signal))]
+        if self.drop_privileges:
+            launcher += ["--drop-privileges", self.drop_privileges]
+        return [*launcher, "--", *self.command]
 
     def start(self, output: int | IO[bytes] = subprocess.PIPE) -> Child:
-        """Prepare and start it in a session of its own, so that a Ctrl-C in the terminal reaches us alone."""
+        """Prepare and start the part in its own session, so that a Ctrl-C in the terminal reaches only the
+        supervisor.
+        """
         self.prepare()
         process = subprocess.Popen(
-            self.leashed(),
+            self.launched(),
+            # A part that reads from the terminal would take the keys of the supervisor.
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -72,18 +77,18 @@ class Part:
 
 @dataclass
 class Child:
-    """A started part. Its process group has its process id."""
+    """Hold a started part. Its process group id is its process id."""
 
     part: Part
     process: subprocess.Popen[bytes]
 
     @property
     def is_alive(self) -> bool:
-        """Whether the part's first process runs."""
+        """Return whether the part's first process is running."""
         return self.process.poll() is None
 
     def wait_until_ready(self) -> None:
-        """Return once the part answers. Raises `PartFailedError` when it dies or stays silent too long."""
+        """Return once the part answers. Raises `PartFailedError` when it dies or does not answer in time."""
         until = time.monotonic() + self.part.ready_within_s
         while not self.part.is_ready():
             if not self.is_alive:
@@ -94,30 +99,31 @@ class Child:
 
     @property
     def ending(self) -> str:
-        """How it ended, for people: `exit status 1` or `signal SIGKILL`."""
+        """Return for people how it ended: `exit status 1` or `signal SIGKILL`."""
         status = self.process.poll()
         if status is None:
             return "nothing yet"
         return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
 
     def ask_to_stop(self) -> None:
-        """Send the orderly signal, once; returns at once."""
+        """Send the stop signal once, without waiting."""
         if self.is_alive:
             self.process.send_signal(self.part.stop_signal)
 
     def finish(self) -> None:
-        """Wait for the orderly end, then kill whatever of the process group is left."""
+        """Wait for the orderly end, then kill what is left of the process group."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(self.part.stop_within_s)
         self.sweep_up()
 
     def sweep_up(self) -> None:
-        """Kill the rest of the process group: pool processes of a dead worker, a dead postmaster's backends."""
+        """Kill the rest of the process group: pool processes of a dead worker, backends of a dead postmaster."""
         with suppress(ProcessLookupError):
+            # The group is that of the part's own session, so nothing else can be in it.
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def stop(self) -> None:
-        """An orderly end, and no orphan."""
+        """Stop the part in an orderly way, and leave no orphans."""
         self.ask_to_stop()
         self.finish()

@@ -1,4 +1,4 @@
-"""PostgreSQL under our own supervision: one socket, a password, no network."""
+"""Run PostgreSQL under our own supervision: one socket, a password, no network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from kernelsci_site.services import unroot
+from kernelsci_site.services import privileges
 from kernelsci_site.services.binaries import PostgresBinaries, find_postgres
 from kernelsci_site.services.part import Part, PartFailedError
 from kernelsci_site.services.var import Var
@@ -27,30 +27,30 @@ CONNECT_TIMEOUT_S = 5
 
 
 def embedded_url(var: Var, database: str = NAME) -> str:
-    """Where the embedded server of `var` answers. Any command may ask; whether it runs is another matter."""
+    """Return the URL of the embedded server of `var`, whether or not it is running."""
     password = quote(var.secret("postgres"), safe="")
     return f"postgresql://{NAME}:{password}@/{database}?host={quote(str(var.socket_folder), safe='')}"
 
 
 @dataclass(frozen=True)
 class EmbeddedPostgres:
-    """The server whose data lies in `var`."""
+    """Run the server whose data is in `var`."""
 
     var: Var
 
     @property
     def data(self) -> Path:
-        """PostgreSQL's data folder; there only once initdb has finished."""
+        """Return PostgreSQL's data folder, which exists only once initdb has finished."""
         return self.var.root / "postgres"
 
     @cached_property
     def binaries(self) -> PostgresBinaries:
-        """The programs to use: once data exists, those of its major version. Raises `NoServerError`."""
+        """Return the programs to use: once data exists, those of its major version. Raises `NoServerError`."""
         version = self.data / "PG_VERSION"
         return find_postgres(int(version.read_text()) if version.exists() else None)
 
     def part(self) -> Part:
-        """The server as the supervisor keeps it. SIGINT is PostgreSQL's fast shutdown."""
+        """Return the server as the supervisor runs it. SIGINT is PostgreSQL's fast shutdown."""
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(self.var.socket_folder),
@@ -66,7 +66,7 @@ class EmbeddedPostgres:
             command=[self.binaries.program("postgres"), "-D", str(self.data), *options],
             stop_signal=signal.SIGINT,
             abandon_signal=signal.SIGINT,
-            unroot=unroot.way_down(),
+            drop_privileges=privileges.drop_method(),
             quiet=True,
             is_server=True,
             prepare=self.prepare,
@@ -74,15 +74,15 @@ class EmbeddedPostgres:
         )
 
     def prepare(self) -> None:
-        """Make the data folder at the first start; clear what a killed server left behind at any later one."""
-        self.var.make_socket_folder(unroot.service_users())
+        """Create the data folder at the first start; clean up after a killed server at any later one."""
+        self.var.make_socket_folder(privileges.service_users())
         if not self.data.exists():
             self._initialise()
         self._clear_leftovers()
-        unroot.hand_over(unroot.way_down(), self.data, self.var.socket_folder)
+        privileges.hand_over(privileges.drop_method(), self.data, self.var.socket_folder)
 
     def is_ready(self) -> bool:
-        """Whether the server answers with our database in it, which is created here the first time."""
+        """Return whether the server answers with our database in it, which is created the first time."""
         try:
             with self._connect("postgres") as connection:
                 if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [NAME]).fetchone() is None:
@@ -95,7 +95,10 @@ class EmbeddedPostgres:
         return psycopg.connect(embedded_url(self.var, database), autocommit=True, connect_timeout=CONNECT_TIMEOUT_S)
 
     def _initialise(self) -> None:
-        """initdb into a draft folder, renamed when complete: a start killed half-way leaves nothing that counts."""
+        """Run initdb in a draft folder that is renamed when complete, so that a start killed half-way leaves nothing
+        valid.
+        """
+        # In the same folder, so that the rename at the end is atomic.
         draft = self.var.folder() / "postgres.draft"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)
@@ -104,31 +107,33 @@ class EmbeddedPostgres:
         draft.rename(self.data)
 
     def _run_initdb(self, draft: Path, password: Path) -> None:
-        how = unroot.way_down()
-        unroot.hand_over(how, draft)
+        how = privileges.drop_method()
+        privileges.hand_over(how, draft)
         command = [self.binaries.program("initdb"), "-D", str(draft), "-U", NAME, f"--pwfile={password}"]
         command += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"]
-        done = subprocess.run([*unroot.command_prefix(how), *command], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*privileges.command_prefix(how), *command], capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             raise PartFailedError(f"initdb failed: {(done.stderr or done.stdout).strip()}")
 
     @contextmanager
     def _password_file(self) -> Iterator[Path]:
-        """The password where the user that runs initdb can read it and nobody else, for that long."""
+        """Provide the password in a file that only the user who runs initdb can read, for that long."""
         path = self.var.socket_folder / "password"
         path.unlink(missing_ok=True)
         path.touch(mode=0o600)
         path.write_text(self.var.secret("postgres"))
-        unroot.hand_over(unroot.way_down(), self.var.socket_folder)
+        privileges.hand_over(privileges.drop_method(), self.var.socket_folder)
         try:
             yield path
         finally:
             path.unlink()
 
     def _clear_leftovers(self) -> None:
-        """Wait for an old server on this data to go, then remove its lock files.
+        """Wait for an old server on this data to end, then remove its lock files.
 
-        PostgreSQL itself takes any live process with the noted number for its predecessor, even an unrelated one.
+        PostgreSQL itself takes any live process with the recorded id for its predecessor, even an unrelated one.
         """
         until = time.monotonic() + LEFTOVERS_WITHIN_S
         while pids := self._old_servers():
@@ -137,16 +142,18 @@ class EmbeddedPostgres:
             for pid in pids:
                 os.kill(pid, signal.SIGINT)
             time.sleep(0.1)
+        # Safe now: no process works in this folder any more.
         for leftover in (self.data / "postmaster.pid", *self.var.socket_folder.glob(".s.PGSQL.*")):
             leftover.unlink(missing_ok=True)
 
     def _old_servers(self) -> list[int]:
-        """Process ids of PostgreSQL processes that work in our data folder."""
+        """Return the ids of PostgreSQL processes that work in our data folder."""
         processes = (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
         return [int(entry.name) for entry in processes if self._works_here(entry)]
 
     def _works_here(self, process: Path) -> bool:
         try:
+            # A PostgreSQL server changes into its data folder and stays there.
             return (process / "cwd").resolve(strict=True) == self.data
         except OSError:
             return False

@@ -1,4 +1,4 @@
-"""The parts that are ours: the web server and the workers."""
+"""Define the parts of the site itself: the web server and the workers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ AS_ROOT_BY_INTENT = "ignore:You're running the worker with superuser privileges"
 
 
 class NoPortError(RuntimeError):
-    """No address to listen on. The text says why."""
+    """Report that there is no address to listen on. The message gives the reason."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket on `port`, or on the next free one of twenty.
+    """Return a listening socket on `port`, or on the next free one of twenty. Raises `NoPortError`.
 
-    The supervisor holds it and hands it to each web server in turn: while one restarts, callers wait in the queue
-    instead of being refused. Raises `NoPortError`.
+    The supervisor holds the socket and passes it to each web server in turn. While one restarts, callers wait in the
+    queue instead of being refused.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last_error = OSError("no port was tried")
@@ -42,6 +42,7 @@ def listen(host: str, port: int) -> socket.socket:
 def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # A restart must not wait until old connections have left TIME_WAIT.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(128)
@@ -52,7 +53,7 @@ def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
 
 
 def web_part(listener: socket.socket, folder: Path, *, host_header: str) -> Part:
-    """Daphne on an open socket."""
+    """Return Daphne as a part that serves an open socket."""
     command = [sys.executable, "-m", "daphne", "-v", "0", "--fd", str(listener.fileno())]
     # after a restart all open pages come back at once, and who they are is looked up one after the other
     command += ["--websocket_connect_timeout", "60"]
@@ -67,7 +68,9 @@ def web_part(listener: socket.socket, folder: Path, *, host_header: str) -> Part
 
 
 def worker_part(name: str, queues: Sequence[str], processes: int, folder: Path, *, beats: bool = False) -> Part:
-    """A Celery worker on some queues. Its work is leased, so a worker that does not end in time may be killed."""
+    """Return a Celery worker for some queues. Its work is leased, so a worker that does not end in time may be
+    killed.
+    """
     command = [sys.executable, "-W", AS_ROOT_BY_INTENT, "-m", "celery", "--quiet", "-A", "kernelsci_site", "worker"]
     command += ["-n", f"{name}@%h", "-Q", ",".join(queues), "-c", str(processes), "-l", "WARNING"]
     command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
@@ -76,12 +79,11 @@ def worker_part(name: str, queues: Sequence[str], processes: int, folder: Path, 
 
 
 def worker_parts(targets: Sequence[str], folder: Path) -> list[Part]:
-    """The workers of one machine.
+    """Return the workers of one machine.
 
-    `agents` mostly waits for language models, so several at once cost nothing; one `build` leaves a core of two to
-    the timings; measuring is one job a device; and `timer` decides and sweeps, apart from
-    every long call that could hold it up. Where the environment names an account at KernelBot, one more worker
-    waits there.
+    `agents` mostly waits for language models, so several at once cost nothing. A single `build` leaves a core of two
+    to the timings. Measuring is one job per device. `timer` decides and sweeps, apart from every long call that could
+    delay it. Where the environment names an account at KernelBot, one more worker waits there.
     """
     return [
         worker_part("timer", ["timer"], 2, folder, beats=True),
@@ -93,12 +95,13 @@ def worker_parts(targets: Sequence[str], folder: Path) -> list[Part]:
 
 
 def _answers(listener: socket.socket, host_header: str) -> bool:
-    """Whether a request gets an answer without error through our own door."""
+    """Return whether a request through our own socket gets an answer without error."""
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
     connection = http.client.HTTPConnection(reachable, port, timeout=LIVELY_WITHIN_S)
     try:
         connection.request("GET", "/healthz", headers={"Host": host_header})
+        # A bound port is no proof: the socket is open before the server accepts.
         return connection.getresponse().status == http.client.OK
     except OSError:
         return False

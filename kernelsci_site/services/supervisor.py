@@ -1,4 +1,4 @@
-"""Keeps parts running: starts them, shows what they say, restarts the dead, and leaves nothing behind."""
+"""Keep parts running: start them, show their output, restart dead ones, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ LONGEST_LINE_BYTES = 16_384
 
 
 class StopRequestedError(Exception):
-    """A person or the system asked for the end while parts were still being started."""
+    """Report that a stop was requested while parts were still being started."""
 
 
 class Keeper:
-    """One part over all its lives."""
+    """Track one part over all its restarts."""
 
     def __init__(self, part: Part, log: RotatingLog) -> None:
         self.part = part
@@ -47,19 +47,20 @@ class Keeper:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process runs."""
+        """Return whether its process is running."""
         return self.child is not None and self.child.is_alive
 
     def pause_after_death_s(self) -> float:
-        """How long to wait before the next start: doubling from 1 s to 30 s, forgotten after a steady minute."""
+        """Return the pause before the next start: doubling from 1 s to 30 s, reset after a steady minute."""
         if time.monotonic() - self.started_at > STEADY_AFTER_S:
             self.deaths_in_a_row = 0
         self.deaths_in_a_row += 1
         return float(min(FIRST_PAUSE_S * 2 ** (self.deaths_in_a_row - 1), LONGEST_PAUSE_S))
 
     def lines(self, chunk: bytes) -> list[str]:
-        """The lines completed by `chunk`; one that never ends is cut."""
+        """Return the lines completed by `chunk`; a line that never ends is cut."""
         *complete, rest = (self.unfinished_line + chunk).split(b"\n")
+        # A part that never writes a line end would fill the memory.
         if len(rest) > LONGEST_LINE_BYTES:
             complete, rest = [*complete, rest], b""
         self.unfinished_line = rest
@@ -67,9 +68,10 @@ class Keeper:
 
 
 class Supervisor:
-    """All parts of one installation, for a process of its own: children that it does not know are ended.
+    """Supervise all parts of one installation, in a process of its own: unknown children are killed.
 
-    One thread only: the kernel ends a part with the thread that started it.
+    It uses one thread only, because the kernel sends the parent-death signal when the thread that started a part
+    ends.
     """
 
     def __init__(self, console: Console, log_folder: Path) -> None:
@@ -78,11 +80,12 @@ class Supervisor:
         self.keepers: list[Keeper] = []
         self.stop_requests = 0
         self._selector = selectors.DefaultSelector()
+        # Orphans of a part are then re-parented to this process instead of to init, where nobody would end them.
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
     @contextmanager
     def listening_for_signals(self) -> Iterator[None]:
-        """Within it, Ctrl-C, SIGTERM and a closed terminal ask for an orderly end; a second one hurries it."""
+        """Handle Ctrl-C, SIGTERM and a closed terminal as a request for an orderly end; a second one hurries it."""
 
         def note(_number: int, _frame: FrameType | None) -> None:
             self.stop_requests += 1
@@ -95,14 +98,16 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def start(self, part: Part) -> Keeper:
-        """Start a part and keep it from now on."""
+        """Start a part and keep it running from now on."""
         keeper = Keeper(part, RotatingLog(self.log_folder, part.name))
         self.keepers.append(keeper)
         self._start(keeper)
         return keeper
 
     def wait_until_ready(self, keepers: Iterable[Keeper]) -> None:
-        """Return once all answer. Raises `PartFailedError`, or `StopRequestedError` when asked to end meanwhile."""
+        """Return once all answer. Raises `PartFailedError`, or `StopRequestedError` when a stop is requested
+        meanwhile.
+        """
         for keeper in keepers:
             until = time.monotonic() + keeper.part.ready_within_s
             while not keeper.part.is_ready():
@@ -111,19 +116,19 @@ class Supervisor:
                 self._check_starting(keeper, until)
 
     def check_not_stopped(self) -> None:
-        """Raise `StopRequestedError` when an end was asked for."""
+        """Raise `StopRequestedError` when a stop was requested."""
         if self.stop_requests:
             raise StopRequestedError
 
     def run(self, address: str) -> None:
-        """Keep everything alive until an end is asked for."""
+        """Keep everything alive until a stop is requested."""
         while not self.stop_requests:
             self.pump(TICK_S)
             self.tend()
             self.console.status(self.status(address))
 
     def tend(self) -> None:
-        """Note the dead, restart those whose pause is over, end the orphans of the dead."""
+        """Record dead parts, restart those whose pause is over, and end orphans."""
         for keeper in self.keepers:
             if keeper.child is not None and not keeper.is_alive:
                 self._bury(keeper)
@@ -132,12 +137,12 @@ class Supervisor:
         self.end_orphans()
 
     def status(self, address: str) -> str:
-        """One line: every part with a mark, the address, the way out."""
+        """Return one line: every part with a mark, the address, and how to stop."""
         marks = "  ".join(f"{'●' if keeper.is_alive else '○'} {keeper.part.name}" for keeper in self.keepers)
         return f"{marks}   {address}   Ctrl-C stops"
 
     def pump(self, timeout_s: float) -> None:
-        """Pass on what the parts wrote; wait up to `timeout_s` for something."""
+        """Pass on what the parts wrote, waiting up to `timeout_s` for something."""
         if not self._selector.get_map():
             time.sleep(timeout_s)
             return
@@ -145,7 +150,7 @@ class Supervisor:
             self._read(key.data, key.fd)
 
     def stop(self) -> None:
-        """Workers and pages first, then the servers they lean on; kill what does not go; no orphan stays."""
+        """Stop workers and pages first, then the servers they depend on; kill what does not end; leave no orphan."""
         self.console.status("stopping …")
         servers = [keeper for keeper in self.keepers if keeper.part.is_server]
         for wave in ([k for k in self.keepers if k not in servers], servers):
@@ -156,7 +161,7 @@ class Supervisor:
         self.console.status("")
 
     def end_orphans(self) -> None:
-        """As subreaper we inherit what a dead part leaves: end it, and reap it."""
+        """Kill and reap the orphans of dead parts, which this process inherits as a subreaper."""
         ours = {keeper.child.process.pid for keeper in self.keepers if keeper.child}
         for pid in _children() - ours:
             with suppress(ProcessLookupError):
@@ -166,10 +171,12 @@ class Supervisor:
 
     def _stop_wave(self, keepers: list[Keeper]) -> None:
         alive = [keeper for keeper in keepers if keeper.child]
+        # A further request during the wait ends it early.
         hurried = self.stop_requests
         for keeper in alive:
             _child(keeper).ask_to_stop()
         until = time.monotonic() + max([keeper.part.stop_within_s for keeper in alive], default=0.0)
+        # Keep reading while waiting: a part that cannot write its last lines would never end.
         while any(k.is_alive for k in alive) and time.monotonic() < until and self.stop_requests <= hurried:
             self.pump(0.02)
         for keeper in alive:
@@ -181,11 +188,12 @@ class Supervisor:
         keeper.started_at = time.monotonic()
         output = keeper.child.process.stdout
         if output is not None:
+            # One silent part must not block reading from the others.
             os.set_blocking(output.fileno(), False)
             self._selector.register(output, selectors.EVENT_READ, keeper)
 
     def _start_again(self, keeper: Keeper) -> None:
-        """A part that cannot even be prepared has died once more."""
+        """Restart a part; one that cannot even be prepared counts as having died again."""
         try:
             self._start(keeper)
         except (PartFailedError, OSError) as error:
@@ -250,7 +258,7 @@ def _child(keeper: Keeper) -> Child:
 
 
 def _children() -> set[int]:
-    """Process ids of this process's children, adopted ones included."""
+    """Return the process ids of this process's children, including adopted ones."""
     return {
         int(pid) for listing in Path("/proc/self/task").glob("*/children") for pid in listing.read_text().split()
     }

@@ -1,4 +1,4 @@
-"""The folder of everything this installation writes: data of the servers, logs, secrets; and its socket folder."""
+"""Manage the folder of everything that this installation writes: data of the servers, logs, secrets, sockets."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 
 
 class UnsafeFolderError(RuntimeError):
-    """A folder that must be ours alone belongs to, or can be written by, someone else."""
+    """Report that a folder which must be ours alone belongs to, or is writable by, somebody else."""
 
 
 @dataclass(frozen=True)
 class Var:
-    """One installation's folder on disk. Its path names the sockets, so any later command finds the servers."""
+    """Represent one installation's folder. Its path determines the sockets, so any later command finds the servers."""
 
     root: Path
 
     @classmethod
     def at(cls, path: str | Path) -> Var:
-        """The installation at `path`, resolved, so that every spelling of it means the same sockets."""
+        """Return the installation at `path`, resolved, so that every spelling of it leads to the same sockets."""
         return cls(Path(path).expanduser().resolve())
 
     def folder(self, *names: str) -> Path:
-        """`root/names…`, created for our eyes only."""
+        """Return `root/names…`, created with access for this user only."""
         path = self.root
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in names:
@@ -36,17 +36,18 @@ class Var:
 
     @property
     def socket_folder(self) -> Path:
-        """Where the sockets lie: under /tmp, for a socket's path may have 107 bytes, `root` any length."""
+        """Return the folder of the sockets, under /tmp because a socket's path may have at most 107 bytes."""
         key = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:12]
         return Path("/tmp") / f"kernelsci-{os.getuid()}-{key}"  # noqa: S108 - mode and owner are checked below
 
     def make_socket_folder(self, service_users: tuple[int, ...] = ()) -> Path:
-        """Create the socket folder, mode 0700, owned by us or one of `service_users`.
+        """Create the socket folder with mode 0700, owned by us or one of `service_users`.
 
-        Raises `UnsafeFolderError` when someone else made it first.
+        Raises `UnsafeFolderError` when somebody else created it first.
         """
         path = self.socket_folder
         path.mkdir(mode=0o700, exist_ok=True)
+        # `lstat` does not follow a symbolic link that somebody else may have placed in /tmp.
         found = path.lstat()
         # Root hands the folder to PostgreSQL's user where it cannot use a namespace; no one else could have.
         owner_is_safe = found.st_uid == os.getuid() or (os.getuid() == 0 and found.st_uid in service_users)
@@ -56,7 +57,9 @@ class Var:
         return path
 
     def secret(self, name: str) -> str:
-        """The secret called `name`, made at first use: 0600, and the same for two processes that ask at once."""
+        """Return the secret called `name`, created at first use with mode 0600; concurrent processes get the same
+        one.
+        """
         path = self.folder("secrets") / name
         if not path.exists():
             _create_once(path, secrets.token_urlsafe(48))
@@ -64,14 +67,16 @@ class Var:
 
 
 def _create_once(path: Path, text: str) -> None:
-    """Write `text` to `path` unless it exists. Whoever links first wins; nobody sees a half-written file."""
+    """Write `text` to `path` unless it exists. The first process to link wins, and nobody sees a half-written file."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w") as file:
         file.write(text)
         file.flush()
+        # A secret that is lost in a power failure makes everything encrypted with it unreadable.
         os.fsync(file.fileno())
     try:
+        # `link` fails if the target exists, unlike `rename`, so two processes cannot both win.
         os.link(draft, path)
     except FileExistsError:
         pass

@@ -1,4 +1,4 @@
-"""The first runs of a fresh installation: real, small, and without any key or GPU."""
+"""Start the first runs of a new installation: real, small, and without any API key or GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEMO_RECORD = "scientist-softmax_rows"
 
 
 def do_make_default_team() -> Team:
-    """The team that everybody of a fresh installation is in, with the administrators as owners."""
+    """Create the default team if necessary, with all administrators as owners."""
     team, _ = Team.objects.get_or_create(slug="default", defaults={"name": "Default"})
     for user in User.objects.filter(is_superuser=True):
         Membership.objects.get_or_create(team=team, user=user, defaults={"role": TeamRole.OWNER})
@@ -24,8 +24,11 @@ def do_make_default_team() -> Team:
 
 
 def do_start_demo() -> list[Run]:
-    """Tune softmax on this processor; beside it, let recorded agents work on it: their answers are a record's, what
-    they wrote is built, checked and timed here."""
+    """Start two demo runs: one tunes softmax on this processor, the other replays recorded agents.
+
+    The replayed answers come from a recording, but the kernels in them are built, checked and timed on this machine.
+    """
+    # A new database has neither targets nor problems, and the demo may be the first command that needs them.
     do_sync_targets()
     do_sync_shipped_problems()
     team = do_make_default_team()

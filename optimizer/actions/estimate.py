@@ -1,9 +1,9 @@
-"""What a run will take, told before it starts from what such runs took.
+"""Estimate before it starts what a run will take, from what similar runs took.
 
-A past run gives rates: minutes, dollars and tokens for each evaluation that counted. Seeds, confirmations, failed calls
-and pauses of the model are in the rates, for they will happen again. The range is that of the rates' middle eight
-tenths, times the evaluations planned; with few runs that is nearly their least and their greatest. Limits cap it.
-Nothing here guesses: where no such run is known, the figure is None.
+Each past run gives rates: minutes, dollars and tokens per evaluation that counted. Seeds, confirmations, failed calls
+and waiting for the model are part of these rates, because they will happen again. The range spans the 10 % and 90 %
+quantiles of the rates, times the planned evaluations; with few runs that is nearly minimum and maximum. Budgets cap
+it. Without similar runs the figures are None: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from optimizer.actions.run import Budget
 from optimizer.llm.choice import BUILT_IN
 from optimizer.models import CallState, LlmCall, Problem, Run, RunState, Target, User
 
+# Use only the newest runs, because machines, prices and prompts change.
 MOST_RUNS = 20
-"""The newest runs that an estimate looks at: machines, prices and prompts change."""
 _LOW, _HIGH = 0.1, 0.9
 
 
 @dataclass(frozen=True)
 class PastRun:
-    """What an ended run took. `usd` is None where the price of a call was unknown."""
+    """Hold what an ended run took. `usd` is None where the price of a call was unknown."""
 
     evaluations: int
     minutes: float
@@ -37,7 +37,7 @@ class PastRun:
 
 @dataclass(frozen=True)
 class Range:
-    """Between `low` and `high`, in the unit that the field of `Estimate` names."""
+    """Hold the limits of a range, in the unit that the field of `Estimate` names."""
 
     low: float
     high: float
@@ -45,8 +45,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run will take. `based_on` counts the runs behind the figures and `likeness` says in which way they are
-    like this one; figures are None where nothing is known."""
+    """Hold what a run is expected to take.
+
+    `based_on` counts the runs behind the figures and `likeness` says in which way they resemble the planned run.
+    Figures are None where nothing is known.
+    """
 
     based_on: int
     likeness: str
@@ -66,12 +69,16 @@ def estimate_run(
     seen_by: User,
     providers: Mapping[str, Any] | None = None,
 ) -> Estimate:
-    """The estimate from runs that the person may see: those of the same problem, target, strategy and (where
-    `providers` is given, in the form of `Run.providers`) models; else with other models; else of other problems."""
+    """Estimate from past runs that the person may see, preferring the most similar group that is not empty.
+
+    The groups are: same problem, target, strategy and models (only where `providers` is given, in the form of
+    `Run.providers`); same problem, target and strategy; same target and strategy.
+    """
     ended = Run.objects.visible_to(seen_by).filter(target=target, strategy=strategy, spent_evaluations__gt=0)
     ended = ended.filter(state__in=[state for state in RunState if state.is_terminal])
     same = _newest(ended.filter(problem_version__problem=problem))
     alike = [run for run in same if providers is not None and _models(run.providers) == _models(providers)]
+    # Models differ in speed and price by orders of magnitude, so runs with the same models are preferred.
     if alike:
         return estimate(_past(alike), budget, "same problem, target, strategy and models")
     if same:
@@ -80,7 +87,7 @@ def estimate_run(
 
 
 def estimate(past: Sequence[PastRun], budget: Budget, likeness: str = "") -> Estimate:
-    """The pure part: what the past says about a run with this budget."""
+    """Compute the estimate from past runs and a budget, without reading the database."""
     if not past:
         return Estimate(based_on=0, likeness="")
     minutes = [run.minutes / run.evaluations for run in past]
@@ -93,14 +100,17 @@ def estimate(past: Sequence[PastRun], budget: Budget, likeness: str = "") -> Est
         device_minutes=_range(
             [run.device_minutes / run.evaluations for run in past], planned, budget.device_minutes
         ),
+        # Runs with an unknown price are left out rather than counted as free.
         usd=_range([run.usd / run.evaluations for run in past if run.usd is not None], planned, budget.usd),
         tokens=_range([run.tokens / run.evaluations for run in past], planned, budget.tokens),
     )
 
 
 def _planned(past: Sequence[PastRun], budget: Budget, minutes_each: float) -> int:
-    """Evaluations: the least of their limit and what the minutes allow at the middle rate; without a limit on
-    either, what such runs had in the middle."""
+    """Return the planned evaluations: the smaller of their budget and what the minutes allow at the median rate.
+
+    Without a limit on either, return the median of the past runs.
+    """
     limits = [] if budget.evaluations is None else [budget.evaluations]
     if budget.minutes is not None and minutes_each > 0:
         limits.append(max(1, int(budget.minutes / minutes_each)))
@@ -110,13 +120,14 @@ def _planned(past: Sequence[PastRun], budget: Budget, minutes_each: float) -> in
 def _range(rates: Sequence[float], planned: int, limit: Any) -> Range | None:
     if not rates:
         return None
+    # Quantiles instead of extremes: one run with a hanging model server should not widen every estimate.
     ends = np.quantile(rates, [_LOW, _HIGH]) * planned
     low, high = (float(end if limit is None else min(end, float(limit))) for end in ends)
     return Range(low, high)
 
 
 def _newest(runs: QuerySet[Run]) -> list[Run]:
-    """The newest of the runs. `unpriced`: did a call to a server cost nobody knows what?"""
+    """Return the newest runs, annotated with `unpriced`: whether the cost of an answered call is unknown."""
     answered = LlmCall.objects.filter(run=OuterRef("pk"), state=CallState.ANSWERED, cost_usd=None)
     unpriced = Exists(answered.exclude(provider__in=BUILT_IN))
     return list(runs.annotate(unpriced=unpriced).order_by("-created_at")[:MOST_RUNS])
@@ -136,11 +147,11 @@ def _past(runs: Iterable[Run]) -> list[PastRun]:
 
 
 def _models(providers: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Who answers, by role."""
+    """Map each role to its provider and model."""
     entries = {role: {"provider": entry} if isinstance(entry, str) else entry for role, entry in providers.items()}
     return {role: (str(entry.get("provider", "")), str(entry.get("model", ""))) for role, entry in entries.items()}
 
 
 def as_plain(found: Estimate) -> dict[str, Any]:
-    """The estimate as JSON for a script."""
+    """Return the estimate as JSON-compatible dictionaries for the page's script."""
     return asdict(found)

@@ -1,5 +1,7 @@
-"""From a runner's answer to figures in the database. What a runner says is a claim: it is stored, never believed to
-be well-formed beyond what `runners.wire` has checked."""
+"""Store a runner's result as figures in the database.
+
+A result is a claim: beyond the structure that `runners.wire` has checked, no value in it is trusted.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from typing import TypeGuard
 from optimizer.live.payloads import EvaluationCancelled, EvaluationFinished
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Measurement, Run
 from optimizer.models.evaluation import CANDIDATE
-from optimizer.plain import storable
+from optimizer.storable import storable
 from runners import wire
 from runners.job import CaseResult, JobResult, Speedup, Status
 
 MAX_SAMPLES = 10_000
+# The harness sets this flag on a claim that the referee's clock did not confirm.
 UNCONFIRMED = "unconfirmed"
-"""The harness's flag for a claim that the referee's clock did not confirm."""
 _COPIED = (
     "time_us",
     "call_us",
@@ -38,8 +40,10 @@ _COPIED = (
 
 
 def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
-    """Fill in an evaluation and its measurements, and mark it finished. Call inside the transaction that closed the
-    job."""
+    """Fill in an evaluation and its measurements and mark it finished.
+
+    Call inside the transaction that closes the job.
+    """
     evaluation.time_us = time_of(result)
     evaluation.call_us = call_time_of(result)
     evaluation.roofline_share = roofline_share_of(result)
@@ -59,33 +63,40 @@ def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
     Measurement.objects.bulk_create(_measurements(evaluation, result.cases))
 
 
-def do_copy_outcome(evaluation: Evaluation, twin: Evaluation) -> None:
-    """Give a duplicate its twin's outcome, except the comparison with a parent that may be another. Samples stay
-    with the one measurement there was."""
-    if twin.state == EvaluationState.CANCELLED:
+def do_copy_outcome(evaluation: Evaluation, original: Evaluation) -> None:
+    """Copy the outcome of the original evaluation to one of a duplicate kernel.
+
+    The comparison with the parent is left out, because the duplicate may have another parent. The samples stay with
+    the original.
+    """
+    if original.state == EvaluationState.CANCELLED:
         return evaluation.mark_cancelled()
     for name in _COPIED:
-        setattr(evaluation, name, getattr(twin, name))
-    evaluation.copied_from = twin if twin.kernel_id != evaluation.kernel_id else None
-    evaluation.result = {**twin.result, "versus_parent": None}
-    return evaluation.mark_finished(EvaluationStatus(twin.status))
+        setattr(evaluation, name, getattr(original, name))
+    evaluation.copied_from = original if original.kernel_id != evaluation.kernel_id else None
+    evaluation.result = {**original.result, "versus_parent": None}
+    return evaluation.mark_finished(EvaluationStatus(original.status))
 
 
-def do_share_outcome(evaluation: Evaluation, twin: Evaluation, result: JobResult) -> None:
-    """Give an evaluation whose build gave its twin's binary that twin's outcome, with a build of its own. Call inside
-    the transaction that closed the job."""
+def do_share_outcome(evaluation: Evaluation, original: Evaluation, result: JobResult) -> None:
+    """Copy the original's outcome to an evaluation whose build produced the same binary, keeping its own build
+    report.
+
+    Call inside the transaction that closes the job.
+    """
     own = storable(wire.to_plain(result))
     evaluation.artefact_hash = _artefact_hash(result)
     evaluation.device_s = device_s(result)
-    do_copy_outcome(evaluation, twin)
-    reason = f"Builds the same binary as #{twin.kernel.number}, whose measurement counts for both."
+    do_copy_outcome(evaluation, original)
+    reason = f"Builds the same binary as #{original.kernel.number}, whose measurement counts for both."
+    # The build is the duplicate's own; everything measured belongs to the original.
     evaluation.result |= {name: own[name] for name in ("job_id", "build", "stages", "duplicate_of", "environment")}
-    evaluation.result["reasons"] = [reason, *twin.result.get("reasons", [])]
+    evaluation.result["reasons"] = [reason, *original.result.get("reasons", [])]
     evaluation.save(update_fields=["result"])
 
 
 def finished(run: Run, evaluation: Evaluation) -> EvaluationFinished | EvaluationCancelled:
-    """The event that says how an evaluation ended, with the run's totals after it."""
+    """Build the event that says how an evaluation ended, with the run's totals after it."""
     if evaluation.state == EvaluationState.CANCELLED:
         return EvaluationCancelled(
             number=evaluation.kernel.number, evaluation=evaluation.pk, first=evaluation.first_of_id is not None
@@ -110,7 +121,7 @@ def finished(run: Run, evaluation: Evaluation) -> EvaluationFinished | Evaluatio
 
 
 def time_of(result: JobResult) -> float | None:
-    """Geometric mean of the candidate's medians over the timed cases, µs; None unless it is correct and timed."""
+    """Return the geometric mean of the candidate's medians over the timed cases in µs, or None unless it is correct."""
     times = [case.candidate_us for case in result.cases if _is_time(case.candidate_us)]
     return geometric_mean(times) if times and result.status == Status.CORRECT else None
 
@@ -122,21 +133,25 @@ def call_time_of(result: JobResult) -> float | None:
 
 
 def roofline_share_of(result: JobResult) -> float | None:
-    """Return how much of the measured ceilings the candidate reaches: the geometric mean over the cases that say it,
-    1 at the roofline; None where none does."""
+    """Return which share of the measured ceilings the candidate reaches: 1 at the roofline.
+
+    The value is the geometric mean over the cases that state a share; it is None where no case does.
+    """
     shares = [case.roofline_share for case in result.cases if _is_time(case.roofline_share)]
     return geometric_mean(shares) if shares else None
 
 
 def failed_side(result: JobResult) -> str:
-    """Return whose failure ended the evaluation: the candidate's if it failed at all, else the first side named; empty
-    for a correct kernel and where the harness named nobody."""
+    """Return whose failure ended the evaluation, empty for a correct kernel and where the harness named nobody.
+
+    This is the candidate if it failed at all, otherwise the first side that is named.
+    """
     sides = [failure.side for failure in result.failures] if result.status != Status.CORRECT else []
     return (CANDIDATE if CANDIDATE in sides else sides[0] if sides else "")[:12]
 
 
 def device_s(result: JobResult) -> float:
-    """Seconds the device was held: all stages but the build."""
+    """Return for how many seconds the device was held: all stages except the build."""
     return sum(max(0.0, stage.seconds) for stage in result.stages if not stage.name.startswith("build"))
 
 
@@ -153,17 +168,21 @@ def _artefact_hash(result: JobResult) -> str:
 
 
 def _without_samples(result: JobResult) -> JobResult:
+    # Samples are stored once, as Measurement rows; repeating them here would make every page that reads a result
+    # slow.
     cases = [dataclasses.replace(case, samples={}) for case in result.cases]
     return dataclasses.replace(result, cases=cases)
 
 
 def _measurements(evaluation: Evaluation, cases: Iterable[CaseResult]) -> list[Measurement]:
-    """One row per case and subject that has a median. A case named twice keeps its first figures."""
+    """Build one row per case and subject that has a median. A case that is named twice keeps its first figures."""
     rows: dict[tuple[str, str], Measurement] = {}
     for case in cases:
         medians = {"candidate": case.candidate_us, "baseline": case.baseline_us, "parent": case.parent_us}
         for subject, median in medians.items():
             key = (storable(case.name)[:120], subject)
+            # Case names come from the runner; a repeated one would violate the unique constraint and lose the whole
+            # result.
             if _is_time(median) and key not in rows:
                 rows[key] = _measurement(evaluation, case, *key, median)
     return list(rows.values())
@@ -175,6 +194,7 @@ def _measurement(evaluation: Evaluation, case: CaseResult, name: str, subject: s
         evaluation=evaluation,
         case=name,
         subject=subject,
+        # A hostile runner could send millions of samples, infinities or negative times.
         samples_us=[sample for sample in case.samples.get(subject, [])[:MAX_SAMPLES] if _is_time(sample)],
         median_us=median,
         low_us=case.candidate_low_us if own else None,
@@ -183,5 +203,6 @@ def _measurement(evaluation: Evaluation, case: CaseResult, name: str, subject: s
 
 
 def _is_time(value: float | None) -> TypeGuard[float]:
-    """True for a positive, finite number."""
+    """Return True for a positive, finite number."""
+    # NaN compares as false everywhere and would pass a plain check against limits.
     return value is not None and math.isfinite(value) and value > 0

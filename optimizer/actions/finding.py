@@ -1,4 +1,4 @@
-"""Writing knowledge down. Nothing is edited in place: an edit supersedes, so every prompt can be explained later."""
+"""Write findings. An edit adds a row that supersedes the old one, so that every past prompt can still be explained."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from optimizer.models import Finding, Problem, Target, Team, TeamRole, User
-from optimizer.plain import storable_text
+from optimizer.storable import storable_text
 
 MAX_TEXT = 50_000
 
 
 class FindingSupersededError(ValueError):
-    """Somebody has written a newer version in the meantime."""
+    """Report that somebody has written a newer version in the meantime."""
 
     def __str__(self) -> str:
         return "Somebody has edited this in the meantime: look at the newer version first."
 
 
 def may_edit(user: User, finding: Finding) -> bool:
-    """Reviewers of the finding's team; what ships with the product only administrators."""
+    """Return whether the person may edit the finding: reviewers of its team; administrators where it ships with the
+    product.
+    """
     return user.is_superuser if finding.team is None else may_write(user, finding.team)
 
 
 def may_write(user: User, team: Team) -> bool:
-    """Whether the person may add to what a team knows."""
+    """Return whether the person may add findings to the team."""
     role = user.role_in(team)
     return role is not None and role.rank >= TeamRole.REVIEWER.rank
 
@@ -33,7 +35,7 @@ def do_write_finding(
     user: User, team: Team, title: str, text: str, source: str = "", *,
     target: Target | None = None, problem: Problem | None = None,
 ) -> Finding:  # fmt: skip
-    """A new finding by a person. Raises ValidationError."""
+    """Store a new finding by a person. Raises ValidationError."""
     if not may_write(user, team):
         raise ValidationError({"team": "Only reviewers of a team add to what it knows."})
     title, text = _checked(title, text)
@@ -45,10 +47,11 @@ def do_write_finding(
 
 @transaction.atomic
 def do_edit_finding(user: User, finding: Finding, title: str, text: str, source: str = "") -> Finding:
-    """The newer version, in the older one's scopes. Raises ValidationError, FindingSupersededError."""
+    """Store a newer version with the same scopes. Raises ValidationError, FindingSupersededError."""
     if not may_edit(user, finding):
         raise ValidationError("Only reviewers of its team edit a finding.")
     title, text = _checked(title, text)
+    # Lock, then check: of two people who edit the same version at once, the second must see the first one's edit.
     locked = Finding.objects.select_for_update().get(pk=finding.pk)
     if not locked.is_current:
         raise FindingSupersededError

@@ -1,4 +1,4 @@
-"""Telling the agents, and taking it back."""
+"""Give instructions to the agents of a run, and withdraw them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from optimizer.live.payloads import GuidanceGiven, GuidanceWithdrawn
 from optimizer.live.publish import record
 from optimizer.loop.locking import lock_run
 from optimizer.models import Comment, Guidance, Kernel, Run, User
-from optimizer.plain import storable_text
+from optimizer.storable import storable_text
 
+# About 2,000 tokens. Guidance is in every prompt, whatever the budget for other knowledge.
 MAX_CHARACTERS = 8_000
-"""Guidance enters every prompt whatever the budget of tokens; this is about 2,000 tokens."""
 
 
 def check_give_guidance(user: User, run: Run, text: str, kernel: Kernel | None = None) -> str:
-    """The text, found sound. Raises ValidationError in words for the person."""
+    """Validate an instruction and return its cleaned text. Raises ValidationError with a text for the person."""
     text = storable_text(text).strip()
     if not may(user, run, "comment"):
         raise ValidationError("You may not comment on this run.")
@@ -33,8 +33,12 @@ def check_give_guidance(user: User, run: Run, text: str, kernel: Kernel | None =
 
 
 def do_give_guidance(user: User, run: Run, text: str, kernel: Kernel | None = None) -> Guidance:
-    """A note for the next prompts of the run or, with `kernel`, of its lineage. Raises ValidationError."""
+    """Store an instruction for the next prompts of the run or, with `kernel`, of its lineage.
+
+    Raises ValidationError.
+    """
     with transaction.atomic():
+        # Under the run's lock a prompt is built either before this instruction or with it.
         locked = lock_run(run.pk)
         return add_guidance(user, locked, check_give_guidance(user, locked, text, kernel), kernel)
 
@@ -42,7 +46,7 @@ def do_give_guidance(user: User, run: Run, text: str, kernel: Kernel | None = No
 def add_guidance(
     user: User, run: Run, text: str, kernel: Kernel | None, comment: Comment | None = None
 ) -> Guidance:
-    """Store checked guidance and announce it. Call under the run's lock."""
+    """Store a checked instruction and announce it. Call under the run's lock."""
     row = Guidance.objects.create(run=run, kernel=kernel, comment=comment, author=user, text=text)
     number = kernel.number if kernel else None
     record(run, GuidanceGiven(guidance=row.pk, text=text[:500], by=str(user), number=number))
@@ -50,7 +54,7 @@ def add_guidance(
 
 
 def do_withdraw_guidance(user: User, guidance: Guidance) -> Guidance:
-    """No later prompt holds it; what was asked with it stays on record. Raises ValidationError."""
+    """Withdraw an instruction. Past prompts that contained it stay on record. Raises ValidationError."""
     with transaction.atomic():
         run = lock_run(guidance.run_id)
         row = Guidance.objects.select_related("kernel").get(pk=guidance.pk)

@@ -1,7 +1,7 @@
-"""Prompts that wait for a person or an outside agent: who sees them, who is at work on one, and taking answers in.
+"""Let people and outside agents answer prompts: list them, claim one, submit an answer.
 
-A claim is a lease: it keeps others out until it runs out, and takes nothing away from whoever answers without one.
-An answer that cannot be used changes nothing but the list of what was refused; its faults go back to the answerer.
+A claim is a lease. It keeps others from answering until it expires, and nobody needs one in order to answer. An
+unusable answer changes nothing except the list of refused answers; the reasons go back to the sender.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from optimizer.actions.llm_call import do_end_call
 from optimizer.agents.answers import Answer, parse_answer
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.llm.choice import Parameters
-from optimizer.llm.fence import cut_middle
+from optimizer.llm.delimiters import cut_middle
 from optimizer.llm.prepare import basis_of
 from optimizer.models import CallState, LlmCall, Run, TeamRole, User
-from optimizer.plain import storable_text
+from optimizer.storable import storable_text
 
 LEASE = dt.timedelta(minutes=30)
 KEPT_REFUSALS = 20
+# Characters per refused answer: enough to see what was tried.
 KEPT_OF_REFUSED = 4_000
-"""Characters of each: enough to see what somebody tried."""
 
 
 class PromptTakenError(Exception):
-    """Somebody else is at work on the prompt."""
+    """Report that somebody else holds the claim on the prompt."""
 
 
 class PromptClosedError(Exception):
-    """The prompt waits no longer: it was answered, expired, or its run ended."""
+    """Report that the prompt no longer waits: it was answered, it expired, or its run ended."""
 
 
 def waiting_prompts(user: User) -> QuerySet[LlmCall]:
-    """Prompts the person may answer, oldest first: operators of the team, in runs they may see."""
+    """Return the prompts that the person may answer, oldest first. They must be an operator and see the run."""
     waiting = LlmCall.objects.filter(state=CallState.WAITING).select_related("run__team", "run__target")
     return _answerable(waiting, user).order_by("pk")
 
 
 def access_prompt(user: User, call_id: int) -> LlmCall:
-    """A prompt, waiting or not any more. Raises Http404 for whoever may not answer it."""
+    """Return a prompt, waiting or closed. Raises Http404 for a person who may not answer it."""
     found = LlmCall.objects.filter(pk=call_id).exclude(asked_at=None).select_related("run__team", "run__target")
     prompt = _answerable(found, user).first()
     if prompt is None:
@@ -53,14 +53,14 @@ def access_prompt(user: User, call_id: int) -> LlmCall:
 
 
 def holder_of(call: LlmCall) -> str:
-    """Who is at work on the prompt (`user:<id>`), or nobody."""
+    """Return who has claimed the prompt (`user:<id>`), or an empty text."""
     held = call.lease_until is not None and call.lease_until > timezone.now()
     return call.worker if held else ""
 
 
 def do_claim_prompt(user: User, call: LlmCall, lease: dt.timedelta = LEASE) -> LlmCall:
-    """Keep the prompt for oneself for a while; claiming one's own again extends it. Raises PromptTakenError or
-    PromptClosedError."""
+    """Claim the prompt for a while; claiming again extends the lease. Raises PromptTakenError or PromptClosedError."""
+    # One conditional update with the database's clock decides between people who claim at the same moment.
     free = Q(lease_until=None) | Q(lease_until__lt=Now()) | Q(worker=tag(user))
     mine = LlmCall.objects.filter(free, pk=call.pk, state=CallState.WAITING)
     if not mine.update(worker=tag(user), lease_until=Now() + lease, fence=F("fence") + 1):
@@ -69,13 +69,13 @@ def do_claim_prompt(user: User, call: LlmCall, lease: dt.timedelta = LEASE) -> L
 
 
 def do_release_prompt(user: User, call: LlmCall) -> None:
-    """Give a claimed prompt back. Nothing happens to one that is not one's own."""
+    """Release one's own claim. Does nothing when somebody else holds it."""
     mine = LlmCall.objects.filter(pk=call.pk, state=CallState.WAITING, worker=tag(user))
     mine.update(worker="", lease_until=None)
 
 
 def check_answer_prompt(user: User, call: LlmCall, text: str) -> Answer:
-    """The answer, if it may be given and can be used. Raises AnswerError, PromptTakenError, PromptClosedError."""
+    """Validate an answer and return it parsed. Raises AnswerError, PromptTakenError, PromptClosedError."""
     if call.state != CallState.WAITING:
         raise PromptClosedError
     if holder_of(call) not in {"", tag(user)}:
@@ -84,14 +84,17 @@ def check_answer_prompt(user: User, call: LlmCall, text: str) -> Answer:
 
 
 def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = "") -> Answer:
-    """Take an answer in and let the run go on. `answered_with` names the model that wrote it, if one did. Raises
-    what `check_answer_prompt` raises; an unusable answer is noted with the prompt, which goes on waiting."""
+    """Store an answer and let the run continue. `answered_with` names the model that wrote it, if one did.
+
+    Raises what `check_answer_prompt` raises. An unusable answer is recorded with the prompt, which keeps waiting.
+    """
     try:
         answer = check_answer_prompt(user, call, text)
     except AnswerError as error:
         _note_refusal(call, text, answered_with, error)
         raise
     transport = {**call.transport, "finish": "stop", "served_by": storable_text(answered_with)[:120]}
+    # `do_end_call` decides races between two answers; the check above only gives an early, precise error.
     ended = do_end_call(
         call,
         CallState.ANSWERED,
@@ -106,8 +109,9 @@ def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = 
 
 
 def do_expire_prompts() -> int:
-    """Fail prompts that waited longer than their run allows, unless somebody is at work on them; how many."""
+    """Fail the prompts that waited longer than their run allows and that nobody has claimed. Return how many."""
     waiting = LlmCall.objects.filter(state=CallState.WAITING, parameters__has_key="expires_minutes")
+    # The limit is a parameter inside JSON, so it is compared in Python after the cheap conditions.
     expired = [call for call in waiting.exclude(lease_until__gt=Now()).select_related("run") if _is_expired(call)]
     for call in expired:
         do_end_call(call, CallState.FAILED, error="Nobody answered in time.")
@@ -115,7 +119,7 @@ def do_expire_prompts() -> int:
 
 
 def tag(user: User) -> str:
-    """How a person's claim is written into `LlmCall.worker`."""
+    """Return how a person's claim is written into `LlmCall.worker`."""
     return f"user:{user.pk}"
 
 
@@ -124,6 +128,7 @@ def _answerable(calls: QuerySet[LlmCall], user: User) -> QuerySet[LlmCall]:
         return calls
     operators = [role for role in TeamRole if role.rank >= TeamRole.OPERATOR.rank]
     teams = user.memberships.filter(role__in=operators).values("team")
+    # Both conditions: a member of the team may still not see a private run.
     return calls.filter(run__team__in=teams, run__in=Run.objects.visible_to(user).values("pk"))
 
 
@@ -134,11 +139,12 @@ def _note_refusal(call: LlmCall, text: str, answered_with: str, error: AnswerErr
         "text": cut_middle(storable_text(text), KEPT_OF_REFUSED), "model": storable_text(answered_with)[:120],
     })  # fmt: skip
     call.transport = {**call.transport, "refused": refused[-KEPT_REFUSALS:]}
+    # Conditional, so that a refusal cannot overwrite an answer that was accepted meanwhile.
     LlmCall.objects.filter(pk=call.pk, state=CallState.WAITING).update(transport=call.transport)
 
 
 def _raise_why(call: LlmCall) -> None:
-    """Raise the reason for which a waiting prompt could not be had."""
+    """Raise the reason why a waiting prompt could not be claimed or answered."""
     call.refresh_from_db(fields=["state", "worker", "lease_until"])
     raise PromptTakenError if call.state == CallState.WAITING else PromptClosedError
 

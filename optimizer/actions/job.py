@@ -1,5 +1,8 @@
-"""What the queue's changes mean for kernel and run. Each is one transaction that takes the run's lock first and the
-job second, so that nothing is half recorded and nobody waits for each other in a circle."""
+"""Apply the changes of a queued job to its kernel and run.
+
+Every function is one transaction that locks the run first and the job second. The fixed order prevents deadlocks, and
+the single transaction prevents half-recorded results.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,30 @@ from django.db import transaction
 from django.db.models import Q
 
 from optimizer import queue
-from optimizer.actions.bells import ring_run
+from optimizer.actions.enqueue import enqueue_run
 from optimizer.actions.evaluation import do_copy_outcome, do_share_outcome, do_store_result, finished
 from optimizer.actions.runner import do_note_noise_floor
 from optimizer.live.payloads import EvaluationStarted, HypothesisMeasured
 from optimizer.live.publish import record
 from optimizer.loop import best, budget
-from optimizer.loop.artefacts import is_sound, twin_named
+from optimizer.loop.artefacts import is_sound, original_of
 from optimizer.loop.dispatch import queue_job
-from optimizer.loop.kernels import settle_twins
+from optimizer.loop.kernels import settle_duplicates
 from optimizer.loop.locking import lock_run_of
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run
 from runners.dispatch.base import Receipt
 from runners.job import Effort, JobResult, Status
 
+# Every claim reads these columns. Source and spec are wide, and the claim has read the spec already.
 _TO_START = (
     "worker", "attempts", "evaluation__effort", "evaluation__first_of_id", "evaluation__kernel__number",
     "evaluation__kernel__run__team_id", "evaluation__kernel__run__is_private",
 )  # fmt: skip
-"""Every claim reads these; the spec and the source are wide, and the claim has brought the spec already."""
-NO_SUCH_TWIN = "The runner names an evaluation of the same binary that it was not told of."
+UNKNOWN_ORIGINAL = "The runner names an evaluation of the same binary that it was not told of."
 
 
 def do_start_job(job_id: int, fence: int) -> bool:
-    """Record that a worker has begun. False when that claim is not current any more."""
+    """Record that a worker has started. Return False when that claim is no longer current."""
     with transaction.atomic():
         locked = Job.objects.select_for_update(of=("evaluation__kernel__run",))
         job = locked.select_related("evaluation__kernel__run").only(*_TO_START).get(pk=job_id)
@@ -43,22 +46,28 @@ def do_start_job(job_id: int, fence: int) -> bool:
 
 
 def do_finish_job(job_id: int, fence: int, result: JobResult) -> Receipt:
-    """Record a result once, under the current fence. Trouble that was not the kernel's puts the job back."""
+    """Record a result once, under the current fencing token.
+
+    An infrastructure error is not the kernel's fault, so it puts the job back into the queue.
+    """
+    # Another worker may succeed, so nothing is recorded for the kernel yet.
     if result.status == Status.INFRA_ERROR:
         return _do_hand_back(job_id, fence, result)
     with transaction.atomic():
         run, job = _locked(job_id)
+        # A runner may name only evaluations that were in the job's list; another id would let it copy any result.
         if not is_sound(job, result):
-            result = replace(result, duplicate_of=None, status=Status.INFRA_ERROR, reasons=[NO_SUCH_TWIN])
+            result = replace(result, duplicate_of=None, status=Status.INFRA_ERROR, reasons=[UNKNOWN_ORIGINAL])
         if queue.finish(job_id, fence):
             _store(run, job.evaluation, result)
             do_note_noise_floor(job.worker, result.noise_floor)
             return Receipt.RECORDED
+    # A runner that did not receive our answer sends the same result again and must not be told that it failed.
     return Receipt.REPEATED if queue.was_finished_by(job_id, fence) else Receipt.REFUSED
 
 
 def do_fail_job(job_id: int, fence: int, reason: str) -> bool:
-    """End a job whose attempts are used up: the evaluation is an infrastructure error, the kernel stays unjudged."""
+    """End a job whose attempts are used up. Its evaluation is an infrastructure error and the kernel stays unjudged."""
     with transaction.atomic():
         run, job = _locked(job_id)
         if not queue.fail(job_id, fence, reason):
@@ -68,22 +77,23 @@ def do_fail_job(job_id: int, fence: int, reason: str) -> bool:
 
 
 def do_let_go(job_id: int, fence: int) -> None:
-    """A worker has stopped. Ends the job if that is what it was asked to do, and changes nothing otherwise."""
+    """Record that a worker has stopped. Cancels the job if that was requested, and changes nothing otherwise."""
     with transaction.atomic():
         run, job = _locked(job_id)
         if queue.close_cancelled(job_id, fence):
             _cancel_evaluation(run, job.evaluation)
-            ring_run(run.pk)
+            enqueue_run(run.pk)
 
 
 def do_cancel_jobs(run: Run, *, running: bool = True) -> None:
-    """Cancel what waits and, with `running`, ask the workers to stop. Call under the run's lock."""
+    """Cancel the waiting jobs and, with `running`, ask the workers to stop. Call under the run's lock."""
     jobs = Job.objects.filter(evaluation__kernel__run=run)
     queue.cancel(jobs if running else jobs.filter(state=JobState.QUEUED))
     cancelled = Evaluation.objects.filter(
         Q(job__state=JobState.CANCELLED) | Q(job=None),
         kernel__run=run,
         state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING],
+        # A duplicate has no job of its own: it ends together with the evaluation that it waits for.
     ).exclude(kernel__meta__has_key="twin_of")
     for evaluation in cancelled.select_related("kernel"):
         _cancel_evaluation(run, evaluation)
@@ -91,6 +101,7 @@ def do_cancel_jobs(run: Run, *, running: bool = True) -> None:
 
 def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
     reason = "; ".join(result.reasons) or "the harness failed"
+    # A cancelled job ends here; the release below then finds nothing that it still holds.
     do_let_go(job_id, fence)
     if queue.release(job_id, fence, reason):
         return Receipt.RECORDED
@@ -98,44 +109,48 @@ def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
 
 
 def _locked(job_id: int) -> tuple[Run, Job]:
-    """The job's run under its lock, then the job as it is now."""
+    """Lock the run of the job, then read the job in its present state."""
     run = lock_run_of(job_id)
     job = Job.objects.select_related("evaluation__kernel__hypothesis").get(pk=job_id)
     return run, job
 
 
 def _store(run: Run, evaluation: Evaluation, result: JobResult) -> None:
-    """Everything that follows from a result, in the transaction that closed its job."""
-    twin = twin_named(result)
-    if twin is None:
+    """Apply everything that follows from a result, in the transaction that closes its job."""
+    original = original_of(result)
+    if original is None:
         do_store_result(evaluation, result)
     else:
-        do_share_outcome(evaluation, twin, result)
+        do_share_outcome(evaluation, original, result)
     _conclude(run, evaluation)
     if evaluation.effort == Effort.BUILD:
         _follow_build(run, evaluation)
     elif evaluation.effort == Effort.CONFIRM:
         best.judge_confirmation(run, evaluation)
+    # After the confirmation was judged: a refuted kernel must not lead.
     best.update_best(run)
     budget.warn(run)
-    ring_run(run.pk)
+    enqueue_run(run.pk)
 
 
 def _conclude(run: Run, evaluation: Evaluation) -> None:
-    """An evaluation has its outcome: count it, say so, and let others share it."""
+    """Count an evaluation that has its outcome, announce it, and pass the outcome on to its duplicates."""
     _spend(run, evaluation)
     record(run, finished(run, evaluation))
     if evaluation.first_of_id:
-        settle_twins(run, evaluation)
+        settle_duplicates(run, evaluation)
         _measure_hypothesis(run, evaluation)
 
 
 def _follow_build(run: Run, build: Evaluation) -> None:
-    """After a static build: measure the kernel, or end it with what the compiler said. A build machine in trouble
-    is no reason not to measure."""
+    """Continue after a static build: measure the kernel, or end it with the compiler's output.
+
+    A failing build machine is no reason not to measure, since the measuring runner builds again.
+    """
     waiting = Evaluation.objects.filter(first_of=build.kernel, state=EvaluationState.QUEUED, job=None).first()
     if waiting is None:
         return
+    # A build machine without a working compiler says nothing about the kernel.
     if build.status in {EvaluationStatus.CORRECT, EvaluationStatus.INFRA_ERROR}:
         queue_job(run, waiting)
     else:
@@ -144,8 +159,12 @@ def _follow_build(run: Run, build: Evaluation) -> None:
 
 
 def _spend(run: Run, evaluation: Evaluation) -> None:
-    """Add to what the run has spent. Seeds, confirmations and endings that were not the kernel's own (a failed machine,
-    too little device memory, a parent that failed) do not count as evaluations; device time always does."""
+    """Add an evaluation to the run's spending.
+
+    Seeds, confirmations and endings that were not the kernel's own (a failed machine, too little device memory, a
+    parent that failed) do not count as evaluations; device time always counts.
+    """
+    # Budgets compare strategies, so they count only what a strategy has asked for.
     searched = evaluation.kernel.author_kind not in budget.UNCOUNTED
     counts = evaluation.first_of_id and searched and evaluation.judges_kernel
     run.spent_evaluations += 1 if counts else 0
@@ -154,27 +173,30 @@ def _spend(run: Run, evaluation: Evaluation) -> None:
 
 
 def _measure_hypothesis(run: Run, evaluation: Evaluation) -> None:
-    """Predicted gains meet the measured one: per cent of speed against the parent, from paired timing; none where
-    the parent's own binary came out of it."""
+    """Store the measured gain beside the predicted one, in per cent of speed against the parent, from paired timing.
+
+    The gain is zero where the build produced the parent's own binary.
+    """
     hypothesis = evaluation.kernel.hypothesis
     speedup = 1.0 if _is_its_parent(evaluation) else evaluation.parent_speedup
     if hypothesis is None or speedup is None or evaluation.status != EvaluationStatus.CORRECT:
         return
+    # In per cent of speed, the unit in which the hypothesis predicted it.
     hypothesis.measured_gain = 100.0 * (speedup - 1.0)
     hypothesis.save(update_fields=["measured_gain"])
     record(run, HypothesisMeasured(hypothesis=hypothesis.pk, gain=hypothesis.measured_gain))
 
 
 def _is_its_parent(evaluation: Evaluation) -> bool:
-    twin = evaluation.result.get("duplicate_of")
+    original = evaluation.result.get("duplicate_of")
     base = evaluation.kernel.parent_links.filter(rank=0)
-    return twin is not None and base.filter(parent__evaluation=int(twin)).exists()
+    return original is not None and base.filter(parent__evaluation=int(original)).exists()
 
 
 def _cancel_evaluation(run: Run, evaluation: Evaluation) -> None:
     evaluation.mark_cancelled()
     record(run, finished(run, evaluation))
-    settle_twins(run, evaluation)
+    settle_duplicates(run, evaluation)
 
 
 def _started(job: Job) -> EvaluationStarted:

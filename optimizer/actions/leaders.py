@@ -1,21 +1,21 @@
-"""Leaders of runs that ended under an older version, ranked by the rules of this one."""
+"""Re-rank runs that ended under the rules of an older version."""
 
 from __future__ import annotations
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from optimizer.loop.best import mend_best
+from optimizer.loop.best import rerank_best
 from optimizer.loop.locking import lock_run
 from optimizer.models import Kernel, Run, RunState, VerdictChoice
 
 
-def do_mend_leaders() -> int:
-    """Rank ended runs anew where this version's rules may choose another leader, and return how many were looked at.
+def do_rerank_leaders() -> int:
+    """Re-rank ended runs where the rules of this version may choose another leader. Return how many were examined.
 
-    These are runs whose best kernel makes a claim that was not confirmed or was proven slower than its parent, and runs
-    that have no best kernel though one may lead. A run that goes on is ranked at its next evaluation. May be repeated;
-    each run has a transaction of its own.
+    These are runs whose best kernel has an unconfirmed claim or was proven slower than its parent, and runs without a
+    best kernel though a kernel could lead. Live runs need no repair, as their next evaluation re-ranks them. May be
+    repeated; each run has its own transaction.
     """
     ended = Run.objects.filter(state__in=[state for state in RunState if state.is_terminal])
     may_lead = Exists(Kernel.objects.rankable().filter(run=OuterRef("pk")))
@@ -24,6 +24,7 @@ def do_mend_leaders() -> int:
     doubtful = ended.filter(unconfirmed | beaten | Q(best_kernel=None) & Q(may_lead))
     found = list(doubtful.order_by("pk").values_list("pk", flat=True))
     for run_id in found:
+        # One transaction per run keeps the locks short during an upgrade.
         with transaction.atomic():
-            mend_best(lock_run(run_id))
+            rerank_best(lock_run(run_id))
     return len(found)

@@ -1,7 +1,7 @@
-"""Questions to language models: asked by a run, answered by a worker, a person or a record, paid for once.
+"""Store questions to language models through their life: asked by a run, answered once, paid for once.
 
-The request row exists before anything is sent, the answer after. A row whose worker was lost becomes `uncertain`,
-since its tokens may have been spent, and the question is asked again in a new row.
+The request row exists before anything is sent, and the answer is stored afterwards. A row whose worker was lost
+becomes `uncertain`, since its tokens may have been spent, and the question is asked again in a new row.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from optimizer.actions.bells import ring_call, ring_run
+from optimizer.actions.enqueue import enqueue_call, enqueue_run
 from optimizer.live.payloads import CallAsked, CallEnded
 from optimizer.live.publish import record
 from optimizer.models import CallState, LlmCall, Run
-from optimizer.plain import storable
 from optimizer.search.base import Ask
+from optimizer.storable import storable
 
 LEASE = dt.timedelta(seconds=settings.LEASE_S)
 MAX_ATTEMPTS = 3
@@ -29,7 +29,7 @@ OPEN_STATES = [CallState.QUEUED, CallState.ASKING, CallState.WAITING]
 
 
 def do_request_call(run: Run, ask: Ask) -> LlmCall:
-    """Put a strategy's question on record and have it asked after the commit. Call under the run's lock."""
+    """Store a strategy's question and enqueue it after commit. Call under the run's lock."""
     chosen = provider_for(run, ask.role)
     call = LlmCall.objects.create(
         run=run,
@@ -45,8 +45,10 @@ def do_request_call(run: Run, ask: Ask) -> LlmCall:
 
 
 def do_ask_again(call: LlmCall) -> LlmCall:
-    """The same question in a new row: after a lost worker, or to have a bad answer repaired. Call under the run's
-    lock, with the old row in a final state."""
+    """Store the same question as a new attempt, after a lost worker or to have a bad answer repaired.
+
+    Call under the run's lock, with the old row in a final state.
+    """
     again = LlmCall.objects.create(
         run=call.run,
         key=call.key,
@@ -62,7 +64,8 @@ def do_ask_again(call: LlmCall) -> LlmCall:
 
 
 def do_claim_call(call_id: int, worker: str, lease: dt.timedelta = LEASE) -> LlmCall | None:
-    """Take a queued question. None when somebody else has it or it is closed."""
+    """Claim a queued question. Return None when somebody else has it or it is closed."""
+    # Of several workers only one changes the row; the others see zero updated rows.
     queued = LlmCall.objects.filter(pk=call_id, state=CallState.QUEUED)
     changes: dict[str, Any] = {"state": CallState.ASKING, "worker": worker[:100], "lease_until": Now() + lease}
     if not queued.update(fence=F("fence") + 1, asked_at=Now(), **changes):
@@ -71,49 +74,54 @@ def do_claim_call(call_id: int, worker: str, lease: dt.timedelta = LEASE) -> Llm
 
 
 def do_keep_call(call: LlmCall, lease: dt.timedelta = LEASE) -> bool:
-    """Extend the lease of a claimed question; False when it was cancelled or lost: stop the request."""
+    """Extend the lease of a claimed question. Return False when it was cancelled or lost: stop the request then."""
     mine = LlmCall.objects.filter(pk=call.pk, fence=call.fence, state=CallState.ASKING)
     return mine.update(lease_until=Now() + lease) == 1
 
 
 def do_end_call(call: LlmCall, state: CallState, **outcome: Any) -> bool:
-    """Store how a claimed question ended (answered or failed) with what it cost, in one transaction, once.
+    """Store how a claimed question ended and what it cost, in one transaction and only once.
 
-    `outcome`: any of answer_text, answer, error, messages, prompt_version, prompt_tokens, answer_tokens,
-    cached_tokens, cost_usd, answered_by, context_report. False when the row was closed meanwhile: its tokens are
-    booked all the same, its state stays.
+    `outcome` may contain answer_text, answer, error, messages, prompt_version, prompt_tokens, answer_tokens,
+    cached_tokens, cost_usd, answered_by and context_report. Return False when the row was closed meanwhile: its
+    tokens are booked nevertheless, and its state stays.
     """
     with transaction.atomic():
         run = Run.objects.select_for_update(of=("self",)).get(pk=call.run_id)
         row = LlmCall.objects.select_for_update(of=("self",)).get(pk=call.pk)
+        # A stale worker or a repeated call must not book the tokens twice.
         if row.fence != call.fence or row.answered_at is not None:
             return False
+        # A cancelled call may still be answered: the tokens were spent and must be booked.
         was_open = row.state in OPEN_STATES
         row.state = state if was_open else row.state
         _fill(row, outcome)
         _book(run, row)
         if was_open:
             record(run, _ended(run, row))
-        ring_run(run.pk)
+        enqueue_run(run.pk)
     return was_open
 
 
 def do_cancel_waiting_calls(run: Run) -> None:
-    """Close questions that nobody has begun to answer. Call under the run's lock."""
+    """Cancel the questions that nobody has begun to answer. Call under the run's lock."""
     _close(run, [CallState.QUEUED, CallState.WAITING])
 
 
 def do_cancel_calls(run: Run) -> None:
-    """Close all open questions; a worker in the middle of one sees it at its next beat. Call under the run's lock."""
+    """Cancel all open questions. A worker that is answering one notices at its next heartbeat. Call under the run's
+    lock.
+    """
     _close(run, OPEN_STATES)
 
 
 def do_give_up_lost_call(call_id: int) -> None:
-    """Mark a question whose worker is gone `uncertain`, and ask again while attempts are left."""
+    """Mark a question whose worker is lost as `uncertain`, and ask again while attempts are left."""
     run_id = LlmCall.objects.values_list("run_id", flat=True).get(pk=call_id)
     with transaction.atomic():
         run = Run.objects.select_for_update(of=("self",)).get(pk=run_id)
         lost = LlmCall.objects.filter(pk=call_id, state=CallState.ASKING, lease_until__lt=Now())
+        # Conditional: the worker may have answered between the query and the lock.
         if not lost.update(state=CallState.UNCERTAIN, error="Its worker was lost; tokens may have been spent."):
             return
         call = LlmCall.objects.select_related("run").get(pk=call_id)
@@ -121,22 +129,23 @@ def do_give_up_lost_call(call_id: int) -> None:
         record(run, _ended(run, call))
         if call.attempt < MAX_ATTEMPTS and not run.state_choice.is_terminal:
             do_ask_again(call)
-        ring_run(run.pk)
+        enqueue_run(run.pk)
 
 
 def open_calls(run: Run) -> QuerySet[LlmCall]:
-    """Questions of the run without an answer yet."""
+    """Return the questions of the run that have no answer yet."""
     return LlmCall.objects.filter(run=run, state__in=OPEN_STATES)
 
 
 def provider_for(run: Run, role: str) -> dict[str, Any]:
-    """The run's choice for a role (`provider`, `model`, and parameters), its default, or the inbox."""
+    """Return the run's choice for a role (`provider`, `model` and parameters), else its default, else the inbox."""
     chosen = run.providers.get(role) or run.providers.get("default") or {"provider": "inbox"}
     return dict(chosen) if isinstance(chosen, dict) else {"provider": str(chosen)}
 
 
 def _parameters(chosen: dict[str, Any], ask: Ask) -> dict[str, Any]:
-    """The role's parameters; a temperature that the run's settings name goes before the strategy's own."""
+    """Merge the strategy's temperature with the parameters of the role; those that the run names take precedence."""
+    # Merging in this order lets the run's explicit choice override the strategy's default.
     own = {} if ask.temperature is None else {"temperature": ask.temperature}
     return own | {key: value for key, value in chosen.items() if key not in {"provider", "model"}}
 
@@ -153,7 +162,7 @@ def _announce(run: Run, call: LlmCall) -> LlmCall:
             model=call.model,
         ),
     )
-    ring_call(call.pk)
+    enqueue_call(call.pk)
     return call
 
 

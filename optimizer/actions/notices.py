@@ -1,5 +1,7 @@
-"""From what happens in a run to what people hear of it, and to what it means for releases. Called for every stored
-event, inside its transaction; trouble here is logged and never the run's."""
+"""Derive notifications and the superseding of releases from the events of a run.
+
+Called for every stored event inside its transaction. Errors here are logged and do not fail the run.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from collections.abc import Callable
 from django.db import transaction
 from django.urls import reverse
 
-from optimizer.actions.audit import note
-from optimizer.actions.notification import News, do_tell, followers_of
+from optimizer.actions.audit import log_action
+from optimizer.actions.notification import NewNotification, do_notify, followers_of
 from optimizer.models import (
     AuditAction,
     Comment,
@@ -33,19 +35,20 @@ logger = logging.getLogger(__name__)
 
 
 def notice(event: RunEvent) -> None:
-    """Whatever follows from an event."""
+    """Apply the consequences of an event, if it has any."""
     act = _ACTS.get(event.type)
     if act is None:
         return
     try:
+        # A savepoint: after an SQL error PostgreSQL refuses every later statement of the surrounding transaction.
         with transaction.atomic():
             act(event)
     except Exception:
-        logger.exception("nobody was told of event %s of run %s", event.seq, event.run_id)
+        logger.exception("notifications for event %s of run %s failed", event.seq, event.run_id)
 
 
 def mentioned_in(text: str) -> set[str]:
-    """User names after an @, in small letters; a full stop at the end is the sentence's."""
+    """Return the user names after an @, case-folded. A trailing full stop belongs to the sentence."""
     return {name.rstrip(".-").casefold() for name in MENTION.findall(text)}
 
 
@@ -54,6 +57,7 @@ def _best(event: RunEvent) -> None:
     leader = Kernel.objects.select_related("run").filter(pk=payload["kernel"], run=event.run_id).first()
     if leader is None:
         return
+    # Also for a leader that is not announced: the approvals compared the kernel with what led before.
     Release.objects.supersede(leader)
     if not payload["announce"]:
         return
@@ -99,16 +103,18 @@ def _reviewed(event: RunEvent) -> None:
         Comment.objects.filter(review=review, thread__in=threads).select_related("thread").order_by("pk")
     )
     if review.verdict != ReviewVerdict.COMMENT:
-        note(AuditAction.KERNEL_REVIEWED, review.author, review.kernel, verdict=review.verdict)
+        log_action(AuditAction.KERNEL_REVIEWED, review.author, review.kernel, verdict=review.verdict)
+    # A person who is mentioned, replied to and reviewed gets one notification, for the strongest reason.
     told: set[int] = set()
     for kind, people, text in _listeners(review, comments):
         fresh = [person for person in people if person.pk not in told]
         told |= {person.pk for person in fresh}
-        do_tell(fresh, News(kind, f"review-{review.pk}", text, _review_page(review), review.run, review.author))
+        page, key = _review_page(review), f"review-{review.pk}"
+        do_notify(fresh, NewNotification(kind, key, text, page, review.run, review.author))
 
 
 def _listeners(review: Review, comments: list[Comment]) -> list[tuple[NotificationKind, list[User], str]]:
-    """Who hears of a published review, and as what; whoever is named first is not told again."""
+    """Return who is notified of a published review, in order of precedence. Nobody is notified twice."""
     where = f"{review.run} #{review.kernel.number}" if review.kernel else str(review.run)
     words = "\n".join([review.summary, *(comment.body for comment in comments)])
     names = mentioned_in(words)
@@ -127,9 +133,9 @@ def _listeners(review: Review, comments: list[Comment]) -> list[tuple[Notificati
 
 def _tell_followers(event: RunEvent, kind: NotificationKind, text: str, key: str, link: str = "") -> None:
     run: Run = event.run
-    do_tell(
+    do_notify(
         followers_of(run),
-        News(kind, f"run-{run.pk}-{key}", text, link or reverse("run_page", args=[run.pk]), run),
+        NewNotification(kind, f"run-{run.pk}-{key}", text, link or reverse("run_page", args=[run.pk]), run),
     )
 
 

@@ -1,4 +1,4 @@
-"""Problems enter the database; a changed problem becomes a new version."""
+"""Store problems in the database. A changed problem becomes a new version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils.text import slugify
 
 from optimizer.models import Problem, ProblemVersion
-from optimizer.plain import storable, storable_text
+from optimizer.storable import storable, storable_text
 from runners import wire
 from runners.job import ProblemBundle
 from runners.problems import load, open_bundle, shipped
@@ -18,15 +18,15 @@ from runners.problems.signature import FILE as SIGNATURE_FILE
 
 
 def do_sync_shipped_problems() -> list[ProblemVersion]:
-    """Every shipped problem in its present state. May run any number of times, in several processes at once."""
+    """Store every shipped problem in its present state. May run repeatedly and in several processes at once."""
     return [do_store_problem(load(name)) for name in shipped()]
 
 
 def do_import_problem(bundle: ProblemBundle, origin: str, warnings: tuple[str, ...]) -> tuple[ProblemVersion, bool]:
-    """The version of what was read from `origin`, and whether it is new. `warnings` are kept with a new one.
+    """Store the problem that was read from `origin`. Return its version and whether it is new.
 
-    A problem goes by its own name; by that of its folder too where the name is already taken by one from elsewhere.
-    Raises runners.problems.ProblemError where both are taken.
+    `warnings` are kept with a new version. A problem keeps its own name, prefixed with its folder's name where a
+    problem of another origin has taken it. Raises runners.problems.ProblemError where both are taken.
     """
     slug = _free_slug(bundle, origin)
     bundle = _with_known_signature(bundle, slug)
@@ -53,6 +53,7 @@ def _free_slug(bundle: ProblemBundle, origin: str) -> str:
         owner = Problem.objects.filter(slug=slug).first()
         if slug and (owner is None or owner.origin == origin):
             return slug
+    # A problem of another origin is never overwritten, since runs refer to it.
     raise ProblemError([f"{bundle.name}: problems from elsewhere are called {' and '.join(wanted)}"])
 
 
@@ -63,13 +64,15 @@ def _slug(name: str) -> str:
 def do_store_problem(
     bundle: ProblemBundle, origin: str = "shipped", warnings: tuple[str, ...] = ()
 ) -> ProblemVersion:
-    """The version with exactly these files, made if there is none. Raises runners.problems.ProblemError."""
+    """Return the version with exactly these files, creating it if necessary. Raises runners.problems.ProblemError."""
     opened = open_bundle(bundle)
     with transaction.atomic():
         slug = bundle.name[:120]
+        # Create before locking: a row that does not exist cannot be locked.
         Problem.objects.get_or_create(
             slug=slug, defaults={"title": storable_text(opened.title)[:200], "origin": origin}
         )
+        # Lock the problem, so that two processes do not both add the same version or choose the same number.
         problem = Problem.objects.select_for_update().get(slug=slug)
         known = problem.versions.filter(content_hash=bundle.content_hash).first()
         return known or _add_version(

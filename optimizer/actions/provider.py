@@ -1,4 +1,4 @@
-"""Writing providers: by a team's owners, with keys that go in and never come out."""
+"""Write providers on behalf of a team's owners. API keys can be set and never read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import transaction
 from django.http import Http404
 from pydantic import ValidationError as PriceError
 
-from optimizer.actions.audit import note
+from optimizer.actions.audit import log_action
 from optimizer.llm import keys
 from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
 from optimizer.llm.choice import BUILT_IN
@@ -25,7 +25,7 @@ MAX_TIMEOUT_S = 4 * 3600.0
 
 @dataclass(frozen=True)
 class ProviderFields:
-    """What a person enters. An empty `key` leaves the stored one as it is, unless the address changes."""
+    """Hold what a person enters. An empty `key` keeps the stored one unless the address changes."""
 
     name: str
     base_url: str
@@ -42,7 +42,7 @@ class ProviderFields:
 
 
 def owned_provider(user: User, provider_id: int) -> Provider:
-    """A provider whose team the person owns. Raises Http404."""
+    """Return a provider whose team the person owns. Raises Http404."""
     row = Provider.objects.select_related("team").filter(pk=provider_id).first()
     if row is None or user.role_in(row.team) != TeamRole.OWNER:
         raise Http404("There is no such provider.")
@@ -50,7 +50,7 @@ def owned_provider(user: User, provider_id: int) -> Provider:
 
 
 def usable_provider(user: User, provider_id: int) -> Provider:
-    """A provider the person may start runs with. Raises Http404."""
+    """Return a provider with which the person may start runs. Raises Http404."""
     row = Provider.objects.usable_by(user).select_related("team").filter(pk=provider_id).first()
     if row is None:
         raise Http404("There is no such provider.")
@@ -60,7 +60,7 @@ def usable_provider(user: User, provider_id: int) -> Provider:
 def check_provider_fields(
     user: User, team: Team, new: ProviderFields, old: Provider | None = None
 ) -> ProviderFields:
-    """The same, found sound. Raises ValidationError with the fields at fault."""
+    """Validate the fields and return them. Raises ValidationError with the fields at fault."""
     faults: dict[str, str] = {}
     _check_name(team, new, old, faults)
     _check_address(user, new, old, faults)
@@ -75,7 +75,7 @@ def check_provider_fields(
 
 
 def do_save_provider(user: User, team: Team, new: ProviderFields, old: Provider | None = None) -> Provider:
-    """Create a provider, or change one. Raises ValidationError."""
+    """Create or change a provider. Raises ValidationError."""
     check_provider_fields(user, team, new, old)
     row = old or Provider(team=team, created_by=user, kind=ProviderKind.OPENAI_COMPATIBLE)
     moved = old is not None and not same_server(old.base_url, new.base_url)
@@ -85,29 +85,32 @@ def do_save_provider(user: User, team: Team, new: ProviderFields, old: Provider 
     row.prices = dict(new.prices)
     if user.is_superuser:
         row.allow_private = new.allow_private
+    # An administrator allowed one private address; whoever changes the address does not inherit that permission.
     elif moved:
         row.allow_private = False
     if new.key or new.forget_key or moved:
         row.set_key("" if new.forget_key else new.key)
+        # Another server, or another account on it, may accept what the old one refused.
         row.without = {}
     with transaction.atomic():
         row.save()
+        # The log says what happened to the key and never contains it.
         key = "forgotten" if new.forget_key else "entered" if new.key else "kept" if row.has_key else "none"
-        note(AuditAction.PROVIDER_SAVED, user, team, row.name, address=row.base_url, key=key)
+        log_action(AuditAction.PROVIDER_SAVED, user, team, row.name, address=row.base_url, key=key)
     return row
 
 
 def do_delete_provider(user: User, row: Provider) -> None:
-    """Remove a provider and its key. Calls keep its name. Raises ValidationError for whoever is not an owner."""
+    """Delete a provider and its key; past calls keep its name. Raises ValidationError for anybody but an owner."""
     if user.role_in(row.team) != TeamRole.OWNER:
         raise ValidationError("Only a team's owners change its providers.")
     with transaction.atomic():
-        note(AuditAction.PROVIDER_DELETED, user, row.team, row.name)
+        log_action(AuditAction.PROVIDER_DELETED, user, row.team, row.name)
         row.delete()
 
 
 def do_rotate_keys() -> tuple[int, list[str]]:
-    """Encrypt every stored key with the newest secret; how many, and the names of those that cannot be read."""
+    """Re-encrypt every stored key with the newest secret. Return how many, and the names of unreadable ones."""
     done, lost = 0, []
     for row in Provider.objects.exclude(key_encrypted="").select_related("team"):
         try:
@@ -121,7 +124,7 @@ def do_rotate_keys() -> tuple[int, list[str]]:
 
 
 def same_server(old: str, new: str) -> bool:
-    """Whether two base URLs send a key to the same place."""
+    """Return whether two base URLs send a key to the same place."""
     return urlsplit(old.strip().rstrip("/")) == urlsplit(new.strip().rstrip("/"))
 
 
@@ -135,7 +138,7 @@ def _check_name(team: Team, new: ProviderFields, old: Provider | None, faults: d
 
 
 def _check_address(user: User, new: ProviderFields, old: Provider | None, faults: dict[str, str]) -> None:
-    """The form of the address, and where it leads now; the connection checks again, each time."""
+    """Check the form of the address and where its name resolves now. The connection checks again each time."""
     allowed = (
         new.allow_private
         if user.is_superuser
@@ -149,7 +152,10 @@ def _check_address(user: User, new: ProviderFields, old: Provider | None, faults
 
 
 def _check_key(new: ProviderFields, old: Provider | None, faults: dict[str, str]) -> None:
-    """A stored key never travels to a new address."""
+    """Check the key. A stored key is never sent to a new address, or an owner could read it by redirecting the
+    provider.
+    """
+    # A key is sent in an HTTP header, where control characters could start a new one.
     if any(char.isspace() or not 32 < ord(char) < 127 for char in new.key.strip()):
         faults["key"] = "A key has no blanks and no special characters."
     if old is None or not old.has_key or new.key or new.forget_key:

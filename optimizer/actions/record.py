@@ -1,4 +1,4 @@
-"""Taking records of runs into a team."""
+"""Import recorded runs into a team."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from django.utils.text import slugify
 
 from optimizer.llm.record import RunRecord, from_bytes, shipped
 from optimizer.models import Record, Team, TeamRole, User
-from optimizer.plain import storable
+from optimizer.storable import storable
 
 
 def do_import_record(user: User, team: Team, name: str, data: bytes) -> Record:
-    """Store a record file under a name. Raises ValidationError for somebody who may not, a name that is taken, and
-    RecordError for a file that is no record."""
+    """Store a recording under a name. Raises ValidationError, and RecordError for a malformed file."""
     check_import_record(user, team, name)
     record: RunRecord = from_bytes(data)
     content = storable(record.model_dump(mode="json"))
@@ -22,11 +21,12 @@ def do_import_record(user: User, team: Team, name: str, data: bytes) -> Record:
 
 
 def check_import_record(user: User, team: Team, name: str) -> None:
-    """Raises ValidationError."""
+    """Check the person's rights and the name. Raises ValidationError."""
     role = user.role_in(team)
     if role is None or role.rank < TeamRole.OPERATOR.rank:
         raise ValidationError("Only operators of a team bring records into it.")
     if not name or slugify(name) != name:
         raise ValidationError({"name": "Small letters, digits and dashes."})
+    # Runs refer to a recording by name, so a name must never change its meaning.
     if name in shipped() or Record.objects.filter(team=team, name=name).exists():
         raise ValidationError({"name": "There is a record of that name; records are never changed."})

@@ -1,9 +1,9 @@
-"""Releasing kernels: asked for, approved by different people, measured once more, released.
+"""Release kernels: requested, approved by different people, measured once more, released.
 
-Who counts as approving: people (no service accounts) who may review in the run's team today, whose newest published
-verdict on the kernel is “approve”, and who did not write it. Whoever started the run counts like everybody else.
-Approvals given before the kernel was last superseded do not count for a later attempt: what they compared it with
-has changed. One standing “request changes” holds a release back.
+An approval counts if it comes from a person (not a service account) who may review in the run's team today, did not
+write the kernel, and whose newest published verdict on it is "approve". The person who started the run counts as
+well. Approvals from before the kernel was last superseded do not count for a later attempt, because what they
+compared it with has changed. One current "request changes" blocks the release.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from django.db import transaction
 from django.urls import reverse
 
 from optimizer.access import may
-from optimizer.actions.audit import note
-from optimizer.actions.notification import News, do_tell
+from optimizer.actions.audit import log_action
+from optimizer.actions.notification import NewNotification, do_notify
 from optimizer.loop.dispatch import dispatch
 from optimizer.loop.locking import lock_run
 from optimizer.models import (
@@ -39,14 +39,14 @@ from runners.job import Effort
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that a release takes: whether it is met, in words."""
+    """Hold one condition of a release in words, and whether it is met."""
 
     text: str
     is_met: bool
 
 
 def do_ask_release(user: User, kernel: Kernel, words: str = "") -> Release:
-    """Propose a kernel: has it measured once more and asks the reviewers of the team. Raises ValidationError."""
+    """Request a release: queue a second measurement and notify the team's reviewers. Raises ValidationError."""
     if not may(user, kernel.run, "comment"):
         raise ValidationError("You may not propose kernels of this run.")
     with transaction.atomic():
@@ -54,19 +54,21 @@ def do_ask_release(user: User, kernel: Kernel, words: str = "") -> Release:
         _check_proposable(kernel)
         rerun = dispatch(run, kernel, Effort.CONFIRM, first=False)
         release = Release.objects.create(kernel=kernel, note=words.strip()[:300], asked_by=user, rerun=rerun)
-        note(AuditAction.RELEASE_ASKED, user, kernel)
+        log_action(AuditAction.RELEASE_ASKED, user, kernel)
         text = f"{user} asks for a review of {run} #{kernel.number}, for release"
-        do_tell(_reviewers_of(kernel), _news(release, f"release-{release.pk}", text, NotificationKind.REVIEW, user))
+        new = _notification(release, f"release-{release.pk}", text, NotificationKind.REVIEW, user)
+        do_notify(_reviewers_of(kernel), new)
     return release
 
 
 def do_release(user: User, release: Release) -> Release:
-    """Release what was asked for, once every condition is met. Raises ValidationError with those that are not."""
+    """Release the kernel once every condition is met. Raises ValidationError with the unmet conditions."""
     kernel = release.kernel
     if not may(user, kernel.run, "operate"):
         raise ValidationError("Operators release kernels.")
     with transaction.atomic():
         lock_run(kernel.run_id)
+        # Under the run's lock no new leader can supersede the kernel between the check and the release.
         release = (
             Release.objects.select_for_update(of=("self",)).select_related("kernel__run__team").get(pk=release.pk)
         )
@@ -79,15 +81,16 @@ def do_release(user: User, release: Release) -> Release:
         reviews = approvals_of(kernel)
         release.mark_released(user, reviews)
         approved_by = [str(review.author) for review in reviews]
-        note(AuditAction.RELEASE_MADE, user, kernel, approved_by=approved_by, rerun=release.rerun_id)
+        log_action(AuditAction.RELEASE_MADE, user, kernel, approved_by=approved_by, rerun=release.rerun_id)
         text = f"{kernel.run} #{kernel.number} is released"
         members = list(kernel.run.team.members.all())
-        do_tell(members, _news(release, f"released-{release.pk}", text, NotificationKind.RELEASE, user))
+        new = _notification(release, f"released-{release.pk}", text, NotificationKind.RELEASE, user)
+        do_notify(members, new)
     return release
 
 
 def do_withdraw_release(user: User, release: Release) -> Release:
-    """Take back what was asked for or released: whoever asked for it, or an operator. Raises ValidationError."""
+    """Withdraw a request or a release, as its requester or as an operator. Raises ValidationError."""
     run = release.kernel.run
     if release.asked_by_id != user.pk and not may(user, run, "operate"):
         raise ValidationError("Operators withdraw releases, and who asked for one.")
@@ -96,12 +99,12 @@ def do_withdraw_release(user: User, release: Release) -> Release:
         if release.state_choice.is_terminal:
             raise ValidationError(f"This release is {release.get_state_display().lower()}.")
         release.end(ReleaseState.WITHDRAWN, user)
-        note(AuditAction.RELEASE_WITHDRAWN, user, release.kernel)
+        log_action(AuditAction.RELEASE_WITHDRAWN, user, release.kernel)
     return release
 
 
 def conditions_of(release: Release) -> list[Condition]:
-    """What the team's rules ask of this release, each met or not."""
+    """Return the conditions of the team's rules for this release, each met or not."""
     kernel, team = release.kernel, release.kernel.run.team
     approvals, needed = len(approvals_of(kernel)), team.approvals_needed
     people = "person has" if approvals == 1 else "people have"
@@ -117,18 +120,18 @@ def conditions_of(release: Release) -> list[Condition]:
 
 
 def approvals_of(kernel: Kernel) -> list[Review]:
-    """The approvals that count now, one a person."""
+    """Return the approvals that count now, one per person."""
     return [review for review in _verdicts(kernel) if review.verdict == ReviewVerdict.APPROVE]
 
 
 def may_approve(user: User, kernel: Kernel) -> bool:
-    """Whether an approval of theirs would count: a person who may review, and did not write it."""
+    """Return whether the person's approval would count: they may review and did not write the kernel."""
     wrote_it = kernel.author_kind == AuthorKind.PERSON and kernel.author_id == user.pk
     return not wrote_it and not user.is_service_account and may(user, kernel.run, "comment")
 
 
 def differences_of(first: Evaluation | None, rerun: Evaluation | None) -> list[str]:
-    """How independent the re-run was, as stored: another process always, on which runner, on which day (UTC)."""
+    """Describe how independent the second measurement was: another process, which runner, which day (UTC)."""
     if first is None or rerun is None or rerun.state != EvaluationState.DONE:
         return []
     found = ["another process"]
@@ -142,11 +145,13 @@ def differences_of(first: Evaluation | None, rerun: Evaluation | None) -> list[s
 
 
 def _verdicts(kernel: Kernel) -> list[Review]:
-    """The newest verdict of everybody whose verdict counts."""
+    """Return the newest verdict of each person whose verdict counts."""
     stale = Release.objects.filter(kernel=kernel, state=ReleaseState.STALE).order_by("-ended_at").first()
     reviews = Review.objects.published().filter(kernel=kernel).exclude(verdict=ReviewVerdict.COMMENT)
+    # Approvals compared the kernel with the leader of that time.
     if stale is not None and stale.ended_at is not None:
         reviews = reviews.filter(published_at__gt=stale.ended_at)
+    # A later verdict of the same person replaces the earlier one, as the reviews are in order of time.
     newest = {
         review.author_id: review for review in reviews.select_related("author").order_by("published_at", "pk")
     }
@@ -158,6 +163,7 @@ def _rerun_condition(rerun: Evaluation | None) -> Condition:
         return Condition("The second measurement was cancelled: withdraw this and ask again.", False)
     if rerun.state != EvaluationState.DONE:
         return Condition("The second measurement is not there yet.", False)
+    # The second measurement must support the claim by itself; being merely close to the first is not enough.
     agrees = (
         rerun.status == EvaluationStatus.CORRECT and rerun.verdict == VerdictChoice.FASTER and not rerun.unconfirmed
     )
@@ -177,12 +183,13 @@ def _check_proposable(kernel: Kernel) -> None:
 
 
 def _replace_earlier(user: User, kernel: Kernel) -> None:
-    """One released kernel for a team, problem and target at a time."""
+    """End the earlier release, as a team has at most one released kernel per problem and target."""
     run = kernel.run
     earlier = Release.objects.filter(
         state=ReleaseState.RELEASED, kernel__run__team=run.team_id, kernel__run__target=run.target_id,
         kernel__run__problem_version__problem=run.problem_version.problem_id,
     )  # fmt: skip
+    # Lock each row, or two releases at the same moment could both stay in force.
     for release in earlier.select_for_update(of=("self",)):
         release.end(ReleaseState.REPLACED, user)
 
@@ -192,6 +199,7 @@ def _reviewers_of(kernel: Kernel) -> list[User]:
     return [person for person in people if may_approve(person, kernel)]
 
 
-def _news(release: Release, key: str, text: str, kind: NotificationKind, actor: User) -> News:
+def _notification(release: Release, key: str, text: str, kind: NotificationKind, actor: User) -> NewNotification:
     kernel = release.kernel
-    return News(kind, key, text, reverse("release_page", args=[kernel.run_id, kernel.number]), kernel.run, actor)
+    page = reverse("release_page", args=[kernel.run_id, kernel.number])
+    return NewNotification(kind, key, text, page, kernel.run, actor)

@@ -1,4 +1,4 @@
-"""Drafting and publishing reviews. A draft costs nobody's attention: nothing is announced before it is published."""
+"""Write and publish reviews. Nothing is announced before it is published, so drafts cost nobody's attention."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from optimizer.live.payloads import ReviewPublished
 from optimizer.live.publish import record
 from optimizer.loop.locking import lock_run
 from optimizer.models import Comment, Hypothesis, Kernel, Review, ReviewVerdict, Run, Side, Thread, User
-from optimizer.plain import storable_text
+from optimizer.storable import storable_text
 
+# Characters. A longer text is a document and belongs to the knowledge base.
 MAX_COMMENT = 20_000
-"""Characters of a comment: more is a document, and belongs where documents are kept."""
 QUOTED_LINES = 40
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a thread is about: the run alone, a hypothesis, a kernel, or lines of it (from 1, both included). `side` and
-    `other` say in which diff the author stood."""
+    """Describe what a thread is about: the run, a hypothesis, a kernel, or lines of a kernel (from 1, both included).
+
+    `side` and `other` name the diff that the author was looking at.
+    """
 
     run: Run
     kernel: Kernel | None = None
@@ -41,7 +43,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Words:
-    """What is said: markdown, and whether it is for the agents too."""
+    """Hold a comment in Markdown, and whether it is also an instruction to the agents."""
 
     body: str
     is_guidance: bool = False
@@ -49,12 +51,13 @@ class Words:
 
 
 def check_words(user: User, run: Run, words: Words) -> Words:
-    """The same with storable text. Raises ValidationError in words for the person."""
+    """Validate a comment and return it with storable text. Raises ValidationError with a text for the person."""
     if not may(user, run, "comment"):
         raise ValidationError("You may not comment on this run.")
     body = storable_text(words.body).replace("\r\n", "\n").strip()
     if not body:
         raise ValidationError("A comment says something.")
+    # Guidance takes room in every prompt and is stored together with the lines it quotes.
     most = MAX_CHARACTERS // 2 if words.is_guidance else MAX_COMMENT
     if len(body) > most:
         raise ValidationError(f"A comment has {most:,} characters at most; this one has {len(body):,}.")
@@ -66,8 +69,10 @@ def check_words(user: User, run: Run, words: Words) -> Words:
 
 
 def check_place(place: Place) -> Place:
-    """The same with both lines or none. Raises ValidationError for a kernel or hypothesis of another run, and for lines
-    that are not there."""
+    """Validate a place and return it with both line numbers or none.
+
+    Raises ValidationError for a kernel or hypothesis of another run, and for lines that do not exist.
+    """
     foreign = [one for one in (place.kernel, place.hypothesis) if one is not None and one.run_id != place.run.pk]
     if foreign:
         raise ValidationError("That belongs to another run.")
@@ -77,6 +82,7 @@ def check_place(place: Place) -> Place:
         raise ValidationError("Only a kernel has lines.")
     first = place.first if place.first is not None else place.last or 0
     last = place.last if place.last is not None else first
+    # People select lines upwards as well.
     first, last = min(first, last), max(first, last)
     count = len(Text.of(place.kernel.source).lines)
     if first < 1 or last > count:
@@ -85,8 +91,10 @@ def check_place(place: Place) -> Place:
 
 
 def do_begin_thread(user: User, place: Place, words: Words, about: Kernel | None = None) -> Comment:
-    """A new thread with a draft comment, in the person's draft review of `about` (the kernel they are looking at; by
-    default the thread's own). Raises ValidationError."""
+    """Start a thread with a draft comment in the person's draft review of `about`. Raises ValidationError.
+
+    `about` is the kernel that the person is looking at; by default the thread's own.
+    """
     words, place = check_words(user, place.run, words), check_place(place)
     with transaction.atomic():
         run = lock_run(place.run.pk)
@@ -95,8 +103,10 @@ def do_begin_thread(user: User, place: Place, words: Words, about: Kernel | None
 
 
 def do_reply(user: User, thread: Thread, words: Words, about: Kernel | None = None) -> Comment:
-    """A draft in a thread that is there. Raises ValidationError. A thread that somebody resolves meanwhile takes it
-    all the same: whoever publishes it sees the state and may open the thread again."""
+    """Add a draft comment to an existing thread. Raises ValidationError.
+
+    A thread that is resolved meanwhile still accepts it: the author sees the state when publishing and can reopen it.
+    """
     words = check_words(user, thread.run, words)
     with transaction.atomic():
         run = lock_run(thread.run_id)
@@ -104,8 +114,10 @@ def do_reply(user: User, thread: Thread, words: Words, about: Kernel | None = No
 
 
 def draft_review(user: User, run: Run, kernel: Kernel | None) -> Review:
-    """The person's unpublished review of a kernel, or of the run itself; made where there is none. Call under the run's
-    lock."""
+    """Return the person's draft review of a kernel or of the run itself, creating it if necessary.
+
+    Call under the run's lock.
+    """
     review, _ = Review.objects.get_or_create(run=run, kernel=kernel, author=user, published_at=None)
     return review
 
@@ -118,16 +130,21 @@ def do_publish_review(
     summary: str = "",
     seen: Collection[Comment] = (),
 ) -> Review:
-    """Make the person's drafts on this subject visible, with a verdict; and with them the drafts in `seen`, which stand
-    before their eyes wherever they were begun. Those of other runs are published there, as comments. Raises
-    ValidationError where there is nothing to say, and for a verdict on a run."""
+    """Publish the person's drafts on this subject with a verdict, and the drafts in `seen` wherever they were
+    started.
+
+    `seen` are the drafts on the page in front of the person. Those of other runs are published there as plain
+    comments. Raises ValidationError where there is nothing to publish, and for a verdict on a run.
+    """
     summary = check_summary(user, run, kernel, verdict, summary)
     with transaction.atomic():
+        # Lock in ascending order: two people who publish across the same runs would otherwise deadlock.
         runs = {pk: lock_run(pk) for pk in sorted({run.pk, *(comment.thread.run_id for comment in seen)})}
         review = draft_review(user, runs[run.pk], kernel)
         here, elsewhere = _sorted_out(user, review, seen)
         if here or summary or verdict != ReviewVerdict.COMMENT:
             _publish(user, review, here, verdict, summary)
+        # Only drafts of other runs are published: the empty review here would be noise.
         elif elsewhere:
             review.delete()
         else:
@@ -138,7 +155,7 @@ def do_publish_review(
 
 
 def do_say(user: User, where: Place | Thread, words: Words) -> Comment:
-    """One comment, published at once and alone; drafts stay drafts. Raises ValidationError."""
+    """Publish one comment immediately and alone; drafts stay drafts. Raises ValidationError."""
     words = check_words(user, where.run, words)
     where = check_place(where) if isinstance(where, Place) else where
     with transaction.atomic():
@@ -151,7 +168,7 @@ def do_say(user: User, where: Place | Thread, words: Words) -> Comment:
 
 
 def check_summary(user: User, run: Run, kernel: Kernel | None, verdict: ReviewVerdict, summary: str) -> str:
-    """The summary, found sound. Raises ValidationError."""
+    """Validate a summary and return it. Raises ValidationError."""
     if not may(user, run, "comment"):
         raise ValidationError("You may not comment on this run.")
     if kernel is None and verdict != ReviewVerdict.COMMENT:
@@ -182,7 +199,8 @@ def _create_thread(user: User, run: Run, place: Place) -> Thread:
 
 
 def _add_draft(user: User, run: Run, thread: Thread, words: Words, about: Kernel | None) -> Comment:
-    """The draft goes with the review of what the person looks at, if that is of this run."""
+    """Add the draft to the review of the kernel that the person is looking at, if it belongs to this run."""
+    # A draft on the old side of a diff may belong to a kernel of another run.
     kernel = about if about is None or about.run_id == run.pk else thread.kernel
     return _create_comment(user, thread, draft_review(user, run, kernel), words)
 
@@ -201,7 +219,10 @@ def _create_comment(user: User, thread: Thread, review: Review, words: Words) ->
 def _sorted_out(
     user: User, review: Review, seen: Collection[Comment]
 ) -> tuple[list[Comment], dict[tuple[int, int | None], list[Comment]]]:
-    """The person's drafts that go with `review`, and those of other runs where they may speak, by run and kernel."""
+    """Split the person's drafts into those of `review` and those of other runs, the latter by run and kernel.
+
+    Leaves out runs on which the person may no longer comment.
+    """
     wanted = Q(review=review) | Q(pk__in=[comment.pk for comment in seen], author=user, review__published_at=None)
     drafts = Comment.objects.filter(wanted).select_related(
         "review", "thread__kernel", "thread__run__team", "thread__hypothesis__basis"
@@ -224,11 +245,11 @@ def _publish(
     verdict: ReviewVerdict = ReviewVerdict.COMMENT,
     summary: str = "",
 ) -> None:
-    """Published, with these comments: told to people, and where they are guidance to the agents. Draft reviews that
-    are left empty by it go."""
+    """Publish the review with these comments, pass instructions on to the agents, and delete emptied draft reviews."""
     review.publish(verdict, summary)
     left = {comment.review_id for comment in comments} - {review.pk}
     Comment.objects.filter(pk__in=[comment.pk for comment in comments]).update(review=review)
+    # Comments moved into the published review leave their own drafts empty.
     Review.objects.filter(pk__in=left, comments=None).delete()
     for comment in comments:
         _guide(user, comment)
@@ -236,8 +257,9 @@ def _publish(
 
 
 def _guide(user: User, comment: Comment) -> None:
-    """What is marked as guidance is given to the agents now, with the lines it is about."""
+    """Give a comment that is marked as guidance to the agents, together with the lines it is about."""
     thread = comment.thread
+    # The run may have ended since the draft was written; no agent would read the instruction.
     if not comment.is_guidance or thread.run.state_choice.is_terminal:
         return
     basis = thread.hypothesis.basis if thread.hypothesis else None
@@ -246,7 +268,7 @@ def _guide(user: User, comment: Comment) -> None:
 
 
 def _in_context(comment: Comment) -> str:
-    """A comment as somebody reads it who does not see the page."""
+    """Return the comment with its subject and quoted lines, for a reader who does not see the page."""
     thread = comment.thread
     if thread.kernel is None and thread.hypothesis is None:
         return comment.body

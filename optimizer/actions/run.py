@@ -1,4 +1,4 @@
-"""Starting and steering runs. Every function takes the run's lock for itself, records what it did and rings."""
+"""Start and steer runs. Every function locks the run, records what it did and enqueues the next step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from pydantic import ValidationError as SettingsError
 
-from optimizer.actions.audit import note
-from optimizer.actions.bells import ring_run
+from optimizer.actions.audit import log_action
+from optimizer.actions.enqueue import enqueue_run
 from optimizer.actions.job import do_cancel_jobs
 from optimizer.actions.llm_call import do_cancel_calls
 from optimizer.actions.notification import do_follow
@@ -34,7 +34,7 @@ MAX_SEED = 2**63 - 1
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of a run; None is unlimited."""
+    """Hold the limits of a run; None is unlimited."""
 
     evaluations: int | None = None
     minutes: float | None = None
@@ -45,8 +45,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class NewRun:
-    """Everything a run is started with. `settings` are the strategy's own, `providers` say who answers which role
-    (`{"default": {"provider": …, "model": …}}`)."""
+    """Hold everything with which a run is started.
+
+    `settings` are the strategy's own. `providers` maps a role, or `default`, to who answers it: `{"default":
+    {"provider": …, "model": …}}`.
+    """
 
     team: Team
     problem_version: ProblemVersion
@@ -68,7 +71,10 @@ class NewRun:
 
 
 def check_start_run(user: User | None, new: NewRun) -> NewRun:
-    """The same, found sound. Raises ValidationError with the fields at fault. `user` None is the system itself."""
+    """Validate the settings of a new run and return them. Raises ValidationError with the fields at fault.
+
+    `user` None is the system itself.
+    """
     faults: dict[str, Any] = {}
     _note_fault(faults, "team", _may_start(user, new.team), "You may not start runs in this team.")
     _note_fault(faults, "strategy", new.strategy in STRATEGIES, f"There is no strategy {new.strategy!r}.")
@@ -87,7 +93,7 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
 
 
 def do_start_run(user: User | None, new: NewRun) -> Run:
-    """Store the run and set it going. Raises ValidationError (see `check_start_run`)."""
+    """Store the run and enqueue its first step. Raises ValidationError (see `check_start_run`)."""
     check_start_run(user, new)
     with transaction.atomic():
         run = Run.objects.create(
@@ -110,43 +116,45 @@ def do_start_run(user: User | None, new: NewRun) -> Run:
             created_by=user,
             **{f"budget_{kind}": limit for kind, limit in asdict(new.budget).items()},
         )
-        note(AuditAction.RUN_STARTED, user, run)
+        log_action(AuditAction.RUN_STARTED, user, run)
         if user is not None:
             do_follow(user, run)
-        ring_run(run.pk)
+        # Sent after commit, so that the worker can see the row.
+        enqueue_run(run.pk)
     return run
 
 
 def do_pause_run(user: User | None, run: Run) -> Run:
-    """Let open work end and begin nothing new. Raises RunTransitionError."""
+    """Pause the run: open work ends, nothing new begins. Raises RunTransitionError."""
 
     def pause(locked: Run) -> None:
         enter(locked, RunState.PAUSED, f"Paused by {_name(user)}.")
-        note(AuditAction.RUN_PAUSED, user, locked)
+        log_action(AuditAction.RUN_PAUSED, user, locked)
 
     return _steer(run, pause)
 
 
 def do_resume_run(user: User | None, run: Run) -> Run:
-    """Go on after a pause. Raises RunTransitionError."""
+    """Resume a paused run. Raises RunTransitionError."""
 
     def resume(locked: Run) -> None:
+        # A pending run may also enter the state running, but only the timer starts one.
         if locked.state != RunState.PAUSED:
             raise RunTransitionError("only a paused run can go on")
         enter(locked, RunState.RUNNING)
-        note(AuditAction.RUN_RESUMED, user, locked)
+        log_action(AuditAction.RUN_RESUMED, user, locked)
 
     return _steer(run, resume)
 
 
 def do_stop_run(user: User | None, run: Run) -> Run:
-    """End the run for good: what waits is cancelled, what runs is told to stop. Raises RunTransitionError."""
+    """Stop the run permanently: cancel waiting work and ask workers to stop. Raises RunTransitionError."""
 
     def stop(locked: Run) -> None:
         enter(locked, RunState.STOPPING, f"Stopped by {_name(user)}.")
         do_cancel_calls(locked)
         do_cancel_jobs(locked)
-        note(AuditAction.RUN_STOPPED, user, locked)
+        log_action(AuditAction.RUN_STOPPED, user, locked)
 
     return _steer(run, stop)
 
@@ -162,17 +170,18 @@ def do_raise_budget(user: User | None, run: Run, budget: Budget) -> Run:
         limits = asdict(budget)
         for kind, limit in limits.items():
             setattr(locked, f"budget_{kind}", limit)
+        # Percentages of the old limits say nothing about the new ones.
         locked.warned = {}
         locked.save(update_fields=["warned", *(f"budget_{kind}" for kind in limits)])
         figures = {kind: None if limit is None else float(limit) for kind, limit in limits.items()}
         record(locked, BudgetRaised(limits=figures))
-        note(AuditAction.RUN_BUDGET, user, locked, limits=figures)
+        log_action(AuditAction.RUN_BUDGET, user, locked, limits=figures)
 
     return _steer(run, change)
 
 
 def as_new_run(run: Run) -> NewRun:
-    """What a clone of the run would be started with: everything but its fate."""
+    """Return the settings with which a clone of the run would be started."""
     return NewRun(
         team=run.team,
         problem_version=run.problem_version,
@@ -194,12 +203,12 @@ def as_new_run(run: Run) -> NewRun:
 
 
 def do_clone_run(user: User | None, run: Run) -> Run:
-    """Start the same again. Raises ValidationError when what was allowed then is not any more."""
+    """Start a run with the same settings. Raises ValidationError when they are no longer allowed."""
     return do_start_run(user, as_new_run(run))
 
 
 def budget_of(run: Run) -> Budget:
-    """The run's limits."""
+    """Return the run's limits."""
     return Budget(**{kind: getattr(run, f"budget_{kind}") for kind in asdict(Budget())})
 
 
@@ -207,7 +216,7 @@ def _steer(run: Run, change: Callable[[Run], None]) -> Run:
     with transaction.atomic():
         locked = lock_run(run.pk)
         change(locked)
-        ring_run(locked.pk)
+        enqueue_run(locked.pk)
     return locked
 
 
@@ -221,6 +230,7 @@ def _note_fault(faults: dict[str, Any], name: str, sound: bool, text: str) -> No
 
 
 def _may_start(user: User | None, team: Team) -> bool:
+    # None stands for commands and the demo, which act for the installation.
     role = TeamRole.OWNER if user is None else user.role_in(team)
     return role is not None and role.rank >= TeamRole.OPERATOR.rank
 
@@ -242,7 +252,7 @@ def has_call_time(target: str) -> bool:
 
 
 def _budget_faults(budget: Budget) -> dict[str, str]:
-    """Every limit is above zero; dollars may be zero, which allows models that cost nothing."""
+    """Return the faults of the limits. Each must be above zero; dollars may be zero, which allows free models only."""
     limits = {kind: limit for kind, limit in asdict(budget).items() if limit is not None}
     faults = {f"budget_{kind}": "A limit is a number above zero." for kind, limit in limits.items() if limit <= 0}
     if budget.usd is not None and budget.usd >= 0:

@@ -1,5 +1,7 @@
-"""What people write on runs to find them again: tags, notes, and whether they are put away. None of it changes what a
-run does, so it takes no lock and makes no event."""
+"""Label runs with tags and notes, and archive them.
+
+Labels do not affect what a run does, so changing them takes no lock and records no event.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from optimizer.access import may
 from optimizer.actions.run import do_stop_run
 from optimizer.models import Run, User
 from optimizer.models.run import RunTransitionError
-from optimizer.plain import storable_text
+from optimizer.storable import storable_text
 
 MAX_TAGS = 20
 TAG_CHARS = 40
@@ -22,7 +24,7 @@ BULK: tuple[str, ...] = get_args(Bulk)
 
 
 def check_tags(text: str) -> list[str]:
-    """The tags that a text names, parted by commas, each once. Raises ValidationError."""
+    """Return the tags of a comma-separated text, without repetitions. Raises ValidationError."""
     cleaned = ("".join(c for c in storable_text(part) if c.isprintable()).strip() for part in text.split(","))
     tags = list(dict.fromkeys(tag for tag in cleaned if tag))
     if long := next((tag for tag in tags if len(tag) > TAG_CHARS), None):
@@ -42,25 +44,26 @@ def do_label_run(run: Run, tags: Sequence[str], notes: str) -> None:
 
 
 def do_tag_runs(runs: Iterable[Run], tags: Sequence[str], *, remove: bool = False) -> int:
-    """Add tags to, or take them from, each run; how many were changed. A run that has its fill keeps what it has."""
+    """Add tags to each run, or remove them, and return how many runs changed. A run at the limit keeps its tags."""
     changed = 0
     for run in runs:
         merged = [tag for tag in run.tags if tag not in tags] if remove else list(dict.fromkeys([*run.tags, *tags]))
         if merged != run.tags and len(merged) <= MAX_TAGS:
+            # Update one column: saving the object would overwrite counters that the run has changed since.
             Run.objects.filter(pk=run.pk).update(tags=merged)
             changed += 1
     return changed
 
 
 def do_archive_runs(runs: Iterable[Run], *, archived: bool) -> int:
-    """Put runs away or take them out again; how many were changed."""
+    """Archive or unarchive the runs and return how many changed."""
     return Run.objects.filter(pk__in=[run.pk for run in runs], is_archived=not archived).update(
         is_archived=archived
     )
 
 
 def do_stop_runs(user: User, runs: Iterable[Run]) -> int:
-    """Stop those that still go on; how many those were."""
+    """Stop the runs that are still live and return how many."""
     stopped = 0
     for run in runs:
         try:
@@ -72,7 +75,10 @@ def do_stop_runs(user: User, runs: Iterable[Run]) -> int:
 
 
 def do_in_bulk(user: User, runs: Sequence[Run], verb: Bulk, tags: Sequence[str] = ()) -> int:
-    """The same with each of the runs; how many were changed. Raises ValidationError where tags are missing."""
+    """Apply one action to all of the runs and return how many changed.
+
+    Raises ValidationError where tags are missing.
+    """
     match verb:
         case "archive" | "unarchive":
             return do_archive_runs(runs, archived=verb == "archive")
@@ -85,5 +91,5 @@ def do_in_bulk(user: User, runs: Sequence[Run], verb: Bulk, tags: Sequence[str] 
 
 
 def operable(user: User, runs: Iterable[Run]) -> list[Run]:
-    """Those of the runs that the person may operate."""
+    """Return those of the runs that the person may operate."""
     return [run for run in runs if may(user, run, "operate")]

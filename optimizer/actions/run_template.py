@@ -1,4 +1,4 @@
-"""Keeping a filled-in form for the team, and forgetting it."""
+"""Save a filled-in start form as a team's template, and delete it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from django.db.models import QuerySet
 from django.http import Http404
 
 from optimizer.models import RunTemplate, Team, TeamRole, User
-from optimizer.plain import storable, storable_text
+from optimizer.storable import storable, storable_text
 
 MAX_TEMPLATES = 200
 MAX_FIELDS = 200
 
 
 def templates_of(user: User) -> QuerySet[RunTemplate]:
-    """Templates of the teams in which the person may start runs."""
+    """Return the templates of the teams in which the person may start runs."""
     listed = RunTemplate.objects.select_related("team").order_by("team__name", "name")
     if user.is_superuser:
         return listed
@@ -26,7 +26,7 @@ def templates_of(user: User) -> QuerySet[RunTemplate]:
 
 
 def access_template(user: User, template_id: int) -> RunTemplate:
-    """The template, if the person may use it. Raises Http404."""
+    """Return the template if the person may use it. Raises Http404."""
     row = templates_of(user).filter(pk=template_id).first()
     if row is None:
         raise Http404("There is no such template.")
@@ -34,7 +34,7 @@ def access_template(user: User, template_id: int) -> RunTemplate:
 
 
 def check_save_template(user: User, team: Team, name: str, values: Mapping[str, str]) -> str:
-    """The name, found sound. Raises ValidationError in words for the person."""
+    """Validate a template and return its cleaned name. Raises ValidationError with a text for the person."""
     name = storable_text(name).strip()
     role = user.role_in(team)
     if role is None or role.rank < TeamRole.OPERATOR.rank:
@@ -50,7 +50,7 @@ def check_save_template(user: User, team: Team, name: str, values: Mapping[str, 
 
 
 def do_save_template(user: User, team: Team, name: str, values: Mapping[str, str]) -> RunTemplate:
-    """Keep the values under that name; one of the same name in the team is replaced. Raises ValidationError."""
+    """Save the values under a name, replacing the team's template of the same name. Raises ValidationError."""
     name = check_save_template(user, team, name, values)
     row, _ = RunTemplate.objects.update_or_create(
         team=team, name=name, defaults={"values": storable(dict(values)), "created_by": user}
@@ -59,5 +59,5 @@ def do_save_template(user: User, team: Team, name: str, values: Mapping[str, str
 
 
 def do_delete_template(row: RunTemplate) -> None:
-    """Forget it. Runs that were started with it stay as they are."""
+    """Delete the template. Runs that were started from it are unaffected."""
     row.delete()

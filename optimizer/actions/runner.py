@@ -1,4 +1,4 @@
-"""Who is there to measure, and taking runners out of service and back."""
+"""Find the runners that can measure, and drain or undrain them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from optimizer.models import CallState, Job, JobState, LlmCall, Runner, User
 from optimizer.models.runner import LOST_AFTER
-from optimizer.plain import storable
+from optimizer.storable import storable
 from runners import wire
 from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher
@@ -17,8 +17,8 @@ from runners.dispatch.kernelbot import KernelBotDispatcher
 from runners.dispatch.spool import SpoolDispatcher
 from runners.job import Effort, NoiseFloor
 
+# Runners behind a spool report only when its directory is synchronised.
 SPOOL_LOST_AFTER = dt.timedelta(minutes=15)
-"""A machine behind a spool is heard of only when the directory is synchronised."""
 _HOW_TO_START = {
     CeleryDispatcher.name: "Start one on the machine that has the device: "
     "celery -A kernelsci_site worker -Q bench.{target} -c 1",
@@ -29,16 +29,19 @@ _HOW_TO_START = {
 
 
 def live_runners(target: str, dispatcher: str) -> QuerySet[Runner]:
-    """Runners that would take such a run's jobs now: heard of lately, not draining, on the queue of target and
-    dispatcher (both by key). Raises KeyError for a dispatcher that there is not."""
+    """Return the runners that would take jobs of this target and dispatcher (both by key) now.
+
+    They have a recent heartbeat, are not draining, and serve the queue. Raises KeyError for an unknown dispatcher.
+    """
     queue = DISPATCHERS[dispatcher].queue_for(target, Effort.FULL)
+    # Runners behind a spool are heard of only at each synchronisation.
     patience = SPOOL_LOST_AFTER if dispatcher == SpoolDispatcher.name else LOST_AFTER
     alive = Runner.objects.filter(heartbeat_at__gt=timezone.now() - patience, draining=False)
     return alive.filter(queues__contains=[queue]).order_by("name")
 
 
 def absence_of_runners(target: str, dispatcher: str) -> str:
-    """What to tell a person who starts or watches a run that nobody would measure, or "" where somebody would."""
+    """Return a warning for a person whose run nobody would measure, or an empty text where a runner is available."""
     if live_runners(target, dispatcher).exists():
         return ""
     how = _HOW_TO_START[dispatcher].format(target=target)
@@ -52,7 +55,7 @@ def do_note_noise_floor(name: str, floor: NoiseFloor | None) -> None:
 
 
 def do_drain_runner(user: User, runner: Runner, note: str) -> None:
-    """Let the runner finish what it has and claim no more; the note says why, and by whom."""
+    """Let the runner finish its job and claim no more. The note records the reason and the person."""
     _set(
         runner,
         draining=True,
@@ -74,19 +77,22 @@ DEPLOY_NOTE = "Drained for a deploy."
 
 
 def do_drain_for_deploy() -> int:
-    """Drain every worker that is not drained yet; how many. Those that people drained keep their own note."""
+    """Drain every worker that is not drained yet and return how many. Workers drained by people keep their note."""
     return Runner.objects.filter(draining=False).update(draining=True, drain_note=DEPLOY_NOTE)
 
 
 def do_undrain_after_deploy() -> int:
-    """Let the workers of `do_drain_for_deploy` claim again; those that people drained stay so. How many."""
+    """Undrain the workers of `do_drain_for_deploy` and return how many. Workers drained by people stay drained."""
     return Runner.objects.filter(draining=True, drain_note=DEPLOY_NOTE).update(draining=False, drain_note="")
 
 
 def at_work() -> list[str]:
-    """What workers of this installation have in hand, in words: jobs under a lease, and questions being asked. What
-    lies in a spool stays there over a deploy."""
+    """Describe the open work of this installation: jobs under a lease, and questions being asked.
+
+    Jobs in a spool are left out, because they survive a deploy.
+    """
     now = timezone.now()
+    # A job whose lease has expired has no worker any more and does not delay a deploy.
     jobs = Job.objects.filter(state=JobState.RUNNING, lease_until__gt=now).exclude(dispatcher=SpoolDispatcher.name)
     calls = LlmCall.objects.filter(state=CallState.ASKING, lease_until__gt=now)
     told = [f"job {pk} at {worker}" for pk, worker in jobs.values_list("pk", "worker")]

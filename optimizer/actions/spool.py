@@ -1,4 +1,4 @@
-"""Jobs out to a spool directory and results in again. Both may be repeated, interrupted, and run side by side."""
+"""Export jobs to a spool directory and import results. Both may be repeated, interrupted and run in parallel."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from optimizer import queue
 from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
 from optimizer.loop.dispatch import spec_from
 from optimizer.models import Job, JobState, Runner, Target
-from optimizer.plain import storable
+from optimizer.storable import storable
 from runners.dispatch.base import Receipt, RunnerCard
 from runners.dispatch.spool import Slip, Spool, SpoolDispatcher
 from runners.job import Effort, JobResult, Status
 
+# The machine behind a spool may be booked for days. Each sync renews the leases of jobs that are still there.
 LEASE = dt.timedelta(days=7)
-"""A job in a spool waits for a machine that may be booked for days; each sync renews what is still there."""
 AT_ONCE = 64
 
 
 @dataclass(frozen=True)
 class Synced:
-    """What one sync did."""
+    """Count what one sync did."""
 
     exported: int = 0
     imported: int = 0
@@ -34,8 +34,11 @@ class Synced:
 
 
 def do_sync_spool(spool: Spool, target: Target, at_once: int = AT_ONCE) -> Synced:
-    """Take results in, withdraw what was cancelled, renew what is out, and offer new jobs. Raises SpoolError; what
-    was done until then stands."""
+    """Import results, withdraw cancelled jobs, renew leases, and export new jobs.
+
+    Raises SpoolError; what was done until then is kept.
+    """
+    # Import first: results free places for new jobs, and a finished job needs no renewal.
     receipts = _import_results(spool)
     withdrawn = _withdraw_cancelled(spool, target)
     _renew(spool, target)
@@ -58,13 +61,14 @@ def _import_results(spool: Spool) -> list[Receipt]:
             receipts.append(Receipt.REFUSED)
             continue
         receipts.append(do_finish_job(slip.job_id, slip.fence, result))
+        # After the commit: a crash in between imports the result again, which changes nothing.
         spool.acknowledge(slip)
     _hand_back_refused(spool)
     return receipts
 
 
 def _hand_back_refused(spool: Spool) -> None:
-    """A job whose result can't be read is tried again, as after any other infrastructure failure."""
+    """Queue again the jobs whose result cannot be read, as after any other infrastructure failure."""
     for slip, reason in spool.refused():
         if queue.held(slip.job_id, slip.fence).filter(dispatcher=SpoolDispatcher.name).exists():
             trouble = JobResult(_job_name(slip), Status.INFRA_ERROR, reasons=[f"spool: {reason}"[:1000]])
@@ -76,6 +80,7 @@ def _withdraw_cancelled(spool: Spool, target: Target) -> int:
     for job in _out(target).filter(cancel_requested=True):
         slip = Slip(job.pk, job.fence)
         spool.cancel(slip)
+        # A worker there may still hold the job; it is withdrawn at a later sync.
         if not spool.holds(slip):
             do_let_go(job.pk, job.fence)
             spool.forget(slip)
@@ -90,9 +95,13 @@ def _renew(spool: Spool, target: Target) -> None:
 
 
 def _export(spool: Spool, target: Target, at_once: int) -> int:
-    """Offer jobs until `at_once` are out. A job that can't be written goes back to the queue. The long lease begins
-    once the file is there: should we die in between, the job is claimable again after a minute."""
+    """Export jobs until `at_once` are out. A job that cannot be written goes back to the queue.
+
+    The long lease starts only when the file exists: should this process die in between, the job can be claimed again
+    after a minute.
+    """
     exported = 0
+    # Jobs that lie in a directory cannot be taken by other runners, so only a limited number goes out.
     room = at_once - _out(target).count()
     while exported < room and (claimed := queue.claim(_queue(target), _worker(spool))):
         try:
@@ -107,7 +116,7 @@ def _export(spool: Spool, target: Target, at_once: int) -> int:
 
 
 def _register_runners(spool: Spool) -> None:
-    """Rows of the workers that left cards, and what the rows want of them."""
+    """Update the rows of the workers that left cards in the spool, and pass on whether they shall drain."""
     for card, seen in spool.cards():
         target = Target.objects.filter(key=card.target).first()
         if target is not None:
@@ -116,6 +125,7 @@ def _register_runners(spool: Spool) -> None:
 
 
 def _row(card: RunnerCard, target: Target, seen: float) -> dict[str, object]:
+    # The clock of a machine behind a spool may be ahead of ours, which would make a dead runner look alive.
     heard = min(dt.datetime.fromtimestamp(seen, dt.UTC), timezone.now())
     job = card.facts.get("job")
     current = Job.objects.filter(pk=job, dispatcher=SpoolDispatcher.name) if isinstance(job, int) else None
@@ -139,6 +149,6 @@ def _worker(spool: Spool) -> str:
 
 
 def _job_name(slip: Slip) -> str:
-    """What a spec of the job is called; of jobs that go other ways a spool has nothing to say."""
+    """Return the job id that a spec of this slip carries; jobs of other dispatchers never match."""
     ours = Job.objects.filter(pk=slip.job_id, dispatcher=SpoolDispatcher.name)
     return f"evaluation-{ours.values_list('evaluation_id', flat=True).first()}"

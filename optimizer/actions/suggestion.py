@@ -1,7 +1,7 @@
-"""A person's edit of a kernel becomes a candidate: built, checked and timed like any other, on the run's own target.
+"""Turn a person's edit of a kernel into a candidate that is built, checked and timed like any other.
 
-It costs no search budget, since nobody searched, and it is measured in a run that has ended too: the run stays ended,
-and leads with it if it is the fastest. Only a run that is being stopped takes none.
+It costs no search budget, since no search was done. A run that has ended accepts suggestions, stays ended, and is led
+by the suggestion if that is the fastest. Only a run that is being stopped accepts none.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from optimizer.live.publish import record
 from optimizer.loop.kernels import add_kernel
 from optimizer.loop.locking import lock_run
 from optimizer.models import AuthorKind, EvaluationStatus, Hypothesis, HypothesisKind, Kernel, Run, RunState, User
-from optimizer.plain import storable_text
 from optimizer.search.base import Draft
+from optimizer.storable import storable_text
 from runners.job import Language, Limits, Source
 
 MAX_WHY = 4_000
@@ -28,7 +28,7 @@ MAX_WHY = 4_000
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A whole new text for a kernel, and why."""
+    """Hold the complete new source for a kernel, and the reason."""
 
     base: Kernel
     text: str
@@ -38,15 +38,17 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Moved:
-    """The base has moved on: `latest` was derived from it since the person began. `merged` is the person's edit on
-    top of it, None where both changed the same lines."""
+    """Report that the base has a newer descendant than the person has seen.
+
+    `merged` is the person's edit applied to `latest`, or None where both changed the same lines.
+    """
 
     latest: Kernel
     merged: str | None
 
 
 def check_suggest(user: User, run: Run, wanted: Suggestion) -> Suggestion:
-    """The same with storable text. Raises ValidationError in words for the person."""
+    """Validate a suggestion and return it with storable text. Raises ValidationError with a text for the person."""
     if not may(user, run, "comment"):
         raise ValidationError("You may not change kernels of this run.")
     if run.state == RunState.STOPPING:
@@ -68,6 +70,7 @@ def do_suggest(user: User, wanted: Suggestion) -> Kernel:
     with transaction.atomic():
         run = lock_run(wanted.base.run_id)
         wanted = check_suggest(user, run, wanted)
+        # Unique under the run's lock, and kernels are never deleted.
         number = run.kernels.filter(author_kind=AuthorKind.PERSON).count() + 1
         hypothesis = _hypothesise(run, wanted, f"person.{number}")
         base = wanted.base
@@ -85,9 +88,12 @@ def do_suggest(user: User, wanted: Suggestion) -> Kernel:
 
 
 def base_moved(base: Kernel, text: str, seen: int) -> Moved | None:
-    """The newest correct descendant of the base with a number above `seen`, which the person has not seen when they
-    began; None where there is none."""
+    """Return the newest correct descendant of the base with a number above `seen`, or None.
+
+    `seen` is the newest kernel number at the moment when the person began to edit.
+    """
     newer = base.run.kernels.filter(number__gt=seen, evaluation__status=EvaluationStatus.CORRECT)
+    # Tuned variants have the same source, so merging with them makes no sense.
     for kernel in newer.exclude(author_kind=AuthorKind.TUNER).order_by("-number")[:50]:
         if base.pk in ancestors(kernel):
             return Moved(kernel, merge(base.source, _like(base.source, text), kernel.source))
@@ -95,7 +101,7 @@ def base_moved(base: Kernel, text: str, seen: int) -> Moved | None:
 
 
 def _like(base: str, text: str) -> str:
-    """Browsers send CR LF: the edit keeps the line ends of what it edits, so that only changes are changes."""
+    """Convert the text to the line ends of the base, since browsers send CR LF and only real changes should count."""
     text = text.replace("\r\n", "\n")
     return text.replace("\n", "\r\n") if base.count("\r\n") > base.count("\n") // 2 else text
 

@@ -1,4 +1,4 @@
-"""Teams and who is in them. A change of rights reaches the person's open sockets at once."""
+"""Change teams and their members. A change of rights reaches the person's open sockets at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.text import slugify
 
-from optimizer.actions.audit import note
-from optimizer.live.people import recheck
+from optimizer.actions.audit import log_action
+from optimizer.live.people import recheck_access
 from optimizer.models import (
     ApiToken,
     AuditAction,
@@ -30,7 +30,7 @@ INVITATION_DAYS = (1, 7, 30)
 
 
 def do_make_team(user: User, name: str) -> Team:
-    """A new team with the person as its owner. Raises ValidationError."""
+    """Create a team with the person as its owner. Raises ValidationError."""
     slug = slugify(name)[:50]
     if not slug:
         raise ValidationError({"name": "A name needs letters or digits."})
@@ -40,14 +40,14 @@ def do_make_team(user: User, name: str) -> Team:
         with transaction.atomic():
             team = Team.objects.create(name=name.strip()[:100], slug=slug)
             Membership.objects.create(team=team, user=user, role=TeamRole.OWNER)
-            note(AuditAction.TEAM_MADE, user, team, team.name)
+            log_action(AuditAction.TEAM_MADE, user, team, team.name)
     except IntegrityError as error:
         raise ValidationError({"name": "There is a team of that name."}) from error
     return team
 
 
 def do_change_team(user: User, team: Team, name: str, approvals_needed: int, rerun_needed: bool) -> Team:
-    """Another name or other rules for releases. Raises ValidationError."""
+    """Change the name or the rules for releases. Raises ValidationError."""
     _check_owner(user, team)
     if not name.strip() or not 1 <= approvals_needed <= 9:
         raise ValidationError("A team has a name, and a release takes between 1 and 9 people.")
@@ -55,13 +55,13 @@ def do_change_team(user: User, team: Team, name: str, approvals_needed: int, rer
     with transaction.atomic():
         before = {key: getattr(team, key) for key in rules}
         Team.objects.filter(pk=team.pk).update(name=name.strip()[:100], **rules)
-        note(AuditAction.TEAM_CHANGED, user, team, name.strip()[:100], before=before, after=rules)
+        log_action(AuditAction.TEAM_CHANGED, user, team, name.strip()[:100], before=before, after=rules)
     team.refresh_from_db()
     return team
 
 
 def do_set_role(user: User, team: Team, member: User, role: TeamRole) -> None:
-    """Give a member another role. Raises ValidationError, also where nobody would own the team."""
+    """Change a member's role. Raises ValidationError, also where the team would have no owner."""
     _check_owner(user, team)
     with transaction.atomic():
         membership = _locked_membership(team, member)
@@ -71,12 +71,12 @@ def do_set_role(user: User, team: Team, member: User, role: TeamRole) -> None:
             raise ValidationError("A service account cannot own a team.")
         before, membership.role = membership.role, role
         membership.save(update_fields=["role"])
-        note(AuditAction.MEMBER_ROLE, user, team, member.username, before=before, after=role.value)
-        recheck(member.pk)
+        log_action(AuditAction.MEMBER_ROLE, user, team, member.username, before=before, after=role.value)
+        recheck_access(member.pk)
 
 
 def do_remove_member(user: User, team: Team, member: User) -> None:
-    """Take a member out of the team, or leave it. Raises ValidationError: the last owner stays."""
+    """Remove a member, or leave the team. Raises ValidationError for the last owner."""
     leaves = user.pk == member.pk
     if not leaves:
         _check_owner(user, team)
@@ -85,13 +85,17 @@ def do_remove_member(user: User, team: Team, member: User) -> None:
         _check_not_last_owner(membership)
         membership.delete()
         Notification.objects.filter(user=member, run__team=team).delete()
+        # Otherwise events of the team's runs would still create notifications for an outsider.
         Follow.objects.filter(user=member, run__team=team).delete()
-        note(AuditAction.MEMBER_LEFT if leaves else AuditAction.MEMBER_REMOVED, user, team, member.username)
-        recheck(member.pk)
+        log_action(AuditAction.MEMBER_LEFT if leaves else AuditAction.MEMBER_REMOVED, user, team, member.username)
+        recheck_access(member.pk)
 
 
 def do_invite(user: User, team: Team, role: TeamRole, note_text: str, days: int) -> tuple[Invitation, str]:
-    """A link for one person, and its token, which cannot be read again. Raises ValidationError."""
+    """Create an invitation for one person. Return it with its token, which cannot be read again.
+
+    Raises ValidationError.
+    """
     _check_owner(user, team)
     if days not in INVITATION_DAYS:
         raise ValidationError({"days": "An invitation lasts a day, a week or thirty days."})
@@ -99,23 +103,24 @@ def do_invite(user: User, team: Team, role: TeamRole, note_text: str, days: int)
         raise ValidationError(f"There are {MAX_OPEN_INVITATIONS} open invitations: revoke some first.")
     with transaction.atomic():
         made = Invitation.make(team, role, user, note_text.strip()[:200], timezone.now() + dt.timedelta(days=days))
-        note(AuditAction.INVITATION_MADE, user, team, str(made[0]), role=role.value, days=days)
+        log_action(AuditAction.INVITATION_MADE, user, team, str(made[0]), role=role.value, days=days)
     return made
 
 
 def do_revoke_invitation(user: User, invitation: Invitation) -> None:
-    """End an unused link. Raises ValidationError for whoever does not own the team."""
+    """End an unused invitation. Raises ValidationError for anybody but an owner of the team."""
     _check_owner(user, invitation.team)
     with transaction.atomic():
         if invitation.revoke():
-            note(AuditAction.INVITATION_REVOKED, user, invitation.team, str(invitation))
+            log_action(AuditAction.INVITATION_REVOKED, user, invitation.team, str(invitation))
 
 
 def do_accept_invitation(user: User, invitation: Invitation) -> Membership:
-    """Join the team. A role that the person has already is never lowered. Raises ValidationError."""
+    """Join the team. An existing higher role is never lowered. Raises ValidationError."""
     if user.is_service_account:
         raise ValidationError("Service accounts accept no invitations.")
     with transaction.atomic():
+        # The claim and the membership are one transaction, so a failure does not use up the link.
         if not invitation.claim(user):
             raise ValidationError("This invitation has been used, revoked or has expired.")
         membership, added = Membership.objects.select_for_update().get_or_create(
@@ -124,16 +129,19 @@ def do_accept_invitation(user: User, invitation: Invitation) -> Membership:
         if not added and TeamRole(invitation.role).rank > TeamRole(membership.role).rank:
             membership.role = invitation.role
             membership.save(update_fields=["role"])
-        note(AuditAction.MEMBER_ADDED, user, invitation.team, user.username, role=membership.role)
-        recheck(user.pk)
+        log_action(AuditAction.MEMBER_ADDED, user, invitation.team, user.username, role=membership.role)
+        recheck_access(user.pk)
     return membership
 
 
 def do_register(invitation: Invitation, username: str, password: str) -> User:
-    """A new account for whoever holds the invitation, in its team. The caller has validated both words. Raises
-    ValidationError."""
+    """Create an account for the holder of an invitation and join its team.
+
+    The caller has validated user name and password. Raises ValidationError.
+    """
     try:
         with transaction.atomic():
+            # In one transaction with joining: a used invitation must not leave an account without a team.
             user = User.objects.create_user(username, password=password)
             do_accept_invitation(user, invitation)
     except IntegrityError as error:
@@ -142,8 +150,10 @@ def do_register(invitation: Invitation, username: str, password: str) -> User:
 
 
 def do_make_service_account(user: User, team: Team, name: str, role: TeamRole) -> User:
-    """An account for a program: it cannot sign in, and works through tokens that the team's owners make. Raises
-    ValidationError."""
+    """Create an account for a program: it cannot sign in and works through tokens that the team's owners create.
+
+    Raises ValidationError.
+    """
     _check_owner(user, team)
     if role == TeamRole.OWNER:
         raise ValidationError({"role": "A service account cannot own a team."})
@@ -155,12 +165,12 @@ def do_make_service_account(user: User, team: Team, name: str, role: TeamRole) -
     with transaction.atomic():
         account = User.objects.create_user(username, is_service_account=True)
         Membership.objects.create(team=team, user=account, role=role)
-        note(AuditAction.SERVICE_ADDED, user, team, username, role=role.value)
+        log_action(AuditAction.SERVICE_ADDED, user, team, username, role=role.value)
     return account
 
 
 def do_end_service_account(user: User, team: Team, account: User) -> None:
-    """Switch a service account off and end its tokens. What it did keeps its name. Raises ValidationError."""
+    """Disable a service account and revoke its tokens. Its past actions keep its name. Raises ValidationError."""
     _check_owner(user, team)
     if not account.is_service_account or account.role_in(team) is None:
         raise ValidationError("That is no service account of this team.")
@@ -168,22 +178,25 @@ def do_end_service_account(user: User, team: Team, account: User) -> None:
         User.objects.filter(pk=account.pk).update(is_active=False)
         Membership.objects.filter(user=account).delete()
         ApiToken.objects.filter(user=account, revoked_at=None).update(revoked_at=timezone.now())
-        note(AuditAction.SERVICE_ENDED, user, team, account.username)
-        recheck(account.pk)
+        log_action(AuditAction.SERVICE_ENDED, user, team, account.username)
+        recheck_access(account.pk)
 
 
 def do_set_privacy(user: User, run: Run, is_private: bool) -> None:
-    """Hide a run from the team, or show it: its starter decides, or an owner. Raises ValidationError. Nothing happens
-    where that is how it stands."""
+    """Hide a run from the team or show it, as its starter or as an owner. Raises ValidationError.
+
+    Does nothing where the run is in that state already.
+    """
     if run.is_private == is_private:
         return
     if run.created_by_id != user.pk and user.role_in(run.team) != TeamRole.OWNER:
         raise ValidationError("Who started a run decides who sees it, and the team's owners.")
     with transaction.atomic():
         Run.objects.filter(pk=run.pk).update(is_private=is_private)
-        note(AuditAction.RUN_PRIVACY, user, run, private=is_private)
+        log_action(AuditAction.RUN_PRIVACY, user, run, private=is_private)
+        # Members who may no longer see the run have its page open right now, perhaps.
         for member in run.team.members.all():
-            recheck(member.pk)
+            recheck_access(member.pk)
 
 
 def _check_owner(user: User, team: Team) -> None:
@@ -192,7 +205,7 @@ def _check_owner(user: User, team: Team) -> None:
 
 
 def _locked_membership(team: Team, member: User) -> Membership:
-    """The membership, with the team locked so that two owners cannot demote each other at once."""
+    """Return the membership, with the team locked so that two owners cannot demote each other at once."""
     Team.objects.select_for_update().get(pk=team.pk)
     membership = Membership.objects.filter(team=team, user=member).first()
     if membership is None:

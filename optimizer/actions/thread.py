@@ -1,4 +1,4 @@
-"""What becomes of threads and comments once they are there: resolved, opened again, dropped, edited, taken back."""
+"""Change existing threads and comments: resolve, reopen, drop, edit, delete a draft."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ WORDS = {ThreadState.OPEN: "opened again", ThreadState.RESOLVED: "resolved", Thr
 
 
 def do_change_thread(user: User, thread: Thread, state: ThreadState) -> Thread:
-    """Resolve, drop or open again, wherever the thread is shown: it is one thread. Of two people who do the same at
-    once the second is told. Raises ValidationError."""
+    """Resolve, drop or reopen a thread. Raises ValidationError.
+
+    A thread is one object wherever it is shown. Of two people who do the same at once, the second gets the error.
+    """
     with transaction.atomic():
         run = lock_run(thread.run_id)
         if not may(user, run, "comment"):
             raise ValidationError("You may not comment on this run.")
         row = Thread.objects.select_related("kernel", "state_by").get(pk=thread.pk)
+        # Check the row as it is under the lock, not as the page showed it.
         _check_change(row, state)
         row.enter(state, user)
         number = row.kernel.number if row.kernel else None
@@ -32,12 +35,16 @@ def do_change_thread(user: User, thread: Thread, state: ThreadState) -> Thread:
 
 
 def do_edit_comment(user: User, comment: Comment, body: str) -> Comment:
-    """Other words from the same person. What a published comment said before stays readable, also after an approval
-    that relied on it; agents keep what they were told. Raises ValidationError."""
+    """Change the text of one's own comment. Raises ValidationError.
+
+    The earlier text of a published comment stays readable, also after an approval that relied on it, and agents keep
+    what they were told.
+    """
     with transaction.atomic():
         run = lock_run(comment.thread.run_id)
         row = Comment.objects.select_related("review", "thread__kernel").get(pk=comment.pk)
         _check_own(user, row)
+        # Published guidance keeps the words that agents were given, so its length is no longer limited by prompts.
         guides = row.is_guidance and row.is_draft
         said = check_words(user, run, Words(body, guides)).body
         if said != row.body:
@@ -46,7 +53,7 @@ def do_edit_comment(user: User, comment: Comment, body: str) -> Comment:
 
 
 def do_delete_draft(user: User, comment: Comment) -> None:
-    """Take back what nobody else has seen; a thread that held nothing else goes too. Raises ValidationError."""
+    """Delete a draft comment, and its thread if that contains nothing else. Raises ValidationError."""
     with transaction.atomic():
         lock_run(comment.thread.run_id)
         row = Comment.objects.select_related("review", "thread").get(pk=comment.pk)
@@ -55,6 +62,7 @@ def do_delete_draft(user: User, comment: Comment) -> None:
             raise ValidationError("It is published: edit it, and what it said stays readable.")
         thread, review = row.thread, row.review
         row.delete()
+        # Drafts are invisible to others, so nobody misses an empty thread.
         if not thread.comments.exists():
             thread.delete()
         if not review.comments.exists():

@@ -1,4 +1,4 @@
-"""Making and ending API tokens."""
+"""Create and revoke API tokens."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from optimizer.actions.audit import note
+from optimizer.actions.audit import log_action
 from optimizer.models import ApiToken, AuditAction, Team, TeamRole, TokenScope, User
 
 MAX_TOKENS = 50
 
 
 def check_make_token(user: User, name: str, scopes: list[str], expires_at: dt.datetime | None) -> list[TokenScope]:
-    """The scopes, found sound. Raises ValidationError."""
+    """Validate the fields of a new token and return its scopes. Raises ValidationError."""
     unknown = sorted(set(scopes) - set(TokenScope.values))
     if unknown:
         raise ValidationError({"scopes": f"There is no scope {', '.join(unknown)}."})
@@ -33,8 +33,10 @@ def check_make_token(user: User, name: str, scopes: list[str], expires_at: dt.da
 def do_make_token(
     user: User, name: str, scopes: list[str], expires_at: dt.datetime | None = None, *, by: User | None = None
 ) -> tuple[ApiToken, str]:
-    """A new token of the person's own (or, `by` an owner of its team, a service account's), and its secret, which
-    cannot be read again. Raises ValidationError."""
+    """Create a token. Return its row and the secret, which cannot be read again. Raises ValidationError.
+
+    The token belongs to `user`. `by` is the owner of its team, for a service account.
+    """
     checked = check_make_token(user, name, scopes, expires_at)
     _check_may_change(by or user, user)
     with transaction.atomic():
@@ -44,8 +46,10 @@ def do_make_token(
 
 
 def do_revoke_token(user: User, token: ApiToken) -> None:
-    """End a token: one's own, a service account's as an owner of its team, or as an administrator anybody's. Raises
-    ValidationError."""
+    """Revoke one's own token, a service account's as an owner of its team, or anybody's as an administrator.
+
+    Raises ValidationError.
+    """
     _check_may_change(user, token.user)
     with transaction.atomic():
         token.revoke()
@@ -61,7 +65,8 @@ def _check_may_change(user: User, holder: User) -> None:
 
 
 def _tell(action: AuditAction, user: User, token: ApiToken) -> None:
-    """In the log of every team that the token reaches."""
+    """Write to the audit log of every team that the token can reach."""
     teams: list[Team | None] = [*token.user.teams.all()]
+    # An account without a team, such as a new administrator's, still leaves an entry.
     for team in teams or [None]:
-        note(action, user, team, f"{token} of {token.user.get_username()}", scopes=token.scopes)
+        log_action(action, user, team, f"{token} of {token.user.get_username()}", scopes=token.scopes)

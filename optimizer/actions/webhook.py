@@ -1,9 +1,9 @@
-"""Telling other programs what happened in a run: a row for each telling, sent until it arrives or patience ends.
+"""Deliver events of a run to other programs: one row per delivery, sent until it arrives or is given up.
 
-What is sent: a POST of JSON with `X-KernelSci-Event`, `X-KernelSci-Delivery` (a number; the same for every try),
-`X-KernelSci-Timestamp` (seconds since 1970) and `X-KernelSci-Signature: v1=<hex>`, the HMAC-SHA256 under the
-webhook's secret of timestamp, a full stop, and the body. Receivers refuse old timestamps and unknown signatures, and
-answer 2xx. Any other answer, or none, is tried again with growing pauses.
+A delivery is a POST of JSON with the headers `X-KernelSci-Event`, `X-KernelSci-Delivery` (a number, the same for
+every attempt), `X-KernelSci-Timestamp` (seconds since 1970) and `X-KernelSci-Signature: v1=<hex>`: the HMAC-SHA256,
+under the webhook's secret, of timestamp, a full stop, and the body. Receivers should refuse old timestamps and
+unknown signatures, and answer 2xx. Any other answer, or none, is retried with growing pauses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from django.db.models import F
 from django.http import Http404
 from django.utils import timezone
 
-from optimizer.actions.bells import ring_delivery
+from optimizer.actions.enqueue import enqueue_delivery
 from optimizer.llm import keys
 from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
 from optimizer.models import (
@@ -40,13 +40,13 @@ from optimizer.models import (
 
 MAX_WEBHOOKS = 20
 LEASE = dt.timedelta(seconds=60)
+# Pauses after the first attempt, the second, and so on; together about a day, then the delivery is given up.
 PAUSES_S = (30, 120, 600, 3600, 4 * 3600, 12 * 3600)
-"""After the first try, the second … A day after the first one it is given up."""
 SECRET_PREFIX = "whsec_"  # noqa: S105 - how one is recognised
 
 
 def owned_webhook(user: User, webhook_id: int) -> Webhook:
-    """A webhook whose team the person owns. Raises Http404."""
+    """Return a webhook whose team the person owns. Raises Http404."""
     row = Webhook.objects.select_related("team").filter(pk=webhook_id).first()
     if row is None or user.role_in(row.team) != TeamRole.OWNER:
         raise Http404("There is no such webhook.")
@@ -54,7 +54,7 @@ def owned_webhook(user: User, webhook_id: int) -> Webhook:
 
 
 def check_webhook(user: User, team: Team, url: str, events: list[str], *, allow_private: bool) -> str:
-    """The address, found sound. Raises ValidationError with the fields at fault."""
+    """Validate a webhook's fields and return its address. Raises ValidationError with the fields at fault."""
     faults: dict[str, str] = {}
     if user.role_in(team) != TeamRole.OWNER:
         faults["team"] = "Only a team's owners decide who is told of its runs."
@@ -77,8 +77,10 @@ def check_webhook(user: User, team: Team, url: str, events: list[str], *, allow_
 def do_make_webhook(
     user: User, team: Team, url: str, events: list[str], *, allow_private: bool = False
 ) -> tuple[Webhook, str]:
-    """A new webhook, and its secret, which cannot be read again. Private addresses only by administrators. Raises
-    ValidationError."""
+    """Create a webhook. Return its row and its secret, which cannot be read again. Raises ValidationError.
+
+    Only administrators may allow private addresses.
+    """
     url = check_webhook(user, team, url, events, allow_private=allow_private)
     secret = SECRET_PREFIX + secrets.token_urlsafe(32)
     row = Webhook.objects.create(
@@ -89,16 +91,19 @@ def do_make_webhook(
 
 
 def do_delete_webhook(user: User, row: Webhook) -> None:
-    """Tell nobody there any more; what waits is dropped. Raises ValidationError."""
+    """Delete the webhook and its waiting deliveries. Raises ValidationError."""
     if user.role_in(row.team) != TeamRole.OWNER:
         raise ValidationError("Only a team's owners decide who is told of its runs.")
     row.delete()
 
 
 def queue_deliveries(event: RunEvent) -> list[WebhookDelivery]:
-    """Rows for everybody who is to be told of an event; rung after the commit. Most events are nobody's business.
-    Private runs are told of nowhere: their team's owners see them, other programs do not."""
+    """Create a delivery for each subscribed webhook and enqueue it after commit. Most events have no subscribers.
+
+    Events of private runs are not delivered: the team's owners may see such a run, other programs may not.
+    """
     kind = _kind(event)
+    # Other programs have no roles, so whoever reads the webhook's target would see a private run.
     if kind is None or event.run.is_private:
         return []
     hooks = Webhook.objects.filter(team=event.run.team_id, is_enabled=True, events__contains=[kind.value])
@@ -109,14 +114,17 @@ def queue_deliveries(event: RunEvent) -> list[WebhookDelivery]:
     ]  # fmt: skip
     made = WebhookDelivery.objects.bulk_create(rows)
     for row in made:
-        ring_delivery(row.pk)
+        enqueue_delivery(row.pk)
     return made
 
 
 def claim(delivery_id: int) -> WebhookDelivery | None:
-    """The delivery for whoever may send it now; None where it was sent, is being sent, or is not due. A sender that
-    is lost leaves it to the sweep when the lease is over."""
+    """Claim the delivery for sending, or return None where it was sent, is being sent, or is not due.
+
+    When a sender is lost, the sweep picks the delivery up after the lease.
+    """
     now = timezone.now()
+    # `next_at` doubles as the lease: one conditional update claims the row and hides it from others.
     due = WebhookDelivery.objects.filter(pk=delivery_id, state=DeliveryState.WAITING, next_at__lte=now)
     if not due.update(next_at=now + LEASE, attempts=F("attempts") + 1):
         return None
@@ -124,10 +132,11 @@ def claim(delivery_id: int) -> WebhookDelivery | None:
 
 
 def finish(row: WebhookDelivery, status: int | None, error: str) -> None:
-    """What came of a try: delivered, to be tried again, or given up."""
+    """Store the outcome of an attempt: delivered, to be retried, or given up."""
     row.last_status, row.last_error = status, error[:300]
     if status is not None and 200 <= status < 300:
         row.state, row.delivered_at = DeliveryState.DELIVERED, timezone.now()
+    # One attempt per pause, after the first.
     elif row.attempts > len(PAUSES_S):
         row.state = DeliveryState.GIVEN_UP
     else:
@@ -137,7 +146,7 @@ def finish(row: WebhookDelivery, status: int | None, error: str) -> None:
 
 
 def headers_for(row: WebhookDelivery, now: dt.datetime) -> dict[str, str]:
-    """What goes with the body. Raises keys.UnreadableKeyError."""
+    """Return the headers of a delivery. Raises keys.UnreadableKeyError."""
     stamp = str(int(now.timestamp()))
     return {
         "Content-Type": "application/json",
@@ -150,7 +159,7 @@ def headers_for(row: WebhookDelivery, now: dt.datetime) -> dict[str, str]:
 
 
 def signature(secret: str, stamp: str, body: str) -> str:
-    """`v1=` and the HMAC-SHA256 of `stamp.body`, in hex."""
+    """Return `v1=` and the HMAC-SHA256 of `stamp.body` in hexadecimal."""
     return "v1=" + hmac.new(secret.encode(), f"{stamp}.{body}".encode(), hashlib.sha256).hexdigest()
 
 
@@ -175,4 +184,5 @@ def _body(event: RunEvent, kind: WebhookEvent) -> str:
         "at": event.created_at.isoformat(),
         "payload": event.payload,
     }
+    # Serialised once and stored: the signature covers exactly these bytes at every attempt.
     return json.dumps(told, sort_keys=True)

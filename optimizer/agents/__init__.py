@@ -1,1 +1,1 @@
-"""Roles of the papers' agents: what they are asked, and what they may answer."""
+"""Define the roles of the papers' agents: their prompts and their answers."""

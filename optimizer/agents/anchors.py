@@ -1,8 +1,9 @@
-"""STARK's grounded instructions: anchors in the source that say where the change goes (arXiv 2510.16996, §4.3).
+"""Parse STARK's grounded instructions: anchors in the source that mark where to change it (arXiv 2510.16996, section
+4.3).
 
 The planner returns the whole source with the block to change between two comment lines, `<<<IMPROVE BEGIN>>>` and
-`<<<IMPROVE END>>>` (BEGINS and ENDS are accepted), and its advice as comments inside. Checked before the coder is
-called: the anchors stand once each and in order, and outside the block the source is the one that was given.
+`<<<IMPROVE END>>>` (BEGINS and ENDS are accepted), and its advice as comments inside. Before the coder is called, two
+things are checked: each anchor occurs once and in order, and the source outside the block is unchanged.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from dataclasses import dataclass
 _BEGIN = re.compile(r"<{2,3}\s*IMPROVE\s+BEGINS?\s*>{2,3}", re.IGNORECASE)
 _END = re.compile(r"<{2,3}\s*IMPROVE\s+ENDS?\s*>{2,3}", re.IGNORECASE)
 _COMMENT = re.compile(r"^\s*(?://|#|/\*|\*)\s?")
+# Share of lines outside the block that may differ, as planners tidy white space and wrap lines.
 MOST_FOREIGN_LINES = 0.05
-"""Share of the source's lines outside the block that may differ: planners tidy white space and wrap lines."""
 
 
 class AnchorError(ValueError):
-    """The anchors are not usable; the message is for the planner."""
+    """Report unusable anchors; the message is addressed to the planner."""
 
 
 @dataclass(frozen=True)
 class Anchored:
-    """A source split at its anchors. `advice` is the text of the comments inside the block."""
+    """Hold a source split at its anchors. `advice` is the text of the comments inside the block."""
 
     before: tuple[str, ...]
     block: tuple[str, ...]
@@ -32,7 +33,7 @@ class Anchored:
 
 
 def split_at_anchors(text: str) -> Anchored:
-    """Split at the anchors. Raises AnchorError when they are missing, doubled or out of order."""
+    """Split the text at its anchors. Raises AnchorError when they are missing, repeated or out of order."""
     lines = text.splitlines()
     begin = _only(lines, _BEGIN, "<<<IMPROVE BEGIN>>>")
     end = _only(lines, _END, "<<<IMPROVE END>>>")
@@ -44,7 +45,8 @@ def split_at_anchors(text: str) -> Anchored:
 
 
 def check_against(anchored: Anchored, source: str) -> None:
-    """Raises AnchorError when the planner changed the source outside its block."""
+    """Raise AnchorError when the planner changed the source outside its block."""
+    # Compare lines as a set without white space: planners re-indent and wrap, which is harmless.
     known = {_squeezed(line) for line in source.splitlines()}
     outside = [squeezed for line in (*anchored.before, *anchored.after) if (squeezed := _squeezed(line))]
     foreign = [line for line in outside if line not in known]

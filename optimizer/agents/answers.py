@@ -1,7 +1,7 @@
-"""What agents may answer: one closed class a kind, registered under its name, and how text becomes one of them.
+"""Define what agents may answer: one closed class per kind, registered by name, and how text is parsed into it.
 
-A class is either written as JSON (`JsonAnswer`: the server is asked for it by JSON schema) or as prose with code
-(`TextAnswer`: it reads the text itself). Both raise AnswerError, whose message goes back to whoever answered.
+A class is written either as JSON (`JsonAnswer`: the server gets a JSON schema) or as prose with code (`TextAnswer`:
+the class parses the text itself). Both raise AnswerError, whose message goes back to the sender.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _LABEL = re.compile(r"^[#*\s]*(TITLE|REPORT|RUBRIC)[*\s]*:[* \t]*", re.IGNORECAS
 
 @dataclass(frozen=True)
 class Basis:
-    """The kernel that an answer's edits are made to."""
+    """Hold the kernel to which an answer's edits are applied."""
 
     text: str
     language: str
 
 
 class Answer(BaseModel):
-    """Base of all answers. The stored answer is `model_dump(mode="json")`."""
+    """Provide the base class of all answers. The stored answer is `model_dump(mode="json")`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,17 +53,17 @@ class Answer(BaseModel):
     @classmethod
     @abstractmethod
     def read(cls, text: str, basis: Basis | None) -> Self:
-        """The answer in `text`. Raises AnswerError."""
+        """Parse the answer in `text`. Raises AnswerError."""
 
 
 class JsonAnswer(Answer):
-    """An answer that is one JSON object."""
+    """Hold an answer that is one JSON object."""
 
     written_as_json = True
 
     @classmethod
     def read(cls, text: str, basis: Basis | None) -> Self:
-        """See `Answer`. JSON may stand alone, in a code block, or between words."""
+        """Parse the answer; the JSON may be alone, in a code block, or between words. Raises AnswerError."""
         try:
             return cls.model_validate(extract_json(text))
         except ValidationError as error:
@@ -71,7 +71,7 @@ class JsonAnswer(Answer):
 
 
 class TextAnswer(Answer):
-    """An answer in prose and code."""
+    """Hold an answer in prose and code."""
 
     written_as_json = False
 
@@ -88,21 +88,23 @@ def register(cls: AnswerClass) -> AnswerClass:
 
 @register
 class FreeAnswer(TextAnswer):
-    """Any text that is not empty."""
+    """Accept any text that is not empty."""
 
     text: str
 
     @classmethod
     def read(cls, text: str, basis: Basis | None) -> Self:
-        """See `Answer`."""
+        """Return the text as the answer."""
         return cls(text=text.strip())
 
 
 @register
 class KernelAnswer(TextAnswer):
-    """A complete kernel in one code block, or SEARCH/REPLACE edits of the basis; what stands around is the writer's
-    report, and its word on whether the experiment's rubric was followed. `language` is None where the answer does not
-    say. `edits` is 0 for a complete kernel."""
+    """Hold a kernel: a complete one in a single code block, or SEARCH/REPLACE edits of the basis.
+
+    The text around the code is the writer's report and its statement on whether the experiment's rubric was followed.
+    `language` is None where the answer does not say. `edits` is 0 for a complete kernel.
+    """
 
     source: str
     language: Language | None = None
@@ -113,7 +115,7 @@ class KernelAnswer(TextAnswer):
 
     @classmethod
     def read(cls, text: str, basis: Basis | None) -> Self:
-        """See `Answer`."""
+        """Parse the kernel. Raises AnswerError."""
         answer = cls._edited(text, basis) if has_edits(text) else cls._complete(text)
         if len(answer.source.encode()) > MAX_SOURCE_BYTES:
             raise AnswerError(Fault.TOO_LONG, f"The kernel is longer than {MAX_SOURCE_BYTES // 1024} KiB.")
@@ -138,8 +140,10 @@ class KernelAnswer(TextAnswer):
 def parse_answer(
     schema: str, text: str, *, finish: str = "stop", refusal: str = "", basis: Basis | None = None
 ) -> Answer:
-    """The answer of class `schema` in what a model said. `finish` is the completion's. Raises AnswerError; KeyError
-    for a class nobody registered, which is a bug."""
+    """Parse a model's text as an answer of class `schema`. `finish` is the completion's.
+
+    Raises AnswerError, and KeyError for an unregistered class, which is a bug.
+    """
     cls = answer_class(schema)
     if refusal or finish in {"refusal", "filter"}:
         raise AnswerError(Fault.REFUSED, f"The model refused: {refusal or 'its answer was filtered'}"[:1000])
@@ -149,6 +153,7 @@ def parse_answer(
         )
     if finish == "length":
         raise AnswerError(Fault.TRUNCATED, "The answer was cut at its token limit. Answer in fewer words.")
+    # Reasoning may contain drafts of code blocks, which must not be taken for the answer.
     said = without_thoughts(text).replace("\r\n", "\n")
     if not said.strip():
         raise AnswerError(Fault.EMPTY, "The answer is empty.")
@@ -156,19 +161,19 @@ def parse_answer(
 
 
 def answer_class(schema: str) -> type[Answer]:
-    """The class of that name, the agents' roles included. Raises KeyError."""
+    """Return the answer class of that name, including those of the agents' roles. Raises KeyError."""
     import_module("optimizer.agents.role_answers")  # registers its classes, and needs this module to do so
     return ANSWERS[schema]
 
 
 def json_schema_of(schema: str) -> dict[str, Any] | None:
-    """The strict JSON schema to ask a server for, or None for an answer in prose."""
+    """Return the strict JSON schema to request from a server, or None for an answer in prose."""
     cls = answer_class(schema)
     return _strict(cls.model_json_schema()) if cls.written_as_json else None
 
 
 def extract_json(text: str) -> dict[str, Any]:
-    """The one JSON object in `text`; of several, the longest. Raises AnswerError."""
+    """Return the JSON object in `text`; of several, the longest. Raises AnswerError."""
     whole = _decode(text.strip())
     if isinstance(whole, dict):
         return whole
@@ -177,11 +182,12 @@ def extract_json(text: str) -> dict[str, Any]:
         raise AnswerError(
             Fault.NOT_JSON, "There is no complete JSON object in the answer. Send one, and nothing else."
         )
+    # Models quote small examples before the real answer, which is the longest object.
     return max(found, key=lambda pair: pair[0])[1]
 
 
 def describe_problems(error: ValidationError) -> str:
-    """Pydantic's findings in lines: where, and what is wrong; without the answer's own text."""
+    """Describe pydantic's errors as locations and messages, without the answer's own text."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     lines = [f"{'.'.join(map(str, item['loc'])) or 'answer'}: {item['msg']}" for item in problems]
     more = len(lines) - MAX_NAMED_PROBLEMS
@@ -199,10 +205,13 @@ def _decode(text: str) -> Any:
 
 
 def _objects(text: str) -> list[tuple[int, dict[str, Any]]]:
-    """JSON objects between words, with their lengths. Looks at a limited number of braces: hostile text has many."""
+    """Find JSON objects between words, with their lengths, trying a limited number of braces as hostile text has
+    many.
+    """
     decoder = json.JSONDecoder(parse_constant=_refuse_constant)
     found: list[tuple[int, dict[str, Any]]] = []
     position = text.find("{")
+    # Each failed attempt may scan the rest of the text, so the number of attempts is limited.
     for _ in range(MAX_JSON_STARTS):
         if position < 0:
             break
@@ -218,20 +227,24 @@ def _objects(text: str) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _refuse_constant(name: str) -> Any:
-    """What Python would read as a number and JSON does not know, said in its own words: without them the answer
-    would seem to lack everything."""
+    """Raise AnswerError for NaN and Infinity, which Python accepts and JSON does not.
+
+    Without this message, the answer would seem to contain no JSON at all.
+    """
     raise AnswerError(Fault.NOT_JSON, f"{name} is no number in JSON. Give a finite one.")
 
 
 def _language(info: str) -> Language | None:
-    """The language a code block's label names beyond doubt (Python may be Triton or plain Python)."""
+    """Return the language that a code block's label names unambiguously (`python` may be Triton or plain Python)."""
     return {"c++": Language.CPP, "cpp": Language.CPP, "hip": Language.HIP, "cuda": Language.CUDA, "cu": Language.CUDA,
             "triton": Language.TRITON}.get(info)  # fmt: skip
 
 
 def _told(prose: str) -> dict[str, str]:
-    """What is said around the code, by its labels TITLE:, REPORT: and RUBRIC: (one line each but the report). Words
-    without a label belong to the report."""
+    """Parse the text around the code by its labels TITLE:, REPORT: and RUBRIC:.
+
+    Title and rubric take one line each. Unlabelled text belongs to the report.
+    """
     before, *labelled = _LABEL.split(prose[:MAX_REPORT_CHARACTERS])
     said = {"TITLE": "", "RUBRIC": ""}
     report = [before]
@@ -247,7 +260,7 @@ def _told(prose: str) -> dict[str, str]:
 
 
 def _strict(schema: Any) -> Any:
-    """The schema as servers' strict modes want it: every property required, nothing else allowed, no defaults."""
+    """Convert the schema to the form of servers' strict modes: all properties required, no others, no defaults."""
     if isinstance(schema, list):
         return [_strict(item) for item in schema]
     if not isinstance(schema, Mapping):
@@ -256,10 +269,11 @@ def _strict(schema: Any) -> Any:
         key: _strict(value) for key, value in schema.items() if key not in {"default", "title"} or _is_map(value)
     }
     if strict.get("type") == "object" and "properties" in strict:
+        # Strict modes refuse schemas with optional properties; null stands for "absent".
         strict |= {"required": list(strict["properties"]), "additionalProperties": False}
     return strict
 
 
 def _is_map(value: Any) -> bool:
-    """True for a property that happens to be called `title` or `default`."""
+    """Return True for a property that happens to be called `title` or `default`."""
     return isinstance(value, Mapping)

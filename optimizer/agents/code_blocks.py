@@ -1,8 +1,8 @@
-"""Code in a model's answer: fenced blocks, and SEARCH/REPLACE edits of a text both sides know.
+"""Parse code in a model's answer: fenced blocks, and SEARCH/REPLACE edits of a text that both sides know.
 
-Everything here is a pure function of hostile text: it ends in a result or in an AnswerError whose message tells the
-model, in its own terms, what to do differently. Time grows linearly with the answer, edits excepted (each is looked
-for once in the basis).
+Everything here is a pure function of hostile text. It ends in a result or in an AnswerError whose message tells the
+model, in its own terms, what to do differently. The run time is linear in the answer's length, except for edits, each
+of which is searched once in the basis.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re
 
 
 class Fault(StrEnum):
-    """What is wrong with an answer."""
+    """List what can be wrong with an answer."""
 
     EMPTY = "empty"
     REFUSED = "refused"
@@ -38,7 +38,7 @@ class Fault(StrEnum):
 
 
 class AnswerError(ValueError):
-    """An answer that cannot be used. The message is addressed to whoever answered. A refusal is not asked again."""
+    """Report an answer that cannot be used; the message is addressed to its sender."""
 
     def __init__(self, fault: Fault, message: str) -> None:
         super().__init__(message)
@@ -46,13 +46,13 @@ class AnswerError(ValueError):
 
     @property
     def repairable(self) -> bool:
-        """Whether naming the fault may bring a usable answer."""
+        """Return whether naming the fault may bring a usable answer. A refusal is not asked again."""
         return self.fault is not Fault.REFUSED
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: `info` is the word after the fence, in lower case."""
+    """Hold a fenced block. `info` is the word after the fence, in lower case."""
 
     info: str
     text: str
@@ -60,20 +60,22 @@ class Block:
 
 @dataclass(frozen=True)
 class Edit:
-    """Lines to find in the basis and lines to put in their place."""
+    """Hold lines to find in the basis and the lines that replace them."""
 
     search: tuple[str, ...]
     replace: tuple[str, ...]
 
 
 def without_thoughts(text: str) -> str:
-    """Without the leading <think>…</think> that open reasoning models put before their answer."""
+    """Remove the leading <think>…</think> that open reasoning models write before their answer."""
     return _THOUGHT.sub("", text, count=1)
 
 
 def split_blocks(text: str) -> tuple[list[Block], str]:
-    """Fenced blocks and the prose around them (CommonMark fences: closed by the same mark, at least as long).
-    Raises AnswerError for a block that is never closed."""
+    """Return the fenced blocks and the prose around them. Raises AnswerError for a block that is never closed.
+
+    Fences follow CommonMark: a block is closed by the same mark, at least as long.
+    """
     blocks: list[Block] = []
     prose: list[str] = []
     inside: list[str] = []
@@ -82,6 +84,7 @@ def split_blocks(text: str) -> tuple[list[Block], str]:
         match = _FENCE.match(line)
         if not mark and match:
             mark, info, inside = match["mark"], match["info"].lower(), []
+        # A shorter fence, or one of the other kind, belongs to the content of the block.
         elif mark and match and _closes(match, mark):
             blocks.append(Block(info, "\n".join(inside) + "\n"))
             mark = ""
@@ -96,7 +99,9 @@ def split_blocks(text: str) -> tuple[list[Block], str]:
 
 
 def only_block(text: str) -> tuple[Block, str]:
-    """The answer's one code block, and the prose around it. Raises AnswerError for none, several or an empty one."""
+    """Return the answer's single code block and the prose around it. Raises AnswerError for none, several or an empty
+    one.
+    """
     blocks, prose = split_blocks(text)
     if not blocks:
         raise AnswerError(Fault.NO_CODE, "There is no code block. Put the complete kernel into one ``` block.")
@@ -111,18 +116,19 @@ def only_block(text: str) -> tuple[Block, str]:
 
 
 def has_edits(text: str) -> bool:
-    """True when the answer is meant as SEARCH/REPLACE edits."""
+    """Return True when the answer is meant as SEARCH/REPLACE edits."""
     return any(_SEARCH.match(line) for line in text.split("\n"))
 
 
 def split_edits(text: str) -> tuple[list[Edit], str]:
-    """SEARCH/REPLACE edits and the prose around them; fences around edits are ignored. Raises AnswerError."""
+    """Return SEARCH/REPLACE edits and the prose around them, ignoring fences around edits. Raises AnswerError."""
     edits: list[Edit] = []
     prose: list[str] = []
     search: list[str] | None = None
     replace: list[str] | None = None
     for number, line in enumerate(text.split("\n"), 1):
         if _SEARCH.match(line):
+            # Nested markers are an error rather than content: a lost REPLACE would otherwise swallow the next edit.
             if search is not None:
                 raise _malformed(number, "a SEARCH begins inside another")
             search = []
@@ -134,9 +140,11 @@ def split_edits(text: str) -> tuple[list[Edit], str]:
                 raise _malformed(number, "a ======= line is missing between SEARCH and REPLACE")
             edits.append(_edit(search, replace, number))
             search = replace = None
+        # Only the first divider separates the two parts; later ones are content, such as underlined headings.
         elif replace is None and _DIVIDER.match(line):
             replace = []
         else:
+            # Lines of an edit are content even when they look like prose or fences.
             (search if replace is None else replace).append(line)
     if search is not None:
         raise AnswerError(Fault.MALFORMED_EDIT, "The last edit has no >>>>>>> REPLACE line: the answer may be cut.")
@@ -144,14 +152,19 @@ def split_edits(text: str) -> tuple[list[Edit], str]:
 
 
 def apply_edits(basis: str, edits: Sequence[Edit]) -> str:
-    """`basis` with all edits made. Every SEARCH is looked for in the basis as given, must be there exactly once
-    (trailing blanks do not count), and must not overlap another. Raises AnswerError."""
+    """Return `basis` with all edits applied. Raises AnswerError.
+
+    Every SEARCH is looked up in the basis as given, must occur exactly once (ignoring trailing spaces), and must not
+    overlap another.
+    """
     lines = basis.split("\n")
     bare = [line.rstrip() for line in lines]
+    # Apply in order of position, so that the line numbers of later edits stay valid.
     places = sorted((_place(bare, edit, number), number, edit) for number, edit in enumerate(edits, 1))
     result: list[str] = []
     position = 0
     for start, number, edit in places:
+        # Overlapping edits have no defined result, whichever is applied first.
         if start < position:
             raise AnswerError(Fault.MALFORMED_EDIT, f"Edit {number} overlaps another edit. Join them into one.")
         result += lines[position:start]
@@ -181,7 +194,8 @@ def _malformed(number: int, why: str) -> AnswerError:
 
 
 def _place(bare: list[str], edit: Edit, number: int) -> int:
-    """Index of the one line at which the edit's SEARCH begins."""
+    """Return the index of the only line at which the edit's SEARCH begins. Raises AnswerError."""
+    # Models drop trailing spaces when they copy lines, so these are not compared.
     wanted = [line.rstrip() for line in edit.search]
     span = len(wanted)
     places = [
@@ -189,6 +203,7 @@ def _place(bare: list[str], edit: Edit, number: int) -> int:
         for start in range(len(bare) - span + 1)
         if bare[start] == wanted[0] and bare[start : start + span] == wanted
     ]
+    # An edit's SEARCH has a line that is not empty, see `_edit`.
     shown = next(line.strip() for line in wanted if line)[:80]
     if not places:
         raise AnswerError(

@@ -1,4 +1,4 @@
-"""What enters a prompt of all that is known: newest and most specific first, until the token budget is spent."""
+"""Select the documents for a prompt: most specific and newest first, until the token budget is spent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SPECIFICITY = {"guidance": 0, "digest": 1, "run": 2, "problem": 3, "target": 4}
 
 @dataclass(frozen=True)
 class KnowledgeItem:
-    """A finding, digest, hardware note, meta note or a person's guidance. `ref` links back to its row."""
+    """Hold a finding, digest, hardware note, meta note or instruction. `ref` links back to its row."""
 
     ref: str
     scope: str
@@ -22,20 +22,20 @@ class KnowledgeItem:
 
     @property
     def tokens(self) -> int:
-        """Estimated length."""
+        """Estimate the length in tokens."""
         return len(self.text) // CHARACTERS_PER_TOKEN + 1
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What was taken and what was left out; stored with the call and shown on its page."""
+    """Hold which documents were taken and which left out; stored with the call and shown on its page."""
 
     taken: Sequence[KnowledgeItem]
     left_out: Sequence[KnowledgeItem]
     budget_tokens: int
 
     def report(self) -> dict[str, object]:
-        """For `LlmCall.context_report`."""
+        """Return the selection in the form of `LlmCall.context_report`."""
         return {
             "budget_tokens": self.budget_tokens,
             "taken": [_entry(item) for item in self.taken],
@@ -44,8 +44,12 @@ class Selection:
 
 
 def choose_knowledge(items: Iterable[KnowledgeItem], budget_tokens: int = TOKEN_BUDGET) -> Selection:
-    """People's guidance always; then digest, run notes, problem findings, target notes, newest first (`items` come
-    oldest first). What does not fit is left out whole: half a fact misleads."""
+    """Select documents within the budget; `items` are ordered from oldest to newest.
+
+    People's guidance is always taken. Then come digest, run notes, problem findings and target notes, newest first.
+    What does not fit is left out entirely, because half a fact misleads.
+    """
+    # The sort by scope is stable, so within a scope the newest stay first.
     newest_first = list(items)[::-1]
     newest_first.sort(key=lambda item: _SPECIFICITY.get(item.scope, 9))
     taken: list[KnowledgeItem] = []

@@ -1,4 +1,4 @@
-"""What the papers' agents answer: selector, designer, planner, and the keepers of findings, digests and notes."""
+"""Define the answers of the papers' agents: selector, designer, planner, findings, digests and notes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from optimizer.agents.code_blocks import AnswerError, Fault, only_block
 
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300)]
 Paragraph = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=6000)]
+# Bounds of a predicted gain in per cent: a kernel cannot lose more than all its speed, and a factor of a thousand
+# is no serious prediction.
 LEAST_GAIN, MOST_GAIN = -100, 100_000
-"""Bounds of a predicted gain in per cent: nothing is slower than never, and a thousand times is no prediction."""
 Per_cent = Annotated[float, Field(ge=LEAST_GAIN, le=MOST_GAIN)]
 
 _GAIN = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*%?\s*(?:to|–|-|…|\.\.)\s*([-+]?\d+(?:\.\d+)?)")
@@ -23,7 +24,7 @@ _LABEL = re.compile(r"^[#*\s]*(TITLE|INSTRUCTION|GAIN)\s*:\s*\**", re.IGNORECASE
 
 @register
 class SelectorAnswer(JsonAnswer):
-    """Base and Reference by kernel number (GPU Kernel Scientist §3.1)."""
+    """Name Base and Reference by kernel number (GPU Kernel Scientist, section 3.1)."""
 
     basis_code: int = Field(ge=0)
     basis_reference: int = Field(ge=0)
@@ -31,14 +32,14 @@ class SelectorAnswer(JsonAnswer):
 
 
 class Avenue(JsonAnswer):
-    """A direction in one sentence."""
+    """Describe a direction in one sentence."""
 
     title: Line
     sentence: Paragraph
 
 
 class ExperimentAnswer(JsonAnswer):
-    """One experiment; `performance` is the expected gain in per cent, least and most."""
+    """Describe one experiment; `performance` is the expected gain in per cent, minimum and maximum."""
 
     title: Line
     description: Paragraph
@@ -49,8 +50,10 @@ class ExperimentAnswer(JsonAnswer):
 
 @register
 class DesignerAnswer(JsonAnswer):
-    """Avenues first, then experiments (§3.2). The paper asks for 10 and 5; an answer with fewer is still used, but
-    three experiments are needed to choose from."""
+    """List avenues first, then experiments (section 3.2).
+
+    The paper asks for 10 and 5. An answer with fewer is still used, but the selection needs three experiments.
+    """
 
     analysis: Paragraph
     avenues: Annotated[list[Avenue], Field(min_length=1, max_length=60)]
@@ -59,28 +62,28 @@ class DesignerAnswer(JsonAnswer):
 
 @register
 class FindingsAnswer(JsonAnswer):
-    """New facts; may be none."""
+    """List new facts; the list may be empty."""
 
     findings: Annotated[list[Paragraph], Field(max_length=20)]
 
 
 @register
 class DigestAnswer(JsonAnswer):
-    """Hardware knowledge boiled down for one kernel."""
+    """Condense hardware knowledge for one kernel."""
 
     digest: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000)]
 
 
 @register
 class NotesAnswer(JsonAnswer):
-    """Meta notes over a run."""
+    """Write meta notes on a run."""
 
     notes: Annotated[list[Paragraph], Field(min_length=1, max_length=20)]
 
 
 @register
 class PlanAnswer(TextAnswer):
-    """STARK's grounded instruction (arXiv 2510.16996, §4.3): words, and the source with anchors."""
+    """Hold STARK's grounded instruction (arXiv 2510.16996, section 4.3): words, and the source with anchors."""
 
     title: str
     instruction: str
@@ -90,7 +93,9 @@ class PlanAnswer(TextAnswer):
 
     @classmethod
     def read(cls, text: str, basis: Basis | None) -> Self:
-        """See `Answer`. The anchors are verified here, so that a planner who left them out is asked again."""
+        """Parse the plan and verify its anchors, so that a planner who left them out is asked again. Raises
+        AnswerError.
+        """
         block, prose = only_block(text)
         try:
             anchored = split_at_anchors(block.text)
@@ -113,15 +118,18 @@ class PlanAnswer(TextAnswer):
 
 
 def _labelled(prose: str) -> dict[str, str]:
-    """The parts of an answer behind TITLE:, INSTRUCTION: and GAIN:."""
+    """Return the parts of an answer behind the labels TITLE:, INSTRUCTION: and GAIN:."""
     marks = list(_LABEL.finditer(prose))
     ends = [mark.start() for mark in marks[1:]] + [len(prose)]
     return {m.group(1).upper(): prose[m.end() : end].strip() for m, end in zip(marks, ends, strict=False)}
 
 
 def _gain(text: str) -> tuple[float | None, float | None]:
-    """Least and most, in per cent; nothing where no range is named or none that a kernel could have. Typeset minus
-    signs count as such."""
+    """Return minimum and maximum gain in per cent, or None twice where no plausible range is named.
+
+    Typographic minus signs are accepted.
+    """
+    # Only the typographic minus sign: a dash may also separate the two numbers.
     match = _GAIN.search(text.replace("\N{MINUS SIGN}", "-"))
     if match is None:
         return None, None

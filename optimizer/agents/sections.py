@@ -1,6 +1,6 @@
-"""The parts prompts are put together from: task, kernels, tables, hypotheses. Text in, markdown out.
+"""Render the sections of a prompt: task, kernels, tables, hypotheses.
 
-Whatever came from a tool, a kernel or a person stands between a Fencer's marks; numbers are ours.
+Whatever came from a tool, a kernel or a person is enclosed in the prompt's delimiters; numbers are our own.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from optimizer.llm.fence import Fencer, clean, neutralise
+from optimizer.llm.delimiters import Delimiters, clean, neutralise
 from optimizer.queries.timing import CaseRow, case_rows, failure_lines, has_call_time, noise_warning
 from optimizer.search.base import History, HypothesisView, KernelView
 from runners.job import JobResult, KernelResources, Language, Objective
@@ -23,18 +23,19 @@ _LANGUAGES = Path(__file__).parent / "prompts" / "languages"
 
 
 def language_guide(language: Language) -> str:
-    """What a kernel in that language must look like to be built here (prompts/languages/*.md)."""
+    """Return what a kernel in that language must look like to be built here (prompts/languages/*.md)."""
     return (_LANGUAGES / f"{language.value}.md").read_text()
 
 
-def task(problem: Problem, target: str, language: Language, fencer: Fencer) -> str:
-    """The problem, its signature, cases and tolerances, and the language's rules. Hidden cases are not shown."""
+def task(problem: Problem, target: str, language: Language, delimiters: Delimiters) -> str:
+    """Return the problem, its signature, cases and tolerances, and the language's rules. Hidden cases are left out."""
+    # The description and the reference are enclosed because a problem's author is no more trusted than a kernel's.
     parts = [
         f"## Task: {problem.title}\n\nTarget: `{target}`. New kernels are written in **{language.value}**.",
-        fencer.fence(problem.description, "problem description"),
+        delimiters.enclose(problem.description, "problem description"),
         _signature(problem, language),
         _cases(problem, target),
-        "### Reference\n\n" + fencer.fence(problem.reference_source, "reference implementation", SOURCE_CAP),
+        "### Reference\n\n" + delimiters.enclose(problem.reference_source, "reference implementation", SOURCE_CAP),
         language_guide(language),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -44,7 +45,10 @@ _MACHINE_FACTS = ("device", "threads", "vector", "caches", "driver", "torch", "t
 
 
 def machine(history: History) -> str:
-    """What the kernels of this run are measured on, as the latest result says it; empty before the first one."""
+    """Return the machine on which the run's kernels are measured, from the latest result; empty
+    before the first one.
+    """
+    # The latest result is used, because a run may move to another machine.
     measured = (view.result for view in reversed(history.kernels) if view.result and view.result.environment)
     environment = next(measured, None)
     facts = environment.environment if environment else {}
@@ -53,34 +57,39 @@ def machine(history: History) -> str:
 
 
 def _plain(fact: object) -> str:
-    """A fact of a runner's as one short line that can't pass for a fence or a heading."""
+    """Return a fact from a runner as one short line that cannot be mistaken for a delimiter or heading."""
     if isinstance(fact, dict):
         text = ", ".join(
             f"{name} {size >> 10} KiB" if isinstance(size, int) else f"{name} {size}" for name, size in fact.items()
         )
     else:
         text = " ".join(map(str, fact)) if isinstance(fact, list) else str(fact)
+    # A runner is trusted less than we are: its facts are not enclosed, so they must not look like structure.
     return " ".join(neutralise(clean(text)).split())[:300]
 
 
-def kernel(kernel: KernelView, history: History, fencer: Fencer, heading: str, *, source: bool = True) -> str:
-    """One kernel: where it comes from, what was tried, how it did, its logs when it failed, its source."""
+def kernel(
+    kernel: KernelView, history: History, delimiters: Delimiters, heading: str, *, source: bool = True
+) -> str:
+    """Return one kernel: origin, hypothesis, outcome, logs when it failed, and source."""
     parts = [
         f"### {heading}: kernel #{kernel.number} {kernel.title}".rstrip(),
-        _origin(kernel, history, fencer),
-        outcome(kernel, fencer),
+        _origin(kernel, history, delimiters),
+        outcome(kernel, delimiters),
         resources(kernel.result),
         profile(kernel.result),
     ]
     if kernel.report:
-        parts.append(fencer.fence(kernel.report, f"what the writer of #{kernel.number} says it did", REPORT_CAP))
+        parts.append(
+            delimiters.enclose(kernel.report, f"what the writer of #{kernel.number} says it did", REPORT_CAP)
+        )
     if source:
-        parts.append(fencer.fence(kernel.source.text, f"source of #{kernel.number}", SOURCE_CAP))
+        parts.append(delimiters.enclose(kernel.source.text, f"source of #{kernel.number}", SOURCE_CAP))
     return "\n\n".join(part for part in parts if part)
 
 
-def outcome(kernel: KernelView, fencer: Fencer) -> str:
-    """Times per case, or why it failed with the tool's words."""
+def outcome(kernel: KernelView, delimiters: Delimiters) -> str:
+    """Return the times per case, or why it failed with the tool's output."""
     if not kernel.finished:
         return "Not evaluated yet."
     if kernel.correct:
@@ -90,15 +99,15 @@ def outcome(kernel: KernelView, fencer: Fencer) -> str:
                 "did not stand when it was measured again."
             )
         head = f"Correct. Geometric mean {kernel.time_us:.2f} µs. {_times(kernel)}{_speedup(kernel.result)}"
-        return "\n\n".join(part for part in (head, timing(kernel.result), failures(kernel, fencer)) if part)
+        return "\n\n".join(part for part in (head, timing(kernel.result), failures(kernel, delimiters)) if part)
     result = kernel.result
     status = kernel.status.value if kernel.status else "unknown"
     own = f"**Failed: {status}.**"
     lines = [own if kernel.failed else f"Not judged ({status}): its evaluation ended without the kernel's doing."]
     if result is not None:
-        lines += [fencer.fence("\n".join(result.reasons), f"reasons of #{kernel.number}", LOG_CAP)]
-        lines += [part for part in (failures(kernel, fencer),) if part]
-        lines += [fencer.fence(log, f"log of #{kernel.number}", LOG_CAP) for log in _failure_logs(result)]
+        lines += [delimiters.enclose("\n".join(result.reasons), f"reasons of #{kernel.number}", LOG_CAP)]
+        lines += [part for part in (failures(kernel, delimiters),) if part]
+        lines += [delimiters.enclose(log, f"log of #{kernel.number}", LOG_CAP) for log in _failure_logs(result)]
     return "\n\n".join(lines)
 
 
@@ -123,12 +132,11 @@ def _timing_line(row: CaseRow) -> str:
     return f"- {_plain(case.name)}: " + "; ".join(facts) if facts else ""
 
 
-def failures(kernel: KernelView, fencer: Fencer) -> str:
+def failures(kernel: KernelView, delimiters: Delimiters) -> str:
     """Return which side failed at which stage; empty where the harness named none."""
     lines = failure_lines(kernel.result)
-    return (
-        fencer.fence("\n".join(lines), f"what failed when #{kernel.number} was measured", LOG_CAP) if lines else ""
-    )
+    label = f"what failed when #{kernel.number} was measured"
+    return delimiters.enclose("\n".join(lines), label, LOG_CAP) if lines else ""
 
 
 def objective(history: History) -> str:
@@ -144,20 +152,22 @@ def objective(history: History) -> str:
 
 
 def resources(result: JobResult | None) -> str:
-    """The compiler's resource report, one line a kernel; empty where there is none."""
+    """Return the compiler's resource report, one line per kernel, or an empty text."""
     kernels = result.build.kernels if result and result.build else []
     lines = [line for line in map(_resource_line, kernels) if line]
     return "Resources from the compiler:\n" + "\n".join(lines) if lines else ""
 
 
 def profile(result: JobResult | None) -> str:
-    """The profiler's normalised summary; empty where nothing was profiled."""
+    """Return the profiler's normalised summary, or an empty text."""
     facts = [f"- {_plain(line)}" for line in in_words(result.profile if result else {})]
     return "Profile:\n" + "\n".join(facts[:20]) if facts else ""
 
 
 def population_table(kernels: Iterable[KernelView], history: History) -> str:
-    """Ids, parents and times per case, no code (GPU Kernel Scientist §3.1). Failures show their status."""
+    """Return ids, parents and times per case without code (GPU Kernel Scientist, section 3.1). Failures show their
+    status.
+    """
     shown = list(kernels)
     cases = list(dict.fromkeys(case for kernel in shown for case in kernel.times_us))
     head = ["id", "parents", "author", *(f"{case} µs" for case in cases), "geometric mean µs"]
@@ -165,23 +175,23 @@ def population_table(kernels: Iterable[KernelView], history: History) -> str:
     return "\n".join([_line(head), _line(["---"] * len(head)), *rows])
 
 
-def hypothesis(view: HypothesisView, fencer: Fencer) -> str:
-    """An experiment as it stands on record."""
+def hypothesis(view: HypothesisView, delimiters: Delimiters) -> str:
+    """Return a recorded hypothesis with its predicted and measured gain."""
     gain = ""
     if view.predicted_min is not None and view.predicted_max is not None:
         gain = f"\nPredicted gain: {view.predicted_min:g} to {view.predicted_max:g} %."
     measured = f"\nMeasured gain: {view.measured_gain:.1f} %." if view.measured_gain is not None else ""
     words = "\n\n".join(part for part in (view.title, view.description, view.rubric) if part)
-    return fencer.fence(words, f"{view.kind} {view.key}", REPORT_CAP * 2) + gain + measured
+    return delimiters.enclose(words, f"{view.kind} {view.key}", REPORT_CAP * 2) + gain + measured
 
 
-def documents(titled: Sequence[tuple[str, str]], fencer: Fencer) -> str:
-    """Knowledge documents under their titles."""
-    return "\n\n".join(f"#### {title}\n\n{fencer.fence(text, title, SOURCE_CAP)}" for title, text in titled)
+def documents(titled: Sequence[tuple[str, str]], delimiters: Delimiters) -> str:
+    """Return knowledge documents under their titles."""
+    return "\n\n".join(f"#### {title}\n\n{delimiters.enclose(text, title, SOURCE_CAP)}" for title, text in titled)
 
 
 def quoted(text: str) -> str:
-    """A person's words as a quotation: cleaned, and unable to pass for a fence or a heading."""
+    """Return a person's text as a quotation: cleaned, and unable to pass for a delimiter or heading."""
     return "\n".join(f"> {line}".rstrip() for line in neutralise(clean(text)).splitlines())
 
 
@@ -240,13 +250,13 @@ def _case(case: Case, problem: Problem) -> str:
     return f"{sizes} ({counted}{work.bytes:.3g} bytes at least)"
 
 
-def _origin(kernel: KernelView, history: History, fencer: Fencer) -> str:
-    """The one-step history: parents with their times, and the experiment that led here (paper §3.3)."""
+def _origin(kernel: KernelView, history: History, delimiters: Delimiters) -> str:
+    """Return one step of history: the parents with their times, and the hypothesis (paper, section 3.3)."""
     parents = [parent for key in kernel.parent_keys if (parent := history.kernel(key))]
     lines = [f"Parent: #{parent.number}. {_times(parent)}".rstrip() for parent in parents]
     view = history.hypotheses.get(kernel.hypothesis_key or "")
     if view is not None:
-        lines.append(hypothesis(view, fencer))
+        lines.append(hypothesis(view, delimiters))
     return "\n".join(lines)
 
 

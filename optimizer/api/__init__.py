@@ -1,1 +1,1 @@
-"""The API under /api/v1. Routers are added in `optimizer.api.root`."""
+"""Serve the API under /api/v1. `optimizer.api.root` adds the routers."""

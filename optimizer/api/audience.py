@@ -1,4 +1,4 @@
-"""Who hears of a run and who sees it."""
+"""Change who follows a run and who sees it."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ router = Router(tags=["runs"], auth=needs(TokenScope.RUNS))
 
 
 class Following(Body):
-    """Whether the caller follows a run."""
+    """State whether the caller follows a run."""
 
     follow: bool
 
 
 class FollowingOut(Schema):
-    """The same, as it now is."""
+    """State whether the caller now follows the run."""
 
     follow: bool
 
 
 class Privacy(Body):
-    """Whether only the starter and the team's owners see a run."""
+    """State whether only the person who started the run and the team's owners see it."""
 
     private: bool
 
 
 @router.put("/{int:run_id}/follow", response=FollowingOut, summary="Hear of a run, or no more")
 def follow_run(request: HttpRequest, run_id: int, body: Following) -> Any:
-    """For the caller alone. Who starts a run follows it."""
+    """Follow the run or stop following it, for the caller alone. Whoever starts a run follows it."""
     run = access_run(caller(request), run_id, "view")
     do_follow(caller(request), run, body.follow)
     return {"follow": body.follow}
@@ -47,7 +47,7 @@ def follow_run(request: HttpRequest, run_id: int, body: Following) -> Any:
 
 @router.put("/{int:run_id}/privacy", response={200: RunOut, 422: Refusal}, summary="Hide a run, or show it")
 def hide_run(request: HttpRequest, run_id: int, body: Privacy) -> Any:
-    """Its starter decides, or an owner."""
+    """Change who sees the run. Only the person who started it and owners may."""
     run = access_run(caller(request), run_id, "operate")
     do_set_privacy(caller(request), run, body.private)
     run.refresh_from_db(fields=["is_private"])

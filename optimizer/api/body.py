@@ -1,4 +1,4 @@
-"""What callers send."""
+"""Define the base of request bodies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pydantic import ConfigDict
 
 
 class Body(Schema):
-    """The body of a request. A field that it does not have is refused, never passed over in silence."""
+    """Validate the body of a request. Unknown fields are refused and never ignored silently."""
 
+    # A misspelled limit that is ignored would start an unlimited run.
     model_config = ConfigDict(extra="forbid")

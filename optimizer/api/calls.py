@@ -1,4 +1,4 @@
-"""Every question a run asked a model: what was sent, what came back, what it took."""
+"""Serve every question that a run asked a model: what was sent, what came back, what it cost."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ router = Router(tags=["calls"], auth=needs(TokenScope.READ))
 
 
 class CallLineOut(Schema):
-    """A call without its texts. `cost_usd` is null while the price is unknown; `seconds` go from asking to the answer,
-    by the provider's clock where it says, and are null while nobody has answered."""
+    """Describe a call without its texts.
+
+    `cost_usd` is null while the price is unknown. `seconds` is the time from request to answer, by the provider's
+    clock if it reports one, and null without an answer.
+    """
 
     id: int
     key: str
@@ -54,13 +57,16 @@ class CallLineOut(Schema):
 
     @staticmethod
     def resolve_seconds(call: LlmCall) -> float | None:
-        """As the page has it."""
+        """Return the duration as the page shows it."""
         return line_of(call).seconds
 
 
 class CallOut(CallLineOut):
-    """With the prompt, the answer as it came (`answer_text`) and as it was understood (`answer`), what the prompt's
-    budget let in (`context_report`), and what came of it: kernels by number, hypotheses and findings by id."""
+    """Describe a call completely.
+
+    Added are the prompt, the answer as it came (`answer_text`) and as it was parsed (`answer`), what the prompt's
+    budget included (`context_report`), and the results: kernels by number, hypotheses and findings by id.
+    """
 
     messages: list[dict[str, Any]]
     parameters: dict[str, Any]
@@ -76,33 +82,33 @@ class CallOut(CallLineOut):
 
     @staticmethod
     def resolve_transport(call: LlmCall) -> dict[str, Any]:
-        """How the answer came; what is only bookkeeping of the queue stays inside."""
+        """Return how the answer came, without the queue's internal bookkeeping."""
         return {name: call.transport[name] for name in TOLD if name in call.transport}
 
     @staticmethod
     def resolve_answered_by(call: LlmCall) -> str | None:
-        """The account's name, where a person answered."""
+        """Return the account name of the person who answered, if one did."""
         return call.answered_by.get_username() if call.answered_by else None
 
     @staticmethod
     def resolve_kernels(call: LlmCall) -> list[int]:
-        """In order."""
+        """Return the kernels' numbers in order."""
         return list(call.kernels.order_by("number").values_list("number", flat=True))
 
     @staticmethod
     def resolve_hypotheses(call: LlmCall) -> list[int]:
-        """In the order of their record."""
+        """Return the hypotheses' ids in the order in which they were recorded."""
         return list(call.hypotheses.order_by("pk").values_list("pk", flat=True))
 
     @staticmethod
     def resolve_findings(call: LlmCall) -> list[int]:
-        """In the order of their record."""
+        """Return the findings' ids in the order in which they were recorded."""
         return list(call.findings.order_by("pk").values_list("pk", flat=True))
 
 
 @router.get("/{int:run_id}/calls", response=Page[CallLineOut])
 def list_calls(request: HttpRequest, run_id: int, window: Query[Window], role: str = "") -> Any:
-    """Newest first; only those of a `role`."""
+    """List calls, newest first, optionally of one `role`."""
     run = access_run(caller(request), run_id, "view")
     calls = LlmCall.objects.filter(run=run).defer(*LONG)
     return newest_first(calls.filter(role=role) if role else calls, window)
@@ -110,6 +116,6 @@ def list_calls(request: HttpRequest, run_id: int, window: Query[Window], role: s
 
 @router.get("/{int:run_id}/calls/{int:call_id}", response=CallOut)
 def read_call(request: HttpRequest, run_id: int, call_id: int) -> Any:
-    """One call, whole."""
+    """Return one call completely."""
     run = access_run(caller(request), run_id, "view")
     return get_object_or_404(LlmCall.objects.select_related("answered_by"), run=run, pk=call_id)

@@ -1,4 +1,4 @@
-"""What runs are made of: problems, targets, strategies."""
+"""Serve problems, targets and strategies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ router = Router(tags=["catalogue"], auth=needs(TokenScope.READ))
 
 
 class ProblemOut(Schema):
-    """A problem and its newest version."""
+    """Describe a problem and its newest version."""
 
     slug: str
     title: str
@@ -29,7 +29,7 @@ class ProblemOut(Schema):
 
 
 class TargetOut(Schema):
-    """A kind of hardware: data-sheet peaks (upper bounds) and what runners measured."""
+    """Describe a kind of hardware: peaks of the data sheet (upper bounds), and what runners measured."""
 
     key: str
     title: str
@@ -42,7 +42,7 @@ class TargetOut(Schema):
 
 
 class StrategyOut(Schema):
-    """A strategy and the JSON schema of its settings."""
+    """Describe a strategy and the JSON schema of its settings."""
 
     name: str
     title: str
@@ -52,25 +52,25 @@ class StrategyOut(Schema):
 
 @router.get("/problems", response=list[ProblemOut])
 def list_problems(request: HttpRequest) -> Any:
-    """All problems."""
+    """List all problems."""
     return [_problem(row) for row in Problem.objects.prefetch_related("versions").order_by("slug")]
 
 
 @router.get("/problems/{slug}", response=ProblemOut)
 def read_problem(request: HttpRequest, slug: str) -> Any:
-    """One problem."""
+    """Return one problem."""
     return _problem(get_object_or_404(Problem.objects.prefetch_related("versions"), slug=slug))
 
 
 @router.get("/targets", response=list[TargetOut])
 def list_targets(request: HttpRequest) -> Any:
-    """All targets."""
+    """List all targets."""
     return [_target(row) for row in Target.objects.order_by("key")]
 
 
 @router.get("/strategies", response=list[StrategyOut])
 def list_strategies(request: HttpRequest) -> Any:
-    """All strategies."""
+    """List all strategies."""
     return [
         {"name": name, "title": one.title, "needs_model": one.needs_model,
          "settings": one.Settings.model_json_schema()}

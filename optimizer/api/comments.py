@@ -1,4 +1,4 @@
-"""Comments of one's own: other words for them, and drafts taken back."""
+"""Edit one's own comments, and delete one's own drafts."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ router = Router(tags=["discussion"], auth=needs(TokenScope.REVIEW))
 
 
 class WordsIn(Body):
-    """Markdown, in place of what the comment said."""
+    """Hold the new text of the comment, in Markdown."""
 
     body: str = Field(min_length=1, max_length=MAX_COMMENT)
 
 
 @router.put("/{int:run_id}/comments/{int:comment_id}", response={200: CommentOut, 422: Refusal})
 def edit_comment(request: HttpRequest, run_id: int, comment_id: int, body: WordsIn) -> Any:
-    """Other words. What a published comment said before stays readable on its page."""
+    """Change the text. The earlier text of a published comment stays readable on its page."""
     comment = access_comment(caller(request), run_id, comment_id)
     return do_edit_comment(caller(request), comment, body.body)
 
 
 @router.delete("/{int:run_id}/comments/{int:comment_id}", response={204: None, 422: Refusal})
 def delete_draft(request: HttpRequest, run_id: int, comment_id: int) -> Any:
-    """Take back a draft. 422 for a comment that is published."""
+    """Delete a draft. Answers 422 for a published comment."""
     do_delete_draft(caller(request), access_comment(caller(request), run_id, comment_id))
     return Status(204, None)

@@ -1,4 +1,4 @@
-"""Runs side by side."""
+"""Compare runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = rf"^[0-9]{{1,18}}(,[0-9]{{1,18}}){{1,{MOST - 1}}}$"
 
 
 class IntervalOut(Schema):
-    """A figure with its 95 % interval."""
+    """Hold a value with its 95 % interval."""
 
     value: float
     low: float
@@ -27,10 +27,13 @@ class IntervalOut(Schema):
 
 
 class OutcomeOut(Schema):
-    """What came of one run, over its kernels but the seeds. `success` (correct) and `fast1` (correct and faster than
-    the baseline) are per cent; `geomean` is the geometric-mean speedup of the correct ones; a win is faster beyond the
-    A/A band and confirmed by the referee. `device_us` and `call_us` are the times of the run's best kernel. Null where
-    there is nothing to count."""
+    """Describe the outcome of one run, over its kernels without the seeds.
+
+    `success` (correct) and `fast1` (correct and faster than the baseline) are in per cent. `geomean` is the geometric
+    mean of the speedups of the correct ones. A win is faster by more than the noise floor and confirmed by the
+    referee. `device_us` and `call_us` are the times of the run's best kernel. Values are null where there is nothing
+    to count.
+    """
 
     run: int
     evaluated: int
@@ -45,20 +48,23 @@ class OutcomeOut(Schema):
 
     @staticmethod
     def resolve_run(one: Outcome) -> int:
-        """Its number."""
+        """Return the run's number."""
         return one.run.pk
 
 
 class DifferenceOut(Schema):
-    """A setting in which the runs do not all agree, with its value in each, in their order."""
+    """Describe a setting in which the runs differ, with its value in each run, in their order."""
 
     setting: str
     values: list[Any]
 
 
 class ComparisonOut(Schema):
-    """Runs, outcomes and values stand in the order asked for. Without `same_ground` the runs differ in problem, target,
-    baseline or objective, and their speedups cannot be compared."""
+    """Describe the comparison. Runs, outcomes and values are in the requested order.
+
+    Without `same_ground` the runs differ in problem, target, baseline or objective, and their speedups are not
+    comparable.
+    """
 
     runs: list[RunOut]
     same_ground: bool
@@ -68,7 +74,7 @@ class ComparisonOut(Schema):
 
 @router.get("/compare", response={200: ComparisonOut, 422: Refusal}, summary="Two to eight runs side by side")
 def compare_runs(request: HttpRequest, ids: Annotated[str, Query(pattern=NUMBERS)]) -> Any:
-    """`ids` as in `1,2,3`. 404 where the caller may not see one of them."""
+    """Compare the runs in `ids`, such as `1,2,3`. Answers 404 where the caller may not see one of them."""
     runs = _named(request, ids)
     return {
         "runs": [run_out(run) for run in runs],

@@ -1,4 +1,4 @@
-"""What changed between two kernels, and what that did to their times; and a kernel as something to hand in."""
+"""Serve the differences between two kernels, their effect on the times, and kernels as submissions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ router = Router(tags=["kernels"], auth=needs(TokenScope.READ))
 
 
 class DiffFilter(Schema):
-    """What to compare. `against` is `parent`, `best`, `seed`, `reference`, `none`, a number of the same run, or
-    `run.number`; `text` the source or the name of a compiler's listing; `context` rows surround every change."""
+    """Select what to compare.
+
+    `against` is `parent`, `best`, `seed`, `reference`, `none`, a number of the same run, or `run.number`. `text` is
+    the source or the name of a compiler listing. `context` rows surround every change.
+    """
 
     against: Annotated[str, Query(max_length=40)] = "parent"
     text: Annotated[str, Query(max_length=300)] = SOURCE
@@ -34,15 +37,18 @@ class DiffFilter(Schema):
 
 
 class KernelPlace(Schema):
-    """Which kernel it is."""
+    """Identify a kernel."""
 
     run: int
     number: int
 
 
 class RowOut(Schema):
-    """An old line, a new line, or both side by side, counted from 1. `kind` is equal, changed (alike), replaced (not
-    alike), removed or added; `moved` is the line on the other side that the same text stands on."""
+    """Describe an old line, a new line, or both side by side, counted from 1.
+
+    `kind` is equal, changed (similar), replaced (not similar), removed or added. `moved` is the line on the other
+    side that has the same text.
+    """
 
     kind: str
     old: int | None
@@ -53,7 +59,7 @@ class RowOut(Schema):
 
 
 class ShapeChangeOut(Schema):
-    """One shape: medians in µs, and how many times faster the new kernel is, with its 95 % interval."""
+    """Describe one shape: medians in µs, and the new kernel's speedup with its 95 % interval."""
 
     name: str
     old_us: float | None
@@ -65,7 +71,7 @@ class ShapeChangeOut(Schema):
 
 
 class ResourceChangeOut(Schema):
-    """A figure that the compiler or the device reports of one device kernel."""
+    """Describe a figure that the compiler or the device reports about one device kernel."""
 
     kernel: str
     label: str
@@ -74,8 +80,11 @@ class ResourceChangeOut(Schema):
 
 
 class ChangeOut(Schema):
-    """Times before and after. `overall` is null where the two cannot be compared, and `why_not` says why; `paired`:
-    timed in turn rather than compared through the baseline."""
+    """Describe the times before and after.
+
+    `overall` is null where the two are not comparable, and `why_not` gives the reason. `paired` means that both were
+    timed alternately instead of being compared through the baseline.
+    """
 
     shapes: list[ShapeChangeOut]
     overall: ShapeChangeOut | None
@@ -85,7 +94,7 @@ class ChangeOut(Schema):
 
 
 class SettingChange(Schema):
-    """A tunable, or the compiler's flags; null where a side leaves it to its default."""
+    """Describe a tunable or the compiler flags; null where a side uses the default."""
 
     name: str
     old: Any
@@ -93,8 +102,11 @@ class SettingChange(Schema):
 
 
 class DiffOut(Schema):
-    """A kernel beside another one: `old` is null, and the text whole, where there is nothing to compare with. `texts`
-    are what else can be compared. Each hunk is a run of rows; unchanged lines between hunks are left out."""
+    """Describe a kernel beside another one.
+
+    `old` is null, and the text complete, where there is nothing to compare with. `texts` lists what else can be
+    compared. Each hunk is a sequence of rows; unchanged lines between hunks are left out.
+    """
 
     old: KernelPlace | None
     new: KernelPlace
@@ -109,7 +121,8 @@ class DiffOut(Schema):
 
 @router.get("/{int:run_id}/kernels/{int:number}/diff", response=DiffOut)
 def read_diff(request: HttpRequest, run_id: int, number: int, asked: Query[DiffFilter]) -> Any:
-    """404 where the other kernel or the text is not there for the caller."""
+    """Return the diff. Answers 404 where the caller cannot see the other kernel or the text does not exist."""
+    # `other_of` checks the access to the second kernel, which may belong to another run.
     user = caller(request)
     new = access_kernel(user, run_id, number, "view")
     old = other_of(user, new, asked.against)
@@ -130,13 +143,15 @@ def read_diff(request: HttpRequest, run_id: int, number: int, asked: Query[DiffF
 
 @router.get("/{int:run_id}/kernels/{int:number}/patch")
 def read_patch(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """What the kernel changed since the seed it came from, as a unified diff for `patch -p1`."""
+    """Return what the kernel changed since its seed, as a unified diff for `patch -p1`."""
     return patch_attachment(access_kernel(caller(request), run_id, number, "view"))
 
 
 @router.get("/{int:run_id}/kernels/{int:number}/submission/{slug:kind}", response={422: Refusal})
 def read_submission(request: HttpRequest, run_id: int, number: int, kind: str) -> Any:
-    """The file to hand in: `native`, `gpumode` or `kernelbench`. 422 says why this kernel cannot be one."""
+    """Return the file to submit: `native`, `gpumode` or `kernelbench`. 422 gives the reason where
+    this is impossible.
+    """
     kernel = access_kernel(caller(request), run_id, number, "view")
     try:
         return submission_attachment(kernel, kind)
@@ -149,11 +164,13 @@ def _place(kernel: Kernel) -> dict[str, int]:
 
 
 def _hunks(sides: Sides, context: int) -> Iterator[Sequence[dict[str, Any]]]:
-    """The shown rows, broken where something is left out."""
+    """Yield the visible rows, split where rows are left out."""
     rows = sides.diff.rows
+    # Without an old side there are no changes, so every row is shown.
     centres = sides.diff.changed if sides.old else range(len(rows))
     shown = visible_rows(len(rows), centres, (), context)
     start = 0
+    # The added empty gap at the end closes the last hunk.
     for gap in [*gaps(0, len(rows), shown), Gap(len(rows), len(rows))]:
         if gap.start > start:
             yield [_row(sides.diff, row) for row in rows[start : gap.start]]
@@ -163,6 +180,7 @@ def _hunks(sides: Sides, context: int) -> Iterator[Sequence[dict[str, Any]]]:
 def _row(diff: TextDiff, row: Row) -> dict[str, Any]:
     old, new = row.old, row.new
     moved = diff.moved_to.get(old) if old is not None else None
+    # A row has one field for both directions, as a line moved either to or from the other side.
     moved = diff.moved_from.get(new) if moved is None and new is not None else moved
     return {
         "kind": row.kind.value,

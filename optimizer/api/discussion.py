@@ -1,4 +1,4 @@
-"""What people say in a run: threads with comments, and reviews. Drafts exist for their author alone."""
+"""Serve what people say in a run: threads with comments, and reviews. Drafts are visible to their author alone."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ BIG = 2**63
 
 
 class CommentIn(Body):
-    """Markdown. `guidance` gives it to the agents too: of the whole `run`, or of the kernel's `lineage`. A `draft` is
-    seen by its author alone, until a review publishes it."""
+    """Describe a comment in Markdown.
+
+    `guidance` also gives it to the agents: of the whole `run`, or of the kernel's `lineage`. Only its author sees a
+    `draft` until a review publishes it.
+    """
 
     body: str = Field(min_length=1, max_length=20_000)
     guidance: Literal["", "run", "lineage"] = ""
@@ -43,12 +46,12 @@ class CommentIn(Body):
 
     @property
     def words(self) -> Words:
-        """As the actions take it."""
+        """Return the comment as the actions take it."""
         return Words(self.body, bool(self.guidance), self.guidance == "lineage")
 
 
 class ThreadIn(CommentIn):
-    """A comment that begins a thread: about the run, a hypothesis, a kernel, or its lines `first` to `last`."""
+    """Describe a comment that starts a thread: on the run, a hypothesis, a kernel, or its lines `first` to `last`."""
 
     kernel: int | None = Field(default=None, ge=0, lt=2**31)
     hypothesis: int | None = Field(default=None, ge=0, lt=BIG)
@@ -57,13 +60,13 @@ class ThreadIn(CommentIn):
 
 
 class StateIn(Body):
-    """Resolve, drop or open again."""
+    """Resolve, drop or reopen a thread."""
 
     state: ThreadState
 
 
 class ReviewIn(Body):
-    """Publishes the caller's drafts about a kernel (or, without one, about the run), with a verdict."""
+    """Publish the caller's drafts on a kernel (or, without one, on the run), with a verdict."""
 
     kernel: int | None = Field(default=None, ge=0, lt=2**31)
     verdict: ReviewVerdict = ReviewVerdict.COMMENT
@@ -71,7 +74,7 @@ class ReviewIn(Body):
 
 
 class CommentOut(Schema):
-    """One comment."""
+    """Describe a comment."""
 
     id: int
     author: str | None
@@ -83,12 +86,15 @@ class CommentOut(Schema):
 
     @staticmethod
     def resolve_author(row: Comment) -> str | None:
-        """The account's name; null where it is gone."""
+        """Return the account name, or null where the account is gone."""
         return row.author.get_username() if row.author else None
 
 
 class ThreadOut(Schema):
-    """A conversation, with what the caller may read of it. `first_line` counts from 1, in the kernel's own source."""
+    """Describe a thread, with the comments that the caller may read.
+
+    `first_line` counts from 1 in the kernel's own source.
+    """
 
     id: int
     state: str
@@ -103,7 +109,7 @@ class ThreadOut(Schema):
 
 
 class ReviewOut(Schema):
-    """A published review."""
+    """Describe a published review."""
 
     id: int
     kernel: int | None
@@ -122,10 +128,11 @@ def list_threads(
     state: ThreadState | None = None,
     kernel: int | None = None,
 ) -> Any:
-    """Oldest first; only those in a `state`, or about a `kernel`."""
+    """List threads, oldest first, optionally in one `state` or on one `kernel`."""
     run = access_run(caller(request), run_id, "view")
     rows = Thread.objects.visible_to(caller(request)).filter(run=run).select_related("kernel", "hypothesis")
     rows = rows.filter(state=state) if state else rows
+    # PostgreSQL would refuse a number outside the range of its integers.
     rows = rows.filter(kernel__number=kernel) if kernel is not None and 0 <= kernel < 2**31 else rows
     page = page_of(rows.order_by("pk"), window, "pk")
     return {"items": [_thread_out(request, row) for row in page["items"]], "next": page["next"]}
@@ -133,7 +140,7 @@ def list_threads(
 
 @router.post("/{int:run_id}/threads", response={201: ThreadOut, 422: Refusal}, auth=WRITE)
 def begin_thread(request: HttpRequest, run_id: int, body: ThreadIn) -> Any:
-    """Say something new."""
+    """Start a thread."""
     user, run = caller(request), access_run(caller(request), run_id, "comment")
     hypothesis = get_object_or_404(Hypothesis, pk=body.hypothesis, run=run) if body.hypothesis is not None else None
     place = Place(run, _kernel(request, run, body.kernel), hypothesis, body.first, body.last)
@@ -143,13 +150,13 @@ def begin_thread(request: HttpRequest, run_id: int, body: ThreadIn) -> Any:
 
 @router.get("/{int:run_id}/threads/{int:thread_id}", response=ThreadOut)
 def read_thread(request: HttpRequest, run_id: int, thread_id: int) -> Any:
-    """One thread."""
+    """Return one thread."""
     return _thread_out(request, access_thread(caller(request), run_id, thread_id, "view"))
 
 
 @router.post("/{int:run_id}/threads/{int:thread_id}/comments", response={201: ThreadOut, 422: Refusal}, auth=WRITE)
 def reply(request: HttpRequest, run_id: int, thread_id: int, body: CommentIn) -> Any:
-    """Answer in a thread."""
+    """Reply in a thread."""
     thread = access_thread(caller(request), run_id, thread_id, "comment")
     say = do_reply if body.draft else do_say
     say(caller(request), thread, body.words)
@@ -158,7 +165,7 @@ def reply(request: HttpRequest, run_id: int, thread_id: int, body: CommentIn) ->
 
 @router.put("/{int:run_id}/threads/{int:thread_id}/state", response={200: ThreadOut, 422: Refusal}, auth=WRITE)
 def change_thread(request: HttpRequest, run_id: int, thread_id: int, body: StateIn) -> Any:
-    """Resolve, drop or open again. 422 where somebody else was faster."""
+    """Resolve, drop or reopen a thread. Answers 422 where somebody else did it first."""
     thread = access_thread(caller(request), run_id, thread_id, "comment")
     do_change_thread(caller(request), thread, body.state)
     return _thread_out(request, access_thread(caller(request), run_id, thread_id, "comment"))
@@ -166,7 +173,7 @@ def change_thread(request: HttpRequest, run_id: int, thread_id: int, body: State
 
 @router.get("/{int:run_id}/reviews", response=Page[ReviewOut])
 def list_reviews(request: HttpRequest, run_id: int, window: Query[Window]) -> Any:
-    """Published ones, oldest first."""
+    """List published reviews, oldest first."""
     run = access_run(caller(request), run_id, "view")
     rows = run.reviews.published().select_related("author", "kernel").prefetch_related("comments").order_by("pk")
     page = page_of(rows, window, "pk")
@@ -175,7 +182,7 @@ def list_reviews(request: HttpRequest, run_id: int, window: Query[Window]) -> An
 
 @router.post("/{int:run_id}/reviews", response={201: ReviewOut, 422: Refusal}, auth=WRITE)
 def publish_review(request: HttpRequest, run_id: int, body: ReviewIn) -> Any:
-    """Publish one's drafts, with a verdict."""
+    """Publish one's drafts with a verdict."""
     user, run = caller(request), access_run(caller(request), run_id, "comment")
     review = do_publish_review(user, run, _kernel(request, run, body.kernel), body.verdict, body.summary)
     return Status(201, _review_out(review))
@@ -187,6 +194,7 @@ def _kernel(request: HttpRequest, run: Run, number: int | None) -> Kernel | None
 
 def _thread_out(request: HttpRequest, row: Thread) -> dict[str, Any]:
     plain = ("state", "subject", "first_line", "line_count", "text", "created_at")
+    # Drafts of others must not leave the server, not even as a count.
     said = row.comments.visible_to(caller(request)).select_related("author", "review")
     return {name: getattr(row, name) for name in plain} | {
         "id": row.pk,

@@ -1,4 +1,4 @@
-"""Refusals as JSON: one shape for all of them, and never a stack trace."""
+"""Answer errors as JSON of one shape, never with a stack trace."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from optimizer.models.run import RunTransitionError
 
 
 class Refusal(Schema):
-    """Why nothing was done; `fields` names the faults of a request by field."""
+    """Give the reason why nothing was done; `fields` lists the faults of a request by field."""
 
     detail: str
     fields: dict[str, list[str]] = {}
 
 
 def answer_errors(api: NinjaAPI) -> None:
-    """Have the API answer what our actions raise."""
+    """Register handlers for the exceptions that our actions raise."""
 
     @api.exception_handler(ValidationError)
     def refused(request: HttpRequest, error: ValidationError) -> HttpResponse:
@@ -39,6 +39,7 @@ def answer_errors(api: NinjaAPI) -> None:
         detail = f"A request holds at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE >> 20} MiB."
         return api.create_response(request, {"detail": detail}, status=413)
 
+    # Pydantic does not know every limit of the columns, and a client's mistake must not answer 500.
     @api.exception_handler(DataError)
     def not_storable(request: HttpRequest, error: DataError) -> HttpResponse:
         detail = "A value holds something that cannot be stored, such as a NUL character or too large a number."

@@ -1,4 +1,4 @@
-"""What people tell the agents of a run: say it, read it, take it back."""
+"""Give instructions to the agents of a run, list them, and withdraw them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ STEER = needs(TokenScope.RUNS)
 
 
 class Instruction(Body):
-    """Something to tell the agents of a run; it enters every later prompt."""
+    """Hold an instruction to the agents of a run, which becomes part of every later prompt."""
 
     text: str = Field(min_length=1, max_length=MAX_CHARACTERS)
 
 
 class InstructionOut(Schema):
-    """An instruction on record. With a `kernel` it holds for that kernel's lineage alone; `followers` are the numbers
-    of the kernels whose prompts held it."""
+    """Describe a recorded instruction.
+
+    With a `kernel` it applies to that kernel's lineage only. `followers` are the numbers of the kernels whose prompts
+    contained it.
+    """
 
     id: int
     text: str
@@ -42,28 +45,28 @@ class InstructionOut(Schema):
 
     @staticmethod
     def resolve_author(row: Guidance) -> str | None:
-        """The account's name; null where it is gone."""
+        """Return the account name, or null where the account is gone."""
         return row.author.get_username() if row.author else None
 
     @staticmethod
     def resolve_kernel(row: Guidance) -> int | None:
-        """Its number."""
+        """Return the kernel's number."""
         return row.kernel.number if row.kernel else None
 
     @staticmethod
     def resolve_followers(row: Guidance) -> list[int]:
-        """In order."""
+        """Return the kernels' numbers in order."""
         return list(row.followers().values_list("number", flat=True))
 
     @staticmethod
     def resolve_withdrawn_by(row: Guidance) -> str | None:
-        """The account's name."""
+        """Return the account name."""
         return row.withdrawn_by.get_username() if row.withdrawn_by else None
 
 
 @router.get("/{int:run_id}/guidance", response=Page[InstructionOut])
 def list_guidance(request: HttpRequest, run_id: int, window: Query[Window]) -> Any:
-    """Everything that the agents were told, oldest first, with what was withdrawn."""
+    """List all instructions, oldest first, including withdrawn ones."""
     run = access_run(caller(request), run_id, "view")
     rows = Guidance.objects.filter(run=run).select_related("author", "kernel", "withdrawn_by")
     heavy = ("kernel__source", "kernel__report", "kernel__meta")
@@ -72,14 +75,14 @@ def list_guidance(request: HttpRequest, run_id: int, window: Query[Window]) -> A
 
 @router.post("/{int:run_id}/guidance", response={201: InstructionOut, 409: Refusal, 422: Refusal}, auth=STEER)
 def instruct(request: HttpRequest, run_id: int, body: Instruction) -> Any:
-    """Tell the agents something."""
+    """Give the agents an instruction."""
     run = access_run(caller(request), run_id, "comment")
     return Status(201, do_give_guidance(caller(request), run, body.text))
 
 
 @router.delete("/{int:run_id}/guidance/{int:guidance_id}", response={204: None, 422: Refusal}, auth=STEER)
 def withdraw(request: HttpRequest, run_id: int, guidance_id: int) -> Any:
-    """No later prompt holds it; it stays on record. 422 where it was withdrawn already."""
+    """Withdraw an instruction; it stays on record. Answers 422 where it was withdrawn before."""
     run = access_run(caller(request), run_id, "comment")
     do_withdraw_guidance(caller(request), get_object_or_404(Guidance, pk=guidance_id, run=run))
     return Status(204, None)

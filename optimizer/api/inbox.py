@@ -1,4 +1,4 @@
-"""Prompts for people and outside agents: list, read, claim, answer."""
+"""Serve prompts to people and outside agents: list, read, claim, answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAGE = 100
 
 
 class PromptLine(Schema):
-    """A waiting prompt. `claimed` is mine, theirs or nobody."""
+    """Describe a waiting prompt. `claimed` is mine, theirs or nobody."""
 
     id: int
     run: int
@@ -45,8 +45,10 @@ class PromptLine(Schema):
 
 
 class Prompt(PromptLine):
-    """The whole prompt: as messages, and as the one text that a person would read. `expected_json` is the schema of
-    the answer; null where it is prose with code."""
+    """Describe a prompt completely, as messages and as one text for people.
+
+    `expected_json` is the schema of the answer, or null where it is prose with code.
+    """
 
     state: str
     text: str
@@ -56,14 +58,14 @@ class Prompt(PromptLine):
 
 
 class AnswerIn(Schema):
-    """An answer. `model` says what wrote it, if it was not a person."""
+    """Hold an answer. `model` names what wrote it, if it was not a person."""
 
     text: str = Field(max_length=MAX_ANSWER_BYTES * 2)
     model: str = Field(default="", max_length=120)
 
 
 class Answered(Schema):
-    """The answer as it was understood."""
+    """Describe the answer as it was parsed."""
 
     id: int
     state: str
@@ -71,35 +73,36 @@ class Answered(Schema):
 
 
 class Refused(Schema):
-    """Why an answer cannot be used: a short name, and words for whoever wrote it."""
+    """Explain why an answer cannot be used: a short name, and a message for its author."""
 
     fault: str
     errors: list[str]
 
 
 class Problem(Schema):
-    """Why nothing was done."""
+    """Explain why nothing was done."""
 
     detail: str
 
 
 @router.get("", response=list[PromptLine])
 def list_prompts(request: HttpRequest, run: int | None = None, after: int = 0) -> list[PromptLine]:
-    """Waiting prompts, oldest first, at most 100; go on with `after` the last id."""
+    """List waiting prompts, oldest first, at most 100; continue with `after` set to the last id."""
     waiting = waiting_prompts(caller(request)).filter(pk__gt=after)
+    # No check of access to the run is needed: `waiting_prompts` contains only what the caller may answer.
     chosen = waiting if run is None else waiting.filter(run_id=run)
     return [PromptLine(**_line(request, call)) for call in chosen[:PAGE]]
 
 
 @router.get("/{int:call_id}", response=Prompt)
 def read_prompt(request: HttpRequest, call_id: int) -> Prompt:
-    """One prompt, whole."""
+    """Return one prompt completely."""
     return _whole(request, access_prompt(caller(request), call_id))
 
 
 @router.post("/{int:call_id}/claim", response={200: Prompt, 409: Problem})
 def claim_prompt(request: HttpRequest, call_id: int) -> Any:
-    """Keep a prompt from others for half an hour; again, to extend it."""
+    """Claim a prompt for half an hour, or extend one's own claim."""
     try:
         return _whole(request, do_claim_prompt(caller(request), access_prompt(caller(request), call_id)))
     except (PromptTakenError, PromptClosedError) as error:
@@ -108,18 +111,19 @@ def claim_prompt(request: HttpRequest, call_id: int) -> Any:
 
 @router.post("/{int:call_id}/release", response={204: None})
 def release_prompt(request: HttpRequest, call_id: int) -> Any:
-    """Give a claimed prompt back."""
+    """Release one's claim."""
     do_release_prompt(caller(request), access_prompt(caller(request), call_id))
     return Status(204, None)
 
 
 @router.post("/{int:call_id}/answer", response={200: Answered, 409: Problem, 422: Refused})
 def answer_prompt(request: HttpRequest, call_id: int, body: AnswerIn) -> Any:
-    """Answer a prompt. 422 says what is wrong with the answer; the prompt goes on waiting for a better one."""
+    """Answer a prompt. 422 describes what is wrong with the answer; the prompt keeps waiting for a better one."""
     call = access_prompt(caller(request), call_id)
     try:
         answer = do_answer_prompt(caller(request), call, body.text, body.model)
     except AnswerError as error:
+        # A refused answer is not an error of the server: the fault is recorded and the prompt stays open.
         return Status(422, Refused(fault=error.fault.value, errors=[str(error)]))
     except (PromptTakenError, PromptClosedError) as error:
         return Status(409, Problem(detail=_WHY[type(error)]))
@@ -133,6 +137,7 @@ _WHY = {
 
 
 def _line(request: HttpRequest, call: LlmCall) -> dict[str, Any]:
+    # The holder's name stays private; the caller learns only whether it is somebody else.
     holder = holder_of(call)
     claimed = "nobody" if not holder else "mine" if holder == tag(caller(request)) else "theirs"
     return {

@@ -1,4 +1,4 @@
-"""Kernels of a run: sources, evaluations, raw measurements, hypotheses, and kernels that people write."""
+"""Serve kernels: sources, evaluations, raw measurements and hypotheses; and accept kernels that people write."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ router = Router(tags=["kernels"], auth=needs(TokenScope.READ))
 
 
 class Outcome(Schema):
-    """How an evaluation ended. Times in µs; speedups are opponent time divided by kernel time. `time_us` is device
-    time, `call_us` the time of a call with the host, and `call_speedup*` compare the latter; all of these are null on a
-    CPU, where there is one time only. `speedup*` and `parent_speedup*` compare the time that the run's objective names.
-    `roofline_share` is 1 at the measured ceiling. `failed_side` is `candidate`, `parent`, `baseline` or `harness`."""
+    """Describe how an evaluation ended. Times are in µs; speedups are the opponent's time divided by the kernel's.
+
+    `time_us` is device time, `call_us` is the time of a call including the host, and `call_speedup*` compares the
+    latter; all of these are null on a CPU, where there is only one time. `speedup*` and `parent_speedup*` compare the
+    time that the run's objective names. `roofline_share` is 1 at the measured ceiling. `failed_side` is `candidate`,
+    `parent`, `baseline` or `harness`.
+    """
 
     id: int
     effort: str
@@ -52,7 +55,7 @@ class Outcome(Schema):
 
 
 class KernelOut(Schema):
-    """A kernel, without its source. `evaluation` is its first one."""
+    """Describe a kernel without its source. `evaluation` is its first one."""
 
     number: int
     key: str
@@ -70,18 +73,18 @@ class KernelOut(Schema):
 
     @staticmethod
     def resolve_parents(kernel: Kernel) -> list[int]:
-        """Numbers, base first."""
+        """Return the parents' numbers, base first."""
         links = sorted(kernel.parent_links.all(), key=lambda link: link.rank)
         return [link.parent.number for link in links]
 
     @staticmethod
     def resolve_evaluation(kernel: Kernel) -> Evaluation | None:
-        """None before it was queued."""
+        """Return the first evaluation, or null before it was queued."""
         return getattr(kernel, "evaluation", None)
 
 
 class MeasurementOut(Schema):
-    """Raw times of one case in µs, by who was timed."""
+    """Describe the raw times of one case in µs, by subject."""
 
     case: str
     subject: str
@@ -92,14 +95,14 @@ class MeasurementOut(Schema):
 
 
 class EvaluationOut(Outcome):
-    """With everything that the harness said."""
+    """Describe an evaluation with everything that the harness reported."""
 
     result: dict[str, Any]
     measurements: list[MeasurementOut]
 
 
 class HypothesisOut(Schema):
-    """What was expected, and what came of it; gains in per cent of speed."""
+    """Describe what was expected and what was measured; gains are in per cent of speed."""
 
     id: int
     key: str
@@ -118,13 +121,16 @@ class HypothesisOut(Schema):
 
     @staticmethod
     def resolve_basis(row: Hypothesis) -> int | None:
-        """The number of the kernel it builds on."""
+        """Return the number of the kernel on which it builds."""
         return row.basis.number if row.basis else None
 
 
 class KernelIn(Body):
-    """A person's edit of kernel `base`: the whole new source, and why it should be faster, or right. `seen` is the
-    run's newest kernel when the edit was begun: if the base has a correct descendant since, the answer is 409."""
+    """Describe a person's edit of kernel `base`: the complete new source, and the reason.
+
+    `seen` is the run's newest kernel when the edit was started. If the base has had a correct descendant since, the
+    answer is 409.
+    """
 
     base: int = Field(ge=0, lt=2**31)
     source: str
@@ -134,8 +140,11 @@ class KernelIn(Body):
 
 
 class MovedOn(Refusal):
-    """The base has moved on to kernel `latest`. `merged` is the edit on top of that, null where both changed the same
-    lines. To submit the edit as it is, send it again with `seen` at `latest` or above."""
+    """Report that the base has the newer descendant `latest`.
+
+    `merged` is the edit applied to it, or null where both changed the same lines. To submit the edit unchanged, send
+    it again with `seen` at `latest` or above.
+    """
 
     latest: int
     merged: str | None
@@ -143,7 +152,7 @@ class MovedOn(Refusal):
 
 @router.get("/{int:run_id}/kernels", response=Page[KernelOut])
 def list_kernels(request: HttpRequest, run_id: int, window: Query[Window]) -> Any:
-    """By number."""
+    """List kernels by number."""
     run = access_run(caller(request), run_id, "view")
     kernels = Kernel.objects.filter(run=run).for_table().prefetch_related("parent_links__parent")
     heavy = ("source", "meta", "evaluation__result")
@@ -157,11 +166,14 @@ def list_kernels(request: HttpRequest, run_id: int, window: Query[Window]) -> An
     summary="Add a person's kernel",
 )
 def suggest_kernel(request: HttpRequest, run_id: int, body: KernelIn) -> Any:
-    """It is built, checked and timed like any other, and costs no search budget. The same edit again is another
-    kernel."""
+    """Add a person's kernel, which is built, checked and timed like any other and costs no search budget.
+
+    Sending the same edit again adds another kernel.
+    """
     user = caller(request)
     base = access_kernel(user, run_id, body.base, "comment")
     wanted = check_suggest(user, base.run, Suggestion(base, body.source, body.title, body.note))
+    # Only clients that send `seen` ask for the check.
     moved = base_moved(base, wanted.text, body.seen) if body.seen is not None else None
     if moved is not None:
         return Status(409, _moved_on(base, moved))
@@ -170,13 +182,13 @@ def suggest_kernel(request: HttpRequest, run_id: int, body: KernelIn) -> Any:
 
 @router.get("/{int:run_id}/kernels/{int:number}", response=KernelOut)
 def read_kernel(request: HttpRequest, run_id: int, number: int) -> Any:
-    """One kernel."""
+    """Return one kernel."""
     return _kernel(request, run_id, number)
 
 
 @router.get("/{int:run_id}/kernels/{int:number}/source")
 def read_source(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """The text itself, as an attachment."""
+    """Return the source as an attachment."""
     kernel = _kernel(request, run_id, number)
     headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
     return HttpResponse(kernel.source, content_type="text/plain; charset=utf-8", headers=headers)
@@ -184,14 +196,14 @@ def read_source(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
 
 @router.get("/{int:run_id}/kernels/{int:number}/evaluations", response=list[EvaluationOut])
 def list_evaluations(request: HttpRequest, run_id: int, number: int) -> Any:
-    """All evaluations, first one first, each with its measurements."""
+    """List all evaluations, first one first, with their measurements."""
     evaluations = Evaluation.objects.filter(kernel=_kernel(request, run_id, number)).order_by("pk")
     return [_whole(row) for row in evaluations.prefetch_related("measurements")]
 
 
 @router.get("/{int:run_id}/hypotheses", response=Page[HypothesisOut])
 def list_hypotheses(request: HttpRequest, run_id: int, window: Query[Window]) -> Any:
-    """In the order in which they went on record."""
+    """List hypotheses in the order in which they were recorded."""
     run = access_run(caller(request), run_id, "view")
     rows = Hypothesis.objects.filter(run=run).select_related("basis").defer("basis__source", "basis__report")
     return page_of(rows.order_by("pk"), window, "pk")

@@ -1,4 +1,4 @@
-"""Findings: what agents read before they write. An edit is a new finding that takes the old one's place."""
+"""Serve findings, which agents read before they write. An edit is a new finding that supersedes the old one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRITE = needs(TokenScope.REVIEW)
 
 
 class FindingOut(Schema):
-    """One piece of knowledge; it applies where all of its scopes apply. `superseded_by_id` null: it is current."""
+    """Describe a finding, which applies where all of its scopes apply. It is current if `superseded_by_id` is null."""
 
     id: int
     kind: str
@@ -40,7 +40,7 @@ class FindingOut(Schema):
 
 
 class FindingEdit(Body):
-    """What it says from now on."""
+    """Hold the new version of a finding."""
 
     title: str = Field(min_length=1, max_length=200)
     text: str = Field(min_length=1, max_length=50_000)
@@ -48,7 +48,7 @@ class FindingEdit(Body):
 
 
 class FindingIn(FindingEdit):
-    """A finding of a team; without target and problem it applies everywhere."""
+    """Hold a finding of a team; without target and problem it applies everywhere."""
 
     team: str
     target: str = ""
@@ -59,7 +59,7 @@ class FindingIn(FindingEdit):
 def list_findings(
     request: HttpRequest, window: Query[Window], target: str = "", problem: str = "", current: bool = True
 ) -> Any:
-    """Newest first; `current=false` lists superseded ones too."""
+    """List findings, newest first; `current=false` includes superseded ones."""
     rows = findings_seen_by(caller(request)).select_related("team", "target", "problem")
     rows = rows.filter(target__key=target) if target else rows
     rows = rows.filter(problem__slug=problem) if problem else rows
@@ -69,7 +69,7 @@ def list_findings(
 
 @router.post("", response={201: FindingOut, 404: Refusal, 422: Refusal}, auth=WRITE)
 def write_finding(request: HttpRequest, body: FindingIn) -> Any:
-    """Add one to a team's knowledge."""
+    """Add a finding to a team."""
     target = get_object_or_404(Target, key=body.target) if body.target else None
     problem = get_object_or_404(Problem, slug=body.problem) if body.problem else None
     team = access_team(caller(request), body.team, TeamRole.REVIEWER)
@@ -81,13 +81,13 @@ def write_finding(request: HttpRequest, body: FindingIn) -> Any:
 
 @router.get("/{int:finding_id}", response=FindingOut)
 def read_finding(request: HttpRequest, finding_id: int) -> Any:
-    """One finding, current or not."""
+    """Return one finding, current or not."""
     return _out(_found(request, finding_id))
 
 
 @router.put("/{int:finding_id}", response={200: FindingOut, 409: Refusal, 422: Refusal}, auth=WRITE)
 def edit_finding(request: HttpRequest, finding_id: int, body: FindingEdit) -> Any:
-    """Its successor. 409 where somebody else was faster."""
+    """Write the next version of a finding. Answers 409 where somebody else did it first."""
     row = _found(request, finding_id)
     try:
         return _out(do_edit_finding(caller(request), row, body.title, body.text, body.source))

@@ -1,4 +1,4 @@
-"""Finding runs again: tags, notes, archive, many runs at once, the table as a stream."""
+"""Label, archive and export runs, and change many runs at once."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ MOST = 200
 
 
 class Labels(Body):
-    """What people write on a run. Replaces what is there."""
+    """Hold tags and notes, which replace the existing ones."""
 
     tags: list[str] = Field(default=[], max_length=MAX_TAGS)
     notes: str = Field(default="", max_length=NOTES_CHARS)
 
 
 class Archived(Body):
-    """Whether a run is put away."""
+    """State whether a run is archived."""
 
     archived: bool
 
 
 class BulkIn(Body):
-    """One thing to do with many runs; `tags` for `tag` and `untag`."""
+    """Describe one action on many runs; `tags` is for `tag` and `untag`."""
 
     do: Bulk
     runs: list[int] = Field(min_length=1, max_length=MOST)
@@ -51,14 +51,14 @@ class BulkIn(Body):
 
 
 class BulkOut(Schema):
-    """How many runs were changed. `refused` are those that the caller does not operate, or that are not there."""
+    """Count the changed runs. `refused` lists those that the caller does not operate or that do not exist."""
 
     changed: int
     refused: list[int]
 
 
 class ExportFilter(Schema):
-    """As in the table of runs."""
+    """Filter as in the table of runs."""
 
     q: str = ""
     problem: str = ""
@@ -80,7 +80,7 @@ def label_run(request: HttpRequest, run_id: int, body: Labels) -> Any:
 
 @router.put("/{int:run_id}/archived", response=RunOut)
 def archive_run(request: HttpRequest, run_id: int, body: Archived) -> Any:
-    """Put a run away, or take it out again."""
+    """Archive or unarchive a run."""
     run = access_run(caller(request), run_id, "operate")
     do_archive_runs([run], archived=body.archived)
     run.refresh_from_db(fields=["is_archived"])
@@ -89,8 +89,12 @@ def archive_run(request: HttpRequest, run_id: int, body: Archived) -> Any:
 
 @router.post("/bulk", response={200: BulkOut, 422: Refusal}, summary="The same with many runs")
 def in_bulk(request: HttpRequest, body: BulkIn) -> Any:
-    """Tag, untag, archive, unarchive or stop up to 200 runs; those of others are left alone and named."""
+    """Apply one action to up to 200 runs: tag, untag, archive, unarchive or stop.
+
+    Runs of others are left alone and listed.
+    """
     user = caller(request)
+    # Larger numbers would be an error of the database instead of a run that does not exist.
     wanted = [number for number in body.runs if 0 <= number < 2**63]
     runs = operable(user, Run.objects.visible_to(user).select_related("team").filter(pk__in=wanted))
     changed = do_in_bulk(user, runs, body.do, check_tags(",".join(body.tags)))
@@ -100,17 +104,17 @@ def in_bulk(request: HttpRequest, body: BulkIn) -> Any:
 
 @router.get("/export.csv", auth=needs(TokenScope.READ), summary="The table of runs as CSV")
 def export_csv(request: HttpRequest, only: Query[ExportFilter]) -> StreamingHttpResponse:
-    """One line a run, all that fit, whatever their number."""
+    """Stream one line per matching run, however many there are."""
     return _export(request, "csv")
 
 
 @router.get("/export.jsonl", auth=needs(TokenScope.READ), summary="The table of runs as JSON lines")
 def export_jsonl(request: HttpRequest, only: Query[ExportFilter]) -> StreamingHttpResponse:
-    """One JSON object a line."""
+    """Stream one JSON object per line."""
     return _export(request, "jsonl")
 
 
 def _export(request: HttpRequest, form: Literal["csv", "jsonl"]) -> StreamingHttpResponse:
-    """The export reads the address itself, as the table does."""
+    """Stream the export, which parses the query string itself as the table does."""
     caller(request)
     return export(request, form)

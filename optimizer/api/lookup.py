@@ -1,4 +1,4 @@
-"""Search, leaderboards and exports."""
+"""Serve search, leaderboards and reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = Router(tags=["lookup"], auth=needs(TokenScope.READ))
 
 
 class HitOut(Schema):
-    """Something found."""
+    """Describe a search result."""
 
     kind: str
     title: str
@@ -29,7 +29,7 @@ class HitOut(Schema):
 
 
 class LeaderOut(Schema):
-    """The best kernel of one run. `time_us` is the geometric mean of the case medians."""
+    """Describe the best kernel of one run. `time_us` is the geometric mean of the medians of all cases."""
 
     rank: int
     run: int
@@ -43,7 +43,7 @@ class LeaderOut(Schema):
 
 
 class PublishedOut(Schema):
-    """A figure that others published, with its hardware and source. It was not measured here."""
+    """Describe a published figure with its hardware and source. It was not measured here."""
 
     label: str
     time_us: float
@@ -53,7 +53,7 @@ class PublishedOut(Schema):
 
 
 class LeaderboardOut(Schema):
-    """Ours, and what others published."""
+    """Describe our leaders and published figures."""
 
     problem: str
     target: str
@@ -63,7 +63,7 @@ class LeaderboardOut(Schema):
 
 @router.get("/search", response=list[HitOut])
 def look_up(request: HttpRequest, q: str, kind: str = "", limit: int = 8) -> Any:
-    """Runs, kernels, hypotheses, findings and comments that hold the words; the last word may be a beginning."""
+    """Search runs, kernels, hypotheses, findings and comments; the last word may be a prefix."""
     kinds = tuple(name for name in (source.kind for source in SOURCES) if name == kind) if kind else ()
     if kind and not kinds:
         raise Http404("There is no such kind.")
@@ -73,7 +73,7 @@ def look_up(request: HttpRequest, q: str, kind: str = "", limit: int = 8) -> Any
 
 @router.get("/leaderboard", response=LeaderboardOut)
 def leaderboard(request: HttpRequest, problem: str, target: str) -> Any:
-    """The fastest kernels of the runs that the caller may see."""
+    """Return the fastest kernels of the runs that the caller may see."""
     asked = get_object_or_404(Problem, slug=problem)
     on = get_object_or_404(Target, key=target)
     leaders = leaders_of(caller(request), asked, on)
@@ -82,5 +82,5 @@ def leaderboard(request: HttpRequest, problem: str, target: str) -> Any:
 
 @router.get("/runs/{int:run_id}/report.{form}")
 def report(request: HttpRequest, run_id: int, form: str) -> HttpResponse:
-    """The run as one file: `html` or `md`."""
+    """Return the run's report as one file: `html` or `md`."""
     return report_attachment(access_run(caller(request), run_id, "view"), form)

@@ -1,4 +1,4 @@
-"""What the caller should hear of, and what they have read of it."""
+"""Serve the caller's notifications."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ router = Router(tags=["notifications"], auth=needs(TokenScope.READ))
 
 
 class NotificationOut(Schema):
-    """One piece of news. `link` is a path of this site; `read_at` is null until it is read."""
+    """Describe a notification. `link` is a path on this site; `read_at` is null until it is read."""
 
     id: int
     kind: str
@@ -31,35 +31,35 @@ class NotificationOut(Schema):
 
     @staticmethod
     def resolve_run(row: Notification) -> int | None:
-        """Its number."""
+        """Return the run's number."""
         return row.run_id
 
     @staticmethod
     def resolve_actor(row: Notification) -> str | None:
-        """Who did it, by name; nobody where a run did."""
+        """Return the name of the person who caused it, or null where a run did."""
         return row.actor.get_username() if row.actor else None
 
 
 class ReadIn(Body):
-    """Which are read; null is all of them."""
+    """List the notifications to mark as read; null means all of them."""
 
     ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(default=None, max_length=MOST)
 
 
 class ReadOut(Schema):
-    """How many were unread until now."""
+    """Count how many were unread."""
 
     read: int
 
 
 @router.get("", response=Page[NotificationOut], summary="What the caller should hear of, newest first")
 def list_notifications(request: HttpRequest, window: Query[Window], unread: bool = False) -> Any:
-    """The caller's own, about runs that they may still see; with `unread`, what they have not read."""
+    """List the caller's notifications about runs that they may still see; with `unread`, only unread ones."""
     rows = Notification.objects.readable_by(caller(request)).select_related("actor")
     return newest_first(rows.unread() if unread else rows, window)
 
 
 @router.post("/read", response=ReadOut, auth=needs(TokenScope.RUNS), summary="Mark as read")
 def read_notifications(request: HttpRequest, body: ReadIn) -> Any:
-    """All of the caller's, or those named; other people's are left alone."""
+    """Mark the caller's notifications as read, all or those listed; other people's are left alone."""
     return {"read": do_read(caller(request), body.ids)}

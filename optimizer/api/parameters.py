@@ -1,4 +1,4 @@
-"""What the tuned parameters of a run did to its time."""
+"""Serve the effect of tuned parameters on a run's times."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ninja import Router, Schema
 from optimizer.access import access_run
 from optimizer.api.auth import caller, needs
 from optimizer.models import TokenScope
-from optimizer.tuned import fastest, importances, spaces_of
-from optimizer.views.tuned import ROWS
+from optimizer.parameter_importance import fastest, importances, spaces_of
+from optimizer.views.parameters import ROWS
 from runners.job import TunableValue
 
 router = Router(tags=["runs"], auth=needs(TokenScope.READ))
 
 
 class TrialOut(Schema):
-    """A correct kernel, by its number in the run, with its parameters."""
+    """Describe a correct kernel, by its number in the run, with its parameters."""
 
     number: int
     values: dict[str, TunableValue]
@@ -27,8 +27,10 @@ class TrialOut(Schema):
 
 
 class ImportanceOut(Schema):
-    """How much of the variation of log time a parameter explains alone, 0 to 1; `values` is how many were tried and
-    `best` the value with the least mean."""
+    """Describe the share of the variation of log time that a parameter explains alone, from 0 to 1.
+
+    `values` counts the values that were tried; `best` is the value with the smallest mean.
+    """
 
     name: str
     share: float
@@ -37,7 +39,7 @@ class ImportanceOut(Schema):
 
 
 class SpaceOut(Schema):
-    """Trials that vary the same parameters: how many there are, and the fastest of them."""
+    """Describe trials that vary the same parameters: their number, and the fastest of them."""
 
     names: list[str]
     count: int
@@ -47,8 +49,10 @@ class SpaceOut(Schema):
 
 @router.get("/{int:run_id}/parameters", response=list[SpaceOut], summary="What tuned parameters did")
 def list_parameters(request: HttpRequest, run_id: int) -> Any:
-    """A space for each set of parameters, most trials first, with its 200 fastest trials. There are no importances
-    from fewer than five trials."""
+    """List a space for each set of parameters, most trials first, with its 200 fastest trials.
+
+    Importances need at least five trials.
+    """
     return [
         {
             "names": space.names,

@@ -1,4 +1,6 @@
-"""Model servers of the caller's teams. Keys are entered on the page alone: here they neither go in nor come out."""
+"""Serve model servers of the caller's teams. Keys are entered on the page only: the API neither takes nor returns
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ WRITE = needs(TokenScope.PROVIDERS)
 
 
 class ProviderOut(Schema):
-    """A model server that the caller's runs may use. Keys are never told, only whether there is one."""
+    """Describe a model server that the caller's runs may use. Of a key only its existence is shown."""
 
     id: int
     name: str
@@ -45,12 +47,15 @@ class ProviderOut(Schema):
 
     @staticmethod
     def resolve_team(row: Provider) -> str:
-        """Its slug."""
+        """Return the team's slug."""
         return row.team.slug
 
 
 class ProviderEdit(Body):
-    """All that a server is, but for its key. Where one is stored the address cannot change: it would go with it."""
+    """Describe a model server without its key.
+
+    The address cannot change while a key is stored, because the key would be sent to the new address.
+    """
 
     name: str = Field(pattern=r"^[-a-z0-9_]{1,60}$")
     base_url: str = Field(min_length=1, max_length=400)
@@ -65,18 +70,18 @@ class ProviderEdit(Body):
 
     @property
     def fields(self) -> ProviderFields:
-        """As the action takes it."""
+        """Return the fields as the action takes them."""
         return ProviderFields(**self.model_dump(mode="json", exclude={"team"}))
 
 
 class ProviderIn(ProviderEdit):
-    """A new one, without a key."""
+    """Describe a new model server, without a key."""
 
     team: str
 
 
 class CheckOut(Schema):
-    """How a provider answered a test question."""
+    """Describe how a provider answered a test question."""
 
     answers: bool
     seconds: float
@@ -90,32 +95,32 @@ class CheckOut(Schema):
 
 @router.get("", response=list[ProviderOut])
 def list_providers(request: HttpRequest) -> Any:
-    """Model servers of the teams in which the caller may start runs."""
+    """List the model servers of the teams in which the caller may start runs."""
     return Provider.objects.usable_by(caller(request)).select_related("team").order_by("name")
 
 
 @router.post("", response={201: ProviderOut, 404: Refusal, 422: Refusal}, auth=WRITE)
 def add_provider(request: HttpRequest, body: ProviderIn) -> Any:
-    """Add one. Its key, if it needs one, is entered on its page."""
+    """Add a model server. Its key, if it needs one, is entered on its page."""
     team = access_team(caller(request), body.team, TeamRole.OWNER)
     return Status(201, do_save_provider(caller(request), team, body.fields))
 
 
 @router.put("/{int:provider_id}", response={200: ProviderOut, 422: Refusal}, auth=WRITE)
 def edit_provider(request: HttpRequest, provider_id: int, body: ProviderEdit) -> Any:
-    """Replace everything but the key."""
+    """Replace everything except the key."""
     row = owned_provider(caller(request), provider_id)
     return do_save_provider(caller(request), row.team, body.fields, row)
 
 
 @router.delete("/{int:provider_id}", response={204: None}, auth=WRITE)
 def delete_provider(request: HttpRequest, provider_id: int) -> Any:
-    """Remove one, and its key."""
+    """Delete a model server and its key."""
     do_delete_provider(caller(request), owned_provider(caller(request), provider_id))
     return Status(204, None)
 
 
 @router.post("/{int:provider_id}/check", response=CheckOut, auth=needs(TokenScope.RUNS))
 def try_provider(request: HttpRequest, provider_id: int) -> Any:
-    """Ask its server a sum and say how it went; takes half a minute at most."""
+    """Ask the server for a sum and return the result; takes half a minute at most."""
     return check_provider(usable_provider(caller(request), provider_id))

@@ -1,4 +1,4 @@
-"""Releases: kernels that a team stands for, and the way there."""
+"""Serve releases: request, release and withdraw kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITE = needs(TokenScope.REVIEW)
 
 
 class ReleaseIn(Body):
-    """Which kernel is proposed, and why."""
+    """Name the kernel to release, and the reason."""
 
     run: int = Field(ge=0, lt=2**63)
     kernel: int = Field(ge=0, lt=2**31)
@@ -30,14 +30,14 @@ class ReleaseIn(Body):
 
 
 class ConditionOut(Schema):
-    """One thing that a release takes."""
+    """Describe one condition of a release."""
 
     text: str
     is_met: bool
 
 
 class ReleaseOut(Schema):
-    """One attempt to release a kernel; `conditions` while it waits."""
+    """Describe one attempt to release a kernel; `conditions` are listed while it waits."""
 
     id: int
     run: int
@@ -57,7 +57,7 @@ class ReleaseOut(Schema):
 
 @router.get("", response=Page[ReleaseOut])
 def list_releases(request: HttpRequest, window: Query[Window], state: ReleaseState | None = None) -> Any:
-    """Newest first."""
+    """List releases, newest first."""
     rows = Release.objects.visible_to(caller(request)).with_kernel()
     page = newest_first(rows.filter(state=state) if state else rows, window)
     return {"items": [_out(row) for row in page["items"]], "next": page["next"]}
@@ -65,26 +65,26 @@ def list_releases(request: HttpRequest, window: Query[Window], state: ReleaseSta
 
 @router.post("", response={201: ReleaseOut, 422: Refusal}, auth=WRITE)
 def ask_release(request: HttpRequest, body: ReleaseIn) -> Any:
-    """Propose a kernel: it is measured once more, and the team's reviewers are told."""
+    """Request a release: the kernel is measured once more, and the team's reviewers are notified."""
     kernel = access_kernel(caller(request), body.run, body.kernel, "comment")
     return Status(201, _again(do_ask_release(caller(request), kernel, body.note)))
 
 
 @router.get("/{int:release_id}", response=ReleaseOut)
 def read_release(request: HttpRequest, release_id: int) -> Any:
-    """One release."""
+    """Return one release."""
     return _out(_release(request, release_id, "view"))
 
 
 @router.post("/{int:release_id}/release", response={200: ReleaseOut, 422: Refusal}, auth=WRITE)
 def release(request: HttpRequest, release_id: int) -> Any:
-    """Release it; 422 names the conditions that are not met."""
+    """Release the kernel; 422 lists the unmet conditions."""
     return _again(do_release(caller(request), _release(request, release_id, "operate")))
 
 
 @router.post("/{int:release_id}/withdraw", response={200: ReleaseOut, 422: Refusal}, auth=WRITE)
 def withdraw(request: HttpRequest, release_id: int) -> Any:
-    """Take it back: operators, and whoever asked for it."""
+    """Withdraw the release, as an operator or as the person who requested it."""
     row = _release(request, release_id, "comment")
     verb: Verb = "comment" if row.asked_by_id == caller(request).pk else "operate"
     return _again(do_withdraw_release(caller(request), _release(request, release_id, verb)))

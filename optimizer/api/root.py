@@ -1,4 +1,4 @@
-"""The API itself: one line a router."""
+"""Assemble the API: one line per router."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from optimizer.api import (
     comparison,
     diffs,
     discussion,
+    estimates,
     guidance,
     inbox,
     kernels,
@@ -19,7 +20,6 @@ from optimizer.api import (
     labels,
     lookup,
     notifications,
-    outlook,
     parameters,
     providers,
     releases,
@@ -42,7 +42,7 @@ api.add_router("/runs", discussion.router)
 api.add_router("/runs", comments.router)
 api.add_router("/runs", audience.router)
 api.add_router("/runs", comparison.router)
-api.add_router("/runs", outlook.router)
+api.add_router("/runs", estimates.router)
 api.add_router("/runs", parameters.router)
 api.add_router("/templates", templates.router)
 api.add_router("/teams", teams.router)

@@ -1,4 +1,4 @@
-"""Runners: who measures, and taking one out of service. Runners serve all teams, so only administrators do."""
+"""List runners, and drain or undrain them. Runners serve all teams, so only administrators may drain one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ router = Router(tags=["runners"], auth=needs(TokenScope.READ))
 
 
 class RunnerOut(Schema):
-    """A runner as it reported itself."""
+    """Describe a runner as it reported itself."""
 
     id: int
     name: str
@@ -34,25 +34,25 @@ class RunnerOut(Schema):
 
     @staticmethod
     def resolve_target(row: Runner) -> str:
-        """Its key."""
+        """Return the target's key."""
         return row.target.key
 
 
 class Drain(Body):
-    """Why it is taken out of service."""
+    """State why the runner is drained."""
 
     note: str = Field(default="", max_length=200)
 
 
 @router.get("", response=list[RunnerOut])
 def list_runners(request: HttpRequest) -> Any:
-    """All runners."""
+    """List all runners."""
     return Runner.objects.select_related("target").order_by("name")
 
 
 @router.post("/{int:runner_id}/drain", response=RunnerOut, auth=needs(TokenScope.RUNNERS))
 def drain(request: HttpRequest, runner_id: int, body: Drain) -> Any:
-    """Let it finish what it has and claim no more."""
+    """Let the runner finish its job and claim no more."""
     runner = _operated(request, runner_id)
     do_drain_runner(caller(request), runner, body.note.strip())
     return runner
@@ -60,7 +60,7 @@ def drain(request: HttpRequest, runner_id: int, body: Drain) -> Any:
 
 @router.post("/{int:runner_id}/undrain", response=RunnerOut, auth=needs(TokenScope.RUNNERS))
 def undrain(request: HttpRequest, runner_id: int) -> Any:
-    """Let it claim jobs again."""
+    """Let the runner claim jobs again."""
     runner = _operated(request, runner_id)
     do_undrain_runner(caller(request), runner)
     return runner

@@ -1,4 +1,4 @@
-"""Runs: list, start, clone, steer, and what happened in them."""
+"""List, start, clone and steer runs, and list their events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEAVY = ("problem_version__bundle", "problem_version__description", "best_kernel
 
 
 class Limits(Body):
-    """Budgets; null is unlimited. A dollar budget of 0 allows models that cost nothing."""
+    """Hold budgets; null is unlimited. A dollar budget of 0 allows only models that cost nothing."""
 
     evaluations: int | None = Field(default=None, le=2**31 - 1)
     minutes: float | None = Field(default=None, allow_inf_nan=False)
@@ -39,7 +39,7 @@ class Limits(Body):
 
 
 class RunOut(Schema):
-    """A run: what it was started with, what it has spent, and its best kernel with the interval of its speedup."""
+    """Describe a run: its settings, its spending, and its best kernel with the interval of its speedup."""
 
     id: int
     title: str
@@ -76,7 +76,7 @@ class RunOut(Schema):
 
 
 class RunFilter(Schema):
-    """Only runs that are like this."""
+    """Filter runs."""
 
     problem: str = ""
     target: str = ""
@@ -87,8 +87,11 @@ class RunFilter(Schema):
 
 
 class StartRun(Body):
-    """What to start. `settings` are the strategy's, `providers` say who answers which role, as
-    `{"default": {"provider": "name", "model": "name"}}`."""
+    """Describe a run to start.
+
+    `settings` are the strategy's. `providers` say who answers which role, as `{"default": {"provider": "name",
+    "model": "name"}}`.
+    """
 
     problem: str
     target: str = "cpu"
@@ -112,7 +115,7 @@ class StartRun(Body):
 
 
 class EventOut(Schema):
-    """One event; `payload` by its type."""
+    """Describe one event; `payload` depends on its type."""
 
     seq: int
     type: str
@@ -122,7 +125,7 @@ class EventOut(Schema):
 
 @router.get("", response=Page[RunOut], summary="List runs, newest first")
 def list_runs(request: HttpRequest, only: Query[RunFilter], window: Query[Window]) -> Any:
-    """Runs that the caller may see."""
+    """List the runs that the caller may see."""
     page = newest_first(_narrowed(_visible(request), only), window)
     return {"items": [run_out(run) for run in page["items"]], "next": page["next"]}
 
@@ -133,13 +136,16 @@ def start_run(
     body: StartRun,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=100)] = "",
 ) -> Any:
-    """With an `Idempotency-Key` the same request starts one run however often it is sent; repetitions answer 200."""
+    """Start a run. With an `Idempotency-Key`, the same request starts one run however often it is sent.
+
+    Repetitions answer 200.
+    """
     return _once(request, idempotency_key, body.model_dump(mode="json"), lambda: _start(request, body))
 
 
 @router.get("/{int:run_id}", response=RunOut, summary="One run")
 def read_run(request: HttpRequest, run_id: int) -> Any:
-    """404 where there is none for the caller."""
+    """Return one run. Answers 404 where there is none for the caller."""
     return run_out(access_run(caller(request), run_id, "view"))
 
 
@@ -149,7 +155,7 @@ def clone_run(
     run_id: int,
     idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=100)] = "",
 ) -> Any:
-    """Start the same again."""
+    """Start a run with the same settings."""
     run = access_run(caller(request), run_id, "view")
     start = lambda: actions.do_clone_run(caller(request), run)  # noqa: E731
     return _once(request, idempotency_key, {"clone": run.pk}, start)
@@ -157,19 +163,19 @@ def clone_run(
 
 @router.post("/{int:run_id}/pause", response={200: RunOut, 409: Refusal}, auth=STEER)
 def pause_run(request: HttpRequest, run_id: int) -> Any:
-    """Let open work end and begin nothing new."""
+    """Pause the run: open work ends and nothing new begins."""
     return run_out(actions.do_pause_run(caller(request), _operated(request, run_id)))
 
 
 @router.post("/{int:run_id}/resume", response={200: RunOut, 409: Refusal}, auth=STEER)
 def resume_run(request: HttpRequest, run_id: int) -> Any:
-    """Go on after a pause."""
+    """Resume a paused run."""
     return run_out(actions.do_resume_run(caller(request), _operated(request, run_id)))
 
 
 @router.post("/{int:run_id}/stop", response={200: RunOut, 409: Refusal}, auth=STEER)
 def stop_run(request: HttpRequest, run_id: int) -> Any:
-    """End the run for good."""
+    """Stop the run permanently."""
     return run_out(actions.do_stop_run(caller(request), _operated(request, run_id)))
 
 
@@ -182,14 +188,14 @@ def raise_budget(request: HttpRequest, run_id: int, body: Limits) -> Any:
 
 @router.get("/{int:run_id}/events", response=Page[EventOut], summary="What happened, in order")
 def list_events(request: HttpRequest, run_id: int, window: Query[Window], after: int = 0) -> Any:
-    """Events with a number above `after`, oldest first. Ask again with the last number: none is ever skipped."""
+    """List events with a number above `after`, oldest first. Continue with the last number: none is ever skipped."""
     run = access_run(caller(request), run_id, "view")
     events = RunEvent.objects.filter(run=run, seq__gt=max(0, after)).order_by("seq")
     return page_of(events, window, "seq")
 
 
 def run_out(run: Run) -> dict[str, Any]:
-    """A run as the API tells it."""
+    """Return a run in the API's form."""
     kinds = ("evaluations", "minutes", "usd", "tokens", "device_minutes")
     plain = ("title", "strategy", "settings", "providers", "baseline", "objective", "seed", "dispatcher", "guidance",
              "is_private", "is_archived", "tags", "notes", "state", "stop_reason", "best_speedup", "best_speedup_low",
@@ -241,7 +247,7 @@ def _start(request: HttpRequest, body: StartRun) -> Run:
 
 
 def new_run(request: HttpRequest, body: StartRun) -> NewRun:
-    """Names into rows. Raises ValidationError with the fields at fault."""
+    """Look up the named rows. Raises ValidationError with the fields at fault."""
     problem = _named(Problem.objects.filter(slug=body.problem).first(), "problem", body.problem)
     version = (
         problem.versions.filter(number=body.problem_version).first() if body.problem_version else problem.latest()
@@ -262,6 +268,7 @@ def _team(request: HttpRequest, slug: str) -> Team:
     if slug:
         team: Team = _named(mine.filter(slug=slug).first(), "team", slug)
         return team
+    # Two suffice to know that the choice is ambiguous.
     found = list(Team.objects.filter(memberships__user=user)[:2])
     if len(found) != 1:
         raise ValidationError({"team": "Name the team."})
@@ -283,5 +290,5 @@ def _once(request: HttpRequest, key: str, body: dict[str, Any], start: Any) -> A
 
 
 def plain_number(value: Any) -> Any:
-    """The same as JSON has it: decimals as floats."""
+    """Return the value as JSON represents it: decimals as floats."""
     return float(value) if isinstance(value, Decimal) else value

@@ -1,4 +1,4 @@
-"""Teams: those of the caller, who is in one, and its log."""
+"""Serve the caller's teams, their members and their audit log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = Router(tags=["teams"], auth=needs(TokenScope.READ))
 
 
 class TeamOut(Schema):
-    """A team, the caller's role in it, and its rules for releases."""
+    """Describe a team, the caller's role in it, and its rules for releases."""
 
     slug: str
     name: str
@@ -27,7 +27,7 @@ class TeamOut(Schema):
 
 
 class MemberOut(Schema):
-    """Somebody in a team."""
+    """Describe a member of a team."""
 
     username: str
     role: str
@@ -36,22 +36,22 @@ class MemberOut(Schema):
 
     @staticmethod
     def resolve_username(row: Membership) -> str:
-        """By which they are mentioned."""
+        """Return the name by which the member is mentioned."""
         return row.user.get_username()
 
     @staticmethod
     def resolve_is_service_account(row: Membership) -> bool:
-        """Whether it is a program."""
+        """Return whether the member is a program."""
         return row.user.is_service_account
 
     @staticmethod
     def resolve_since(row: Membership) -> dt.datetime:
-        """When they joined."""
+        """Return when the member joined."""
         return row.created_at
 
 
 class EntryOut(Schema):
-    """One line of the log: who did what to what. The names are those of that moment."""
+    """Describe one entry of the audit log: who did what to what. The names are those of that moment."""
 
     id: int
     at: dt.datetime
@@ -66,7 +66,7 @@ class EntryOut(Schema):
 
 @router.get("", response=list[TeamOut], summary="The caller's teams, by name")
 def list_teams(request: HttpRequest) -> Any:
-    """Those in which the caller has a role."""
+    """List the teams in which the caller has a role."""
     mine = Membership.objects.filter(user=caller(request)).select_related("team").order_by("team__name")
     plain = ("slug", "name", "approvals_needed", "rerun_needed")
     return [{name: getattr(row.team, name) for name in plain} | {"role": row.role} for row in mine]
@@ -74,7 +74,7 @@ def list_teams(request: HttpRequest) -> Any:
 
 @router.get("/{slug:slug}/members", response=Page[MemberOut], summary="Who is in a team")
 def list_members(request: HttpRequest, slug: str, window: Query[Window]) -> Any:
-    """In the order they joined. Service accounts are shown to owners."""
+    """List members in the order in which they joined. Only owners see service accounts."""
     team = access_team(caller(request), slug)
     rows = team.memberships.select_related("user").order_by("pk")
     owns = caller(request).role_in(team) == TeamRole.OWNER
@@ -83,6 +83,6 @@ def list_members(request: HttpRequest, slug: str, window: Query[Window]) -> Any:
 
 @router.get("/{slug:slug}/log", response=Page[EntryOut], summary="Who did what that matters, newest first")
 def list_log(request: HttpRequest, slug: str, window: Query[Window], action: AuditAction | None = None) -> Any:
-    """For owners: the columns of the export. Looking at it leaves no line."""
+    """List the audit log for owners, with the columns of the export. Reading it is not logged."""
     entries = AuditEntry.objects.of_team(access_team(caller(request), slug, TeamRole.OWNER))
     return newest_first(entries.filter(action=action) if action else entries, window)

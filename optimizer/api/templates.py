@@ -1,4 +1,4 @@
-"""Starts that a team keeps under a name."""
+"""Serve run templates of a team."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from optimizer.models import RunTemplate, TeamRole, TokenScope
 
 router = Router(tags=["templates"], auth=needs(TokenScope.READ))
 WRITE = needs(TokenScope.RUNS)
+# Characters of one value; guidance is the longest.
 LONGEST = 8_000
-"""Characters of one value; guidance is the longest."""
 
 
 class TemplateOut(Schema):
-    """A template: `values` are the fields of the form that starts a run, as they stand in its address."""
+    """Describe a template: `values` are the fields of the start form, as in its query string."""
 
     id: int
     team: str
@@ -35,18 +35,17 @@ class TemplateOut(Schema):
 
     @staticmethod
     def resolve_team(row: RunTemplate) -> str:
-        """Its slug."""
+        """Return the team's slug."""
         return row.team.slug
 
     @staticmethod
     def resolve_created_by(row: RunTemplate) -> str | None:
-        """Who kept it, by name."""
+        """Return the name of the person who saved it."""
         return row.created_by.get_username() if row.created_by else None
 
 
 class TemplateIn(Body):
-    """What to keep for whom. They are checked when a run is started with them; a field that the form does not have is
-    refused."""
+    """Describe a template to save. Values are validated when a run is started; unknown fields are refused."""
 
     team: str
     name: str = Field(min_length=1, max_length=80)
@@ -55,13 +54,13 @@ class TemplateIn(Body):
 
 @router.get("", response=list[TemplateOut], summary="Templates by team and name")
 def list_templates(request: HttpRequest) -> Any:
-    """Of the teams in which the caller may start runs."""
+    """List the templates of the teams in which the caller may start runs."""
     return templates_of(caller(request)).select_related("created_by")
 
 
 @router.post("", response={201: TemplateOut, 404: Refusal, 422: Refusal}, auth=WRITE, summary="Keep a template")
 def keep_template(request: HttpRequest, body: TemplateIn) -> Any:
-    """What is left out is kept as the form fills it in. One of the same name in the team is replaced."""
+    """Save a template, replacing the team's template of the same name. Omitted fields get the form's defaults."""
     user = caller(request)
     team = access_team(user, body.team, TeamRole.OPERATOR)
     form = StartRunForm(user, given=body.values | {"team": team.slug})
@@ -72,6 +71,6 @@ def keep_template(request: HttpRequest, body: TemplateIn) -> Any:
 
 @router.delete("/{int:template_id}", response={204: None}, auth=WRITE, summary="Forget a template")
 def delete_template(request: HttpRequest, template_id: int) -> Any:
-    """Runs that were started with it stay as they are."""
+    """Delete a template. Runs that were started with it are unaffected."""
     do_delete_template(access_template(caller(request), template_id))
     return Status(204, None)

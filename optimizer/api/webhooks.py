@@ -1,4 +1,4 @@
-"""Webhooks of a team, and what became of their deliveries. The secret is told once, in the answer to its making."""
+"""Manage webhooks of a team and list their deliveries. The secret is returned only when a webhook is created."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = Router(tags=["webhooks"], auth=needs(TokenScope.WEBHOOKS))
 
 
 class WebhookOut(Schema):
-    """An address that is told."""
+    """Describe a webhook."""
 
     id: int
     team: str
@@ -32,18 +32,18 @@ class WebhookOut(Schema):
 
     @staticmethod
     def resolve_team(row: Webhook) -> str:
-        """Its slug."""
+        """Return the team's slug."""
         return row.team.slug
 
 
 class WebhookMade(WebhookOut):
-    """With the secret that signs, this once."""
+    """Describe a new webhook with its signing secret, which is returned only here."""
 
     secret: str
 
 
 class WebhookIn(Body):
-    """What to tell whom. Only administrators may allow private addresses."""
+    """Describe a webhook to create. Only administrators may allow private addresses."""
 
     team: str
     url: str
@@ -52,7 +52,7 @@ class WebhookIn(Body):
 
 
 class DeliveryOut(Schema):
-    """One telling."""
+    """Describe one delivery."""
 
     id: int
     run_id: int
@@ -68,7 +68,7 @@ class DeliveryOut(Schema):
 
 @router.get("", response=list[WebhookOut])
 def list_webhooks(request: HttpRequest) -> Any:
-    """Of the teams that the caller owns."""
+    """List the webhooks of the teams that the caller owns."""
     user = caller(request)
     rows = Webhook.objects.select_related("team")
     owned = {"team__memberships__user": user, "team__memberships__role": TeamRole.OWNER}
@@ -77,21 +77,22 @@ def list_webhooks(request: HttpRequest) -> Any:
 
 @router.post("", response={201: WebhookMade, 404: Refusal, 422: Refusal})
 def make_webhook(request: HttpRequest, body: WebhookIn) -> Any:
-    """Set one up."""
+    """Create a webhook."""
     team = access_team(caller(request), body.team, TeamRole.OWNER)
     row, secret = do_make_webhook(caller(request), team, body.url, body.events, allow_private=body.allow_private)
     shown = {name: getattr(row, name) for name in ("id", "team", "url", "events", "is_enabled", "created_at")}
+    # The secret is no attribute of the row, so that no other response can contain it.
     return Status(201, SimpleNamespace(**shown, secret=secret))
 
 
 @router.delete("/{int:webhook_id}", response={204: None})
 def delete_webhook(request: HttpRequest, webhook_id: int) -> Any:
-    """Remove one."""
+    """Delete a webhook."""
     do_delete_webhook(caller(request), owned_webhook(caller(request), webhook_id))
     return Status(204, None)
 
 
 @router.get("/{int:webhook_id}/deliveries", response=Page[DeliveryOut])
 def list_deliveries(request: HttpRequest, webhook_id: int, window: Query[Window]) -> Any:
-    """Newest first."""
+    """List deliveries, newest first."""
     return newest_first(WebhookDelivery.objects.filter(webhook=owned_webhook(caller(request), webhook_id)), window)

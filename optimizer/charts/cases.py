@@ -1,4 +1,4 @@
-"""How a kernel does case by case: speedups with intervals, and the raw samples behind them."""
+"""Draw a kernel's results by case: speedups with intervals, and the raw samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUBJECT_COLOURS = {"candidate": style.ACCENT, "baseline": style.MUTED, "parent":
 
 
 def speedups(cases: Sequence[CaseResult]) -> go.Figure:
-    """One point a case with its 95 % interval, against the baseline at 1."""
+    """Draw one point per case with its 95 % interval, against the baseline at 1."""
     timed = [case for case in cases if case.speedup is not None]
     trace = go.Scatter(
         x=[case.speedup for case in timed],
@@ -42,7 +42,7 @@ def speedups(cases: Sequence[CaseResult]) -> go.Figure:
 
 
 def samples(measurements: Sequence[Measurement]) -> go.Figure:
-    """Every raw time as a dot, by case and by who was timed; jitter is across only, so times stay as measured."""
+    """Draw every raw time as a dot, by case and subject. Jitter is horizontal only, so times stay as measured."""
     subjects = list(dict.fromkeys(row.subject for row in measurements))
     cases = list(dict.fromkeys(row.case for row in measurements))
     traces = [_strip(subject, n, len(subjects), cases, measurements) for n, subject in enumerate(subjects)]
@@ -57,6 +57,7 @@ def samples(measurements: Sequence[Measurement]) -> go.Figure:
 def _strip(
     subject: str, place: int, of: int, cases: Sequence[str], measurements: Sequence[Measurement]
 ) -> go.Scatter:
+    # Seeded by the subject, so that the dots stay in place when the chart is loaded again.
     rng = random.Random(subject)  # noqa: S311  # where a dot lies, nothing else
     middle = (place + 0.5) / of * 0.8 - 0.4
     times = [

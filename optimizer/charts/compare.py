@@ -1,4 +1,4 @@
-"""Several runs on one axis."""
+"""Draw several runs on one axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS = (style.ACCENT, style.GOOD, style.WARN, style.BAD, style.LIVE)
 
 
 def curves(runs: Sequence[tuple[Run, Sequence[Point]]], axis: Axis) -> go.Figure:
-    """Best so far of each run; lines differ in dash as well as in colour."""
+    """Draw the best-so-far line of each run; lines differ in dash as well as in colour."""
     traces = [
         go.Scatter(
             x=[point.at(axis) for point in points if point.best is not None],

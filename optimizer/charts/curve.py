@@ -1,7 +1,7 @@
-"""Best so far: the speedup of whoever led a run, against evaluations, time or dollars.
+"""Draw the best-so-far curve: the speedup of the leading kernel against evaluations, time or dollars.
 
-The line follows the leader as first measured: the best lower bound, unless a direct comparison says otherwise. A claim
-that the referee did not confirm, or that a second measurement refuted, is shown as a point and never leads.
+The line follows the leader as first measured: the best lower bound, unless a direct comparison says otherwise. A
+claim that the referee did not confirm, or that a second measurement refuted, is shown as a point and never leads.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel's first evaluation, in the order of their ends. `best` is the speedup of the kernel that led after it;
-    `doubted` points never lead."""
+    """Hold one kernel's first evaluation, in the order in which they ended.
+
+    `best` is the speedup of the kernel that led after it; `doubted` points never lead.
+    """
 
     number: int
     status: EvaluationStatus
@@ -43,12 +45,12 @@ class Point:
     doubted: bool = False
 
     def at(self, axis: Axis) -> float:
-        """Its place on that axis."""
+        """Return the position on that axis."""
         return float(getattr(self, axis))
 
 
 def points_of(run: Run) -> list[Point]:
-    """The run's finished first evaluations. Three queries."""
+    """Return the run's finished first evaluations with three queries."""
     fields = (
         *("kernel__number", "status", "verdict", "unconfirmed", "finished_at"),
         *("speedup", "speedup_low", "speedup_high", "kernel_id", "opponent_id", "parent_verdict"),
@@ -61,6 +63,7 @@ def points_of(run: Run) -> list[Point]:
         .order_by("finished_at", "pk")
         .values_list(*fields)
     )
+    # A run that never started may have kernels that people suggested.
     began = run.started_at or run.created_at
     spent = _Spending(run)
     lead = _Lead()
@@ -68,6 +71,7 @@ def points_of(run: Run) -> list[Point]:
     for count, (number, status, verdict, unconfirmed, ended, speedup, low, high, *pair) in enumerate(rows, 1):
         known = speedup if status == EvaluationStatus.CORRECT else None
         doubted = known is not None and (unconfirmed or number in refuted)
+        # Only supported claims raise the curve, as only they can lead the run.
         if known is not None and not doubted:
             lead.meet(known, low or 0.0, *pair)
         minutes = max(0.0, (ended - began).total_seconds() / 60)
@@ -78,7 +82,7 @@ def points_of(run: Run) -> list[Point]:
 
 
 class _Lead:
-    """Who leads while kernels arrive one by one."""
+    """Track which kernel leads while kernels arrive one by one."""
 
     def __init__(self) -> None:
         self.speedup: float | None = None
@@ -86,8 +90,10 @@ class _Lead:
         self._met: set[int] = set()
 
     def meet(self, speedup: float, low: float, kernel: int, opponent: int | None, verdict: str) -> None:
-        """Let a kernel take the lead: if it was proven faster than the leader, or has a better lower bound and was not
-        proven slower than a kernel that arrived before."""
+        """Let a kernel take the lead if it was proven faster than the leader, or has a better lower bound.
+
+        The latter does not count for a kernel that was proven slower than one that arrived earlier.
+        """
         is_beaten = verdict == VerdictChoice.SLOWER and opponent in self._met
         beats_leader = verdict == VerdictChoice.FASTER and opponent == self._kernel
         if self.speedup is None or beats_leader or (low > self._low and not is_beaten):
@@ -96,7 +102,7 @@ class _Lead:
 
 
 class _Spending:
-    """Dollars spent on model calls up to a moment; asked in order of time."""
+    """Sum the dollars spent on model calls up to a moment; moments must be asked for in ascending order."""
 
     def __init__(self, run: Run) -> None:
         calls = LlmCall.objects.filter(run=run, cost_usd__isnull=False, answered_at__isnull=False)
@@ -114,7 +120,7 @@ class _Spending:
 
 
 def curve(points: Sequence[Point], axis: Axis, baseline: str) -> go.Figure:
-    """The step curve, every correct kernel as a point, failures as a rug below, the baseline as a line at 1."""
+    """Draw the step curve, correct kernels as points, failures as a rug below, the baseline as a line at 1."""
     failed = [point for point in points if point.speedup is None]
     rug = [_failed(failed, axis)] if failed else []
     return style.figure(
@@ -140,12 +146,14 @@ _RUG = {
 
 
 def _ticks(points: Sequence[Point], axis: Axis) -> dict[str, Any]:
-    """Whole evaluations only, however few there are."""
+    """Return an axis with whole evaluations only, however few there are."""
+    # Plotly would label half evaluations otherwise.
     return {"dtick": 1} if axis == "evaluations" and len(points) <= 12 else {}
 
 
 def _best_line(points: Sequence[Point], axis: Axis) -> go.Scatter:
     known = [point for point in points if point.best is not None]
+    # Keep the ends and the points where the line rises; a run of 5,000 kernels draws a line of a few dozen points.
     steps = [point for n, point in enumerate(known) if n in (0, len(known) - 1) or point.best != known[n - 1].best]
     return go.Scatter(
         x=[point.at(axis) for point in steps],

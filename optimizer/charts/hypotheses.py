@@ -1,4 +1,4 @@
-"""Predicted against measured gains."""
+"""Draw predicted against measured gains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLOURS = (style.ACCENT, style.GOOD, style.WARN, style.LIVE, style.BAD)
 
 
 def predictions(hypotheses: Sequence[Hypothesis]) -> go.Figure:
-    """One row a measured hypothesis: its predicted range as a bar, what was measured as a point."""
+    """Draw one row per measured hypothesis: its predicted range as a bar, the measured gain as a point."""
     rows = [one for one in hypotheses if one.measured_gain is not None]
     names = [f"{number}. {style.label(one.title, 40)}" for number, one in enumerate(rows, 1)]
     return style.figure(
@@ -26,8 +26,10 @@ def predictions(hypotheses: Sequence[Hypothesis]) -> go.Figure:
 
 
 def calibration(hypotheses: Sequence[Hypothesis]) -> go.Figure:
-    """Middle of the predicted range against the measured gain, a mark a role and model: on the line both agree, above
-    it the change brought more than was promised."""
+    """Draw the midpoint of the predicted range against the measured gain, with one symbol per role and model.
+
+    On the diagonal both agree; above it the change gained more than predicted.
+    """
     rows = [one for one in hypotheses if None not in (one.measured_gain, one.predicted_min, one.predicted_max)]
     authors = list(dict.fromkeys(_author(row) for row in rows))
     traces = [_cloud([row for row in rows if _author(row) == who], who, n) for n, who in enumerate(authors)]

@@ -1,5 +1,8 @@
-"""Where a kernel stands under its target's roofs (Williams, Waterman, Patterson, "Roofline", CACM 2009): work done per
-byte moved against work done per second. FLOPs and bytes are what the problem declares, not what the kernel spends."""
+"""Draw a kernel under its target's roofs: work per byte moved against work per second.
+
+The model is Williams, Waterman, Patterson, "Roofline", CACM 2009. FLOPs and bytes are those that the problem
+declares, not those that the kernel executes.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,17 @@ from runners.job import CaseResult
 from runners.problems.base import Problem, Purpose, Work
 from runners.targets import FACTOR_DTYPES, Ceilings, Target
 
+# Factor by which the roofs extend beyond the points on either side.
 ROOM = 4.0
-"""How far the roofs are drawn beyond the points, as a factor on either side."""
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 @dataclass(frozen=True)
 class Position:
-    """One timed case: what it does (`flops`, `moved_bytes`), what the dtype of most of its arithmetic is, and how long
-    it took. `roof_us` is the least time under the target's roofs, None where they are unknown."""
+    """Hold one timed case: its work (`flops`, `moved_bytes`), the dtype of most of its arithmetic, and its time.
+
+    `roof_us` is the least time under the target's roofs, or None where they are unknown.
+    """
 
     case: str
     flops: float
@@ -33,35 +38,34 @@ class Position:
 
     @property
     def intensity(self) -> float:
-        """FLOP for each byte moved."""
+        """Return the FLOP per byte moved."""
         return self.flops / self.moved_bytes if self.moved_bytes else 0.0
 
     @property
     def flops_per_s(self) -> float:
-        """Reached rate of arithmetic."""
+        """Return the achieved rate of arithmetic."""
         return self.flops / self.time_us * 1e6
 
     @property
     def bytes_per_s(self) -> float:
-        """Reached bandwidth."""
+        """Return the achieved bandwidth."""
         return self.moved_bytes / self.time_us * 1e6
 
     @property
     def share(self) -> float | None:
-        """How near it comes to the roof, per cent."""
+        """Return the share of the roof that was reached, in per cent."""
         return None if self.roof_us is None else 100 * self.roof_us / self.time_us
 
 
 def positions(problem: Problem, target: Target, results: Iterable[CaseResult]) -> list[Position]:
-    """One position a timed case whose work the problem declares."""
+    """Return one position per timed case whose work the problem declares."""
     works = {case.name: problem.work(case) for case in problem.cases(target.key, Purpose.BENCHMARK)}
     timed = [(result, works.get(result.name)) for result in results if result.candidate_us]
     return [_position(target, result, work) for result, work in timed if work is not None]
 
 
 def roofline(target: Target, placed: Sequence[Position], found: Ceilings) -> go.Figure:
-    """Points under the roofs of the data sheet, and under those that a probe reached on the machine that measured them,
-    where it had been probed."""
+    """Draw the points under the roofs of the data sheet, and under those that a probe reached where one was run."""
     shown = [one for one in placed if one.intensity > 0]
     if not shown:
         return style.figure([])
@@ -99,6 +103,7 @@ def roofline(target: Target, placed: Sequence[Position], found: Ceilings) -> go.
 
 
 def _position(target: Target, result: CaseResult, work: Work) -> Position:
+    # The roof to compare with is that of the dtype in which most of the arithmetic is done.
     named = {FACTOR_DTYPES.get(dtype, dtype): count for dtype, count in work.flops.items()}
     dtype = max(named, key=lambda name: named[name], default="")
     return Position(
@@ -114,7 +119,7 @@ def _position(target: Target, result: CaseResult, work: Work) -> Position:
 def _roof(
     bandwidth: float | None, peak: float | None, reach: tuple[float, float], name: str, colour: str, dash: str
 ) -> go.Scatter:
-    """The slope of the bandwidth up to the peak; what is unknown is left out."""
+    """Draw the line of the bandwidth up to the peak, leaving out what is unknown."""
     low, high = reach
     ridge = peak / bandwidth if peak and bandwidth else None
     corners = [low, *([ridge] if ridge and low < ridge < high else []), high]

@@ -1,5 +1,8 @@
-"""What all figures share. Colours are names of the design system (`var(--good)`), which the page resolves, so that
-one figure fits light, dark and high contrast. Labels from outside go through `label`."""
+"""Share the style of all figures.
+
+Colours are names of the design system (`var(--good)`), which the page resolves, so that one figure fits light, dark
+and high contrast. Labels from outside go through `label`.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,14 @@ TONES = {"good": GOOD, "bad": BAD, "warn": WARN, "live": LIVE, "muted": MUTED}
 
 
 def label(text: str, limit: int = 60) -> str:
-    """Text that others wrote, for an axis or a hover box: plotly reads some HTML there, so none is left."""
+    """Return text from outside for an axis or hover box. Plotly interprets some HTML there, so all of it is removed."""
+    # Replace the angle brackets instead of escaping them: plotly decodes entities before it interprets tags.
     text = "".join(character for character in text if character.isprintable()).replace("<", "‹").replace(">", "›")
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def figure(traces: list[Any], **layout: Any) -> go.Figure:
-    """A figure with the house's layout; `uirevision` keeps a reader's zoom when new data come."""
+    """Build a figure with the house's layout. `uirevision` keeps a reader's zoom when new data arrive."""
     drawn = go.Figure(traces)
     drawn.update_layout(
         template=None,
@@ -39,7 +43,7 @@ def figure(traces: list[Any], **layout: Any) -> go.Figure:
 
 
 def level(value: float, across: str = "x") -> dict[str, Any]:
-    """A dotted line through the whole plot at a value of the other axis."""
+    """Return a dotted line through the whole plot at a value of the other axis."""
     other = "y" if across == "x" else "x"
     line = {"color": MUTED, "dash": "dot", "width": 1}
     return {"type": "line", f"{across}ref": "paper", f"{across}0": 0, f"{across}1": 1,

@@ -1,8 +1,9 @@
-"""Line and token differences: patience anchors (Cohen), Myers' greedy algorithm between them, a plain replacement
-where even that would take too long.
+"""Compute line and token differences.
 
-Anything comparable and hashable can be compared. Realistic edits cost about n log n; a pathological pair is bounded
-by `most_edits` per region between anchors and falls back to *replace all of it*, which is always a correct diff.
+Patience anchors (Cohen) split the texts into regions; Myers' greedy algorithm compares each region, and a plain
+replacement is used where even that would take too long. Any hashable items can be compared. Realistic edits cost
+about O(n log n). A pathological pair is bounded by `most_edits` per region and falls back to "replace everything",
+which is always a correct diff.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+# Edits that Myers' algorithm may need in one region before the region is replaced as a whole.
 MOST_EDITS = 400
-"""Edits Myers' algorithm may need in one region before it is replaced whole."""
 
 
 class Tag(StrEnum):
-    """What an opcode says of its two ranges."""
+    """Name the relation between an opcode's two ranges."""
 
     EQUAL = "equal"
     INSERT = "insert"
@@ -28,7 +29,7 @@ class Tag(StrEnum):
 
 @dataclass(frozen=True)
 class Opcode:
-    """a[a0:a1] becomes b[b0:b1]. Opcodes cover both sides completely, in order, without gaps."""
+    """State that a[a0:a1] becomes b[b0:b1]. Opcodes cover both sides completely, in order, without gaps."""
 
     tag: Tag
     a0: int
@@ -39,7 +40,7 @@ class Opcode:
 
 @dataclass(frozen=True)
 class Match:
-    """a[a0:a0+length] equals b[b0:b0+length]."""
+    """State that a[a0:a0+length] equals b[b0:b0+length]."""
 
     a0: int
     b0: int
@@ -50,7 +51,7 @@ Region = tuple[int, int, int, int]
 
 
 def diff(a: Sequence[Hashable], b: Sequence[Hashable], most_edits: int = MOST_EDITS) -> list[Opcode]:
-    """Opcodes that turn `a` into `b`."""
+    """Return opcodes that turn `a` into `b`."""
     opcodes: list[Opcode] = []
     i = j = 0
     for match in [*matches(a, b, most_edits), Match(len(a), len(b), 0)]:
@@ -63,7 +64,7 @@ def diff(a: Sequence[Hashable], b: Sequence[Hashable], most_edits: int = MOST_ED
 
 
 def apply(opcodes: Sequence[Opcode], a: Sequence[Hashable], b: Sequence[Hashable]) -> list[Hashable]:
-    """`a` with the opcodes' replacements taken from `b`: equals `b` for every diff of the two."""
+    """Return `a` with the opcodes' replacements taken from `b`; it equals `b` for every diff of the two."""
     result: list[Hashable] = []
     for code in opcodes:
         result.extend(a[code.a0 : code.a1] if code.tag is Tag.EQUAL else b[code.b0 : code.b1])
@@ -71,13 +72,15 @@ def apply(opcodes: Sequence[Opcode], a: Sequence[Hashable], b: Sequence[Hashable
 
 
 def matches(a: Sequence[Hashable], b: Sequence[Hashable], most_edits: int = MOST_EDITS) -> list[Match]:
-    """Maximal runs that are equal on both sides, in order."""
+    """Return the maximal runs that are equal on both sides, in order."""
     left, right = _as_numbers(a, b)
     found: list[Match] = []
     regions: list[Region] = [(0, len(a), 0, len(b))]
+    # An explicit stack instead of recursion: the depth is not bounded for hostile texts.
     while regions:
         a0, a1, b0, b1 = regions.pop()
         head, tail = _trimmed(left, right, (a0, a1, b0, b1))
+        # Trimming equal heads and tails is cheap and leaves most edits with a tiny region.
         found += [Match(a0, b0, head), Match(a1 - tail, b1 - tail, tail)]
         inner = (a0 + head, a1 - tail, b0 + head, b1 - tail)
         if inner[0] < inner[1] and inner[2] < inner[3]:
@@ -97,13 +100,15 @@ def _tag(removed: int, added: int) -> Tag:
 
 
 def _as_numbers(a: Sequence[Hashable], b: Sequence[Hashable]) -> tuple[list[int], list[int]]:
-    """Equal items become equal small integers: comparing long lines again and again would dominate."""
+    """Replace equal items by equal small integers, because comparing long lines repeatedly would dominate the run
+    time.
+    """
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(x, len(numbers)) for x in a], [numbers.setdefault(x, len(numbers)) for x in b]
 
 
 def _trimmed(left: list[int], right: list[int], region: Region) -> tuple[int, int]:
-    """Length of the common head and of the common tail."""
+    """Return the lengths of the common head and of the common tail."""
     a0, a1, b0, b1 = region
     shorter = min(a1 - a0, b1 - b0)
     head = 0
@@ -116,8 +121,9 @@ def _trimmed(left: list[int], right: list[int], region: Region) -> tuple[int, in
 
 
 def _anchors(left: list[int], right: list[int], region: Region) -> list[tuple[int, int]]:
-    """Items that occur once on each side of the region, as the longest run that keeps its order on both."""
+    """Return items that occur once on each side of the region, as the longest sequence in the same order on both."""
     a0, a1, b0, b1 = region
+    # Lines such as `}` occur everywhere and match by accident; unique lines are reliable anchors.
     once_left = _unique_places(left, a0, a1)
     once_right = _unique_places(right, b0, b1)
     pairs = [(i, once_right[item]) for item, i in once_left.items() if item in once_right]
@@ -130,11 +136,13 @@ def _unique_places(items: list[int], start: int, end: int) -> dict[int, int]:
 
 
 def _longest_rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Longest subsequence rising in both coordinates (patience sorting; `pairs` rise in the first)."""
+    """Return the longest subsequence that rises in both coordinates, by patience sorting; `pairs` rise in the first."""
     ends: list[int] = []
     last: list[int] = []
     before: list[int] = []
     for index, (_, j) in enumerate(pairs):
+        # `ends[p]` is the smallest end of any rising sequence of length p + 1, so a binary search finds the longest
+        # one that j can extend.
         pile = bisect_left(ends, j)
         before.append(last[pile - 1] if pile else -1)
         if pile == len(ends):
@@ -159,14 +167,21 @@ def _between(anchors: list[tuple[int, int]], region: Region) -> Iterator[Region]
 
 
 def _myers(left: list[int], right: list[int], region: Region, most_edits: int) -> list[Match]:
-    """Myers' greedy shortest edit script (1986), giving up after `most_edits` edits."""
+    """Return the matches of Myers' greedy shortest edit script (1986), or none after `most_edits` edits.
+
+    k = x - y        diagonal; x and y are positions in the two regions
+    furthest[k]      furthest x reached on diagonal k with the current number of edits
+    """
     a0, a1, b0, b1 = region
     n, m = a1 - a0, b1 - b0
     furthest = {1: 0}
     trace: list[dict[int, int]] = []
     for edits in range(min(n + m, most_edits) + 1):
+        # Remember each round: the path is reconstructed backwards from the end.
         trace.append(dict(furthest))
         for k in range(-edits, edits + 1, 2):
+            # Extend whichever neighbouring diagonal reaches further: down inserts an item of b, right deletes one
+            # of a.
             down = k == -edits or (k != edits and furthest.get(k - 1, -1) < furthest.get(k + 1, -1))
             x = furthest.get(k + 1, 0) if down else furthest[k - 1] + 1
             while x < n and 0 <= x - k < m and left[a0 + x] == right[b0 + x - k]:

@@ -1,4 +1,4 @@
-"""Which characters of a changed line changed, token by token; and which old line belongs beside which new one."""
+"""Find the changed characters of a line, token by token, and pair old lines with new ones."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from dataclasses import dataclass
 from optimizer.diffs.differ import Tag, diff
 
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+# Lines with more tokens are not compared token by token.
 MOST_TOKENS = 400
-"""Tokens in a line above which it is not compared inside."""
+# Lines that share a smaller part of their tokens are shown as replaced.
 LEAST_ALIKE = 0.3
-"""Lines that share less than this of their tokens are shown as changed whole."""
+# In blocks with more lines, old and new lines are paired in order.
 MOST_PAIRED = 60
-"""Lines in a block above which old and new are put side by side in their order."""
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Marks:
-    """Half-open character ranges that changed, on the old and on the new line."""
+    """Hold half-open ranges of changed characters, on the old and on the new line."""
 
     old: tuple[Span, ...] = ()
     new: tuple[Span, ...] = ()
 
 
 def mark(old: str, new: str) -> Marks:
-    """The changed ranges of a line pair; none where the lines have too little in common to be worth it."""
+    """Return the changed ranges of a line pair, or none where the lines have too little in common."""
     old_tokens, new_tokens = _TOKEN.findall(old), _TOKEN.findall(new)
+    # Generated code has lines of thousands of tokens, where the comparison would take seconds.
     if max(len(old_tokens), len(new_tokens)) > MOST_TOKENS or likeness(old, new) < LEAST_ALIKE:
         return Marks()
     old_starts, new_starts = _starts(old_tokens), _starts(new_tokens)
@@ -42,7 +43,7 @@ def mark(old: str, new: str) -> Marks:
 
 
 def likeness(old: str, new: str) -> float:
-    """Share of tokens that both lines have, 0 to 1; white space does not count."""
+    """Return the share of tokens that both lines have, from 0 to 1; white space does not count."""
     return _alike(_solid(old), _solid(new))
 
 
@@ -54,6 +55,7 @@ def _alike(left: Counter[str], right: Counter[str]) -> float:
     total = left.total() + right.total()
     if not total:
         return 1.0
+    # Iterate over the smaller counter: this function is called for every pair of lines of a block.
     few, many = (left, right) if len(left) <= len(right) else (right, left)
     return 2 * sum(min(count, many[token]) for token, count in few.items() if token in many) / total
 
@@ -61,13 +63,18 @@ def _alike(left: Counter[str], right: Counter[str]) -> float:
 def pair_lines(
     old: Sequence[str], new: Sequence[str], *, alike: bool = True
 ) -> list[tuple[int | None, int | None]]:
-    """Rows of a replaced block: (old index, new index), None where one side has nothing. Keeps both orders and
-    maximises the likeness of the pairs; with `alike` False or in a long block, pairs are made in order."""
+    """Return the rows of a replaced block: (old index, new index), with None where one side has no line.
+
+    Both orders are kept and the total likeness of the pairs is maximised. With `alike` False, or in a long block,
+    lines are paired in order.
+    """
     if not alike or len(old) > MOST_PAIRED or len(new) > MOST_PAIRED:
         return _in_order(len(old), len(new))
     score = [[0.0] * (len(new) + 1) for _ in range(len(old) + 1)]
     left, right = [_solid(line) for line in old], [_solid(line) for line in new]
     likeness_of = [[_alike(x, y) for y in right] for x in left]
+    # Dynamic programming from the end, as for the longest common subsequence, with likeness as the weight of a
+    # pair.
     for i in range(len(old) - 1, -1, -1):
         for j in range(len(new) - 1, -1, -1):
             here = likeness_of[i][j]
@@ -100,7 +107,7 @@ def _in_order(old: int, new: int) -> list[tuple[int | None, int | None]]:
 
 
 def _starts(tokens: Sequence[str]) -> list[int]:
-    """Where each token starts, and where the last one ends."""
+    """Return where each token starts, and where the last one ends."""
     starts = [0]
     for token in tokens:
         starts.append(starts[-1] + len(token))

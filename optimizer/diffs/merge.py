@@ -1,4 +1,4 @@
-"""Two changes of one text brought together, line by line; or the word that they touch the same place."""
+"""Merge two changes of the same text line by line, or report that they overlap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optimizer.diffs.differ import Tag, diff
 
 @dataclass(frozen=True)
 class _Change:
-    """base[start:end] becomes `lines`."""
+    """State that base[start:end] becomes `lines`."""
 
     start: int
     end: int
@@ -18,11 +18,15 @@ class _Change:
 
 
 def merge(base: str, mine: str, theirs: str) -> str | None:
-    """`theirs` with what `mine` changed in `base`; None where both changed the same or adjoining lines in different
-    ways (diff3, Khanna, Kunal and Pierce 2007, without their conflict markers)."""
+    """Apply to `theirs` what `mine` changed in `base`, or return None where both changed the same or adjacent lines.
+
+    The algorithm is diff3 (Khanna, Kunal and Pierce 2007) without conflict markers. Identical changes do not
+    conflict.
+    """
     lines = base.split("\n")
     changes = _changes(lines, mine.split("\n"))
     others = _changes(lines, theirs.split("\n"))
+    # The same change on both sides is no conflict and must be applied once.
     fresh = [change for change in changes if change not in others]
     if any(_touch(change, other) for change in fresh for other in others):
         return None
@@ -38,6 +42,7 @@ def _changes(base: Sequence[str], text: Sequence[str]) -> list[_Change]:
 
 
 def _touch(one: _Change, other: _Change) -> bool:
+    # Adjacent changes count as touching: their order would be arbitrary, and the result was seen by neither author.
     return one.start <= other.end and other.start <= one.end
 
 

@@ -1,4 +1,4 @@
-"""Blocks that were moved: removed in one place and added unchanged in another."""
+"""Detect moved blocks: removed in one place and added unchanged in another."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from optimizer.diffs.differ import Opcode, Tag
 
 LEAST_LINES = 3
+# Minimum size of a moved block, in lines that are not blank and in characters: lone braces match everywhere.
 LEAST_CHARACTERS = 40
-"""A moved block has at least so many lines that aren't blank, and characters: braces alone move all the time."""
 
 
 def moved_lines(
     opcodes: Sequence[Opcode], a: Sequence[str], b: Sequence[str]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """(old line → new line, new line → old line) of every moved block, indices from 0. Indentation may differ."""
+    """Map (old line → new line, new line → old line) of every moved block, from 0. Indentation may differ."""
     removed = _changed(opcodes, old=True)
     places: dict[str, list[int]] = {}
     for line in removed:
@@ -24,6 +24,7 @@ def moved_lines(
     removed_set, added = set(removed), _changed(opcodes, old=False)
     added_set = set(added)
     for start in added:
+        # Skip lines of a block that was found already, and blank lines, which match everywhere.
         if start in back or not b[start].strip():
             continue
         old, length = _longest(start, places, removed_set, added_set, there, a, b)
@@ -48,13 +49,15 @@ def _longest(
     a: Sequence[str],
     b: Sequence[str],
 ) -> tuple[int, int]:
-    """The longest removed run that equals the added run at `start`: (its old line, its length)."""
+    """Return the longest removed run that equals the added run at `start`, as (its old line, its length)."""
     best = (0, 0)
+    # Look at few places only: in generated code one line may occur thousands of times.
     for old in places.get(b[start].strip(), [])[:20]:
         length = 0
         while (
             old + length in removed
             and start + length in added
+            # Each removed line is the source of at most one moved block.
             and old + length not in taken
             and a[old + length].strip() == b[start + length].strip()
         ):

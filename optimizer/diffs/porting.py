@@ -1,7 +1,7 @@
-"""Where a comment's lines went. The anchor itself never changes; its position in another generation is computed.
+"""Compute where the lines of a comment are in another generation; the stored anchor never changes.
 
-Gerrit's ported comments are the model: a thread follows its lines through the diffs between generations, and becomes
-a comment on the whole file when they are gone. It never vanishes.
+The model is Gerrit's ported comments: a thread follows its lines through the diffs between generations, and becomes a
+comment on the whole file when the lines are gone. It never vanishes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from optimizer.diffs.differ import Opcode, Tag, diff
 
 
 class Fit(StrEnum):
-    """How well a ported position fits: the same lines, what is left of them or stands in their place, or nothing."""
+    """Rate a ported position: the same lines; what is left of them or replaced them; or nothing."""
 
     EXACT = "exact"
     CHANGED = "changed"
@@ -23,7 +23,7 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True)
 class Position:
-    """Lines `first` … `first + count - 1`, counted from 1. A whole-file position has first = count = 0."""
+    """Hold lines `first` … `first + count - 1`, counted from 1. A whole-file position has first = count = 0."""
 
     first: int
     count: int
@@ -34,17 +34,18 @@ WHOLE_FILE = Position(0, 0, Fit.WHOLE_FILE)
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines with their line ends: only LF ends a line here (a form feed in a string does not)."""
+    """Split into lines. Only LF ends a line here; a form feed in a string does not."""
     return text.split("\n")
 
 
 def port(position: Position, opcodes: Sequence[Opcode]) -> Position:
-    """The position after one diff."""
+    """Return the position after one diff."""
     if position.fit is Fit.WHOLE_FILE:
         return WHOLE_FILE
     first, last = position.first - 1, position.first + position.count - 2
     survivors = [new for code in opcodes if code.tag is Tag.EQUAL for new in _overlap(code, first, last)]
     if survivors:
+        # Exact only if all lines survive and nothing was inserted between them.
         whole = len(survivors) == position.count and survivors[-1] - survivors[0] == position.count - 1
         fit = position.fit if whole else Fit.CHANGED
         return Position(survivors[0] + 1, survivors[-1] - survivors[0] + 1, fit)
@@ -52,7 +53,7 @@ def port(position: Position, opcodes: Sequence[Opcode]) -> Position:
 
 
 def port_through(position: Position, texts: Iterable[str]) -> Position:
-    """The position after a chain of generations, oldest first; the first text is the one the comment was made on."""
+    """Return the position after a chain of generations, oldest first, starting with the text of the comment."""
     previous: list[str] | None = None
     for text in texts:
         lines = split_lines(text)
@@ -63,14 +64,15 @@ def port_through(position: Position, texts: Iterable[str]) -> Position:
 
 
 def _overlap(code: Opcode, first: int, last: int) -> range:
-    """New indices of the old lines first…last that lie in an equal block."""
+    """Return the new indices of the old lines first…last that lie in an equal block."""
     start, end = max(code.a0, first), min(code.a1 - 1, last)
     return range(code.b0 + start - code.a0, code.b0 + end - code.a0 + 1)
 
 
 def _replacement(opcodes: Sequence[Opcode], first: int, last: int) -> Position:
-    """What stands in the place of lines that are all gone: the block that replaced them, if it is near their size."""
+    """Return the block that replaced lines which are all gone, at most as long as they were, else the whole file."""
     for code in opcodes:
+        # Point at the same place within the replacement, as far as it reaches.
         if code.tag is Tag.REPLACE and code.a0 <= first and last < code.a1:
             offset = min(first - code.a0, code.b1 - code.b0 - 1)
             count = min(last - first + 1, code.b1 - code.b0 - offset)

@@ -1,7 +1,7 @@
-"""Where a thread stands in another kernel of its run: through the diffs of the generations between, cached.
+"""Compute where a thread is in another kernel of its run, through the diffs of the generations between, with a cache.
 
-The way is the first-parent path between the two kernels, in either direction; where there is none, one direct diff.
-Kernels, their parents and anchors never change, so neither do positions.
+The path consists of first parents between the two kernels, in either direction; without such a path, one direct diff
+is used. Kernels, parents and anchors never change, so cached positions stay valid.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ CACHED_DIFFS = 1_024
 
 
 def position_in(thread: Thread, kernel: Kernel) -> Position | None:
-    """The thread's lines as lines of `kernel`; None for a thread that is about no lines."""
+    """Return the thread's lines as lines of `kernel`, or None for a thread that is not about lines."""
     if thread.kernel_id is None or thread.first_line is None or thread.line_count is None:
         return None
     return _position(thread.kernel_id, thread.first_line, thread.line_count, kernel.pk)
 
 
 def first_parents(kernel: Kernel) -> list[int]:
-    """Ids of its base, its base's base and so on."""
+    """Return the ids of the kernel's base, its base's base, and so on."""
     return _upwards(kernel.pk, _bases(kernel.run_id))
 
 
 def ancestors(kernel: Kernel) -> set[int]:
-    """Ids of everything the kernel came from, through all parents."""
+    """Return the ids of all kernels from which the kernel descends, through all parents."""
     edges: dict[int, list[int]] = {}
     for child, parent in KernelParent.objects.filter(kernel__run=kernel.run_id).values_list("kernel", "parent"):
         edges.setdefault(child, []).append(parent)
@@ -46,7 +46,7 @@ def ancestors(kernel: Kernel) -> set[int]:
 
 
 def path_between(anchor: int, target: int, bases: Mapping[int, int]) -> list[int]:
-    """Kernels to port through, from `anchor` to `target`, both included."""
+    """Return the kernels to port through, from `anchor` to `target`, both included."""
     up = [target, *_upwards(target, bases)]
     if anchor in up:
         return up[: up.index(anchor) + 1][::-1]
@@ -61,6 +61,7 @@ def _position(anchor: int, first: int, count: int, target: int) -> Position:
     run_id = Kernel.objects.values_list("run_id", flat=True).get(pk=target)
     path = path_between(anchor, target, _bases(run_id))
     position = Position(first, count)
+    # Step by step: small diffs between generations follow a line better than one large diff does.
     for before, after in pairwise(path):
         position = port(position, _opcodes(before, after))
     return position
@@ -78,6 +79,7 @@ def _bases(run_id: int) -> dict[int, int]:
 
 def _upwards(kernel: int, bases: Mapping[int, int]) -> list[int]:
     found: list[int] = []
+    # The second condition ends the walk even if corrupt data formed a cycle.
     while (kernel := bases.get(kernel, 0)) and kernel not in found:
         found.append(kernel)
     return found

@@ -1,7 +1,7 @@
-"""Two texts as rows to show: which old line stands beside which new one, what of it changed, what was moved.
+"""Present two texts as rows: which old line is beside which new one, what changed within it, what was moved.
 
-differ → opcodes → rows → folding (what is shown) → markup (`optimizer.views.diff_markup`). Line indices count from 0
-here; people see them from 1.
+The pipeline is: differ → opcodes → rows → folding (what is shown) → markup (`optimizer.views.diff_markup`). Line
+indices count from 0 here; people see them from 1.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from optimizer.diffs.differ import Opcode, Tag, diff
 from optimizer.diffs.intraline import Marks, mark, pair_lines
 from optimizer.diffs.moves import moved_lines
 
+# Line pairs per diff that are compared for similarity (about 0.2 s); later blocks are paired in order.
 MOST_COMPARISONS = 40_000
-"""Line pairs of a whole diff that are compared for likeness (about 0.2 s); later blocks are paired in their order."""
 CACHED_DIFFS = 64
 
 
 class RowKind(StrEnum):
-    """What a row says."""
+    """Name the kind of a row."""
 
     EQUAL = "equal"
+    # Both sides are similar, and their differences are marked.
     CHANGED = "changed"
-    """Both sides are alike: what differs inside is marked."""
+    # Both sides stand at the same place and have little in common.
     REPLACED = "replaced"
-    """Both sides stand in each other's place and have little in common."""
     REMOVED = "removed"
     ADDED = "added"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An old line, a new line, or both side by side."""
+    """Hold an old line, a new line, or both side by side."""
 
     old: int | None
     new: int | None
@@ -44,14 +44,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Text:
-    """A text as lines. `ends` is False where the last line has no line end."""
+    """Hold a text as lines. `ends` is False where the last line has no line end."""
 
     lines: tuple[str, ...]
     ends: bool = True
 
     @classmethod
     def of(cls, text: str) -> Text:
-        """Only LF ends a line; a carriage return stays part of it and is shown."""
+        """Split a text at LF; a carriage return stays part of its line and is shown."""
         lines = text.split("\n")
         ends = len(lines) > 1 and not lines[-1]
         return cls(tuple(lines[:-1] if ends else lines), ends)
@@ -59,7 +59,7 @@ class Text:
 
 @dataclass(frozen=True)
 class TextDiff:
-    """Two texts and the rows between them. `moved_to` and `moved_from` join moved lines (old → new, new → old)."""
+    """Hold two texts and the rows between them. `moved_to` and `moved_from` map moved lines (old → new, new → old)."""
 
     old: Text
     new: Text
@@ -68,41 +68,43 @@ class TextDiff:
     moved_from: Mapping[int, int] = field(default_factory=dict)
 
     def marks(self, row: Row) -> Marks:
-        """What changed inside a changed row; worked out only for rows that are shown."""
+        """Return what changed inside a changed row; computed only for rows that are shown."""
         if row.kind is not RowKind.CHANGED or row.old is None or row.new is None:
             return Marks()
         return mark(self.old.lines[row.old], self.new.lines[row.new])
 
     @cached_property
     def changed(self) -> list[int]:
-        """Numbers of the rows that are not equal."""
+        """Return the numbers of the rows that are not equal."""
         return [number for number, row in enumerate(self.rows) if row.kind is not RowKind.EQUAL]
 
     @cached_property
     def row_of_old(self) -> Mapping[int, int]:
-        """Old line → row."""
+        """Map each old line to its row."""
         return {row.old: number for number, row in enumerate(self.rows) if row.old is not None}
 
     @cached_property
     def row_of_new(self) -> Mapping[int, int]:
-        """New line → row."""
+        """Map each new line to its row."""
         return {row.new: number for number, row in enumerate(self.rows) if row.new is not None}
 
     @property
     def added(self) -> int:
-        """New lines that are not in the old text."""
+        """Count the new lines that are not in the old text."""
         return sum(row.kind is not RowKind.EQUAL and row.new is not None for row in self.rows)
 
     @property
     def removed(self) -> int:
-        """Old lines that are not in the new text."""
+        """Count the old lines that are not in the new text."""
         return sum(row.kind is not RowKind.EQUAL and row.old is not None for row in self.rows)
 
 
 @lru_cache(maxsize=CACHED_DIFFS)
 def compare(old: str, new: str, ignore_space: bool = False) -> TextDiff:
-    """The diff of two texts, cached by their content. With `ignore_space`, lines that differ in white space alone are
-    equal."""
+    """Return the diff of two texts, cached by content.
+
+    With `ignore_space`, lines that differ only in white space are equal.
+    """
     a, b = Text.of(old), Text.of(new)
     if ignore_space:
         opcodes = diff([_squeezed(line) for line in a.lines], [_squeezed(line) for line in b.lines])
@@ -114,7 +116,7 @@ def compare(old: str, new: str, ignore_space: bool = False) -> TextDiff:
 
 @lru_cache(maxsize=CACHED_DIFFS)
 def alone(text: str) -> TextDiff:
-    """One text beside nothing, every row equal: for looking at a kernel that has nothing to be compared with."""
+    """Return one text as a diff without changes, for a kernel that has nothing to be compared with."""
     lines = Text.of(text)
     return TextDiff(lines, lines, tuple(Row(n, n, RowKind.EQUAL) for n in range(len(lines.lines))))
 
@@ -135,6 +137,7 @@ def _rows(
         if code.tag is Tag.EQUAL:
             yield from (Row(code.a0 + n, code.b0 + n, RowKind.EQUAL) for n in range(code.a1 - code.a0))
             continue
+        # A budget for the whole diff: many medium blocks cost as much as one large one.
         needed = (code.a1 - code.a0) * (code.b1 - code.b0)
         yield from _replaced(code, a, b, there, back, alike=needed <= left)
         left -= min(needed, left)
@@ -149,13 +152,16 @@ def _replaced(
     *,
     alike: bool,
 ) -> Iterator[Row]:
-    """A block that was replaced: lines that are alike side by side, and between them the others as they come. The
-    counterpart of a moved line is elsewhere, so it is never paired as alike."""
+    """Yield the rows of a replaced block: similar lines side by side, and the others in order between them.
+
+    A moved line is never paired as similar, because its counterpart is elsewhere.
+    """
     olds: list[int] = []
     news: list[int] = []
     for i, j in pair_lines(a[code.a0 : code.a1], b[code.b0 : code.b1], alike=alike):
         old = None if i is None else code.a0 + i
         new = None if j is None else code.b0 + j
+        # Emit what was collected before each pair, so that both sides stay in their order.
         if old is not None and new is not None and old not in there and new not in back:
             yield from _beside(olds, news)
             yield Row(old, new, RowKind.CHANGED)

@@ -1,1 +1,1 @@
-"""Forms: what a person may type, checked beside the field."""
+"""Define the forms, with error messages beside the fields."""

@@ -1,4 +1,4 @@
-"""Forms of a person's own account."""
+"""Define the forms of a person's own account."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from optimizer.models import User
 
 
 class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # Django does not subscript it
-    """What others see, and where mail goes."""
+    """Edit what others see of the person, and the address for mail."""
 
     class Meta:
         model = User

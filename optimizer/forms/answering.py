@@ -1,5 +1,8 @@
-"""Who answers which role, as form fields. The entry for all roles has plain names (`provider`, `model`); the entry of
-one role has the role before them (`role.writer.provider`). Left empty, a role does as all roles do."""
+"""Define form fields for who answers which role.
+
+The entry for all roles has plain names (`provider`, `model`); the entry of one role is prefixed with it
+(`role.writer.provider`). An empty entry means the same as for all roles.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +22,31 @@ Choices = Sequence[tuple[str, str]]
 
 
 def field_name(role: str, part: str) -> str:
-    """The form's name for a part of a role's entry."""
+    """Return the form's name for a part of a role's entry."""
     return part if role == DEFAULT else f"{PREFIX}{role}.{part}"
 
 
 def answer_fields(roles: Sequence[str], answerers: Choices, records: Choices) -> dict[str, forms.Field]:
-    """Fields for all roles and for each one, by name."""
+    """Return the fields for all roles and for each role, by name."""
     fields = {part: _field(part, answerers, records) for part in OF_ALL_ROLES}
     as_all = [("", "As all roles"), *answerers]
     return fields | {field_name(role, part): _field(part, as_all, records) for role in roles for part in OF_A_ROLE}
 
 
 def answers_chosen(values: Mapping[str, Any], roles: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """`Run.providers` from a form's cleaned values. What a role leaves open (only another model, say) is as for all
-    roles; an entry that nobody answers is none."""
+    """Return `Run.providers` from a form's cleaned values.
+
+    Parts that a role leaves empty are those of all roles. An entry without a provider is dropped.
+    """
     general = _entry(values, DEFAULT)
     own = {role: _entry(values, role) for role in roles}
+    # A role that names only another model uses the provider of all roles.
     filled = {role: entry if "provider" in entry else general | entry for role, entry in own.items() if entry}
     return {role: entry for role, entry in {DEFAULT: general, **filled}.items() if entry.get("provider")}
 
 
 def answers_initial(providers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The opposite: form values of a run's providers."""
+    """Yield the form values of a run's providers, the inverse of `answers_chosen`."""
     for role, entry in providers.items():
         parts = entry if isinstance(entry, Mapping) else {"provider": entry}
         for part, value in parts.items():
@@ -49,7 +55,7 @@ def answers_initial(providers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def roles_named(values: Mapping[str, Any]) -> list[str]:
-    """Roles that an address or a clone has fields for."""
+    """Return the roles for which an address or a clone has fields."""
     named = [name.removeprefix(PREFIX).rpartition(".")[0] for name in values if name.startswith(PREFIX)]
     return [role for role in dict.fromkeys(named) if role.isidentifier()]
 

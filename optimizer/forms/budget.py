@@ -1,4 +1,4 @@
-"""The form that changes the limits of a run."""
+"""Define the form that changes the limits of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optimizer.models import Run
 
 
 class BudgetForm(forms.Form):
-    """The same limits that a run is started with."""
+    """Edit the limits with which a run was started."""
 
     def __init__(self, run: Run, data: Any = None) -> None:
         limits = budget_of(run)
@@ -21,5 +21,5 @@ class BudgetForm(forms.Form):
 
     @property
     def budget(self) -> Budget:
-        """What was entered."""
+        """Return the entered limits."""
         return Budget(**{name.removeprefix("budget_"): self.cleaned_data.get(name) for name in BUDGETS})

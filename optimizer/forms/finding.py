@@ -1,4 +1,4 @@
-"""Writing and filtering findings."""
+"""Define the forms for writing and filtering findings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ORIGINS = (("", "Any"), ("shipped", "Shipped"), ("agent", "Agents"), ("person", 
 
 
 class FindingForm(forms.Form):
-    """A new finding or, with `finding`, its next version; scopes of an edited one stay what they are."""
+    """Write a finding or, with `finding`, its next version, which keeps the scopes."""
 
     team = forms.ModelChoiceField(Team.objects.none(), to_field_name="slug", empty_label=None)
     target = forms.ModelChoiceField(
@@ -48,7 +48,7 @@ class FindingForm(forms.Form):
 
 
 class FindingFilterForm(forms.Form):
-    """The filter row; unknown values are ignored."""
+    """Filter findings; unknown values are ignored."""
 
     q = forms.CharField(required=False, max_length=100, label="Holds")
     target = forms.ChoiceField(required=False)
@@ -64,7 +64,7 @@ class FindingFilterForm(forms.Form):
         self.fields["problem"].choices = [("", "Any"), *problems]  # type: ignore[attr-defined]
 
     def narrow(self, rows: QuerySet[Finding]) -> QuerySet[Finding]:
-        """The findings that fit."""
+        """Return the findings that match."""
         self.is_valid()
         values = self.cleaned_data
         paths = {"target": "target__key", "problem": "problem__slug", "origin": "origin"}
@@ -76,7 +76,7 @@ class FindingFilterForm(forms.Form):
 
 
 def teams_to_write_in(user: User) -> QuerySet[Team]:
-    """Teams to whose knowledge the person may add."""
+    """Return the teams to which the person may add findings."""
     if user.is_superuser:
         return Team.objects.order_by("name")
     roles = [role for role in TeamRole if role.rank >= TeamRole.REVIEWER.rank]

@@ -1,4 +1,4 @@
-"""The form of a provider. Its key goes in and is never rendered; its checks are those of `check_provider_fields`."""
+"""Define the form of a provider. Its key is never rendered; `check_provider_fields` validates it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIELD_NAMES = tuple(field.name for field in dataclass_fields(ProviderFields))
 
 
 class ProviderForm(forms.Form):
-    """Create with `row` None, else change that one; its team stays what it is."""
+    """Create a provider (`row` None) or change one, which keeps its team."""
 
     team = forms.ModelChoiceField(Team.objects.none(), to_field_name="slug", empty_label=None)
     name = forms.SlugField(max_length=60, help_text="What runs call it: small letters, digits and dashes.")
@@ -29,6 +29,7 @@ class ProviderForm(forms.Form):
         required=False,
         max_length=2000,
         strip=True,
+        # A key that was typed once is never sent back to the browser, not even after an error in another field.
         widget=forms.PasswordInput(render_value=False, attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
     forget_key = forms.BooleanField(required=False, label="Forget the stored key")
@@ -70,14 +71,14 @@ class ProviderForm(forms.Form):
         )
 
     def clean_prices(self) -> dict[str, Any]:
-        """An object, or nothing. Raises ValidationError."""
+        """Return the prices as an object. Raises ValidationError."""
         prices = self.cleaned_data["prices"] or {}
         if not isinstance(prices, dict):
             raise ValidationError("An object with one entry a model.")
         return prices
 
     def clean(self) -> dict[str, Any]:
-        """Everything that concerns more than one field. Raises ValidationError."""
+        """Validate what concerns more than one field. Raises ValidationError."""
         cleaned = super().clean() or {}
         if not self.errors:
             check_provider_fields(self.user, cleaned["team"], self.entered, self.row)
@@ -85,7 +86,7 @@ class ProviderForm(forms.Form):
 
     @property
     def entered(self) -> ProviderFields:
-        """What was typed, once it is sound field by field."""
+        """Return the entered values, once every field is valid on its own."""
         return ProviderFields(
             **{name: self.cleaned_data[name] for name in FIELD_NAMES if name in self.cleaned_data}
         )
@@ -98,14 +99,14 @@ class ProviderForm(forms.Form):
 
 
 def owned_teams(user: User) -> Any:
-    """Teams whose providers the person may change."""
+    """Return the teams whose providers the person may change."""
     if user.is_superuser:
         return Team.objects.order_by("name")
     return Team.objects.filter(memberships__user=user, memberships__role=TeamRole.OWNER).order_by("name")
 
 
 def _initial(row: Provider | None) -> dict[str, Any]:
-    """The stored values, but for the key."""
+    """Return the stored values without the key."""
     if row is None:
         return {}
     names = [name for name in FIELD_NAMES if name not in {"key", "forget_key"}]

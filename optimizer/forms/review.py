@@ -1,4 +1,4 @@
-"""What people say, as forms: shape only; whether it is allowed is decided by the actions."""
+"""Define the forms of reviews. They check the form of the input; actions decide what is allowed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ GUIDANCE = (("", "for people"), ("run", "guidance for the whole run"), ("lineage
 
 
 def place_of(text: str) -> tuple[int, int] | None:
-    """Run and number of a kernel that is written as `12.3`; None for anything else."""
+    """Return run and number of a kernel written as `12.3`, or None for anything else."""
     found = _PLACE.fullmatch(text)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def text_area(label: str, rows: int, **attributes: Any) -> forms.CharField:
-    """A field for markdown. Its length is checked by the action, which says so in words."""
+    """Return a field for Markdown. The action checks its length and gives a readable message."""
     widget = forms.Textarea({"rows": rows, **attributes})
     return forms.CharField(label=label, required=False, strip=False, widget=widget)
 
 
 class WordsForm(forms.Form):
-    """One comment: what is said, to whom, and whether it is published at once."""
+    """Enter one comment: its text, its audience, and whether it is published at once."""
 
     body = text_area("Comment", 4, placeholder="Markdown; @name mentions somebody of the team")
     guidance = forms.ChoiceField(label="For the agents", required=False, choices=GUIDANCE)
@@ -35,13 +35,13 @@ class WordsForm(forms.Form):
 
     @property
     def words(self) -> Words:
-        """What is said. Call after `is_valid`."""
+        """Return the comment. Call after `is_valid`."""
         scope = self.cleaned_data["guidance"]
         return Words(self.cleaned_data["body"], bool(scope), scope == "lineage")
 
 
 class ThreadForm(WordsForm):
-    """A comment that begins a thread. Kernels are named by number; `old` by `run.number`."""
+    """Enter a comment that starts a thread. Kernels are given by number; `old` by `run.number`."""
 
     kernel = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
     old = forms.RegexField(_PLACE, required=False, widget=forms.HiddenInput)
@@ -51,12 +51,12 @@ class ThreadForm(WordsForm):
     last = forms.IntegerField(label="to line", required=False, min_value=1)
 
     def old_place(self) -> tuple[int, int] | None:
-        """Run and number of the kernel on the old side."""
+        """Return run and number of the kernel on the old side, or None."""
         return place_of(self.cleaned_data.get("old") or "")
 
 
 class PublishForm(forms.Form):
-    """Drafts become visible, with a verdict."""
+    """Publish drafts with a verdict."""
 
     verdict = forms.ChoiceField(
         label="Verdict", choices=ReviewVerdict.choices, initial=ReviewVerdict.COMMENT, widget=forms.RadioSelect
@@ -65,12 +65,12 @@ class PublishForm(forms.Form):
 
 
 class StateForm(forms.Form):
-    """Resolve, drop or open a thread again."""
+    """Resolve, drop or reopen a thread."""
 
     state = forms.ChoiceField(choices=ThreadState.choices)
 
 
 class EditForm(forms.Form):
-    """Other words for a comment."""
+    """Change the text of a comment."""
 
     body = text_area("Comment", 6, maxlength=MAX_COMMENT)

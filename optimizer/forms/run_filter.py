@@ -1,4 +1,4 @@
-"""What the runs table is filtered, sorted and cut by. All of it lives in the address."""
+"""Define how the runs table is filtered, sorted and reduced to columns. The address holds all of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DEFAULT_SORT = "-started"
 
 
 class RunFilterForm(forms.Form):
-    """The filter row. An unknown value is ignored rather than refused: addresses are shared and grow old."""
+    """Filter runs. Unknown values are ignored, because addresses are shared and grow old."""
 
     q = forms.CharField(required=False, label="Search", max_length=100)
     state = forms.ChoiceField(required=False, choices=[("", "Any"), ("active", "Active"), *RunState.choices])
@@ -74,18 +74,18 @@ class RunFilterForm(forms.Form):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The sound values; faulty ones are left out."""
+        """Return the valid values; faulty ones are left out."""
         self.is_valid()
         return self.cleaned_data
 
     @property
     def columns(self) -> list[str]:
-        """Columns to show, in the table's own order."""
+        """Return the columns to show, in the table's order."""
         wanted = self.values.get("cols") or DEFAULT_COLUMNS
         return [key for key in COLUMNS if key in wanted]
 
     def narrow(self, runs: QuerySet[Run], user_id: int | None) -> QuerySet[Run]:
-        """The runs that fit."""
+        """Return the runs that match."""
         values = self.values
         runs = runs.filter(is_archived=bool(values.get("archived")))
         for name, path in self.exact.items():
@@ -103,9 +103,10 @@ class RunFilterForm(forms.Form):
 
 
 def ordered(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
-    """Sorted by a key of SORTS, `-` for descending; what has no value comes last, ties newest first."""
+    """Sort by a key of SORTS, `-` for descending; rows without a value come last, ties are newest first."""
     key = SORTS.get(sort.removeprefix("-"))
     if key is None:
         return ordered(runs, DEFAULT_SORT)
     first = F(key).desc(nulls_last=True) if sort.startswith("-") else F(key).asc(nulls_last=True)
+    # A unique last key keeps the pages of the table stable.
     return runs.order_by(first, "-pk")

@@ -1,4 +1,4 @@
-"""The sign-in form."""
+"""Define the sign-in form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from optimizer import throttle
 
 
 class SignInForm(AuthenticationForm):
-    """Name and password, with a pause after too many failures. Says the same for wrong names and wrong passwords."""
+    """Check name and password, with a pause after too many failures.
+
+    Wrong names and wrong passwords get the same message, so that accounts cannot be guessed.
+    """
 
     error_messages = {
         "invalid_login": "Name or password is wrong. Mind upper and lower case.",
@@ -24,12 +27,13 @@ class SignInForm(AuthenticationForm):
         """Authenticate. Raises ValidationError."""
         request = cast(HttpRequest, self.request)
         username = str(self.cleaned_data.get("username", ""))
+        # Before the password is checked, or guessing could continue during the pause.
         if throttle.must_wait(request, username):
             raise ValidationError(self.error_messages["wait"], code="wait")
         try:
             cleaned = super().clean()
         except ValidationError:
-            throttle.note_failure(request, username)
+            throttle.count_failure(request, username)
             raise
         throttle.forget_failures(request, username)
         return cleaned

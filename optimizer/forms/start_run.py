@@ -1,4 +1,4 @@
-"""The form that starts a run. Its fields may all stand in an address; its checks are those of `check_start_run`."""
+"""Define the form that starts a run. An address can hold all its fields; `check_start_run` validates them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BUDGETS = tuple(f"budget_{field.name}" for field in dataclass_fields(Budget))
 
 
 class StartRunForm(forms.Form):
-    """Problem, target, strategy with its settings, budget. `user` decides which teams there are."""
+    """Enter problem, target, strategy with its settings, and budget. `user` determines the offered teams."""
 
     problem = forms.ModelChoiceField(Problem.objects.none(), to_field_name="slug", empty_label=None)
     target = forms.ModelChoiceField(Target.objects.none(), to_field_name="key", empty_label=None)
@@ -97,8 +97,11 @@ class StartRunForm(forms.Form):
     ) -> None:
         self.user = user
         self.clone_of = clone_of
+        # The strategy decides which fields exist, so it is read before the fields are bound to the data.
         self.strategy_name = _strategy_name(data or given)
         self.strategy_class = STRATEGIES[self.strategy_name]
+        # An empty limit in an address means "no limit" and must replace the default; any other empty value means
+        # "not given".
         initial = {key: value for key, value in given.items() if value != "" or key in BUDGETS}
         super().__init__(data, initial={"strategy": self.strategy_name} | _habits(user) | initial)
         self.settings_names = list(settings_fields(self.strategy_class.Settings))
@@ -117,14 +120,16 @@ class StartRunForm(forms.Form):
         self.fields["strategy"].choices = [(name, one.title) for name, one in STRATEGIES.items()]  # type: ignore[attr-defined]
         self.fields["baseline"].choices = [(one.value, one.value.replace("_", " ")) for one in Baseline]  # type: ignore[attr-defined]
         self.fields["dispatcher"].choices = [(name, one.title) for name, one in DISPATCHERS.items()]  # type: ignore[attr-defined]
+        # A default of the strategy, since a sensible number of evaluations depends on the search.
         self.fields["budget_evaluations"].initial = self.strategy_class.default_evaluations
 
     def _answerers(self) -> tuple[Choices, Choices]:
-        """Everybody who may answer (the teams' servers, people, records), and the records."""
+        """Return everybody who may answer (servers of the teams, people, recordings), and the recordings."""
         servers = Provider.objects.usable_by(self.user).enabled().values_list("name", flat=True)
         records = Record.objects.filter(team__in=teams_to_start_in(self.user)).order_by("name")
         people = [("inbox", "People and outside agents, through the inbox")]
         replay = [("replay", "Recorded answers")] if records else []
+        # Servers of several teams may share a name, which stands for the server of the run's own team.
         named = [(name, name) for name in dict.fromkeys(servers)]
         return [*named, *people, *replay], [("", "None"), *((row.name, str(row)) for row in records)]
 
@@ -132,20 +137,20 @@ class StartRunForm(forms.Form):
         cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = rows
 
     def settings_boxes(self) -> list[forms.BoundField]:
-        """The strategy's own fields."""
+        """Return the strategy's own fields."""
         return [self[name] for name in self.settings_names]
 
     def answer_rows(self) -> list[tuple[str, list[forms.BoundField]]]:
-        """Who answers, by role: all roles first."""
+        """Return the fields for who answers, by role; all roles come first."""
         parts = [(DEFAULT, OF_ALL_ROLES), *((role, OF_A_ROLE) for role in self.roles)]
         return [(role, [self[field_name(role, part)] for part in names]) for role, names in parts]
 
     def differs_by_role(self) -> bool:
-        """Whether any role has an entry of its own."""
+        """Return whether any role has an entry of its own."""
         return any(box.value() or box.errors for _, boxes in self.answer_rows()[1:] for box in boxes)
 
     def dispatch_boxes(self) -> dict[str, list[forms.BoundField]]:
-        """Fields of the dispatchers that have settings, by the dispatcher's title."""
+        """Return the fields of the dispatchers that have settings, by the dispatcher's title."""
         return {
             one.title: [self[f"{DISPATCH_PREFIX}{one.name}.{name}"] for name in one.settings_help]
             for one in DISPATCHERS.values()
@@ -153,14 +158,15 @@ class StartRunForm(forms.Form):
         }
 
     def budget_boxes(self) -> list[forms.BoundField]:
-        """The limits."""
+        """Return the fields of the limits."""
         return [self[name] for name in BUDGETS]
 
     def clean(self) -> dict[str, Any]:
-        """Ask the strategy, then the action. Their complaints land beside the fields they are about."""
+        """Validate with the strategy, then with the action, and attach each complaint to its field."""
         super().clean()
         for name, message in settings_errors(self.strategy_class.Settings, settings_values(self.cleaned_data)):
             self.add_error(name if name in self.fields else None, message)
+        # The action needs complete values, so it is asked only when every field is valid on its own.
         if not self.errors:
             self._ask_action()
         return self.cleaned_data
@@ -168,6 +174,7 @@ class StartRunForm(forms.Form):
     def _ask_action(self) -> None:
         new = self.new_run()
         try:
+            # Both checks run, so that the person sees all complaints at once.
             check_choices(new.team, new.providers, priced=new.budget.usd is not None)
         except ChoiceError as refusal:
             self.add_error(self._answer_field(str(refusal)), str(refusal))
@@ -179,23 +186,23 @@ class StartRunForm(forms.Form):
                     self.add_error(_field_of(name, self.fields), message)
 
     def sound(self, name: str) -> Any:
-        """A field's value if it can be read, bound or not, else None."""
+        """Return a field's value if it is valid, bound or not, else None."""
         try:
             return self.fields[name].clean(self[name].value())
         except ValidationError:
             return None
 
     def sound_budget(self) -> Budget:
-        """The limits as far as they can be read."""
+        """Return the limits that are valid so far."""
         return Budget(**{name.removeprefix("budget_"): self.sound(name) for name in BUDGETS})
 
     def sound_providers(self) -> dict[str, Any]:
-        """Who would answer, as far as it can be read."""
+        """Return who would answer, as far as it is valid."""
         values = {box.name: self.sound(box.name) for _, boxes in self.answer_rows() for box in boxes}
         return answers_chosen(values, self.roles) if self.strategy_class.needs_model else {}
 
     def as_address(self) -> dict[str, str]:
-        """What is filled in, as it would stand in an address: a ticked box is 1, a limit left empty stays empty."""
+        """Return the values as they would appear in an address: a ticked box is 1, an empty limit stays empty."""
         values = {name: self[name].value() for name in self.fields}
         return {
             name: str(int(value)) if isinstance(value, bool) else str("" if value is None else value)
@@ -204,7 +211,7 @@ class StartRunForm(forms.Form):
         }
 
     def new_run(self) -> NewRun:
-        """What the action is asked for."""
+        """Return the arguments of `do_start_run`."""
         values = self.cleaned_data
         return NewRun(
             team=values["team"],
@@ -234,7 +241,7 @@ class StartRunForm(forms.Form):
         return answers_chosen(self.cleaned_data, self.roles) if self.strategy_class.needs_model else {}
 
     def _dispatch_settings(self) -> dict[str, str]:
-        """Those of the chosen dispatcher; what was entered for another one is left out."""
+        """Return the settings of the chosen dispatcher, without what was entered for another one."""
         prefix = f"{DISPATCH_PREFIX}{self.cleaned_data['dispatcher']}."
         named = {
             key.removeprefix(prefix): value for key, value in self.cleaned_data.items() if key.startswith(prefix)
@@ -242,13 +249,13 @@ class StartRunForm(forms.Form):
         return {name: value for name, value in named.items() if value}
 
     def _answer_field(self, complaint: str) -> str:
-        """The field beside which a complaint about who answers belongs: it begins with the role."""
+        """Return the field for a complaint about who answers, which begins with the role."""
         name = field_name(complaint.partition(":")[0], "provider")
         return name if name in self.fields else "provider"
 
 
 def dispatch_fields() -> dict[str, forms.Field]:
-    """One text field a setting of a dispatcher, by `dispatch.<dispatcher>.<setting>`."""
+    """Return one text field per setting of a dispatcher, named `dispatch.<dispatcher>.<setting>`."""
     return {
         f"{DISPATCH_PREFIX}{one.name}.{name}": forms.CharField(
             required=False, max_length=120, label=name.capitalize(), help_text=text
@@ -259,15 +266,16 @@ def dispatch_fields() -> dict[str, forms.Field]:
 
 
 def teams_to_start_in(user: User) -> QuerySet[Team]:
-    """Teams in which the person may start runs."""
+    """Return the teams in which the person may start runs."""
     if user.is_superuser:
         return Team.objects.order_by("name")
+    # Roles are stored by name, so "operator or more" cannot be a comparison in SQL.
     roles = [role for role in TeamRole if role.rank >= TeamRole.OPERATOR.rank]
     return Team.objects.filter(memberships__user=user, memberships__role__in=roles).order_by("name")
 
 
 def values_of(run: Run) -> dict[str, Any]:
-    """The form's values for a clone of a run."""
+    """Return the form's values for a clone of a run."""
     values: dict[str, Any] = {name: getattr(run, name) for name in BUDGETS}
     values |= {
         "problem": run.problem_version.problem.slug,
@@ -280,15 +288,16 @@ def values_of(run: Run) -> dict[str, Any]:
 
 
 def _habits(user: User) -> dict[str, Any]:
-    """What the person, or anybody whose runs they see, ran last: the likeliest choice."""
+    """Return what the person, or anybody whose runs they see, ran last, as the likeliest choice."""
     seen = Run.objects.visible_to(user).order_by("-created_at")
+    # Only runs that the person may see: a default must not reveal what another team works on.
     rows = seen.values_list("problem_version__problem__slug", "target__key", "created_at")
     latest = rows.filter(created_by=user).first() or rows.first()
     return {"problem": latest[0], "target": latest[1]} if latest else {}
 
 
 def _field_of(name: str, fields: Mapping[str, forms.Field]) -> str | None:
-    """The form's field for a complaint of the action."""
+    """Return the form's field for a complaint of the action."""
     name = {"providers": "provider"}.get(name, name)
     return name if name in fields else None
 
@@ -299,7 +308,7 @@ def _strategy_name(values: Mapping[str, Any]) -> str:
 
 
 def _as_flag(field: forms.Field, value: Any) -> Any:
-    """In an address a ticked box is 1, true or on."""
+    """Convert 1, true or on in an address to a ticked box."""
     if isinstance(field, forms.BooleanField) and isinstance(value, str):
         return value.lower() in ("1", "true", "on")
     return field.initial if value is None else value

@@ -1,5 +1,7 @@
-"""A strategy's settings as form fields, read off its pydantic class: types, limits, defaults and descriptions are
-written once, there. Nested settings become dotted names: `settings.tune.sampler`."""
+"""Derive form fields from a strategy's pydantic settings: types, limits, defaults and descriptions.
+
+Nested settings become dotted names: `settings.tune.sampler`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ PREFIX = "settings."
 
 
 def settings_fields(cls: type[BaseModel], prefix: str = PREFIX) -> dict[str, forms.Field]:
-    """One form field a setting, by dotted name."""
+    """Return one form field per setting, by dotted name."""
     found: dict[str, forms.Field] = {}
     for name, info in cls.model_fields.items():
         kind, optional = _unwrap(info.annotation)
@@ -29,12 +31,13 @@ def settings_fields(cls: type[BaseModel], prefix: str = PREFIX) -> dict[str, for
 
 
 def settings_values(cleaned: Mapping[str, Any]) -> dict[str, Any]:
-    """The nested settings that a form's cleaned values stand for. What was left empty is left to its default."""
+    """Return the nested settings of a form's cleaned values. An empty field keeps its default."""
     values: dict[str, Any] = {}
     for name, value in cleaned.items():
         if not name.startswith(PREFIX) or value is None or value == "":
             continue
         *path, last = name.removeprefix(PREFIX).split(".")
+        # Dotted names become nested dictionaries, one level per part.
         place = values
         for step in path:
             place = place.setdefault(step, {})
@@ -43,7 +46,7 @@ def settings_values(cleaned: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_initial(values: Mapping[str, Any], prefix: str = PREFIX) -> Iterator[tuple[str, Any]]:
-    """The opposite: form values of stored settings."""
+    """Yield the form values of stored settings, the inverse of `settings_values`."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from settings_initial(value, f"{prefix}{name}.")
@@ -52,7 +55,7 @@ def settings_initial(values: Mapping[str, Any], prefix: str = PREFIX) -> Iterato
 
 
 def settings_errors(cls: type[BaseModel], values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the strategy itself finds wrong, as (field name, message)."""
+    """Return the strategy's own complaints as (field name, message)."""
     try:
         cls.model_validate(dict(values))
     except ValidationError as error:
@@ -61,7 +64,7 @@ def settings_errors(cls: type[BaseModel], values: Mapping[str, Any]) -> list[tup
 
 
 def _unwrap(annotation: Any) -> tuple[Any, bool]:
-    """The type without None, and whether None was allowed."""
+    """Return the type without None, and whether None was allowed."""
     if get_origin(annotation) in (Union, types.UnionType):
         options = [option for option in get_args(annotation) if option is not type(None)]
         return (options[0] if len(options) == 1 else str), len(options) < len(get_args(annotation))
@@ -95,7 +98,9 @@ def _choices(kind: Any) -> list[tuple[str, str]]:
 
 
 def limits_of(info: FieldInfo, step: int) -> dict[str, Any]:
-    """Least and greatest value; `step` is what an open limit excludes (for floats pydantic refuses the rest)."""
+    """Return minimum and maximum. An exclusive limit is moved by `step`; for floats pydantic refuses the limit
+    itself.
+    """
     limits: dict[str, Any] = {}
     for limit in info.metadata:
         if isinstance(limit, Ge):

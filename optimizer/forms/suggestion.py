@@ -1,4 +1,4 @@
-"""A person's edit of a kernel, as a form."""
+"""Define the form for a person's edit of a kernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django import forms
 
 
 class SuggestionForm(forms.Form):
-    """The whole text; what of it is changed is worked out. `seen` is the newest kernel when the person began."""
+    """Enter the complete text. `seen` is the newest kernel when the person began to edit."""
 
     text = forms.CharField(
         label="Source",

@@ -1,4 +1,4 @@
-"""Forms of teams and their members."""
+"""Define the forms of teams and their members."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ROLE_HELP = (
 
 
 class NewTeamForm(forms.Form):
-    """A team needs a name."""
+    """Enter the name of a new team."""
 
     name = forms.CharField(max_length=50)
 
 
 class TeamRulesForm(forms.ModelForm):  # type: ignore[type-arg]  # Django does not subscript it
-    """The team's name and its rules for releases."""
+    """Edit the team's name and its rules for releases."""
 
     approvals_needed = forms.IntegerField(
         min_value=1, max_value=9, help_text="Different people who have to approve a kernel before it is released."
@@ -36,13 +36,13 @@ class TeamRulesForm(forms.ModelForm):  # type: ignore[type-arg]  # Django does n
 
 
 class RoleForm(forms.Form):
-    """One role."""
+    """Choose a role."""
 
     role = forms.ChoiceField(choices=TeamRole.choices)
 
 
 class InviteForm(RoleForm):
-    """A link for one person."""
+    """Enter the details of an invitation for one person."""
 
     role = forms.ChoiceField(choices=TeamRole.choices, initial=TeamRole.REVIEWER, help_text=ROLE_HELP)
     note = forms.CharField(max_length=200, required=False, label="For whom", help_text="For your own list.")
@@ -53,14 +53,14 @@ class InviteForm(RoleForm):
 
 
 class ServiceAccountForm(forms.Form):
-    """An account for a program."""
+    """Enter the details of an account for a program."""
 
     name = forms.CharField(max_length=60, help_text="What it is for: ci, nightly, dashboard.")
     role = forms.ChoiceField(choices=[pair for pair in TeamRole.choices if pair[0] != TeamRole.OWNER])
 
 
 class JoinForm(BaseUserCreationForm):  # type: ignore[type-arg]  # generic for the type checker only
-    """A new account: a name and a password, twice."""
+    """Enter the name and, twice, the password of a new account."""
 
     class Meta:
         model = User
@@ -68,5 +68,5 @@ class JoinForm(BaseUserCreationForm):  # type: ignore[type-arg]  # generic for t
 
     @property
     def entered(self) -> dict[str, Any]:
-        """What `do_register` takes."""
+        """Return the arguments of `do_register`."""
         return {"username": self.cleaned_data["username"], "password": self.cleaned_data["password1"]}

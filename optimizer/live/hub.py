@@ -1,9 +1,9 @@
-"""One listener a run in each web process, however many sockets look at it.
+"""Keep one listener per run in each web process, however many sockets look at the run.
 
-Hearing of an event costs a process a tenth of a millisecond and more; three hundred sockets that each hear of twenty
-a second would keep more than one core busy with that alone. So the process hears once, reads once, and rings its
-sockets, which send everything new in one message: at once, and then no more often than every `GATHER_S`, so that what
-follows close behind goes together.
+Receiving a message costs a process at least a tenth of a millisecond. Three hundred sockets that each receive twenty
+per second would keep more than one core busy. The process therefore receives once, reads once, and notifies its
+sockets, which send everything new in one message: at once, and then at most every `GATHER_S`, so that a burst is sent
+together.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ logger = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """A socket that is told."""
+    """Describe a socket that is notified."""
 
     async def run_event(self, message: dict[str, Any]) -> None:
-        """The run has events up to `seq`."""
+        """Handle that the run has events up to `seq`."""
 
     async def run_passing(self, message: dict[str, Any]) -> None:
-        """News of the moment."""
+        """Handle transient news."""
 
 
 class Hub:
-    """Hears of one run and tells its listeners. Lives while it has any."""
+    """Receive the messages of one run and notify its listeners. A hub lives while it has any."""
 
     def __init__(self, run_id: int) -> None:
         self.run_id = run_id
@@ -48,25 +48,27 @@ class Hub:
         self._task = asyncio.create_task(self._listen())
 
     async def add(self, listener: Listener) -> None:
-        """From its return on, the listener hears of everything."""
+        """Add a listener. After the return it is notified of everything."""
         self.listeners.add(listener)
         await self._joined.wait()
 
     def remove(self, listener: Listener) -> bool:
-        """Forget a listener; True when it was the last one and the hub has ended."""
+        """Remove a listener. Return True when it was the last one and the hub has ended."""
         self.listeners.discard(listener)
         if not self.listeners:
             self._task.cancel()
         return not self.listeners
 
     async def _listen(self) -> None:
-        """Hear until cancelled; after trouble with the channel layer, begin again. What was missed meanwhile the
-        sockets find at their next heartbeat."""
+        """Receive until cancelled, and start again after an error of the channel layer.
+
+        Sockets find what was missed meanwhile at their next heartbeat.
+        """
         while True:
             try:
                 await self._listen_once()
             except Exception:
-                logger.warning("nobody hears of run %s for a moment", self.run_id, exc_info=True)
+                logger.warning("the listener of run %s failed and starts again", self.run_id, exc_info=True)
                 self._joined.set()
                 await asyncio.sleep(LISTEN_AGAIN_S)
 
@@ -92,28 +94,33 @@ class Hub:
             return
         self._newest = max(self._newest, message["seq"])
         if self._flush is None or self._flush.done():
-            self._flush = asyncio.create_task(self._ring())
+            self._flush = asyncio.create_task(self._notify())
 
-    async def _ring(self) -> None:
-        """Rings for all that came in the meantime, too; what comes while it tells or rests is told next."""
+    async def _notify(self) -> None:
+        """Notify the listeners of everything that arrived meanwhile, until nothing new is left."""
         while self._told < self._newest:
+            # After a start nothing was told yet: then only the newest event is announced, as the sockets have
+            # caught up themselves.
             before, self._told = self._told or self._newest - 1, self._newest
             with contextlib.suppress(Exception):  # each socket asks for what it lacks, and has its own patience
                 await events_after(self.run_id, before, self._told)
             await self._tell("run_event", {"type": "run.event", "run": self.run_id, "seq": self._told})
+            # Events that arrive during this pause are announced together.
             await asyncio.sleep(GATHER_S)
 
     async def _tell(self, how: str, message: dict[str, Any]) -> None:
-        """All listeners at once, for one may be busy catching up; trouble of one is not that of the others."""
+        """Notify all listeners concurrently, as one may be busy catching up; one failure does not affect the others."""
+        # Copy the set: a listener may leave while the others are being notified.
         calls = [getattr(listener, how)(message) for listener in list(self.listeners)]
         await asyncio.gather(*calls, return_exceptions=True)
 
 
+# Tasks and channels belong to one event loop; tests, for example, use a new loop per test.
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, Hub]] = WeakKeyDictionary()
 
 
 async def join(run_id: int, listener: Listener) -> None:
-    """Have the listener told of a run."""
+    """Subscribe the listener to a run."""
     hubs = _hubs.setdefault(asyncio.get_running_loop(), {})
     if run_id not in hubs:
         hubs[run_id] = Hub(run_id)
@@ -121,7 +128,7 @@ async def join(run_id: int, listener: Listener) -> None:
 
 
 def leave(run_id: int, listener: Listener) -> None:
-    """Tell the listener no more."""
+    """Remove the subscription of the listener from a run."""
     hubs = _hubs.get(asyncio.get_running_loop(), {})
     if run_id in hubs and hubs[run_id].remove(listener):
         del hubs[run_id]

@@ -1,5 +1,7 @@
-"""What can happen in a run: one class an event type, its payload typed and closed. A page that has the state before
-an event and the payload has the state after it (`optimizer.live.snapshot`)."""
+"""Define what can happen in a run: one class per event type, with a typed and closed payload.
+
+A page that has the state before an event and the payload has the state after it (see `optimizer.live.snapshot`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Payload(BaseModel):
-    """Base of all payloads. `type` is the name under which the event is stored."""
+    """Provide the base class of all payloads. `type` is the name under which the event is stored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -17,7 +19,7 @@ class Payload(BaseModel):
 
 
 class RunStateChanged(Payload):
-    """The run entered `state`; `reason` in words."""
+    """State that the run entered `state`, with `reason` in words."""
 
     type: ClassVar[str] = "run.state"
     state: str
@@ -25,8 +27,10 @@ class RunStateChanged(Payload):
 
 
 class RunNoted(Payload):
-    """Something worth knowing that changes nothing: no live runner, a step that was refused. `tone` is a colour
-    token."""
+    """State something worth knowing that changes nothing: no live runner, a step that was refused.
+
+    `tone` is a colour token.
+    """
 
     type: ClassVar[str] = "run.note"
     text: str
@@ -34,8 +38,10 @@ class RunNoted(Payload):
 
 
 class BudgetWarned(Payload):
-    """`percent` (50, 80, 100) of the budget `kind` is spent. `spent` and `limit` in the budget's own unit:
-    evaluations, minutes, usd, tokens, device_minutes."""
+    """State that `percent` (50, 80, 100) of the budget `kind` is spent.
+
+    `spent` and `limit` are in the unit of the budget: evaluations, minutes, usd, tokens, device_minutes.
+    """
 
     type: ClassVar[str] = "budget.warned"
     kind: str
@@ -45,14 +51,14 @@ class BudgetWarned(Payload):
 
 
 class BudgetRaised(Payload):
-    """A person changed budgets; None is unlimited."""
+    """State that a person changed the budgets; None is unlimited."""
 
     type: ClassVar[str] = "budget.raised"
     limits: dict[str, float | None]
 
 
 class KernelAdded(Payload):
-    """A kernel was written and waits for its evaluation."""
+    """State that a kernel was written and waits for its evaluation."""
 
     type: ClassVar[str] = "kernel.added"
     kernel: int
@@ -68,7 +74,7 @@ class KernelAdded(Payload):
 
 
 class EvaluationStarted(Payload):
-    """A worker took the job. `attempt` counts from 1; above 1 an earlier worker was lost."""
+    """State that a worker took the job. `attempt` counts from 1; above 1, an earlier worker was lost."""
 
     type: ClassVar[str] = "evaluation.started"
     number: int
@@ -80,8 +86,10 @@ class EvaluationStarted(Payload):
 
 
 class EvaluationFinished(Payload):
-    """The outcome of an evaluation. `first` is False for confirmations and re-runs. `spent_*` are the run's totals
-    after it."""
+    """State the outcome of an evaluation.
+
+    `first` is False for confirmations and re-runs. `spent_*` are the run's totals after it.
+    """
 
     type: ClassVar[str] = "evaluation.finished"
     number: int
@@ -101,7 +109,7 @@ class EvaluationFinished(Payload):
 
 
 class EvaluationCancelled(Payload):
-    """The run was stopped before the kernel was measured."""
+    """State that the run was stopped before the kernel was measured."""
 
     type: ClassVar[str] = "evaluation.cancelled"
     number: int
@@ -110,8 +118,10 @@ class EvaluationCancelled(Payload):
 
 
 class BestChanged(Payload):
-    """Another kernel leads, or the leader's headline figure was confirmed. `announce` is False while statistics do
-    not support that it beats the baseline."""
+    """State that another kernel leads, or that the leader's headline figure was confirmed.
+
+    `announce` is False while statistics do not support that it beats the baseline.
+    """
 
     type: ClassVar[str] = "best.changed"
     number: int
@@ -125,8 +135,11 @@ class BestChanged(Payload):
 
 
 class BestRefuted(Payload):
-    """A confirmation in cold processes spoke against a kernel: its claim did not stand, or kernel number `by` was
-    faster side by side. With `led` it was the leader and steps down; another one follows as `best.changed`, if any."""
+    """State that a confirmation in cold processes spoke against a kernel.
+
+    Either its claim was not supported, or kernel number `by` was faster in a direct comparison. With `led` the kernel
+    was the leader and steps down; its successor, if any, follows as `best.changed`.
+    """
 
     type: ClassVar[str] = "best.refuted"
     number: int
@@ -137,7 +150,7 @@ class BestRefuted(Payload):
 
 
 class HypothesisAdded(Payload):
-    """An avenue, experiment or instruction went on record. Gains in per cent of speed."""
+    """State that an avenue, experiment or instruction was recorded. Gains are in per cent of speed."""
 
     type: ClassVar[str] = "hypothesis.added"
     hypothesis: int
@@ -153,7 +166,7 @@ class HypothesisAdded(Payload):
 
 
 class HypothesisMeasured(Payload):
-    """The kernel of a hypothesis was timed against its parent: `gain` in per cent of speed."""
+    """State that the kernel of a hypothesis was timed against its parent: `gain` is in per cent of speed."""
 
     type: ClassVar[str] = "hypothesis.measured"
     hypothesis: int
@@ -161,7 +174,7 @@ class HypothesisMeasured(Payload):
 
 
 class CallAsked(Payload):
-    """A question to a model waits to be sent."""
+    """State that a question to a model waits to be sent."""
 
     type: ClassVar[str] = "call.asked"
     call: int
@@ -173,7 +186,7 @@ class CallAsked(Payload):
 
 
 class CallEnded(Payload):
-    """A question reached a final state; tokens and cost as far as known, and the run's totals after it."""
+    """State that a question reached a final state, with tokens, cost and the run's totals after it."""
 
     type: ClassVar[str] = "call.ended"
     call: int
@@ -188,7 +201,7 @@ class CallEnded(Payload):
 
 
 class FindingAdded(Payload):
-    """The run learnt something."""
+    """State that the run wrote a finding or note."""
 
     type: ClassVar[str] = "finding.added"
     finding: int
@@ -197,8 +210,7 @@ class FindingAdded(Payload):
 
 
 class ReviewPublished(Payload):
-    """Somebody's comments became visible, `comments` of them in `threads`, with a verdict on kernel `number` (None: on
-    the run as a whole)."""
+    """State that `comments` comments in `threads` became visible, with a verdict on kernel `number` (None: the run)."""
 
     type: ClassVar[str] = "review.published"
     review: int
@@ -210,7 +222,7 @@ class ReviewPublished(Payload):
 
 
 class ThreadChanged(Payload):
-    """A thread was resolved, dropped or opened again. `number` is the kernel it was begun on, if any."""
+    """State that a thread was resolved, dropped or reopened. `number` is the kernel on which it was started, if any."""
 
     type: ClassVar[str] = "review.thread"
     thread: int
@@ -220,7 +232,7 @@ class ThreadChanged(Payload):
 
 
 class CommentEdited(Payload):
-    """A published comment reads differently now; what it said before is kept."""
+    """State that a published comment was edited; its earlier text is kept."""
 
     type: ClassVar[str] = "review.edited"
     thread: int
@@ -230,7 +242,7 @@ class CommentEdited(Payload):
 
 
 class GuidanceGiven(Payload):
-    """The next prompts will hold `text`; with `number` those about that kernel's lineage."""
+    """State that the next prompts will contain `text`; with `number`, those about that kernel's lineage."""
 
     type: ClassVar[str] = "guidance.given"
     guidance: int
@@ -240,7 +252,7 @@ class GuidanceGiven(Payload):
 
 
 class GuidanceWithdrawn(Payload):
-    """No prompt from now on holds it."""
+    """State that no prompt from now on contains the instruction."""
 
     type: ClassVar[str] = "guidance.withdrawn"
     guidance: int
@@ -276,5 +288,5 @@ PAYLOADS: dict[str, type[Payload]] = {
 
 
 def parse(type_name: str, payload: dict[str, Any]) -> Payload:
-    """A stored event's payload as its class. Raises KeyError or pydantic.ValidationError."""
+    """Parse a stored event's payload. Raises KeyError or pydantic.ValidationError."""
     return PAYLOADS[type_name].model_validate(payload)

@@ -1,4 +1,4 @@
-"""Saying something to one person's sockets, whichever page they look at."""
+"""Send messages to all sockets of one person, whichever page they look at."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from optimizer.live.publish import publish
 
 
 def group_of_person(user_id: int) -> str:
-    """The channel group of a person's sockets."""
+    """Return the channel group of a person's sockets."""
     return f"person.{user_id}"
 
 
-def recheck(user_id: int) -> None:
-    """After the commit: what the person may see has changed; their sockets ask again, and close if they must."""
+def recheck_access(user_id: int) -> None:
+    """Make the person's sockets check access again after commit, and close where it is lost."""
     transaction.on_commit(lambda: publish(group_of_person(user_id), {"type": "person.recheck"}))
 
 
-def news(user_id: int) -> None:
-    """After the commit: the number of unread notifications has changed."""
+def announce_unread(user_id: int) -> None:
+    """Announce after commit that the number of unread notifications has changed."""
     transaction.on_commit(lambda: publish(group_of_person(user_id), {"type": "person.news"}))

@@ -1,8 +1,8 @@
-"""The socket of every page: what is unread, who else looks at this page, and that the run has a new kernel.
+"""Serve the socket of every page: unread notifications, who else looks at the page, and new kernels of its run.
 
-`?run=` and `?kernel=` say which page it is. Messages to the browser, as JSON:
-`{"kind": "unread", "count": n}`; `{"kind": "here", "people": [names]}`, the reader included;
-`{"kind": "generation", "number": n, "title": …}` when a kernel was added to the run. Close codes as for a run's socket.
+`?run=` and `?kernel=` identify the page. Messages to the browser, as JSON: `{"kind": "unread", "count": n}`;
+`{"kind": "here", "people": [names]}`, including the reader; `{"kind": "generation", "number": n, "title": …}` when a
+kernel was added to the run. Close codes are those of a run's socket.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from optimizer.actions.notification import unread_of
-from optimizer.digits import number_in
 from optimizer.live import hub
 from optimizer.live.payloads import KernelAdded
 from optimizer.live.people import group_of_person
@@ -25,19 +24,20 @@ from optimizer.live.presence import Place, Presence
 from optimizer.live.rights import MALFORMED, person_of, refusal
 from optimizer.live.tail import events_after
 from optimizer.models import Run, User
+from optimizer.whole_numbers import parse_whole_number
 
 BEAT_S = 20.0
 logger = logging.getLogger(__name__)
 
 
 class PersonConsumer(AsyncJsonWebsocketConsumer):
-    """One open page of one person."""
+    """Serve one open page of one person."""
 
     seq: int
     user: User
 
     async def connect(self) -> None:
-        """Let in whoever is signed in and may see the page's run."""
+        """Accept whoever is signed in and may see the page's run."""
         self._presence: Presence | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._groups: list[str] = []
@@ -58,7 +58,7 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
         self._keeper = asyncio.create_task(self._keep())
 
     async def disconnect(self, code: int) -> None:
-        """Leave, and let the others know."""
+        """Leave, and notify the others on the page."""
         if self._keeper is not None:
             self._keeper.cancel()
         with contextlib.suppress(Exception):
@@ -70,26 +70,27 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
                 await self.channel_layer.group_discard(group, self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_kwargs: Any) -> None:
-        """Browsers have nothing to say here."""
+        """Ignore what browsers send."""
 
     async def person_news(self, message: dict[str, Any]) -> None:
-        """The number of unread notifications has changed."""
+        """Send the number of unread notifications, which has changed."""
         await self.send_json({"kind": "unread", "count": await _unread(self.user.pk)})
 
     async def person_recheck(self, message: dict[str, Any]) -> None:
-        """What the person may see has changed."""
+        """Check access again after a change of the person's rights."""
         if (refused := await refusal(self.scope, self.run_id or None)) is not None:
             await self.close(refused)
 
     async def here_changed(self, message: dict[str, Any]) -> None:
-        """Somebody came or left."""
+        """Send the list of people on the page if it has changed."""
         people = await self._presence.people() if self._presence else []
+        # Every heartbeat checks the list, but only a change is worth a message.
         if people != self._shown:
             self._shown = people
             await self.send_json({"kind": "here", "people": people})
 
     async def run_event(self, message: dict[str, Any]) -> None:
-        """Something happened in the run: say so if it is a new kernel."""
+        """Announce a new kernel if the new events contain one."""
         if message["seq"] <= self.seq:
             return
         events = await events_after(message["run"], self.seq, message["seq"])
@@ -100,13 +101,14 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
                 await self.send_json({"kind": "generation", "number": payload["number"], "title": payload["title"]})
 
     async def run_passing(self, message: dict[str, Any]) -> None:
-        """News of the moment: not for this socket."""
+        """Ignore transient news, which only the run's page shows."""
 
     async def _join(self, group: str) -> None:
         await self.channel_layer.group_add(group, self.channel_name)
         self._groups.append(group)
 
     async def _arrive(self, place: Place, username: str) -> None:
+        # Announce only kernels from now on: the page has just been rendered with all earlier ones.
         self.seq = await _last_seq(place.run_id)
         self._presence = Presence(place, username, self.channel_name)
         await hub.join(place.run_id, self)
@@ -115,7 +117,7 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
         await self.channel_layer.group_send(place.name, {"type": "here.changed"})
 
     async def _keep(self) -> None:
-        """Say that the page is still open, and look who else is; ask again whether the person may."""
+        """Record regularly that the page is still open, look for other people, and check access again."""
         while True:
             await asyncio.sleep(BEAT_S)
             try:
@@ -124,14 +126,14 @@ class PersonConsumer(AsyncJsonWebsocketConsumer):
                     await self._presence.touch()
                     await self.here_changed({})
             except Exception:
-                logger.warning("a socket of a person missed a beat", exc_info=True)
+                logger.warning("a person's socket missed a heartbeat", exc_info=True)
 
 
 def _place(query: bytes) -> Place | None:
-    """Where the page is (run 0: nowhere); None for a malformed address."""
+    """Return the page's place (run 0: none), or None for a malformed address."""
     found = parse_qs(query.decode("latin-1"))
     texts = [found.get(name, [""])[0] for name in ("run", "kernel")]
-    run, kernel = (number_in(text) for text in texts)
+    run, kernel = (parse_whole_number(text) for text in texts)
     if any(text and number is None for text, number in zip(texts, (run, kernel), strict=True)):
         return None
     return Place(run or 0, kernel)

@@ -1,5 +1,8 @@
-"""Who looks at what right now: a sorted set in Redis a place, a member an open page, its score when it is forgotten.
-A process that dies takes nobody with it for longer than `KEPT_S`. Without Redis nobody is seen, and nothing fails."""
+"""Track who looks at which page: one sorted set in Redis per place, one member per open page, scored by its expiry.
+
+A process that dies leaves its people visible for at most `KEPT_S`. Without Redis nobody is visible, and nothing
+fails.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Place:
-    """A run's page, or with `kernel` (its number) a kernel's."""
+    """Identify a run's page or, with `kernel` (its number), a kernel's page."""
 
     run_id: int
     kernel: int | None = None
 
     @property
     def name(self) -> str:
-        """How Redis and the channel group call it."""
+        """Return the name in Redis and of the channel group."""
         return f"here.{self.run_id}" if self.kernel is None else f"here.{self.run_id}.{self.kernel}"
 
 
 class Presence:
-    """One open page of one person. Not shared between event loops."""
+    """Track one open page of one person. Instances must not be shared between event loops."""
 
     def __init__(self, place: Place, username: str, page: str) -> None:
         self.place = place
@@ -41,27 +44,29 @@ class Presence:
         self._key = f"kernelsci:{place.name}"
 
     async def touch(self) -> None:
-        """Still here."""
+        """Extend the presence."""
         now = time.time()
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.zadd(self._key, {self._member: now + KEPT_S})
+                # Every page that is open removes the expired ones, so no clean-up task is needed.
                 pipe.zremrangebyscore(self._key, 0, now)
+                # The set disappears by itself when the last page is closed by a crash.
                 pipe.expire(self._key, int(2 * KEPT_S))
                 await pipe.execute()
         except RedisError:
-            logger.debug("presence is not kept", exc_info=True)
+            logger.debug("presence could not be updated", exc_info=True)
 
     async def leave(self) -> None:
-        """Gone, and the connection with it."""
+        """Remove the presence and close the connection."""
         try:
             await self._redis.zrem(self._key, self._member)
         except RedisError:
-            logger.debug("presence is not kept", exc_info=True)
+            logger.debug("presence could not be updated", exc_info=True)
         await self._redis.aclose()
 
     async def people(self) -> list[str]:
-        """User names of whoever is there, each once, in alphabetical order."""
+        """Return the user names of the people present, without repetition, in alphabetical order."""
         try:
             members = await self._redis.zrangebyscore(self._key, time.time(), "+inf")
         except RedisError:

@@ -1,7 +1,7 @@
-"""The only way to the sockets. Never raises, never blocks a task, and never before the commit.
+"""Send to the sockets: the only module that does so. It never raises, never blocks, and never sends before commit.
 
-Messages name a run and its newest event; the table is the truth. Sending happens on a loop in a thread of its own
-(one a process, made anew after a fork), so a dead Redis costs a warning in the log and nothing else.
+Messages name a run and its newest event; the table is the truth. Sending happens on an event loop in its own thread
+(one per process, created anew after a fork), so an unreachable Redis costs a warning in the log and nothing else.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 
 
 def group_of(run_id: int) -> str:
-    """The channel group of a run's sockets."""
+    """Return the channel group of a run's sockets."""
     return f"run.{run_id}"
 
 
 def record(run: Run, payload: Payload) -> RunEvent:
-    """Store an event under the run's row lock and announce it after the commit. Call only while holding the lock."""
+    """Store an event and announce it after commit. Call only while holding the run's row lock."""
     event = RunEvent.objects.create(
         run=run, seq=run.next_seq(), type=payload.type, payload=payload.model_dump(mode="json")
     )
@@ -37,36 +37,39 @@ def record(run: Run, payload: Payload) -> RunEvent:
 
 
 def announce(run_id: int, seq: int) -> None:
-    """Say that the run has events up to `seq`."""
+    """Announce that the run has events up to `seq`."""
     publish(group_of(run_id), {"type": "run.event", "run": run_id, "seq": seq})
 
 
-def pass_by(run_id: int, kind: str, **content: Any) -> None:
-    """A throw-away message of a run (`token`, `stage`), seen by whoever is looking right now. The sender keeps to
-    10 a second."""
+def broadcast(run_id: int, kind: str, **content: Any) -> None:
+    """Broadcast transient news of a run (`token`, `stage`) to whoever is looking. Senders limit themselves to 10 per
+    second.
+    """
     publish(group_of(run_id), {"type": "run.passing", "run": run_id, "kind": kind, "content": content})
 
 
 def publish(group: str, message: dict[str, Any]) -> None:
-    """Send to a group, in the background. Never raises."""
+    """Send to a group in the background. Never raises."""
     try:
         future = asyncio.run_coroutine_threadsafe(_send(group, message), _loop())
+        # Nobody waits for the result; without a callback an error would be lost silently.
         future.add_done_callback(_complain)
     except Exception:
-        logger.warning("nothing could be announced to %s", group, exc_info=True)
+        logger.warning("a message to group %s could not be sent", group, exc_info=True)
 
 
 async def _send(group: str, message: dict[str, Any]) -> None:
     layer = get_channel_layer()
     if layer is None:
         raise RuntimeError("there is no channel layer")
+    # A stalled Redis must not let messages pile up in memory.
     async with asyncio.timeout(SEND_PATIENCE_S):
         await layer.group_send(group, message)
 
 
 def _complain(future: Any) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
-        logger.warning("an announcement was lost: %r", error)
+        logger.warning("a message to the sockets was lost: %r", error)
 
 
 _lock = threading.Lock()
@@ -74,13 +77,15 @@ _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """This process's sending loop; a forked child makes its own."""
+    """Return this process's sending loop; a forked child creates its own."""
     with _lock:
         if (loop := _loops.get(os.getpid())) is None:
+            # The thread of an inherited loop does not exist in this process.
             _loops.clear()
             loop = _loops[os.getpid()] = asyncio.new_event_loop()
             threading.Thread(target=loop.run_forever, name="announcer", daemon=True).start()
         return loop
 
 
+# A fork may happen while another thread holds the lock, which would then stay locked in the child forever.
 os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))

@@ -1,4 +1,7 @@
-"""Whether a socket may stay open. Read afresh each time: rights change, and sessions end, while people look."""
+"""Decide whether a socket may stay open.
+
+The rows are read each time, because rights change and sessions end while people look.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ NOT_SIGNED_IN, NO_SUCH_RUN, MALFORMED = 4401, 4404, 4400
 
 
 async def refusal(scope: Any, run_id: int | None) -> int | None:
-    """The close code for whoever is not signed in (any more) or may not see the run; None for who may stay."""
+    """Return the close code for a person who is not signed in or may not see the run, or None."""
     user = scope.get("user")
     if user is None or not user.is_authenticated:
         return NOT_SIGNED_IN
@@ -23,7 +26,7 @@ async def refusal(scope: Any, run_id: int | None) -> int | None:
 
 
 def person_of(scope: Any) -> User:
-    """Whoever was let in."""
+    """Return the person who was admitted."""
     user: User = scope["user"]
     return user
 
@@ -31,6 +34,7 @@ def person_of(scope: Any) -> User:
 @database_sync_to_async
 def _refusal(user_id: int, session_key: str | None, run_id: int | None) -> int | None:
     user = User.objects.filter(pk=user_id, is_active=True).first()
+    # A session may have been ended from another browser while this socket stays open.
     alive = Session.objects.filter(session_key=session_key, expire_date__gt=timezone.now())
     if user is None or (session_key is not None and not alive.exists()):
         return NOT_SIGNED_IN

@@ -1,4 +1,4 @@
-"""Addresses of the sockets."""
+"""Map addresses to sockets."""
 
 from __future__ import annotations
 

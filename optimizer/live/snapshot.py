@@ -1,7 +1,7 @@
-"""A run as the live page shows it, and what an event does to it: old state + events = fresh state.
+"""Represent a run as the live page shows it, and apply events to it: old state + events = fresh state.
 
-`snapshot_of` reads the rows, `apply` is pure. Whatever a page keeps of a run it can therefore keep up to date from
-the socket alone; the test that compares the two catches an event that forgets to say something.
+`snapshot_of` reads the rows, `apply` is pure. A page can therefore keep its view of a run up to date from the socket
+alone. A test compares both and catches an event that lacks a field.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from optimizer.models import CallState, Evaluation, Kernel, LlmCall, Run
 
 @dataclass(frozen=True)
 class KernelRow:
-    """A line of the kernels table."""
+    """Hold a row of the kernels table."""
 
     number: int
     title: str
@@ -33,7 +33,7 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the page shows after event `seq`."""
+    """Hold what the page shows after event `seq`."""
 
     seq: int
     state: str
@@ -51,7 +51,8 @@ class Snapshot:
 
 
 def snapshot_of(run: Run) -> Snapshot:
-    """The run as its rows say. Read inside a transaction of isolation enough for the caller."""
+    """Read the snapshot from the rows. The caller's transaction determines the isolation."""
+    # Three queries for all kernels and their parents, however many there are.
     kernels = run.kernels.select_related("evaluation").prefetch_related("parent_links__parent").order_by("number")
     return Snapshot(
         seq=run.last_seq,
@@ -71,17 +72,19 @@ def snapshot_of(run: Run) -> Snapshot:
 
 
 def apply(snapshot: Snapshot, seq: int, payload: p.Payload) -> Snapshot:
-    """The snapshot after one more event. Raises ValueError for a gap; events already applied change nothing."""
+    """Return the snapshot after one more event. Raises ValueError for a gap; applied events change nothing."""
+    # After a reconnection, events may be delivered again.
     if seq <= snapshot.seq:
         return snapshot
     if seq != snapshot.seq + 1:
+        # A gap cannot be repaired from events; the caller has to read a new snapshot.
         raise ValueError(f"event {seq} follows {snapshot.seq}: there is a gap")
     change = _CHANGES.get(type(payload))
     return replace(change(snapshot, payload) if change else snapshot, seq=seq)
 
 
 def _call_state(state: str) -> str:
-    """Questions are open or ended; the steps between are for their own page."""
+    """Reduce a call's state to open or its final state; only the call's own page shows the steps between."""
     return state if CallState(state).is_terminal else "open"
 
 
@@ -113,6 +116,7 @@ def _started(snapshot: Snapshot, event: p.EvaluationStarted) -> Snapshot:
 
 def _finished(snapshot: Snapshot, event: p.EvaluationFinished) -> Snapshot:
     spent = replace(snapshot, spent_evaluations=event.spent_evaluations, spent_device_s=event.spent_device_s)
+    # The table shows first evaluations; confirmations change only what was spent.
     if not event.first:
         return spent
     outcome = {name: getattr(event, name) for name in _OUTCOME}

@@ -1,11 +1,10 @@
-"""The newest events of the runs that this process's sockets look at.
+"""Cache the newest events of the runs that this process's sockets look at.
 
-Three hundred sockets on one run would ask the database three hundred times for the same event. They ask here: the
-first one reads the rows, the others share them. Events never change, so what is kept cannot go stale; what is not
-kept is read.
+Three hundred sockets on one run would read the same event three hundred times. Here the first one reads the rows and
+shares them with the others. Events never change, so the cache cannot go stale; what is not cached is read.
 
-Reading has a thread of its own. On the one that all sockets share, news would wait behind the rights of everybody who
-comes back after a restart: seconds, for those who never left.
+Reading has its own thread. On the thread that all sockets share, new events would wait for seconds behind the access
+checks of everybody who reconnects after a restart.
 """
 
 from __future__ import annotations
@@ -30,8 +29,11 @@ PAGE = 200
 
 @dataclass
 class _Tail:
-    """Consecutive events, oldest first. `begun` counts the readings that have begun; after one that filled a page there
-    is more (`is_behind`)."""
+    """Hold consecutive events, oldest first.
+
+    `begun` counts the reads that have started. `is_behind` is True when the last read filled a page, so that more
+    rows exist.
+    """
 
     events: list[dict[str, Any]] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -44,9 +46,12 @@ _texts: OrderedDict[tuple[int, int, int], str] = OrderedDict()
 
 
 async def events_after(run_id: int, after: int, up_to: int | None = None) -> list[dict[str, Any]]:
-    """Events `after` < seq in order, `PAGE` at most: ask again from the last one. `up_to` is a number known to
-    exist: when the events up to it are at hand, nothing is read."""
+    """Return events with `after` < seq in order, at most `PAGE`; ask again from the last one for more.
+
+    `up_to` is a number that is known to exist: when the events up to it are cached, nothing is read.
+    """
     tail = _tail_of(run_id)
+    # The common case: another socket has just read the announced event.
     if up_to is not None and (shared := _cut(tail.events, after, up_to)) is not None:
         return shared[:PAGE]
     await _freshen(tail, run_id, after)
@@ -57,8 +62,13 @@ async def events_after(run_id: int, after: int, up_to: int | None = None) -> lis
 
 
 async def _freshen(tail: _Tail, run_id: int, after: int) -> None:
-    """Have everything in the tail that there was at the call, or a page of it. Of all who wait one reads: whoever finds
-    that a reading has begun since their call is served by it."""
+    """Bring the cache up to date with the moment of the call, or by one page.
+
+    Coalesce concurrent reads: the first waiter queries the database and shares the rows with the others. A read that
+    started after the call serves the caller; an earlier one may have missed the newest event.
+    """
+    # A read that is already running may have missed events committed after it began; only the next one is sure to
+    # see them.
     wanted = tail.begun + 1
     async with tail.lock:
         if tail.begun >= wanted:
@@ -74,7 +84,7 @@ async def _freshen(tail: _Tail, run_id: int, after: int) -> None:
 
 
 def event_as_json(event: RunEvent) -> dict[str, Any]:
-    """An event as the sockets and the API carry it."""
+    """Return an event in the form of the sockets and the API."""
     return {
         "seq": event.seq,
         "type": event.type,
@@ -84,9 +94,10 @@ def event_as_json(event: RunEvent) -> dict[str, Any]:
 
 
 def as_message(run_id: int, events: list[dict[str, Any]]) -> str:
-    """The message that carries consecutive events. Written once for all the sockets that stand at the same number."""
+    """Return the message with consecutive events, serialised once for all sockets at the same position."""
     key = (run_id, events[0]["seq"], events[-1]["seq"])
     if key not in _texts:
+        # Oldest first: only the newest few messages are sent by many sockets at the same time.
         while len(_texts) >= TEXTS_KEPT:
             _texts.popitem(last=False)
         _texts[key] = json.dumps({"kind": "events", "events": events})
@@ -94,7 +105,7 @@ def as_message(run_id: int, events: list[dict[str, Any]]) -> str:
 
 
 def _tail_of(run_id: int) -> _Tail:
-    """The run's tail; the run longest unasked for makes room."""
+    """Return the run's cache, evicting the least recently used one if necessary."""
     if run_id not in _tails:
         while len(_tails) >= RUNS_KEPT:
             _tails.popitem(last=False)
@@ -104,18 +115,22 @@ def _tail_of(run_id: int) -> _Tail:
 
 
 def _cut(events: list[dict[str, Any]], after: int, up_to: int) -> list[dict[str, Any]] | None:
-    """Events after `after` if all of them up to `up_to` are kept, else None."""
+    """Return the events after `after` if all of them up to `up_to` are cached, else None."""
     if not events or events[0]["seq"] > after + 1 or events[-1]["seq"] < up_to:
         return None
     return events[after + 1 - events[0]["seq"] :]
 
 
 def _keep(tail: _Tail, events: list[dict[str, Any]]) -> None:
-    """Add what follows on; a reader far behind leaves the tail alone, one far ahead starts it anew."""
+    """Append consecutive events.
+
+    A reader far behind leaves the cache alone; one far ahead restarts it.
+    """
     if not events:
         return
     newest = tail.events[-1]["seq"] if tail.events else None
     if newest is None or events[0]["seq"] > newest + 1:
+        # A gap cannot be represented, so the cache restarts at the newer events.
         tail.events = events[-EVENTS_KEPT:]
     else:
         tail.events = (tail.events + [e for e in events if e["seq"] > newest])[-EVENTS_KEPT:]

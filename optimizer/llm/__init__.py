@@ -1,1 +1,1 @@
-"""The provider port: questions to language models, whoever answers them: a server, a person, or a record."""
+"""Define the provider port: questions to language models, answered by a server, a person, or a recording."""

@@ -1,8 +1,8 @@
-"""Where a provider's base URL may lead, checked on the very addresses that are connected to.
+"""Restrict where a provider's base URL may lead, to prevent server-side request forgery (SSRF).
 
-A name is resolved once per connection; every address it resolves to must be allowed, and the connection goes to the
-checked address itself (TLS and the Host header still use the name). So a name that changes its address between
-check and use (DNS rebinding) gains nothing. There are no redirects and no proxies.
+A name is resolved once per connection. Every address that it resolves to must be allowed, and the connection goes to
+the checked address itself, while TLS and the Host header still use the name. A name that changes its address between
+check and use (DNS rebinding) therefore gains nothing. Redirects and proxies are disabled.
 """
 
 from __future__ import annotations
@@ -57,11 +57,14 @@ _COMPATIBLE = ipaddress.IPv6Network("::/96")
 
 
 class ForbiddenAddressError(ValueError):
-    """A base URL that must not be asked; the message says why, in words for the person who typed it."""
+    """Report a base URL that must not be requested; the message gives the reason to the person who typed it."""
 
 
 def check_base_url(url: str) -> str:
-    """The URL without its trailing slash. Raises ForbiddenAddressError for anything but plain http(s) with a host."""
+    """Return the URL without trailing slashes.
+
+    Raises ForbiddenAddressError for anything but http or https with a host.
+    """
     try:
         parts = urlsplit(url.strip())
         port = parts.port
@@ -81,8 +84,10 @@ def check_base_url(url: str) -> str:
 
 
 def check_address(address: IpAddress, *, allow_private: bool) -> None:
-    """Raises ForbiddenAddressError unless `address`, and any IPv4 address hidden in it, may be connected to."""
+    """Raise ForbiddenAddressError unless `address`, and any IPv4 address embedded in it, may be connected to."""
+    # An IPv6 literal such as ::ffff:169.254.169.254 reaches the embedded IPv4 address.
     for candidate in (address, *_embedded(address)):
+        # Never allowed, not even by an administrator: these addresses hand out the machine's credentials.
         if any(_within(candidate, network) for network in METADATA):
             raise ForbiddenAddressError(f"{address} is a metadata or link-local address, which is never asked")
         if any(_within(candidate, network) for network in PRIVATE):
@@ -95,19 +100,25 @@ def check_address(address: IpAddress, *, allow_private: bool) -> None:
 
 
 async def resolve(host: str, port: int, *, allow_private: bool) -> str:
-    """The address to connect to for `host`. Raises ForbiddenAddressError if any of its addresses is forbidden, and
-    httpx2.ConnectError when it has none."""
+    """Return the address to connect to for `host`.
+
+    Raises ForbiddenAddressError if any of its addresses is forbidden, and httpx2.ConnectError when it has none.
+    """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise httpx2.ConnectError(f"{host} does not resolve: {error}") from error
+    # A zone index such as fe80::1%eth0 is no part of the address.
     texts = [str(entry[4][0]).partition("%")[0] for entry in found]
+    # All addresses must pass, not only the one that is used: an attacker's name server may order them at will.
     return _checked(texts, allow_private=allow_private)
 
 
 def check_host(host: str, *, allow_private: bool) -> None:
-    """Raises ForbiddenAddressError for a host whose present addresses are forbidden. A name that does not resolve now
-    passes: the check that counts is made again for each connection."""
+    """Raise ForbiddenAddressError for a host whose present addresses are forbidden.
+
+    A name that does not resolve now passes, because the binding check is repeated for each connection.
+    """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -116,7 +127,7 @@ def check_host(host: str, *, allow_private: bool) -> None:
 
 
 class PinnedTransport(httpx2.AsyncBaseTransport):
-    """HTTP over checked, pinned addresses, with a cap on what a response may hold."""
+    """Send HTTP requests to checked and pinned addresses, and limit the size of responses."""
 
     def __init__(
         self,
@@ -126,17 +137,21 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
         sent_headers: frozenset[str] = SENT_HEADERS,
     ) -> None:
         self.allow_private, self.sent_headers = allow_private, sent_headers
+        # A proxy from the environment would resolve the name itself and bypass the check.
         self._inner = inner or httpx2.AsyncHTTPTransport(trust_env=False, retries=0)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send `request` to the checked address of its host. Raises ForbiddenAddressError."""
         host, port = request.url.host, request.url.port or (443 if request.url.scheme == "https" else 80)
         address = await resolve(host, port, allow_private=self.allow_private)
+        # The URL names the checked address from here on, so TLS needs the original name for SNI and the
+        # certificate.
         request.extensions = {**request.extensions, "sni_hostname": host}
         request.url = request.url.copy_with(host=address)
         kept = [(name, value) for name, value in request.headers.items() if name.lower() in self.sent_headers]
         request.headers = httpx2.Headers([*kept, ("accept-encoding", "identity"), ("connection", "keep-alive")])
         response = await self._inner.handle_async_request(request)
+        # A compressed body could expand far beyond the size limit before the stream counts its bytes.
         if response.headers.get("Content-Encoding", "identity") != "identity":
             await response.aclose()
             raise httpx2.DecodingError("the server compressed its answer although it was asked not to")
@@ -149,7 +164,7 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
 
 
 class _CappedStream(httpx2.AsyncByteStream):
-    """A response body that ends in an error where it grows past `cap_bytes`."""
+    """Wrap a response body and fail where it grows past `cap_bytes`."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, cap_bytes: int) -> None:
         self._inner = inner
@@ -167,7 +182,7 @@ class _CappedStream(httpx2.AsyncByteStream):
 
 
 def _checked(texts: Sequence[str], *, allow_private: bool) -> str:
-    """The first of the addresses, after every one of them was checked."""
+    """Return the first of the addresses after checking every one of them."""
     for text in texts:
         check_address(ipaddress.ip_address(text), allow_private=allow_private)
     return texts[0]
@@ -178,10 +193,11 @@ def _within(address: IpAddress, network: IpNetwork) -> bool:
 
 
 def _embedded(address: IpAddress) -> list[ipaddress.IPv4Address]:
-    """IPv4 addresses that an IPv6 address stands for: mapped, compatible, 6to4, Teredo and NAT64."""
+    """Return the IPv4 addresses that an IPv6 address stands for: mapped, compatible, 6to4, Teredo and NAT64."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
     found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    # `::` and `::1` also lie in the IPv4-compatible range but are not embedded IPv4 addresses.
     if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
         found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     return [embedded for embedded in found if embedded is not None]

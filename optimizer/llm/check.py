@@ -1,4 +1,4 @@
-"""Trying a provider before a run depends on it: one small question, and what the answer says about the server."""
+"""Try a provider with one small question before a run depends on it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ _SCHEMA = {
 
 @dataclass(frozen=True)
 class ProviderCheck:
-    """What was found out. `structured`: the server kept to the JSON schema by itself; `understood`: the answer was
-    right; `without` names parameters that the server refused."""
+    """Hold the result of a check.
+
+    `structured` means that the server enforced the JSON schema by itself, `understood` that the answer was right.
+    `without` names the parameters that the server refused.
+    """
 
     answers: bool
     seconds: float
@@ -38,7 +41,7 @@ class ProviderCheck:
 
     @property
     def summary(self) -> str:
-        """In one sentence."""
+        """Summarise the result in one sentence."""
         if not self.answers:
             return f"Does not answer: {self.error}"
         form = "structured output works" if self.structured else "structured output is asked for in words"
@@ -47,7 +50,7 @@ class ProviderCheck:
 
 
 def check_provider(row: ProviderRow, model: str = "") -> ProviderCheck:
-    """Ask the provider's server a sum. Never raises for what the server does; takes half a minute at most."""
+    """Ask the provider's server for a sum. Never raises for what the server does, and takes half a minute at most."""
     if row.kind != ProviderKind.OPENAI_COMPATIBLE:
         return ProviderCheck(answers=True, seconds=0.0, structured=True, understood=True, streams=False)
     from optimizer.llm.openai_compatible import OpenAiCompatible  # takes a second to import
@@ -56,6 +59,7 @@ def check_provider(row: ProviderRow, model: str = "") -> ProviderCheck:
     started = time.monotonic()
     try:
         endpoint = endpoint_of(row, model)
+        # Forget the known refusals: a check should find out what the server accepts today.
         patient = replace(endpoint, policy=RetryPolicy(tries=1), silence_s=TIMEOUT_S, without=frozenset())
         return _asked(OpenAiCompatible(patient), row, model)
     except ProviderError as error:
@@ -74,6 +78,7 @@ def _asked(provider: Provider, row: ProviderRow, model: str) -> ProviderCheck:
     started = time.monotonic()
     deadline_s = started + TIMEOUT_S
     got = provider.complete(request, on_token=lambda text: None, cancelled=lambda: time.monotonic() > deadline_s)
+    # If the server refused the schema parameter, a fitting answer came from the prompt's words.
     asked_by_schema = not {"response_format", "text"} & set(got.dropped)
     value = _decoded(got.text)
     return ProviderCheck(

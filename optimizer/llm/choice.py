@@ -1,4 +1,4 @@
-"""Who answers for a role: the form of `Run.providers`, and what of it reaches a call."""
+"""Validate who answers for a role: the form of `Run.providers`, and the part of it that reaches a call."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from optimizer.llm.prices import price_of
 from optimizer.models import Provider, Team
 
 DEFAULT_ROLE = "default"
+# Providers that exist in every team without a row.
 BUILT_IN = frozenset({"inbox", "replay"})
-"""Providers that every team has without a row."""
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
 class Parameters(BaseModel):
-    """How a question is asked. None leaves the matter to the server. `expires_minutes` is how long the inbox waits
-    for an answer; `record` is the name of the record that `replay` answers from."""
+    """Hold how a question is asked. None leaves a value to the server.
+
+    `expires_minutes` is how long the inbox waits for an answer. `record` is the recording from which `replay`
+    answers.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -32,7 +35,7 @@ class Parameters(BaseModel):
 
 
 class RoleChoice(Parameters):
-    """One role's entry in `Run.providers`; `default` stands for all roles that have none."""
+    """Hold one role's entry in `Run.providers`; the entry `default` applies to all roles without one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,13 +44,16 @@ class RoleChoice(Parameters):
 
 
 class ChoiceError(ValueError):
-    """A choice that no run can be started with; the message says which role and why."""
+    """Report a choice with which no run can start; the message names the role and the reason."""
 
 
 def check_choices(team: Team, choices: Mapping[str, Any], *, priced: bool = False) -> dict[str, RoleChoice]:
-    """The choices of a run, by role. Raises ChoiceError for a role that nobody has (its questions would go elsewhere
-    unnoticed), an unknown provider, a missing model or record, a parameter that does not exist, and, where the run is
-    to be `priced` (it has a limit in dollars), an unknown price."""
+    """Validate the choices of a run and return them by role.
+
+    Raises ChoiceError for a role that does not exist (its questions would silently go elsewhere), an unknown
+    provider, a missing model or recording, an unknown parameter and, where the run is `priced` (it has a limit in
+    dollars), an unknown price.
+    """
     return {role: _checked(team, role, entry, priced) for role, entry in choices.items()}
 
 
@@ -57,6 +63,7 @@ def _checked(team: Team, role: str, entry: Any, priced: bool) -> RoleChoice:
     try:
         choice = RoleChoice.model_validate({"provider": entry} if isinstance(entry, str) else entry)
     except ValidationError as error:
+        # Without the input: it could contain a key that somebody pasted into the wrong field.
         first = error.errors(include_input=False)[0]
         raise ChoiceError(f"{role}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     if choice.provider == "replay" and not choice.record:

@@ -1,4 +1,7 @@
-"""Where a provider's server is and how patiently it is asked. Apart from the client, which takes a second to import."""
+"""Define the settings of a provider's server.
+
+The module is separate from the client, because importing the client takes a second.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ from optimizer.llm.retries import RetryPolicy
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server as a team configured it. `silence_s` is how long it may send nothing at all; `without` names the
-    optional parameters it is known to refuse."""
+    """Hold a server as a team configured it.
+
+    `silence_s` is how long it may send nothing at all. `without` names the optional parameters that it is known to
+    refuse.
+    """
 
     base_url: str
     key: str = ""

@@ -1,4 +1,4 @@
-"""The provider that is a person, or an agent outside: the prompt waits until somebody answers it."""
+"""Implement the provider that is a person or an outside agent: the prompt waits until somebody answers it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from optimizer.llm.port import Cancelled, Completion, CompletionRequest, OnToken
 
 
 class AnsweredLaterError(ProviderError):
-    """Nobody answers now; the prompt has to wait."""
+    """Signal that the prompt has to wait, because nobody answers immediately."""
 
 
 class Inbox(Provider):
-    """See the module. `optimizer.actions.inbox` takes the answers in."""
+    """Leave prompts to the inbox. `optimizer.actions.inbox` accepts the answers."""
 
     def complete(self, request: CompletionRequest, *, on_token: OnToken, cancelled: Cancelled) -> Completion:
-        """Never answers: raises AnsweredLaterError."""
+        """Raise AnsweredLaterError in every case."""
         raise AnsweredLaterError("the prompt waits in the inbox")

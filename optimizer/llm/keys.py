@@ -1,4 +1,4 @@
-"""Providers' keys at rest: encrypted with secrets that lie outside the database."""
+"""Encrypt secrets at rest with keys that are kept outside the database."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ REDACTED = "[key]"
 
 
 class UnreadableKeyError(Exception):
-    """A stored key was encrypted with a secret that this installation no longer has."""
+    """Report that a stored secret was encrypted with a key that this installation no longer has."""
 
 
 def encrypt(key: str) -> str:
-    """`key` as text for the database; different each time."""
+    """Encrypt `key` as text for the database. The result is different each time."""
     return _cipher().encrypt(key.encode()).decode() if key else ""
 
 
 def decrypt(token: str) -> str:
-    """The key behind `token`; empty for an empty token. Raises UnreadableKeyError."""
+    """Return the plain text of `token`, empty for an empty token. Raises UnreadableKeyError."""
     if not token:
         return ""
     try:
@@ -32,24 +32,26 @@ def decrypt(token: str) -> str:
 
 
 def rotated(token: str) -> str:
-    """The same key encrypted with the newest secret. Raises UnreadableKeyError."""
+    """Encrypt the same plain text with the newest key. Raises UnreadableKeyError."""
     return encrypt(decrypt(token))
 
 
 def redact(text: str, key: str) -> str:
-    """`text` without the key: servers repeat it in error messages, and a hostile one in its answers."""
+    """Remove the key from `text`, since servers repeat it in error messages and hostile ones in their answers."""
+    # A very short key would occur in ordinary words, and is no secret anyway.
     return text.replace(key, REDACTED) if len(key) >= 6 else text
 
 
 class Scrubber:
-    """Redacts a key from text that comes in pieces: what may be the key's beginning is held back."""
+    """Redact a key from text that arrives in pieces, holding back what may be the beginning of the key."""
 
     def __init__(self, key: str, emit: Callable[[str], None]) -> None:
         self._key, self._emit, self._held = key, emit, ""
 
     def feed(self, piece: str) -> None:
-        """Pass on all that cannot be part of the key."""
+        """Pass on everything that cannot be part of the key."""
         text = redact(self._held + piece, self._key)
+        # The longest suffix that could be the start of the key, as the next piece may complete it.
         keep = next((n for n in range(min(len(self._key) - 1, len(text)), 0, -1) if self._begins(text[-n:])), 0)
         self._held = text[len(text) - keep :]
         if ready := text[: len(text) - keep]:
@@ -66,6 +68,7 @@ class Scrubber:
 
 
 def _cipher() -> MultiFernet:
-    """The first secret encrypts, all decrypt. Secrets are text of any length."""
+    """Build the cipher: the first secret encrypts, all secrets decrypt. Secrets are text of any length."""
+    # Fernet needs exactly 32 bytes, and secrets are texts of any length.
     digests = (hashlib.sha256(secret.encode()).digest() for secret in settings.PROVIDER_KEY_SECRETS)
     return MultiFernet([Fernet(base64.urlsafe_b64encode(digest)) for digest in digests])

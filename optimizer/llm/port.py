@@ -1,4 +1,4 @@
-"""What every provider is: a request goes in, a completion or a named failure comes out."""
+"""Define the interface of a provider: a request goes in, a completion or a named failure comes out."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ Cancelled = Callable[[], bool]
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """One question. `schema` is the JSON schema that the answer must fit, or None for plain text. `temperature` and
-    `effort` of None mean: the server's own. `api` is chat or responses. `key` and `role` find a recorded answer."""
+    """Describe one question.
+
+    `schema` is the JSON schema that the answer must match, or None for plain text. `temperature` and `effort` of None
+    leave the value to the server. `api` is chat or responses. `key` and `role` select a recorded answer.
+    """
 
     messages: Sequence[Message]
     model: str = ""
@@ -37,8 +40,10 @@ class CompletionRequest:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens as the server counted them; None where it did not say. `prompt` includes `cached`, `answer` includes
-    `reasoning`."""
+    """Hold the token counts reported by the server; None where it did not report one.
+
+    `prompt` includes `cached`, and `answer` includes `reasoning`.
+    """
 
     prompt: int | None = None
     answer: int | None = None
@@ -48,7 +53,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Try:
-    """A request that produced nothing and was sent again: what went wrong, and the pause before the next one."""
+    """Describe a request that produced nothing and was sent again: the error, and the pause before the next try."""
 
     error: str
     waited_s: float = 0.0
@@ -56,8 +61,11 @@ class Try:
 
 @dataclass(frozen=True)
 class Completion:
-    """An answer as it came. `finish` is stop, length, refusal or filter. `dropped` names the optional parameters
-    that the server refused and that the request was repeated without."""
+    """Hold an answer as it came.
+
+    `finish` is stop, length, refusal or filter. `dropped` names the optional parameters that the server refused and
+    without which the request was repeated.
+    """
 
     text: str
     usage: Usage = Usage()
@@ -73,8 +81,11 @@ class Completion:
 
 
 class ProviderError(Exception):
-    """The provider gave no answer. `partial` is what had arrived: where it is not empty, or `maybe_spent` is set,
-    tokens may have been paid for. `tries` are the repetitions that went before."""
+    """Report that the provider gave no answer.
+
+    `partial` is the text that had arrived. Where it is not empty, or `maybe_spent` is set, tokens may have been paid
+    for. `tries` are the earlier attempts.
+    """
 
     def __init__(
         self, message: str, *, partial: str = "", maybe_spent: bool = False, tries: tuple[Try, ...] = ()
@@ -86,32 +97,34 @@ class ProviderError(Exception):
 
 
 class ProviderRefusedError(ProviderError):
-    """The server refused for a reason that asking again will not mend: wrong key, unknown model, forbidden address."""
+    """Report a refusal that asking again will not change: wrong key, unknown model, forbidden address."""
 
 
 class ProviderUnavailableError(ProviderError):
-    """The server did not answer, after all repetitions."""
+    """Report that the server did not answer after all retries."""
 
 
 class InterruptedStreamError(ProviderError):
-    """The answer broke off: the stream was cut, fell silent, or took longer than its time."""
+    """Report that the answer broke off: the stream was cut, fell silent, or exceeded its time limit."""
 
 
 class CallCancelledError(ProviderError):
-    """Whoever asked no longer wants the answer."""
+    """Report that the caller no longer wants the answer."""
 
 
 class Provider(ABC):
-    """Something that answers. One subclass per kind, registered in `optimizer.llm.registry`."""
+    """Answer requests. Each kind is a subclass that is registered in `optimizer.llm.registry`."""
 
     @abstractmethod
     def complete(self, request: CompletionRequest, *, on_token: OnToken, cancelled: Cancelled) -> Completion:
-        """The answer to `request`. `on_token` gets pieces of it as they arrive, in order; `cancelled` is polled a
-        few times a second and may end the request. Both are called from the caller's thread, which may use the
-        database. Raises ProviderError."""
+        """Return the answer to `request`. Raises ProviderError.
+
+        `on_token` receives pieces of the answer in order as they arrive. `cancelled` is polled a few times per second
+        and may end the request. Both are called in the caller's thread, which may use the database.
+        """
 
 
 def estimated_tokens(messages: Sequence[Message], answer: str) -> int:
-    """Tokens guessed from characters, rounded up: for budgets, where a server reports no usage."""
+    """Estimate tokens from characters, rounded up: for budgets, where a server reports no usage."""
     characters = sum(len(message.get("content", "")) for message in messages) + len(answer)
     return math.ceil(characters / CHARACTERS_PER_TOKEN)

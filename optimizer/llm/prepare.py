@@ -1,4 +1,4 @@
-"""From a stored question to the messages that are sent: built once, stored under the fence, then sent."""
+"""Turn a stored question into the messages that are sent: built once, stored under the fencing token, then sent."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from optimizer.agents.answers import Basis, json_schema_of
 from optimizer.agents.knowledge import KnowledgeItem
 from optimizer.agents.prompting import build_prompt
 from optimizer.llm.choice import Parameters
-from optimizer.llm.fence import cut_middle
-from optimizer.llm.forms import schema_instruction
+from optimizer.llm.delimiters import cut_middle
+from optimizer.llm.dialects import schema_instruction
 from optimizer.llm.port import CompletionRequest
 from optimizer.loop.history import history_of
 from optimizer.loop.locking import lock_run
 from optimizer.models import CallState, Finding, LlmCall, Provider, Run
-from optimizer.plain import storable
 from optimizer.search.base import Ask
 from optimizer.search.machinery.proposals import target_language
+from optimizer.storable import storable
 
 SHOWN_ANSWER_CHARACTERS = 60_000
 
 
 def prepare(call: LlmCall) -> None:
-    """Give the claimed call its messages: those of the attempt before (with its fault named, if it had one), or a
-    prompt built from the run as it is now. Stored before anything is sent."""
+    """Set the messages of a claimed call and store them before anything is sent.
+
+    They are those of the previous attempt (with its fault named, if it had one), or a prompt built from the run as it
+    is now.
+    """
+    # A repeated question keeps its prompt: a new one could differ and make the attempts incomparable.
     earlier = _attempt_before(call)
     if earlier is not None and earlier.messages:
         call.messages = [*earlier.messages, *_repair(earlier)]
@@ -38,7 +42,7 @@ def prepare(call: LlmCall) -> None:
 
 
 def request_of(call: LlmCall, row: Provider | None) -> CompletionRequest:
-    """What the provider is asked."""
+    """Return the request for the provider."""
     chosen = Parameters.model_validate(call.parameters)
     return CompletionRequest(
         messages=call.messages,
@@ -57,13 +61,13 @@ def request_of(call: LlmCall, row: Provider | None) -> CompletionRequest:
 
 
 def basis_of(call: LlmCall) -> Basis | None:
-    """The kernel that the answer's edits refer to, as it stood in the prompt."""
+    """Return the kernel to which the answer's edits refer, as it was in the prompt, or None."""
     text = call.transport.get("edit_base")
     return Basis(text, call.transport["edit_language"]) if text else None
 
 
 def prompt_text(call: LlmCall) -> str:
-    """The whole prompt as one text, for people who answer it: every message under its role, then the schema."""
+    """Return the whole prompt as one text for a person who answers it: each message under its role, then the schema."""
     parts = [f"## {message['role']}\n\n{message['content']}" for message in call.messages]
     schema = json_schema_of(call.answer_schema)
     return "\n\n".join([*parts, schema_instruction(schema)] if schema else parts)
@@ -73,6 +77,7 @@ _BASIS = ("edit_base", "edit_language")
 
 
 def _build(call: LlmCall) -> None:
+    # Read history and knowledge under the run's lock, so that the prompt shows one consistent state.
     with transaction.atomic():
         run = lock_run(call.run_id)
         history = history_of(run)
@@ -88,10 +93,13 @@ def _build(call: LlmCall) -> None:
 
 
 def knowledge_of(run: Run) -> list[KnowledgeItem]:
-    """Everything on record that applies to the run and nobody has superseded, oldest first. What the run wrote under
-    a digest's name is a digest; otherwise the narrowest scope counts."""
+    """Return all current findings that apply to the run, oldest first.
+
+    A finding that the run wrote under a digest's name is a digest; otherwise the narrowest scope counts.
+    """
     problem = run.problem_version.problem
     rows = Finding.objects.filter(
+        # None means unrestricted in that scope.
         Q(team__isnull=True) | Q(team=run.team_id),
         Q(target__isnull=True) | Q(target=run.target_id),
         Q(problem__isnull=True) | Q(problem=problem),
@@ -119,7 +127,7 @@ def _attempt_before(call: LlmCall) -> LlmCall | None:
 
 
 def _repair(earlier: LlmCall) -> list[dict[str, str]]:
-    """What is said about an answer that could not be used: the answer, and its fault in words."""
+    """Return the messages that ask for a repair: the unusable answer, and its fault in words."""
     if not earlier.transport.get("fault"):
         return []
     schema = json_schema_of(earlier.answer_schema)
@@ -131,7 +139,7 @@ def _repair(earlier: LlmCall) -> list[dict[str, str]]:
 
 
 def _store(call: LlmCall) -> None:
-    """Write the prompt while the claim holds."""
+    """Store the prompt, provided that the claim still holds."""
     changes: dict[str, Any] = {
         name: getattr(call, name) for name in ("messages", "prompt_version", "context_report", "transport")
     }

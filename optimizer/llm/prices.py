@@ -1,4 +1,4 @@
-"""What a call cost: list prices from prices.toml, a team's own prices before them, and None where nobody knows."""
+"""Compute what a call cost: a team's own prices first, then list prices from prices.toml, else None."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
 class Price(BaseModel):
-    """USD per million tokens. Without `cached`, cached tokens cost what others do. `second_hand`: somebody quoted the
-    vendor's page, which was not read itself."""
+    """Hold prices in USD per million tokens.
+
+    Without `cached`, cached tokens cost as much as others. `second_hand` marks a price that was quoted by somebody
+    else and not read on the vendor's page.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,13 +40,14 @@ class Price(BaseModel):
     @field_validator("input", "output", "cached", mode="before")
     @classmethod
     def _exact(cls, value: Any) -> Any:
-        """0.15 is meant as a decimal number, not as the float nearest to it."""
+        """Keep a decimal such as 0.15 exact instead of the nearest float."""
         return str(value) if isinstance(value, float) else value
 
     def cost_usd(self, usage: Usage) -> Decimal | None:
-        """The price of one answer; None without both token counts."""
+        """Return the price of one answer in USD, or None without both token counts."""
         if usage.prompt is None or usage.answer is None:
             return None
+        # An inconsistent report must not make the cost negative.
         cached = min(usage.cached or 0, usage.prompt)
         cached_price = self.input if self.cached is None else self.cached
         total = self.input * (usage.prompt - cached) + cached_price * cached + self.output * usage.answer
@@ -51,9 +55,12 @@ class Price(BaseModel):
 
 
 def price_of(model: str, base_url: str, own: Mapping[str, Any]) -> Price | None:
-    """The team's own price for the model, else the list price of the server's host, else None. A dated snapshot
-    (`gpt-4.1-2025-04-14`) costs what its model does."""
+    """Return the team's own price for the model, else the list price at the server's host, else None.
+
+    A dated snapshot (`gpt-4.1-2025-04-14`) costs what its model costs.
+    """
     bare = _SNAPSHOT.sub("", model)
+    # The exact name first: a team may price one snapshot differently.
     for name in (model, bare):
         if name in own:
             return Price.model_validate(own[name])
@@ -63,7 +70,7 @@ def price_of(model: str, base_url: str, own: Mapping[str, Any]) -> Price | None:
 
 @cache
 def listed() -> Mapping[tuple[str, str], Price]:
-    """The table, by host and model."""
+    """Return the price table by host and model."""
     entries = tomllib.loads(TABLE.read_text(), parse_float=Decimal)["price"]
     prices: dict[tuple[str, str], Price] = {}
     for entry in entries:

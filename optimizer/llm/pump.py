@@ -1,8 +1,8 @@
-"""Network on one thread, database on another.
+"""Run network code on one thread and database code on another.
 
-Providers speak asyncio, because only there a request can be given up at any moment; Django's database is used
-synchronously. So the request runs on a loop in a thread of its own, and the caller's thread takes the pieces as
-they come, and asks a few times a second whether the answer is still wanted.
+Providers use asyncio, because only there can a request be cancelled at any moment, while Django's database is used
+synchronously. The request therefore runs on an event loop in its own thread. The caller's thread receives the pieces
+as they arrive and checks a few times per second whether the answer is still wanted.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ TICK_S = 0.2
 
 
 class PumpCancelledError(Exception):
-    """The caller no longer wanted the answer."""
+    """Report that the caller no longer wants the answer."""
 
 
 class Pump(Generic[T]):
-    """One asynchronous piece of work whose text output is handed to a synchronous caller."""
+    """Run one asynchronous function and hand its text output to a synchronous caller."""
 
     def __init__(self, work: Callable[[Callable[[str], None]], Awaitable[T]]) -> None:
         self._work = work
@@ -35,14 +35,19 @@ class Pump(Generic[T]):
         self._error: BaseException | None = None
 
     def run(self, on_piece: Callable[[str], None], cancelled: Callable[[], bool]) -> T:
-        """The work's result. Raises what it raised, what `on_piece` or `cancelled` raised, or PumpCancelledError."""
+        """Return the result of the work.
+
+        Raises what the work raised, what `on_piece` or `cancelled` raised, or PumpCancelledError.
+        """
         thread = threading.Thread(target=self._run_loop, name="provider", daemon=True)
         thread.start()
+        # The task must exist before it can be cancelled.
         self._ready.wait()
         try:
             self._drain(on_piece, cancelled)
         finally:
             self._stop()
+            # The result is complete only when the loop has ended, including its clean-up.
             thread.join()
         if self._error is not None:
             raise self._error
@@ -53,6 +58,7 @@ class Pump(Generic[T]):
             if cancelled():
                 raise PumpCancelledError
             with contextlib.suppress(queue.Empty):
+                # The timeout bounds how long a cancellation goes unnoticed.
                 first = self._pieces.get(timeout=TICK_S)
                 text, ended = self._rest(first)
                 if text:
@@ -61,7 +67,7 @@ class Pump(Generic[T]):
                     return
 
     def _rest(self, first: str | None) -> tuple[str, bool]:
-        """Everything that waits in the queue as one piece, and whether the work has ended."""
+        """Return everything that waits in the queue as one piece, and whether the work has ended."""
         pieces: list[str] = []
         piece = first
         while piece is not None:
@@ -79,6 +85,8 @@ class Pump(Generic[T]):
             self._error = error
         finally:
             self._ready.set()
+            # None marks the end. It comes after the result is set, so the reader may use the result once it sees
+            # the mark.
             self._pieces.put(None)
 
     async def _supervise(self) -> T:
@@ -88,8 +96,9 @@ class Pump(Generic[T]):
         return await self._task
 
     def _stop(self) -> None:
-        """Give the work up, if it still runs."""
+        """Cancel the work if it is still running."""
         loop, task = self._loop, self._task
         if loop is not None and task is not None and not task.done():
+            # The loop may close between the check and this call.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(task.cancel)

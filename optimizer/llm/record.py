@@ -1,7 +1,8 @@
-"""A run's answers as one file: enough to play the run again, and nothing about people or keys.
+"""Save a run's answers as one file: enough to replay the run, and nothing about people or keys.
 
-Prompts are kept as hashes (they quote guidance and comments); answers are kept as text, without what is known to be
-private to the team. One JSON document, gzipped on disk, strict when read: a record comes from strangers.
+Prompts are stored as hashes, because they quote guidance and comments. Answers are stored as text without what is
+known to be private to the team. The file is one JSON document, gzipped on disk, and is validated strictly when read,
+because recordings come from strangers.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ _SHORTEST_PHRASE = 5
 
 
 class RecordError(ValueError):
-    """A file that is not a record; the message says why."""
+    """Report a file that is not a recording; the message gives the reason."""
 
 
 class RecordedCall(BaseModel):
-    """One attempt. `prompt_sha256` is of the messages as canonical JSON."""
+    """Hold one attempt. `prompt_sha256` is the hash of the messages as canonical JSON."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,7 +65,7 @@ class RecordedCall(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """A recorded run: what was asked for, what was answered, and what it led to on the machine it ran on."""
+    """Hold a recorded run: what was asked, what was answered, and the outcome on the machine where it ran."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -82,13 +83,14 @@ class RunRecord(BaseModel):
     calls: list[RecordedCall] = Field(max_length=100_000)
 
     def answer_to(self, key: str, role: str) -> RecordedCall | None:
-        """The answer that was accepted for a question, or None."""
+        """Return the accepted answer to a question, or None."""
+        # A question may have failed attempts; only the accepted answer is replayed.
         fits = (call for call in self.calls if (call.key, call.role, call.state) == (key, role, CallState.ANSWERED))
         return next(fits, None)
 
 
 def record_of(run: Run, title: str = "") -> RunRecord:
-    """The record of a run, without private text."""
+    """Return the recording of a run, without private text."""
     strip = Stripper.of(run)
     calls = LlmCall.objects.filter(run=run).exclude(
         state__in=[CallState.QUEUED, CallState.ASKING, CallState.WAITING]
@@ -109,14 +111,16 @@ def record_of(run: Run, title: str = "") -> RunRecord:
 
 
 def to_bytes(record: RunRecord) -> bytes:
-    """The file's content; the same record gives the same bytes."""
+    """Return the content of the file. Equal recordings give equal bytes."""
     plain = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, sort_keys=True, indent=1)
+    # A time stamp in the gzip header would make equal recordings differ.
     return gzip.compress(plain.encode(), mtime=0)
 
 
 def from_bytes(data: bytes) -> RunRecord:
-    """A record from a file, gzipped or not. Raises RecordError."""
+    """Parse a recording, gzipped or not. Raises RecordError."""
     try:
+        # The magic bytes of gzip.
         if data[:2] == b"\x1f\x8b":
             data = _unzipped(data)
         return RunRecord.model_validate_json(data)
@@ -128,7 +132,7 @@ def from_bytes(data: bytes) -> RunRecord:
 
 
 def load_record(team: Team, name: str) -> RunRecord:
-    """The team's record of that name, else the shipped one. Raises RecordError."""
+    """Return the team's recording of that name, else the shipped one. Raises RecordError."""
     row = Record.objects.filter(team=team, name=name).first()
     if row is not None:
         return RunRecord.model_validate(row.content)
@@ -138,14 +142,17 @@ def load_record(team: Team, name: str) -> RunRecord:
 
 
 def shipped() -> list[str]:
-    """Names of the records that come with the product."""
+    """Return the names of the recordings that ship with the product."""
     return sorted(path.name.removesuffix(".json.gz") for path in SHIPPED.glob("*.json.gz"))
 
 
 class Stripper:
-    """Removes what is private to a team: keys, e-mail addresses and anything shaped like a key everywhere; people's
-    full names and the team's own words everywhere, however they are wrapped, quoted or capitalised; account names, and
-    words of the team's that could be identifiers (a run may be called "softmax"), in prose only."""
+    """Remove what is private to a team from texts.
+
+    Removed everywhere: provider keys, e-mail addresses, anything shaped like a key, full names, and the team's own
+    phrases, however they are wrapped, quoted or capitalised. Removed in prose only: account names, and phrases that
+    could be identifiers (a run may be called "softmax").
+    """
 
     def __init__(self, phrases: Iterable[str], accounts: Iterable[str], keys: Iterable[str] = ()) -> None:
         long = {phrase.strip() for phrase in phrases if len(phrase.strip()) >= _SHORTEST_PHRASE}
@@ -156,26 +163,27 @@ class Stripper:
 
     @classmethod
     def of(cls, run: Run) -> Stripper:
-        """What is private about a run: its team's people, keys, guidance and comments."""
+        """Collect what is private about a run: its team's people, keys, guidance and comments."""
         people = list(User.objects.filter(memberships__team=run.team).distinct())
         people += [run.created_by] if run.created_by else []
         full = [name for person in people for name in (person.get_full_name(), person.email)]
         return cls([*full, *_words_of(run)], [person.username for person in people], _keys(run.team))
 
     def everywhere(self, text: str) -> str:
-        """Text without keys, phrases and addresses."""
+        """Return the text without keys, phrases and addresses."""
         for key in self._keys:
             text = text.replace(key, REMOVED)
         text = self._phrases.sub(REMOVED, text) if self._phrases else text
         return _KEY.sub(REMOVED, _EMAIL.sub(REMOVED, text))
 
     def prose(self, text: str) -> str:
-        """Prose without account names as well; what stands in code fences and edits keeps them."""
+        """Return prose without account names as well; code blocks and edits keep them."""
         parts = _CODE.split(self.everywhere(text))
+        # `re.split` with a group returns the code blocks at the odd positions.
         return "".join(part if index % 2 else self._without_accounts(part) for index, part in enumerate(parts))
 
     def values(self, settings: Any) -> Any:
-        """Settings with their texts cleaned; their names and numbers are the strategy's."""
+        """Clean the texts in a run's settings; names and numbers belong to the strategy and stay."""
         if isinstance(settings, dict):
             return {name: self.values(value) for name, value in settings.items()}
         if isinstance(settings, list):
@@ -187,29 +195,29 @@ class Stripper:
 
 
 def _longest_first(texts: Iterable[str]) -> list[str]:
-    """So that a phrase goes whole before a part of it does; in one order whatever the set's."""
+    """Sort the texts, longest first, so that a phrase is removed before a part of it; ties in alphabetical order."""
     return sorted(texts, key=lambda text: (-len(text), text))
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str] | None:
-    """One pattern for all; None for none."""
+    """Combine the patterns into one, or return None for none."""
     joined = "|".join(patterns)
     return re.compile(joined, re.IGNORECASE) if joined else None
 
 
 def _loosely(phrase: str) -> str:
-    """A pattern for the phrase with any white space between its words, and as it looks inside a JSON text."""
+    """Build a pattern for the phrase with any white space between its words, also as written inside JSON."""
     return r"(?:\s|\\[nrt])+".join("".join(map(_as_written, word)) for word in phrase.split())
 
 
 def _as_written(char: str) -> str:
-    """One character as itself or as JSON writes it."""
+    """Build a pattern for one character as itself or as JSON escapes it."""
     escaped = json.dumps(char)[1:-1]
     return re.escape(char) if escaped == char else f"(?:{re.escape(char)}|{re.escape(escaped)})"
 
 
 def prompt_hash(messages: Any) -> str:
-    """SHA-256 of messages as canonical JSON."""
+    """Return the SHA-256 of messages as canonical JSON."""
     return hashlib.sha256(json.dumps(messages, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
@@ -231,13 +239,15 @@ def _recorded(call: LlmCall, strip: Stripper) -> RecordedCall:
 
 
 def _words_of(run: Run) -> list[str]:
-    """What people wrote about the run, whole, and by line and sentence."""
+    """Return what people wrote about the run: whole texts, and their lines and sentences."""
     texts = [text for source in PRIVATE_TEXTS for text in source(run)]
     return [piece for text in texts for piece in (text, *text.splitlines(), *_SENTENCE_END.split(text))]
 
 
 def _peoples_findings(run: Run) -> list[str]:
-    """What people wrote into the team's knowledge, which prompts show; lines that an agent wrote first stay."""
+    """Return lines that people added to the team's findings, which prompts show; lines first written by an agent
+    stay.
+    """
     written = Finding.objects.filter(team=run.team).values_list("origin", "text")
     agents = {line for origin, text in written if origin != "person" for line in text.splitlines()}
     return [
@@ -245,19 +255,20 @@ def _peoples_findings(run: Run) -> list[str]:
     ]
 
 
+# Sources of people's texts about a run. Code that stores further texts (comments, notes) must add them here.
 PRIVATE_TEXTS: list[Callable[[Run], Iterable[str]]] = [
     lambda run: (run.title, run.guidance),
     lambda run: Guidance.objects.filter(run=run).values_list("text", flat=True),
     _peoples_findings,
 ]
-"""Where people's words about a run are kept. Whoever stores more of them (comments, notes) adds a line."""
 
 
 def _keys(team: Team) -> list[str]:
-    """The team's provider keys, as far as they can be read."""
+    """Return the team's provider keys, as far as they can be decrypted."""
     found = []
     for provider in Provider.objects.filter(team=team):
         try:
+            # Keys that cannot be decrypted cannot be searched for in the texts either.
             found.append(provider.read_key())
         except UnreadableKeyError:
             continue
@@ -265,7 +276,7 @@ def _keys(team: Team) -> list[str]:
 
 
 def _unzipped(data: bytes) -> bytes:
-    """Gunzip up to the cap. Raises RecordError beyond it."""
+    """Decompress up to the size limit. Raises RecordError beyond it, so that a small file cannot fill the memory."""
     with gzip.open(io.BytesIO(data)) as file:
         plain = file.read(MAX_RECORD_BYTES + 1)
     if len(plain) > MAX_RECORD_BYTES:

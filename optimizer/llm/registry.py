@@ -1,4 +1,4 @@
-"""From a call to whoever answers it. Adding a kind of provider: its class, and one line in BUILDERS."""
+"""Find the provider that answers a call. A new kind of provider is a class and one line in BUILDERS."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Builder = Callable[[LlmCall, ProviderRow | None], Provider]
 
 
 def row_of(call: LlmCall) -> ProviderRow | None:
-    """The team's provider of that name, or None for the built-in ones and for those that are gone."""
+    """Return the team's provider of that name, or None for built-in and deleted ones."""
     return ProviderRow.objects.enabled().filter(team=call.run.team_id, name=call.provider).first()
 
 
 def provider_for_call(call: LlmCall, row: ProviderRow | None) -> Provider:
-    """Who answers. Raises ProviderRefusedError when nobody can."""
+    """Return the provider that answers. Raises ProviderRefusedError when there is none."""
     if row is None and call.provider not in BUILT_IN:
         raise ProviderRefusedError(f"this team has no provider called {call.provider}, or it is switched off")
     kind = row.kind if row else call.provider
@@ -31,7 +31,7 @@ def provider_for_call(call: LlmCall, row: ProviderRow | None) -> Provider:
 
 
 def endpoint_of(row: ProviderRow, model: str) -> Endpoint:
-    """A provider's row as the network sees it. Raises ProviderRefusedError when its key cannot be read."""
+    """Return the network settings of a provider. Raises ProviderRefusedError when its key cannot be decrypted."""
     try:
         key = row.read_key()
     except UnreadableKeyError as error:

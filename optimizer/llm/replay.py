@@ -1,4 +1,4 @@
-"""The provider that is a record: what a model answered once is answered again, and said to be recorded."""
+"""Implement the provider that repeats the answers of a recording and marks them as recorded."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from optimizer.llm.record import RunRecord
 
 
 class Replay(Provider):
-    """Answers by (key, role) from one record. Kernels are built and timed anew; tokens are not spent again."""
+    """Answer by (key, role) from one recording. Kernels are built and timed anew; no tokens are spent."""
 
     def __init__(self, record: RunRecord) -> None:
         self.record = record
 
     def complete(self, request: CompletionRequest, *, on_token: OnToken, cancelled: Cancelled) -> Completion:
-        """See `Provider`. Raises ProviderRefusedError for a question that the record has no answer to: measured
-        times differ from machine to machine, and with them the questions."""
+        """Return the recorded answer. Raises ProviderRefusedError for a question that the recording does not answer.
+
+        Measured times differ between machines, and with them the questions that a strategy asks.
+        """
         found = self.record.answer_to(request.key, request.role)
         if found is None:
             raise ProviderRefusedError(f"the record has no answer to {request.key} ({request.role})")
         on_token(found.answer_text)
         return Completion(
             text=found.answer_text,
+            # Zero instead of unknown: a recorded answer costs nothing, and budgets must not estimate it.
             usage=Usage(prompt=0, answer=0),
             model=found.model,
             finish="stop",

@@ -1,7 +1,7 @@
-"""Answering a stored question: claim, build the prompt, ask, judge the answer, store what it cost.
+"""Answer a stored question: claim it, build the prompt, ask, validate the answer, store the cost.
 
-Whatever happens, the row ends in one final state once, and a question that may be asked again is asked again in the
-same transaction, so that nobody ever sees it unanswered and closed.
+Whatever happens, the row enters exactly one final state. A question that may be asked again is asked again in the
+same transaction, so that nobody ever sees it closed without an answer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from optimizer.actions.bells import ring_call
+from optimizer.actions.enqueue import enqueue_call
 from optimizer.actions.inbox import do_expire_prompts
 from optimizer.actions.llm_call import (
     MAX_ATTEMPTS,
@@ -49,14 +49,17 @@ from runners.log_context import about
 
 MAX_REPAIRS = 1
 BEAT_S = 2.0
-RUNG_AT_ONCE = 20
+ENQUEUED_AT_ONCE = 20
 
 logger = logging.getLogger(__name__)
 
 
 def answer(call_id: int) -> bool:
-    """Have one question answered. False when there was nothing to do now: somebody else has it, it is closed, the
-    run rests, or the provider is busy (whoever frees it rings again)."""
+    """Answer one question. Return False when there was nothing to do now.
+
+    That is the case when another worker has the question, it is closed, the run is paused, or the provider is busy
+    (then the worker that frees a slot enqueues it again).
+    """
     claimed = _claim(call_id)
     if claimed is None:
         return False
@@ -65,33 +68,40 @@ def answer(call_id: int) -> bool:
         with about(run=call.run_id, call=call.pk):
             _ask(call, row)
     except Exception as error:
-        logger.exception("call %s of run %s could not be handled", call.pk, call.run_id)
+        logger.exception("call %s of run %s failed with an internal error", call.pk, call.run_id)
         do_end_call(call, CallState.FAILED, error=f"internal error: {type(error).__name__}: {error}"[:2000])
         raise
+    # Also after an error: the slot is free and others wait for it.
     finally:
-        _ring_next(call)
+        _enqueue_next(call)
     return True
 
 
 def revive_calls() -> int:
-    """For the sweep: give up questions whose worker is gone, let unanswered prompts expire, and ring for what waits.
-    Returns how many rows were touched or rung for."""
+    """Give up questions whose worker is lost, expire unanswered prompts, and enqueue what waits.
+
+    Returns how many rows were changed or enqueued.
+    """
     lost = LlmCall.objects.filter(state=CallState.ASKING, lease_until__lt=Now())
     ids = list(lost.values_list("pk", flat=True))
     for call_id in ids:
         do_give_up_lost_call(call_id)
-    return len(ids) + do_expire_prompts() + _ring_waiting()
+    return len(ids) + do_expire_prompts() + _enqueue_waiting()
 
 
 def _claim(call_id: int) -> tuple[LlmCall, Provider | None] | None:
-    """The call under a fence, while its run runs and its provider has a free slot. The provider's row is locked for
-    the moment of counting, so that workers everywhere see the same number."""
+    """Claim the call while its run is running and its provider has a free slot.
+
+    The provider's row is locked while the questions in progress are counted, so that workers on all machines see the
+    same number.
+    """
     with transaction.atomic():
         call = LlmCall.objects.select_related("run__team").filter(pk=call_id, state=CallState.QUEUED).first()
         if call is None or call.run.state != RunState.RUNNING:
             return None
         row = row_of(call)
         if row is not None:
+            # Two workers that count at the same time would both find a free slot.
             Provider.objects.select_for_update(of=("self",)).get(pk=row.pk)
             if _asking(call).count() >= row.concurrency:
                 return None
@@ -100,14 +110,15 @@ def _claim(call_id: int) -> tuple[LlmCall, Provider | None] | None:
 
 
 def _asking(call: LlmCall) -> Any:
-    """Questions that the call's provider is answering now."""
+    """Return the questions that the call's provider is answering now."""
     return LlmCall.objects.filter(
         run__team=call.run.team_id, provider=call.provider, state=CallState.ASKING, lease_until__gt=Now()
     )
 
 
 def _ask(call: LlmCall, row: Provider | None) -> None:
-    """Ask, and store how it ended."""
+    """Ask, and store how the call ended."""
+    # Check the budget as late as possible: other calls may have spent it while this one waited.
     obstacle = exhausted(call.run) or _unbudgeted(call, row)
     if obstacle is not None:
         do_end_call(call, CallState.FAILED, error=obstacle)
@@ -131,7 +142,7 @@ def _ask(call: LlmCall, row: Provider | None) -> None:
 
 
 def _unbudgeted(call: LlmCall, row: Provider | None) -> str | None:
-    """Why a limit in dollars could not hold: the price is unknown."""
+    """Return why a limit in dollars could not be enforced (the price is unknown), or None."""
     if row is None or call.run.budget_usd is None:
         return None
     model = call.model or row.default_model
@@ -141,11 +152,15 @@ def _unbudgeted(call: LlmCall, row: Provider | None) -> str | None:
 
 
 def _beater(call: LlmCall) -> Callable[[], bool]:
-    """A `cancelled` that extends the lease every few seconds; True once the claim is gone or was cancelled."""
+    """Return a `cancelled` function that extends the lease every few seconds.
+
+    It returns True once the claim is lost or the call was cancelled.
+    """
     last_s = time.monotonic()
 
     def cancelled() -> bool:
         nonlocal last_s
+        # Called for every piece of an answer; one database write every few seconds is enough.
         if time.monotonic() - last_s < BEAT_S:
             return False
         last_s = time.monotonic()
@@ -155,7 +170,7 @@ def _beater(call: LlmCall) -> Callable[[], bool]:
 
 
 def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, completion: Completion) -> None:
-    """Judge the answer: accepted, or failed with its fault and, once, asked again."""
+    """Validate the answer and end the call: accepted, or failed with its fault and asked again at most once."""
     outcome = _outcome(call, row, request, completion)
     try:
         answer = _parsed(call, completion)
@@ -167,7 +182,7 @@ def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, c
 
 
 def _parsed(call: LlmCall, completion: Completion) -> Answer:
-    """Raises AnswerError."""
+    """Parse the completion. Raises AnswerError."""
     return parse_answer(
         call.answer_schema,
         completion.text,
@@ -180,24 +195,25 @@ def _parsed(call: LlmCall, completion: Completion) -> Answer:
 def _may_repair(call: LlmCall, error: AnswerError) -> bool:
     earlier = LlmCall.objects.filter(run=call.run_id, key=call.key, attempt__lt=call.attempt)
     repairs = earlier.filter(transport__has_key="fault").count()
+    # Each attempt costs, so the fault is named at most once.
     return error.repairable and repairs < MAX_REPAIRS and not _recorded(call)
 
 
 def _recorded(call: LlmCall) -> bool:
-    """A record says the same again."""
+    """Return whether a recording answers, which would repeat the same answer."""
     return bool(call.parameters.get("record"))
 
 
 def _interrupted(
     call: LlmCall, row: Provider | None, request: CompletionRequest, error: InterruptedStreamError
 ) -> None:
-    """The answer broke off: what came is kept, its cost is uncertain, and the question is asked again."""
+    """Store an answer that broke off. Its cost is uncertain, and the question is asked again."""
     outcome = _outcome(call, row, request, Completion(error.partial, finish="interrupted", tries=error.tries))
     _end_and_ask_again(call, CallState.UNCERTAIN, error=str(error), again=True, **outcome)
 
 
 def _failed(call: LlmCall, row: Provider | None, request: CompletionRequest, error: ProviderError) -> None:
-    """Nobody answered. Tokens are counted only where a request was under way."""
+    """Store that nobody answered. Tokens are counted only where a request was under way."""
     if not error.maybe_spent:
         do_end_call(call, CallState.FAILED, error=str(error), transport={**call.transport, **_told(error.tries)})
         return
@@ -207,8 +223,11 @@ def _failed(call: LlmCall, row: Provider | None, request: CompletionRequest, err
 
 
 def _end_and_ask_again(call: LlmCall, state: CallState, *, again: bool, **outcome: Any) -> None:
-    """Close the row and, where the run still wants it and attempts are left, open the next one, in one transaction."""
+    """Close the row and, while the run wants it and attempts are left, open the next attempt in the
+    same transaction.
+    """
     with transaction.atomic():
+        # Run first, then call: the lock order everywhere.
         lock_run(call.run_id)
         ended = do_end_call(call, state, **outcome)
         run = Run.objects.get(pk=call.run_id)
@@ -218,8 +237,10 @@ def _end_and_ask_again(call: LlmCall, state: CallState, *, again: bool, **outcom
 
 
 def _outcome(call: LlmCall, row: Provider | None, request: CompletionRequest, got: Completion) -> dict[str, Any]:
-    """What is stored of a completion: text, tokens, cost, and how it came. Where the server did not count, tokens are
-    estimated, so that the budget holds, and marked as estimated."""
+    """Return what is stored of a completion: text, tokens, cost, and transport details.
+
+    Where the server did not count, tokens are estimated and marked as such, so that the budget holds.
+    """
     estimated = got.usage.prompt is None or got.usage.answer is None
     usage = _estimate(request, got) if estimated else got.usage
     price = price_of(request.model, row.base_url, row.prices) if row else None
@@ -249,7 +270,7 @@ def _outcome(call: LlmCall, row: Provider | None, request: CompletionRequest, go
 
 
 def _estimate(request: CompletionRequest, got: Completion) -> Usage:
-    """Tokens guessed from the texts."""
+    """Estimate the tokens from the texts."""
     return Usage(prompt=estimated_tokens(request.messages, ""), answer=estimated_tokens([], got.text))
 
 
@@ -264,25 +285,25 @@ def _learn(row: Provider | None, request: CompletionRequest, completion: Complet
 
 
 def _leave_waiting(call: LlmCall) -> None:
-    """Put the prompt where people and outside agents see it."""
+    """Hand the prompt over to the inbox, where people and outside agents see it."""
     mine = LlmCall.objects.filter(pk=call.pk, fence=call.fence, state=CallState.ASKING)
     mine.update(state=CallState.WAITING, worker="", lease_until=None)
 
 
-def _ring_next(call: LlmCall) -> None:
-    """The slot is free: have the provider's oldest waiting question looked at."""
+def _enqueue_next(call: LlmCall) -> None:
+    """Enqueue the provider's oldest waiting question, as a slot is free now."""
     waiting = LlmCall.objects.filter(
         run__team=call.run.team_id, run__state=RunState.RUNNING, provider=call.provider, state=CallState.QUEUED
     )
     oldest = waiting.order_by("pk").values_list("pk", flat=True).first()
     if oldest is not None:
-        ring_call(oldest)
+        enqueue_call(oldest)
 
 
-def _ring_waiting() -> int:
-    """Ring for the oldest questions that nobody has begun with."""
+def _enqueue_waiting() -> int:
+    """Enqueue the oldest questions that nobody has begun."""
     queued = LlmCall.objects.filter(state=CallState.QUEUED, run__state=RunState.RUNNING).order_by("pk")
-    ids = list(queued.values_list("pk", flat=True)[:RUNG_AT_ONCE])
+    ids = list(queued.values_list("pk", flat=True)[:ENQUEUED_AT_ONCE])
     for call_id in ids:
-        ring_call(call_id)
+        enqueue_call(call_id)
     return len(ids)

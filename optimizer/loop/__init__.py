@@ -1,4 +1,4 @@
-"""How a run advances: pure decisions in, durable steps out."""
+"""Advance runs: pure decisions in, durable steps out."""
 
 from optimizer.loop.advance import advance
 

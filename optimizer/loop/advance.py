@@ -1,7 +1,7 @@
-"""One step of a run's life, taken under its row lock. Holds no state, may be called twice or after any crash.
+"""Advance a run by one step under its row lock.
 
-Everything that is announced or queued is announced after the commit. Calls to models and jobs happen elsewhere,
-never under this lock.
+The functions hold no state and may be called twice, or after a crash at any point. Whatever is announced or enqueued
+is sent after commit. Calls to models and jobs happen elsewhere, never under this lock.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ from optimizer.search.base import Finish
 from runners.job import Effort
 from runners.log_context import about
 
+# Largest number of decisions in one call. A strategy that always has another step and never waits has a bug; the
+# sweep continues with its run.
 MAX_ROUNDS = 50
-"""Decisions in one go. A strategy that always has another step and never waits is a bug; the sweep goes on with it."""
 INFRA_FAILURES_IN_A_ROW = 3
+# Time that a job may wait before the absence of runners is reported. Workers take a while to start.
 ABSENT_AFTER = dt.timedelta(seconds=30)
-"""How long a job may wait before the absence of runners is worth a note; workers take a while to start."""
 
 logger = logging.getLogger(__name__)
 
 
 class Outcome(Enum):
-    """What became of a call to `advance`."""
+    """List the outcomes of a call to `advance`."""
 
     ADVANCED = "advanced"
+    # Another process holds the run: enqueue it again.
     BUSY = "busy"
-    """Somebody else held the run: ring again."""
 
 
 def advance(run_id: int) -> Outcome:
-    """Do whatever is next in the run; nothing when there is nothing to do."""
+    """Take the next steps of the run; does nothing when there is nothing to do."""
     with about(run=run_id), transaction.atomic():
         run = try_lock_run(run_id)
         if run is None:
@@ -59,7 +60,7 @@ def advance(run_id: int) -> Outcome:
 
 
 def enter(run: Run, state: RunState, reason: str = "") -> None:
-    """Move the run into a state and record it. Call under the run's lock. Raises RunTransitionError."""
+    """Change the run's state and record it. Call under the run's lock. Raises RunTransitionError."""
     if state == RunState.RUNNING:
         run.start()
     elif state == RunState.PAUSED:
@@ -118,7 +119,9 @@ def _give_up(run: Run, reason: str) -> None:
 
 
 def _decide(run: Run) -> None:
-    """Take steps until the strategy waits for something or is done. A strategy that raises ends its run: a bug."""
+    """Take steps until the strategy waits for something or is done. A strategy that raises has a bug and ends its
+    run.
+    """
     try:
         for _ in range(MAX_ROUNDS):
             steps = strategy_of(run).decide(history_of(run))
@@ -132,7 +135,7 @@ def _decide(run: Run) -> None:
 
 
 def _settle(run: Run, finish: Finish | None) -> None:
-    """Nothing new to do: end the run if the strategy says so, or if nothing is open that it could wait for."""
+    """End the run if the strategy says so, or if nothing is open for which it could wait."""
     if finish is not None:
         _wind_down(run, finish.reason)
     elif not _is_open(run) and budget.evaluations_left(run) != 0:
@@ -140,7 +143,7 @@ def _settle(run: Run, finish: Finish | None) -> None:
 
 
 def _wind_down(run: Run, reason: str) -> None:
-    """Wait for what is open, have the top candidates settled in cold processes, then finish."""
+    """Wait for everything that is open, measure the top candidates again in cold processes, then finish the run."""
     do_cancel_waiting_calls(run)
     if _is_open(run):
         return
@@ -152,7 +155,7 @@ def _wind_down(run: Run, reason: str) -> None:
 
 
 def _may_measure(run: Run) -> bool:
-    """A confirmation is no new evaluation, but it takes time and a device."""
+    """Return whether time and device minutes are left: a confirmation is not a counted evaluation but needs both."""
     spent = {line.kind for line in budget.lines(run) if line.percent >= 100}
     return not spent & {"minutes", "device_minutes"}
 
@@ -167,7 +170,7 @@ def _open_evaluations(run: Run) -> bool:
 
 
 def _note_absent_runner(run: Run) -> None:
-    """Say once, since the run was last started, that nobody is there for its jobs. They wait; they do not expire."""
+    """Record once per start that no runner is available for the run's jobs, which wait and do not expire."""
     waiting = Job.objects.filter(evaluation__kernel__run=run, state=JobState.QUEUED)
     waiting = waiting.exclude(evaluation__effort=Effort.BUILD.value)
     if not waiting.filter(created_at__lt=timezone.now() - ABSENT_AFTER).exists():
@@ -179,7 +182,7 @@ def _note_absent_runner(run: Run) -> None:
 
 
 def _runners_keep_failing(run: Run) -> bool:
-    """Return True when the newest evaluations since the run was last started all ended without the kernels' doing."""
+    """Return True when the newest evaluations since the last start all ended for reasons outside their kernels."""
     ended = Evaluation.objects.filter(
         kernel__run=run, state=EvaluationState.DONE, finished_at__gte=run.running_since
     ).exclude(effort=Effort.BUILD.value)

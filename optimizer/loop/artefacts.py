@@ -1,9 +1,9 @@
-"""Equal binaries: what a run has evaluated already is not executed again, however its text looks.
+"""Recognise equal binaries, so that a run does not execute a kernel twice however its source looks.
 
-The third check of novelty, after the same text and the same normalised text (`optimizer.search.machinery.novelty`).
-Each job carries the digests of what the run has evaluated; the harness compares after its build and stops there. Its
-word is believed only for a digest and an evaluation that the job itself had named. Two that are under way at the same
-time are both measured.
+This is the third novelty check, after equal text and equal normalised text (`optimizer.search.machinery.novelty`).
+Each job carries the digests of the binaries that the run has evaluated. The harness compares after its build and
+stops there if one matches. Its claim is accepted only for a digest and an evaluation that the job itself named. Two
+equal kernels that are under way at the same time are both measured.
 """
 
 from __future__ import annotations
@@ -12,20 +12,24 @@ from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job,
 from optimizer.models.evaluation import CANDIDATE
 from runners.job import JobResult
 
+# Number of newest artefacts that are sent with a job.
 MOST_KNOWN = 500
-"""The newest artefacts that a job is told of."""
+# Outcomes that the same binary will have again. Timeouts and lack of memory may be the machine's fault.
 KNOWN_BY = (
     EvaluationStatus.CORRECT,
     EvaluationStatus.INCORRECT,
     EvaluationStatus.CRASHED,
     EvaluationStatus.SUSPECT,
 )
-"""Outcomes that the same binary has again. Time-outs and want of memory may have been the machine's doing."""
 
 
 def known_artefacts(run: Run) -> dict[str, str]:
-    """Digest → id of the run's first evaluation of it. A claim that was not confirmed is worth another look."""
+    """Map the digest of each evaluated binary to the id of the run's first evaluation of it.
+
+    Unconfirmed claims are left out, because they deserve another measurement.
+    """
     ended = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, status__in=KNOWN_BY)
+    # Evaluations without a job are duplicates themselves; the original is listed once.
     measured = (
         ended.filter(unconfirmed=False, failed_side__in=("", CANDIDATE)).exclude(artefact_hash="").exclude(job=None)
     )
@@ -34,12 +38,12 @@ def known_artefacts(run: Run) -> dict[str, str]:
 
 
 def is_sound(job: Job, result: JobResult) -> bool:
-    """False where a result names as its twin what the job did not name for that digest."""
+    """Return False where a result names an original evaluation that the job did not name for that digest."""
     return result.duplicate_of is None or _named(job, result) == result.duplicate_of
 
 
-def twin_named(result: JobResult) -> Evaluation | None:
-    """The evaluation whose outcome a sound result shares; None for one that was measured itself."""
+def original_of(result: JobResult) -> Evaluation | None:
+    """Return the evaluation whose outcome a sound result shares, or None for a result that was measured itself."""
     return Evaluation.objects.select_related("kernel").get(pk=result.duplicate_of) if result.duplicate_of else None
 
 

@@ -1,9 +1,9 @@
-"""Who leads a run, and what becomes of a leader that a second measurement does not support.
+"""Record which kernel leads a run, and what happens to a leader that a second measurement does not support.
 
-Who leads follows from evidence alone (`optimizer.loop.evidence`, `optimizer.search.ranking`): the largest lower bound
-against the common baseline, unless a direct comparison proves another kernel faster. A leader that a confirmation
-refutes, or proves slower than its opponent, steps down with an event. The headline figure is the confirmed interval as
-soon as there is one.
+The leader follows from evidence alone (`optimizer.loop.evidence`, `optimizer.search.ranking`): it has the largest
+lower bound of the speedup over the common baseline, unless a direct comparison proves another kernel faster. A leader
+that a confirmation refutes, or proves slower than its opponent, steps down, and an event says so. The headline figure
+is the confirmed interval as soon as there is one.
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ from optimizer.loop.evidence import Evidence, Standing, evidence_of
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Run, VerdictChoice
 from runners.job import Effort
 
+# Order of a table of kernels: by the lower bound, like the ranking.
 BEST_FIRST = (
     F("evaluation__speedup_low").desc(nulls_last=True),
     F("evaluation__speedup").desc(nulls_last=True),
     "evaluation__time_us",
     "number",
 )
-"""The order of a table of kernels: by the lower bound, like the ranking."""
 
 
 def update_best(run: Run, *, settled: bool = False) -> None:
-    """Recompute the leader from the rows and record what changed. With `settled`, and in a run that has ended, choose
-    among the confirmed kernels where there are any. Call under the run's lock."""
+    """Recompute the leader from the rows and record a change. Call under the run's lock.
+
+    With `settled`, and in a run that has ended, choose among the confirmed kernels where there are any.
+    """
     leader = evidence_of(run).leader(settled=settled or run.state_choice.is_terminal)
     if _lead(run, leader) and leader is not None:
         record(run, _changed(leader))
 
 
-def mend_best(run: Run) -> None:
-    """Rank a run that ended under an older version anew, without telling its followers of a record.
+def rerank_best(run: Run) -> None:
+    """Re-rank a run that ended under the rules of an older version. Call under the run's lock.
 
-    Call under the run's lock.
+    Followers are not notified, because no new record was set.
     """
     leader = evidence_of(run).leader(settled=True)
     if _lead(run, leader):
@@ -45,10 +47,13 @@ def mend_best(run: Run) -> None:
 
 
 def judge_confirmation(run: Run, confirmation: Evaluation) -> None:
-    """Record that a kernel steps down when a confirmation that has just ended speaks against it. Call under the run's
-    lock, before `update_best`."""
+    """Record that a kernel steps down when a confirmation which has just ended speaks against it.
+
+    Call under the run's lock and before `update_best`, which replaces the leader that the event names.
+    """
     evidence = evidence_of(run)
     kernel, opponent = confirmation.kernel, confirmation.opponent
+    # A refuted claim matters even for a kernel that does not lead, because it can no longer rank.
     if evidence.is_refuted(kernel.pk):
         _step_down(run, kernel, _why_refuted(confirmation))
     elif opponent is not None and _leader_changes(run, evidence):
@@ -67,6 +72,7 @@ def _yield(run: Run, kernel: Kernel, opponent: Kernel, confirmation: Evaluation)
     if verdict == VerdictChoice.SLOWER and run.best_kernel_id == kernel.pk:
         reason = f"In cold processes it was slower than #{opponent.number}{_interval(confirmation)}."
         _step_down(run, kernel, reason, opponent)
+    # The confirmed kernel challenged the leader and won.
     elif verdict == VerdictChoice.FASTER and run.best_kernel_id == opponent.pk:
         reason = f"In cold processes #{kernel.number} was faster{_interval(confirmation)}."
         _step_down(run, opponent, reason, kernel)
@@ -78,7 +84,8 @@ def _leader_changes(run: Run, evidence: Evidence) -> bool:
 
 
 def _lead(run: Run, leader: Standing | None) -> bool:
-    """Store the leader and its figures; return False where nothing changed."""
+    """Store the leader and its figures. Return False where nothing changed."""
+    # An unchanged leader is no event: most evaluations change nothing, and followers need not hear of them.
     names = ("best_kernel_id", "best_speedup", "best_speedup_low", "best_speedup_high")
     now = (leader.kernel, leader.speedup, leader.low, leader.high) if leader else (None, None, None, None)
     if tuple(getattr(run, name) for name in names) == now:
@@ -98,6 +105,7 @@ def _changed(leader: Standing) -> BestChanged:
         speedup_low=leader.low,
         speedup_high=leader.high,
         confirmed=leader.settled,
+        # Followers are told of a record only when it beats the baseline by more than the noise.
         announce=leader.verdict == VerdictChoice.FASTER,
     )
 

@@ -1,4 +1,4 @@
-"""From a kernel to a job on a queue."""
+"""Turn a kernel into a job on a queue."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher
 from runners.job import Baseline, Effort, JobSpec, Language, Objective
 
+# Lower numbers go first. A confirmation ends a run, and somebody waits for it.
 PRIORITY_OF_CONFIRMATIONS = -10
-"""Lower numbers go first: a confirmation ends a run, and somebody waits for it."""
+# Languages that can be compiled for a device on a machine without it.
 DEVICE_LANGUAGES = frozenset({Language.HIP, Language.CUDA, Language.TRITON})
-"""Languages that compile for a device that need not be there."""
 
 
 def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
-    """The kernel's first evaluation. What is compiled for another machine's device is built first, on any machine:
-    a compiler's complaint should not cost a minute of that device. On this processor the build belongs to the
-    measurement, whose device lock keeps compilers from disturbing a clock. Call under the run's lock."""
+    """Create the kernel's first evaluation. Call under the run's lock.
+
+    A kernel that is compiled for a device of another machine is built first, on any machine, since a compiler error
+    should not cost a minute of that device. On this processor the build is part of the measuring job, whose device
+    lock keeps compilers from disturbing the timing.
+    """
     if not _is_built_first(run, kernel):
         return dispatch(run, kernel, Effort.FULL, first=True)
     evaluation = _evaluation(run, kernel, Effort.FULL, first=True)
@@ -35,9 +38,9 @@ def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
 def dispatch(
     run: Run, kernel: Kernel, effort: Effort, *, first: bool, opponent: Kernel | None = None
 ) -> Evaluation:
-    """Create an evaluation with its job, and ring after the commit. Call under the run's lock.
+    """Create an evaluation with its job, and notify the runners after commit. Call under the run's lock.
 
-    The kernel is timed in turns with `opponent`, or with its parent where none is named.
+    The kernel is timed in turns with `opponent`, or with its parent where no opponent is named.
     """
     evaluation = _evaluation(run, kernel, effort, first=first, opponent=opponent)
     queue_job(run, evaluation)
@@ -45,10 +48,13 @@ def dispatch(
 
 
 def queue_job(run: Run, evaluation: Evaluation) -> Job:
-    """Create the job of an evaluation that has none, and ring after the commit. Static builds always go to this
-    installation's own workers."""
+    """Create the job of an evaluation that has none, and notify the runners after commit.
+
+    Static builds always go to this installation's own workers.
+    """
     effort = Effort(evaluation.effort)
     _name_opponent(evaluation)
+    # Compiling needs no device, so a queue outside, perhaps days long, is the wrong place for it.
     dispatcher = CeleryDispatcher.name if effort == Effort.BUILD else run.dispatcher
     job = Job.objects.create(
         evaluation=evaluation,
@@ -57,22 +63,25 @@ def queue_job(run: Run, evaluation: Evaluation) -> Job:
         priority=PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else 0,
         spec=_stored_spec(run, evaluation.kernel, evaluation),
     )
-    ring_on_commit(dispatcher, job.queue)
+    notify_on_commit(dispatcher, job.queue)
     return job
 
 
-def ring_on_commit(dispatcher: str, queue: str) -> None:
-    """Tell the queue's workers to look, once the job is there to be seen."""
+def notify_on_commit(dispatcher: str, queue: str) -> None:
+    """Notify the queue's workers after commit, when they can see the job."""
     transaction.on_commit(lambda: DISPATCHERS[dispatcher].ring(queue))
 
 
 def spec_of(job: Job) -> JobSpec:
-    """The whole job as a runner takes it. The row leaves out the problem's files, which its version already holds."""
+    """Return the complete job as a runner takes it.
+
+    The row omits the problem's files, which its problem version holds already.
+    """
     return spec_from(job.spec)
 
 
 def spec_from(stored: dict[str, Any]) -> JobSpec:
-    """The same from the row's `spec` alone."""
+    """Return the complete job from the row's `spec` alone."""
     return wire.from_plain(JobSpec, {**stored, "problem": _bundle(stored["problem"])})
 
 
@@ -103,7 +112,7 @@ def _is_profiled(run: Run) -> bool:
 
 
 def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, Any]:
-    """A `JobSpec` as JSON with the problem version's id in place of its files."""
+    """Return a `JobSpec` as JSON, with the id of the problem version in place of its files."""
     spec = JobSpec(
         job_id=f"evaluation-{evaluation.pk}",
         problem=run.problem_version.as_bundle(),
@@ -117,12 +126,15 @@ def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, 
         profile=evaluation.effort == Effort.FULL and _is_profiled(run),
         objective=Objective(run.objective),
     )
+    # The files of a problem can have megabytes, and every job of a run would repeat them.
     return {**wire.to_plain(spec), "problem": run.problem_version_id}
 
 
 def _name_opponent(evaluation: Evaluation) -> None:
-    """Let the kernel be timed in turns with its parent where nobody else was named. A parent that is not known to work
-    is left out: there is no pairing with a kernel that fails."""
+    """Choose the parent as the opponent of an evaluation that has none.
+
+    A parent that is not known to work is left out, since timing cannot be paired with a kernel that fails.
+    """
     if evaluation.opponent_id is not None:
         return
     links = evaluation.kernel.parent_links.filter(rank=0, parent__evaluation__status=EvaluationStatus.CORRECT)
@@ -133,7 +145,7 @@ def _name_opponent(evaluation: Evaluation) -> None:
 
 
 def _best_us(run: Run) -> dict[str, float]:
-    """Case → µs of the run's best kernel, by which the harness abandons what is clearly slower."""
+    """Map each case to the time in µs of the run's best kernel, by which the harness abandons clearly slower ones."""
     evaluation = Evaluation.objects.filter(first_of_id=run.best_kernel_id).first() if run.best_kernel_id else None
     result = evaluation.as_result() if evaluation else None
     return {c.name: c.candidate_us for c in result.cases if c.candidate_us is not None} if result else {}

@@ -1,9 +1,11 @@
-"""Times that can be compared although they were taken hours apart.
+"""Make times comparable although they were measured hours apart.
 
-Other load, clocks and temperature change what the same kernel takes, on a shared machine by a factor of three. Each
-evaluation times the baseline beside the candidate, so its speedup does not drift. What strategies see as a time is
-therefore the speedup turned back into microseconds by the baseline of one fixed evaluation of the run, the anchor:
-the first that had one. Rows keep what was measured.
+Load, clocks and temperature change the time of the same kernel, on a shared machine by up to a factor of three. Each
+evaluation times the baseline alongside the candidate, so its speedup does not drift. What strategies see as a time is
+therefore the speedup converted back to microseconds with the baseline of one fixed evaluation of the run, the anchor:
+the first that had one. The database keeps what was measured.
+
+  t = b / s    t: comparable time, b: the anchor's baseline in µs, s: the kernel's speedup
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ from runners.job import CaseResult, JobResult
 
 @dataclass(frozen=True)
 class Anchor:
-    """The baseline's times in one evaluation, µs: geometric mean, and median by case."""
+    """Hold the baseline's times in one evaluation, in µs: the geometric mean, and the median by case."""
 
     overall_us: float
     cases_us: Mapping[str, float] = field(hash=False)
 
     def overall(self, evaluation: Evaluation) -> float | None:
-        """The kernel's time as it would have been beside the anchor's baseline; the plain one without a pairing."""
+        """Return the kernel's time alongside the anchor's baseline, or its plain time without a paired speedup."""
         return self.overall_us / evaluation.speedup if evaluation.speedup else evaluation.time_us
 
     def by_case(self, result: JobResult) -> dict[str, float]:
-        """The same for every timed case."""
+        """Return the comparable time of every timed case, in µs."""
         timed = {case.name: case for case in result.cases if judged_us(case, result) is not None}
         return {name: self._of_case(case, result) for name, case in timed.items()}
 
@@ -39,8 +41,9 @@ class Anchor:
 
 
 def anchor_of(run: Run) -> Anchor | None:
-    """The run's anchor, or None before anything was timed beside a baseline. Once there is one it stays."""
+    """Return the run's anchor, or None before anything was timed alongside a baseline. It never changes afterwards."""
     paired = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, speedup__gt=0, time_us__gt=0)
+    # Rows of ended evaluations never change, so the first one stays the first.
     first = paired.order_by("finished_at", "pk").values_list("pk", flat=True).first()
     return _anchor(first) if first else None
 

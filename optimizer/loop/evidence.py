@@ -1,8 +1,8 @@
-"""What was measured of a run's kernels, as far as it decides who leads. One query, however many kernels there are.
+"""Collect the measurements of a run's kernels that determine the leader, with one query.
 
 A confirmation in cold processes replaces the kernel's first figures. Of several direct comparisons of the same two
-kernels the newest confirmation counts, or else the newest evaluation. A kernel that shares another's outcome (same
-source, same binary) never ranks beside it: evidence about the copy is evidence about the original.
+kernels the newest confirmation counts, or otherwise the newest evaluation. A kernel that shares another's outcome
+(same source, same binary) never ranks beside it: evidence about the copy is evidence about the original.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """The columns of one finished evaluation that decide who leads."""
+    """Hold the columns of one finished evaluation that determine the leader."""
 
     pk: int
     kernel: int
@@ -67,8 +67,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where one kernel stands. `low` and `high` are its interval against the common baseline, from `source`, the
-    evaluation that counts. `settled` says that this was a confirmation."""
+    """Hold the figures by which one kernel ranks.
+
+    `low` and `high` are the ends of the interval of its speedup over the common baseline. They come from `source`,
+    the evaluation that counts; `settled` is True when this was a confirmation.
+    """
 
     kernel: int
     number: int
@@ -88,9 +91,12 @@ class Standing:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that decides who leads a run. `refuted` are the kernels (ids) whose claim a confirmation did not support;
-    `beaten_by` maps a kernel to those proven faster in a direct comparison, `originals` a copy to the kernel whose
-    outcome it shares, and `compared_cold` holds the pairs that were compared in cold processes."""
+    """Hold all evidence that determines the leader of a run.
+
+    `refuted` are the ids of kernels whose claim a confirmation did not support. `beaten_by` maps a kernel to those
+    proven faster in a direct comparison, and `originals` maps a copy to the kernel whose outcome it shares.
+    `compared_cold` holds the pairs that were compared in cold processes.
+    """
 
     standings: Sequence[Standing]
     beaten_by: Mapping[int, frozenset[int]]
@@ -100,11 +106,11 @@ class Evidence:
 
     @cached_property
     def by_kernel(self) -> Mapping[int, Standing]:
-        """Standings by the kernel's id."""
+        """Return the standings by kernel id."""
         return {one.kernel: one for one in self.standings}
 
     def leader(self, *, settled: bool = False) -> Standing | None:
-        """Return who leads; with `settled`, among the confirmed kernels where there are any."""
+        """Return the standing of the leader; with `settled`, choose among the confirmed kernels where there are any."""
         among = [one for one in self.standings if one.settled or not settled] or self.standings
         kernel = leader_of([one.kernel for one in among], self.beaten_by)
         return None if kernel is None else self.by_kernel[kernel]
@@ -131,11 +137,13 @@ def evidence_of(run: Run) -> Evidence:
     rows = [Outcome(*row) for row in ended.order_by("pk").values_list(*_COLUMNS)]
     firsts = {row.kernel: row for row in rows if row.first_of is not None}
     cold = {row.kernel: row for row in rows if row.is_confirmation and row.judges_kernel}
+    # The newest confirmation counts: `cold` keeps the last row of each kernel, in order of ids.
     refuted = frozenset(kernel for kernel, row in cold.items() if refutes(row, firsts.get(kernel)))
     originals = {row.kernel: row.copy_of for row in firsts.values() if row.copy_of is not None}
     ranked = [
         _standing(row, cold.get(kernel))
         for kernel, row in firsts.items()
+        # A copy has the outcome of its original, so ranking both would list one measurement twice.
         if _may_rank(row) and kernel not in refuted and kernel not in originals
     ]
     pairs = _newest_comparisons(rows, originals)
@@ -180,6 +188,7 @@ def _newest_comparisons(rows: Iterable[Outcome], originals: Mapping[int, int]) -
     """Return, for every two kernels that were timed in turns, the comparison that counts."""
     found: dict[frozenset[int], Outcome] = {}
     compared = [row for row in rows if row.opponent is not None and row.parent_verdict and row.is_correct]
+    # Later rows overwrite earlier ones, so the sort order decides which comparison counts.
     for row in sorted(compared, key=lambda row: (row.is_confirmation, row.pk)):
         pair = frozenset((_original(row.kernel, originals), _original(row.opponent or 0, originals)))
         if len(pair) == 2:
@@ -194,6 +203,7 @@ def _renamed(row: Outcome, originals: Mapping[int, int]) -> Outcome:
 
 def _original(kernel: int, originals: Mapping[int, int]) -> int:
     seen: set[int] = set()
+    # `seen` ends the loop should two rows name each other.
     while kernel in originals and kernel not in seen:
         seen.add(kernel)
         kernel = originals[kernel]

@@ -1,4 +1,4 @@
-"""A run's rows as the immutable `History` that strategies decide on."""
+"""Present a run's rows as the immutable `History` on which strategies decide."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ UNANCHORED = Anchor(0.0, {})
 
 
 def problem_of(run: Run) -> Problem:
-    """The run's problem, opened once a process and version: versions never change."""
+    """Return the run's problem, opened once per process and version, as versions never change."""
     return _opened(run.problem_version_id)
 
 
 def history_of(run: Run) -> History:
-    """The snapshot of a run. Call under the run's lock, so that it is one moment's truth."""
+    """Return the snapshot of a run. Call under the run's lock, so that it shows one moment."""
     return History(
         problem=problem_of(run),
         target=run.target.key,
@@ -56,12 +56,17 @@ def history_of(run: Run) -> History:
 
 
 def kernel_views(run: Run) -> list[KernelView]:
-    """Return all kernels by number. Views of finished kernels change only when later evidence speaks against them, so
-    the rest of them is read once a process."""
+    """Return all kernels in order of their number.
+
+    The views of finished kernels change only when later evidence speaks against them, so the expensive part of each
+    is read once per process.
+    """
     anchor, evidence = anchor_of(run), evidence_of(run)
     rows = list(run.kernels.order_by("number").values_list("pk", "key", "evaluation__state"))
+    # Strategies know kernels by key, whereas evidence names them by id.
     keys = {pk: key for pk, key, _ in rows}
     return [
+        # The arguments are the key of the cache: a refuted kernel gets another view.
         _ranked(_finished_view(pk, anchor, evidence.is_refuted(pk)), pk, evidence, keys, anchor)
         if state == EvaluationState.DONE
         else _view(pk)
@@ -72,7 +77,10 @@ def kernel_views(run: Run) -> list[KernelView]:
 def _ranked(
     view: KernelView, pk: int, evidence: Evidence, keys: Mapping[int, str], anchor: Anchor | None
 ) -> KernelView:
-    """Add who was proven faster and the bound of a confirmation; most kernels have neither and stay as they are."""
+    """Add the kernels that were proven faster, and the bound from a confirmation.
+
+    Most kernels have neither and are returned unchanged.
+    """
     if beaters := evidence.beaters(pk):
         view = replace(view, beaten_by=frozenset(keys[one] for one in beaters))
     standing = evidence.by_kernel.get(pk)
@@ -82,7 +90,7 @@ def _ranked(
 
 
 def call_views(run: Run) -> dict[str, CallView]:
-    """The newest attempt of every question, by key, with what all its attempts cost."""
+    """Return the newest attempt of every question by key, with the cost of all its attempts."""
     views: dict[str, CallView] = {}
     for call in LlmCall.objects.filter(run=run).order_by("attempt", "pk"):
         views[call.key] = _after(views.get(call.key), _call_view(call))
@@ -90,13 +98,13 @@ def call_views(run: Run) -> dict[str, CallView]:
 
 
 def hypothesis_views(run: Run) -> dict[str, HypothesisView]:
-    """Every hypothesis by key."""
+    """Return every hypothesis by key."""
     rows = Hypothesis.objects.filter(run=run).select_related("basis")
     return {row.key: _hypothesis_view(row) for row in rows}
 
 
 def current_findings(run: Run) -> QuerySet[Finding]:
-    """What the run itself has noted and nobody has superseded, oldest first."""
+    """Return the current findings that the run itself has written, oldest first."""
     return Finding.objects.filter(source=f"run {run.pk}", superseded_by__isnull=True).order_by("pk")
 
 
@@ -108,6 +116,7 @@ def _opened(version_id: int) -> Problem:
 @lru_cache(maxsize=8192)
 def _finished_view(kernel_id: int, anchor: Anchor | None, is_out: bool) -> KernelView:
     view = _view(kernel_id, anchor)
+    # A refuted kernel keeps its source and result; only its times must not rank.
     return replace(view, time_us=None, times_us={}) if is_out else view
 
 
@@ -136,12 +145,12 @@ def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
 
 
 def _is_doubted(evaluation: Evaluation | None) -> bool:
-    """A claim that the referee's clock did not confirm: nothing is built on its times."""
+    """Return whether the claim is unconfirmed; nothing is built on such times."""
     return evaluation is not None and evaluation.unconfirmed
 
 
 def _without_assembly(result: JobResult | None) -> JobResult | None:
-    """Nobody decides by it, and thousands of views are kept."""
+    """Drop the assembly: no strategy reads it, and thousands of views stay in memory."""
     if result is None or result.build is None or not result.build.assembly:
         return result
     return replace(result, build=replace(result.build, assembly={}))
@@ -164,6 +173,7 @@ def _bound_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | N
 
 def _call_view(call: LlmCall) -> CallView:
     state = CallState(call.state)
+    # An uncertain call is asked again in a new row, which the strategy must wait for.
     asked_again = state == CallState.UNCERTAIN and call.attempt < MAX_CALL_ATTEMPTS
     return CallView(
         key=call.key,
@@ -178,7 +188,7 @@ def _call_view(call: LlmCall) -> CallView:
 
 
 def _after(earlier: CallView | None, view: CallView) -> CallView:
-    """The view with the cost of the attempts before it, as far as it is known."""
+    """Return the view with the cost of the earlier attempts added, as far as it is known."""
     if earlier is None or earlier.cost_usd is None:
         return view
     return replace(view, cost_usd=earlier.cost_usd + (view.cost_usd or 0.0))

@@ -1,11 +1,11 @@
-"""Kernels enter a run: numbered, linked to their parents, and either evaluated or known already."""
+"""Add kernels to a run: number them, link their parents, and evaluate them unless they are duplicates."""
 
 from __future__ import annotations
 
 from django.db.models import Max
 
 from optimizer.actions.evaluation import do_copy_outcome, finished
-from optimizer.hostile_text import told, told_in_a_line
+from optimizer.hostile_text import sanitized_line, sanitized_text
 from optimizer.live.payloads import KernelAdded
 from optimizer.live.publish import record
 from optimizer.loop.dispatch import begin_evaluation, queue_job
@@ -22,31 +22,34 @@ from optimizer.models import (
 )
 from optimizer.models.evaluation import CANDIDATE
 from optimizer.models.team import User
-from optimizer.plain import storable, storable_text
 from optimizer.search.base import Draft
+from optimizer.storable import storable, storable_text
 
+# States in which a run may still begin an evaluation for what it has open.
 GOING_ON = (RunState.RUNNING, RunState.PAUSED)
-"""States in which a run may still begin an evaluation for what it has open."""
 
 
 def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:
-    """Store the draft and see to its evaluation. A kernel whose text, tunables and flags the run has measured
-    already is not measured again: it takes over its twin's outcome. Call under the run's lock."""
-    twin = _twin_of(run, draft.source.content_hash)
-    kernel = _create(run, draft, author, twin)
-    record(run, _added(kernel, twin))
-    if twin is None:
+    """Store the draft and start its evaluation. Call under the run's lock.
+
+    A kernel whose text, tunables and flags the run has measured already is not measured again: it takes over the
+    outcome of the original.
+    """
+    original = _original_of(run, draft.source.content_hash)
+    kernel = _create(run, draft, author, original)
+    record(run, _added(kernel, original))
+    if original is None:
         begin_evaluation(run, kernel)
     else:
-        _follow(run, kernel, twin)
+        _follow(run, kernel, original)
     return kernel
 
 
-def settle_twins(run: Run, evaluation: Evaluation) -> None:
-    """Give the outcome of an evaluation that has just ended to the duplicates that wait for it.
+def settle_duplicates(run: Run, evaluation: Evaluation) -> None:
+    """Pass the outcome of an evaluation that has just ended on to the duplicates that wait for it.
 
     A failure that was not the kernel's own (its parent's build, the machine) is not shared: the oldest duplicate is
-    evaluated itself and the others wait for it.
+    evaluated itself, and the others wait for it.
     """
     waiting = Evaluation.objects.filter(
         first_of__run=run, first_of__meta__twin_of=evaluation.kernel.number, state=EvaluationState.QUEUED
@@ -75,26 +78,30 @@ def _promote(run: Run, followers: list[Evaluation]) -> None:
     queue_job(run, first)
 
 
-def _follow_instead(kernel: Kernel, twin: Kernel | None) -> None:
-    """Let a duplicate wait for another twin, or for nobody."""
+def _follow_instead(kernel: Kernel, original: Kernel | None) -> None:
+    """Let a duplicate wait for another original, or for none."""
     kernel.meta = {name: value for name, value in kernel.meta.items() if name != "twin_of"}
-    if twin is not None:
-        kernel.meta["twin_of"] = twin.number
+    if original is not None:
+        kernel.meta["twin_of"] = original.number
     kernel.save(update_fields=["meta"])
 
 
-def _follow(run: Run, kernel: Kernel, twin: Kernel) -> None:
+def _follow(run: Run, kernel: Kernel, original: Kernel) -> None:
     follower = Evaluation.objects.create(
-        kernel=kernel, target=run.target, first_of=kernel, effort=twin.evaluation.effort
+        kernel=kernel, target=run.target, first_of=kernel, effort=original.evaluation.effort
     )
-    if EvaluationState(twin.evaluation.state).is_terminal:
-        do_copy_outcome(follower, twin.evaluation)
+    if EvaluationState(original.evaluation.state).is_terminal:
+        do_copy_outcome(follower, original.evaluation)
         record(run, finished(run, follower))
 
 
-def _twin_of(run: Run, content_hash: str) -> Kernel | None:
-    """Return the first kernel with the same content that is, or will be, measured. A failure that was not the kernel's
-    own says nothing about its copies: not the machine's, and not one that the parent or the baseline caused."""
+def _original_of(run: Run, content_hash: str) -> Kernel | None:
+    """Return the first kernel with the same content that is or will be measured.
+
+    Failures that were not the kernel's own are left out, because they say nothing about its copies: those of the
+    machine, and those that the parent or the baseline caused.
+    """
+    # A duplicate never has duplicates of its own, or a chain of them would wait for each other.
     same = run.kernels.filter(content_hash=content_hash).exclude(meta__has_key="twin_of")
     known = same.exclude(evaluation__status=EvaluationStatus.INFRA_ERROR)
     known = known.filter(evaluation__failed_side__in=("", CANDIDATE))
@@ -106,16 +113,17 @@ def _twin_of(run: Run, content_hash: str) -> Kernel | None:
     )
 
 
-def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) -> Kernel:
+def _create(run: Run, draft: Draft, author: User | None, original: Kernel | None) -> Kernel:
     last = run.kernels.aggregate(last=Max("number"))["last"]
-    meta = storable(dict(draft.meta)) | ({"twin_of": twin.number} if twin else {})
+    meta = storable(dict(draft.meta)) | ({"twin_of": original.number} if original else {})
     kernel = Kernel.objects.create(
         run=run,
         number=0 if last is None else last + 1,
         key=draft.key,
-        title=told_in_a_line(draft.title)[:200],
+        title=sanitized_line(draft.title)[:200],
         author_kind=draft.author_kind,
         author=author,
+        # Texts come from a model: `storable` removes what PostgreSQL cannot store, such as NUL characters.
         language=draft.source.language.value,
         source=storable_text(draft.source.text),
         tunables=storable(draft.source.tunables),
@@ -123,7 +131,7 @@ def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) ->
         content_hash=draft.source.content_hash,
         hypothesis=Hypothesis.objects.filter(run=run, key=draft.hypothesis_key or "").first(),
         call=LlmCall.objects.filter(run=run, key=draft.call_key or "").order_by("-attempt").first(),
-        report=told(draft.report),
+        report=sanitized_text(draft.report),
         meta=meta,
     )
     _link(kernel, draft.parent_keys)
@@ -132,15 +140,15 @@ def _create(run: Run, draft: Draft, author: User | None, twin: Kernel | None) ->
 
 
 def _note_rubric(kernel: Kernel) -> None:
-    """Whether the writer says it followed the rubric goes on the hypothesis; the last kernel's word counts."""
+    """Store on the hypothesis whether the writer says it followed the rubric; the last kernel's statement counts."""
     followed = str((kernel.call.answer or {}).get("rubric_followed", "")) if kernel.call else ""
     if kernel.hypothesis and followed:
-        kernel.hypothesis.rubric_followed = told_in_a_line(followed)[:400]
+        kernel.hypothesis.rubric_followed = sanitized_line(followed)[:400]
         kernel.hypothesis.save(update_fields=["rubric_followed"])
 
 
 def _link(kernel: Kernel, parent_keys: tuple[str, ...]) -> None:
-    """Parents in the order named; a key that the run does not know, or names twice, is left out."""
+    """Link the parents in the order named, without repetitions and keys that the run does not know."""
     by_key = {parent.key: parent for parent in Kernel.objects.filter(run=kernel.run, key__in=parent_keys)}
     parents = [by_key[key] for key in dict.fromkeys(parent_keys) if key in by_key and key != kernel.key]
     KernelParent.objects.bulk_create(
@@ -148,7 +156,7 @@ def _link(kernel: Kernel, parent_keys: tuple[str, ...]) -> None:
     )
 
 
-def _added(kernel: Kernel, twin: Kernel | None) -> KernelAdded:
+def _added(kernel: Kernel, original: Kernel | None) -> KernelAdded:
     return KernelAdded(
         kernel=kernel.pk,
         number=kernel.number,
@@ -159,5 +167,5 @@ def _added(kernel: Kernel, twin: Kernel | None) -> KernelAdded:
         parents=list(kernel.parent_links.order_by("rank").values_list("parent__number", flat=True)),
         tunables=kernel.tunables,
         hypothesis=kernel.hypothesis_id,
-        twin_of=twin.number if twin else None,
+        twin_of=original.number if original else None,
     )

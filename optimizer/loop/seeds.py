@@ -1,4 +1,4 @@
-"""Where a run starts: the torch reference and the problem's own seeds that the target can run."""
+"""Create the kernels from which a run starts: the torch reference, and the problem's seeds that the target can run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from runners.problems.base import Seed
 
 
 def add_seeds(run: Run) -> None:
-    """Evaluate the seeds. They do not count against the budget of evaluations: every run on a problem needs them,
-    and a comparison of budgets should not depend on how many a problem ships."""
+    """Add and evaluate the seeds.
+
+    They do not count against the budget of evaluations: every run on a problem needs them, and a comparison of
+    budgets should not depend on how many seeds a problem ships.
+    """
     languages = languages_for(run.target.key)
     for seed in problem_of(run).seeds:
         if seed.source.language in languages:
@@ -20,7 +23,7 @@ def add_seeds(run: Run) -> None:
 
 
 def seeds_are_open(run: Run) -> bool:
-    """True while a seed is not measured: strategies decide on measured ground."""
+    """Return True while a seed is not measured, as strategies decide only on measured seeds."""
     open_states = [EvaluationState.QUEUED, EvaluationState.RUNNING]
     return run.kernels.filter(author_kind=AuthorKind.SEED, evaluation__state__in=open_states).exists()
 

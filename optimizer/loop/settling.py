@@ -1,10 +1,11 @@
-"""Settle who leads before a run ends: its top candidates are measured again, together, in cold processes.
+"""Settle which kernel leads before a run ends, by measuring the top candidates again, together, in cold processes.
 
-Contenders are the leader and those whose interval overlaps the leader's and that no direct comparison has beaten.
-Each gets one confirmation: against the common baseline, and in turns with the leader as its opponent (the leader itself
-in turns with its parent). Where that changes who leads, the new leader is compared with those that still overlap.
-Everything is decided from rows under the run's lock, so it may be repeated after a crash: a question that was asked is
-never asked again, whatever its answer was. Confirmations cost no evaluations; their number is bounded.
+Contenders are the leader and those kernels whose interval overlaps the leader's and that no direct comparison has
+beaten. Each gets one confirmation: against the common baseline, and in turns with the leader as its opponent (the
+leader itself in turns with its parent). Where that changes who leads, the new leader is compared with those that
+still overlap. Everything is decided from rows under the run's lock, so it may be repeated after a crash: a question
+that was asked is never asked again, whatever its answer was. Confirmations cost no evaluations; their number is
+bounded.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from optimizer.loop.evidence import Evidence, Standing, evidence_of
 from optimizer.models import Evaluation, Kernel, Run, VerdictChoice
 from runners.job import Effort
 
+# Number of confirmations that a run may always request, so that a refuted leader's successor is confirmed too.
 LEAST_JOBS = 3
-"""Confirmations that a run may always ask for, so that a refuted leader's successor is confirmed too."""
 
 
 def settle(run: Run, contenders: int) -> list[Evaluation]:
@@ -28,7 +29,10 @@ def settle(run: Run, contenders: int) -> list[Evaluation]:
 
     Call under the run's lock, while nothing of the run is open.
     """
+    # What was asked counts and not what was answered: a confirmation that failed would otherwise be repeated
+    # forever.
     asked = list(confirmations(run).values_list("kernel_id", "opponent_id"))
+    # Twice the contenders, because each may be compared with the first leader and with a second one.
     room = max(LEAST_JOBS, 2 * contenders) - len(asked)
     missing = _missing(evidence_of(run), contenders, asked)
     return [_ask(run, kernel, opponent) for kernel, opponent in missing[: max(0, room)]]
@@ -45,8 +49,11 @@ def conclude(run: Run) -> None:
 
 
 def contenders_of(evidence: Evidence, most: int) -> list[Standing]:
-    """Return the leader and the unbeaten kernels whose interval overlaps its own, `most` at most; nobody where the
-    leader is not proven faster than the baseline, because then there is no claim to settle."""
+    """Return the leader and at most `most - 1` unbeaten kernels whose interval overlaps its own.
+
+    The list is empty where the leader is not proven faster than the baseline, because there is no claim to settle
+    then.
+    """
     leader = evidence.leader()
     if leader is None or leader.verdict != VerdictChoice.FASTER:
         return []
@@ -62,6 +69,7 @@ def _missing(
     if not contenders:
         return []
     leader, *others = (one.kernel for one in contenders)
+    # A comparison of two kernels is the same whichever of them is called the opponent.
     known = {frozenset((kernel, opponent)) for kernel, opponent in asked if opponent} | evidence.compared_cold
     confirmed = {kernel for kernel, _ in asked}
     wanted: list[tuple[int, int | None]] = [(leader, None)] if leader not in confirmed else []
@@ -75,6 +83,7 @@ def _overlaps(one: Standing, leader: Standing) -> bool:
 
 
 def _ask(run: Run, kernel: int, opponent: int | None) -> Evaluation:
+    # Filtered by run: an id that came from elsewhere would fail here instead of measuring another run's kernel.
     rows = Kernel.objects.filter(run=run).select_related("evaluation").in_bulk([kernel, opponent or kernel])
     return dispatch(run, rows[kernel], Effort.CONFIRM, first=False, opponent=rows[opponent] if opponent else None)
 

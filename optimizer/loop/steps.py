@@ -1,4 +1,4 @@
-"""A strategy's steps become rows, each at most once: a step whose key the run knows already is not taken again."""
+"""Turn a strategy's steps into rows, each at most once: a step whose key the run knows is not taken again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from django.db.models import QuerySet
 
 from optimizer.actions.llm_call import do_request_call
-from optimizer.hostile_text import told, told_in_a_line
+from optimizer.hostile_text import sanitized_line, sanitized_text
 from optimizer.live.payloads import FindingAdded, HypothesisAdded
 from optimizer.live.publish import record
 from optimizer.loop.budget import evaluations_left
@@ -20,12 +20,12 @@ NOTED_SINCE = "*Noted by the agents since:*"
 
 
 def take_steps(run: Run, steps: Iterable[Step]) -> int:
-    """Take what is new, in order; how many steps that were. Call under the run's lock."""
+    """Take the new steps in order and return how many there were. Call under the run's lock."""
     return sum(_take(run, step) for step in steps)
 
 
 def _take(run: Run, step: Step) -> bool:
-    """True when the step was new and was taken. `Finish` is the caller's business."""
+    """Return True when the step was new and was taken. `Finish` is left to the caller."""
     match step:
         case Ask():
             return _ask(run, step)
@@ -46,7 +46,10 @@ def _ask(run: Run, step: Ask) -> bool:
 
 
 def _draft(run: Run, step: Draft) -> bool:
-    """A draft beyond the budget waits: it is said again at the next decision, if there is one."""
+    """Add the kernel unless it exists or exceeds the budget; the strategy repeats a refused draft at its next
+    decision.
+    """
+    # Checked again here: several drafts of one decision share what is left.
     if run.kernels.filter(key=step.key).exists() or evaluations_left(run) == 0:
         return False
     add_kernel(run, step)
@@ -61,9 +64,9 @@ def _hypothesise(run: Run, step: Hypothesise) -> bool:
         key=step.key,
         kind=step.kind,
         round=step.round,
-        title=told_in_a_line(step.title)[:300],
-        description=told(step.description),
-        rubric=told(step.rubric),
+        title=sanitized_line(step.title)[:300],
+        description=sanitized_text(step.description),
+        rubric=sanitized_text(step.rubric),
         basis=_kernel(run, step.basis_key),
         reference=_kernel(run, step.reference_key),
         call=_call(run, step.call_key),
@@ -71,21 +74,25 @@ def _hypothesise(run: Run, step: Hypothesise) -> bool:
         predicted_max=step.predicted_max,
         innovation=step.innovation,
         chosen=step.chosen,
-        chosen_why=told_in_a_line(step.chosen_why)[:200],
+        chosen_why=sanitized_line(step.chosen_why)[:200],
     )
     record(run, _hypothesis_added(hypothesis))
     return True
 
 
 def _note(run: Run, step: Note) -> bool:
-    """A note of scope `run` or `digest` applies to this run alone, one of scope `problem` or `target` to every run of
-    the team there, unless its words are recorded: their figures are another machine's, so they stay in the run that
-    replays them. `source` names the run either way. A note that supersedes another becomes the next version of
-    what that one is by now: where a person has edited it, their text stays and the new note stands below it."""
+    """Store a finding, digest or note unless it exists. `source` names the run.
+
+    Scope `run` and `digest` apply to this run only, scope `problem` and `target` to every run of the team there.
+    Recorded words stay in the run that replays them, because their figures come from another machine. A note that
+    supersedes another becomes the next version of that note's current version; a person's text is kept above the new
+    note.
+    """
     noted = Finding.objects.filter(source=source_of(run))
     if noted.filter(key=step.key).exists():
         return False
     older, call = _newest_version(noted, step.supersedes), _call(run, step.call_key)
+    # A recording's figures come from another machine and must not become knowledge of this team.
     recorded = call is not None and call.provider == "replay"
     finding = Finding.objects.create(
         team=run.team,
@@ -95,7 +102,7 @@ def _note(run: Run, step: Note) -> bool:
         key=step.key,
         kind=KINDS_OF_NOTES.get(step.scope, "finding"),
         title=older.title if older else "",
-        text=_with_what_people_wrote(older, told(step.text)),
+        text=_with_what_people_wrote(older, sanitized_text(step.text)),
         source=source_of(run),
         call=call,
     )
@@ -106,9 +113,10 @@ def _note(run: Run, step: Note) -> bool:
 
 
 def _newest_version(noted: QuerySet[Finding], key: str | None) -> Finding | None:
-    """What the note with that key has become, locked against an edit at the same time; None without such a note."""
+    """Return the current version of the note with that key, locked against a concurrent edit, or None."""
     row = noted.filter(key=key).first() if key else None
     while row is not None:
+        # Lock before reading `superseded_by`: an edit that commits in between would be lost otherwise.
         row = Finding.objects.select_for_update(of=("self",)).get(pk=row.pk)
         if row.superseded_by is None:
             return row
@@ -117,7 +125,7 @@ def _newest_version(noted: QuerySet[Finding], key: str | None) -> Finding | None
 
 
 def _with_what_people_wrote(older: Finding | None, text: str) -> str:
-    """The text, below that of the newest version of `older` that a person wrote."""
+    """Return the text, appended to the newest version of `older` that a person wrote."""
     row = older
     while row is not None and row.origin != "person":
         row = Finding.objects.filter(superseded_by=row).first()
@@ -125,7 +133,7 @@ def _with_what_people_wrote(older: Finding | None, text: str) -> str:
 
 
 def source_of(run: Run) -> str:
-    """What the findings of a run name as their source."""
+    """Return how the findings of a run name it as their source."""
     return f"run {run.pk}"
 
 

@@ -1,4 +1,4 @@
-"""The strategy of a run and its settings."""
+"""Find a run's strategy and its settings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from optimizer.search.base import Strategy, StrategySettings
 
 
 def strategy_of(run: Run) -> Strategy:
-    """The run's strategy. Raises KeyError for a name that is not registered."""
+    """Return the run's strategy. Raises KeyError for a name that is not registered."""
     return STRATEGIES[run.strategy]
 
 
 def settings_of(run: Run) -> StrategySettings:
-    """The run's settings, parsed. Raises pydantic.ValidationError."""
+    """Return the run's parsed settings. Raises pydantic.ValidationError."""
     return strategy_of(run).Settings.model_validate(run.settings)

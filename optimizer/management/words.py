@@ -1,4 +1,4 @@
-"""Commands of several words, as in `manage.py token list`."""
+"""Support commands with subcommands, as in `manage.py token list`."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ Words: TypeAlias = "argparse._SubParsersAction[Any]"
 
 
 class WordsCommand(BaseCommand):
-    """Each word is a method of its own, `_list` for `list`. What our actions refuse ends the command with the reason.
+    """Dispatch each subcommand to its own method, `_list` for `list`.
 
-    Whoever may run a command has the database: it acts for `--user`, by default for the first administrator."""
+    What our actions refuse ends the command with the reason. Whoever may run a command has the database, so it acts
+    for `--user`, by default the first administrator.
+    """
 
     user_name: str | None = None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """--user, and the command's words."""
-        parser.add_argument("--user", help="who acts; by default the first administrator")
+        """Declare --user and the subcommands."""
+        parser.add_argument("--user", help="the acting person; default: the first administrator")
         self.add_words(parser.add_subparsers(dest="word", required=True))
 
     def add_words(self, words: Words) -> None:
-        """Declare the words and what each takes."""
+        """Declare the subcommands and their arguments."""
         raise NotImplementedError
 
     @cached_property
     def user(self) -> User:
-        """Who acts. Raises CommandError."""
+        """Return the person for whom the command acts. Raises CommandError."""
         return acting_user(self.user_name)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do what the word says. CommandError where the person may not, or something is not there."""
+        """Run the subcommand. Raises CommandError where the person may not, or something does not exist."""
         self.user_name = options["user"]
         try:
             getattr(self, f"_{options['word']}")(options)
@@ -50,7 +52,7 @@ class WordsCommand(BaseCommand):
 
 
 def acting_user(name: str | None) -> User:
-    """The person of that name, by default the first administrator. Raises CommandError."""
+    """Return the person of that name, by default the first administrator. Raises CommandError."""
     if name:
         return named(User.objects.filter(username=name), "user", name)
     found = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
@@ -60,7 +62,7 @@ def acting_user(name: str | None) -> User:
 
 
 def named(rows: QuerySet[M], kind: str, name: object) -> M:
-    """The row that `name` picked. Raises CommandError where there is none."""
+    """Return the row that `name` selected. Raises CommandError where there is none."""
     row = rows.first()
     if row is None:
         raise CommandError(f"there is no {kind} {name}")

@@ -1,4 +1,4 @@
-"""Everything that is stored. One noun a module."""
+"""Define the database schema, one noun per module."""
 
 from optimizer.models.api_token import ApiToken, TokenScope
 from optimizer.models.audit import AuditAction, AuditEntry

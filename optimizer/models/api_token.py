@@ -1,4 +1,7 @@
-"""Tokens for the API. Only a hash is stored; the token itself is shown once, when it is made."""
+"""Store API tokens as hashes.
+
+The token itself is shown once, when it is created.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ SEEN_EVERY = dt.timedelta(minutes=5)
 
 
 class TokenScope(models.TextChoices):
-    """What a token may do, on top of what its owner may. A token does only what it names."""
+    """List the permissions that a token can carry.
+
+    A token grants the intersection of its scopes with the rights of its owner.
+    """
 
     READ = "read", "Read runs, kernels and measurements"
     RUNS = "runs", "Start and steer runs"
@@ -30,16 +36,19 @@ class TokenScope(models.TextChoices):
 
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
-    """Verbs of the token table."""
+    """Add the filters of the token table."""
 
     def usable(self) -> Self:
-        """Neither revoked nor expired, of people who may sign in."""
+        """Return tokens that are neither revoked nor expired and whose owner may sign in."""
         alive = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
         return self.filter(alive, revoked_at__isnull=True, user__is_active=True)
 
 
 class ApiToken(models.Model):
-    """One token of one person. Tokens carry 256 random bits, so a plain SHA-256 cannot be searched backwards."""
+    """Store one token of one user.
+
+    Tokens carry 256 random bits, so a plain SHA-256 cannot be inverted by brute force and needs no salt.
+    """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100)
@@ -63,7 +72,8 @@ class ApiToken(models.Model):
     def make(
         cls, user: User, name: str, scopes: list[TokenScope], expires_at: dt.datetime | None = None
     ) -> tuple[ApiToken, str]:
-        """A new token's row, and the token: the only time that it can be read."""
+        """Create a token. Return its row and the secret, which cannot be read again later."""
+        # The prefix lets secret scanners recognise a token that was published by mistake.
         secret = PREFIX + secrets.token_urlsafe(32)
         row = cls.objects.create(
             user=user,
@@ -77,23 +87,27 @@ class ApiToken(models.Model):
 
     @classmethod
     def find(cls, secret: str) -> ApiToken | None:
-        """The usable row behind a presented token, or None. Notes, now and then, that it was seen."""
+        """Return the usable row of a presented secret, or None.
+
+        Updates `seen_at` at most once per `SEEN_EVERY`.
+        """
         found = cls.objects.usable().select_related("user").filter(hash=hash_of(secret)).first()
+        # A write on every request would make readers of the API contend for the token's row.
         if found is not None and (found.seen_at is None or timezone.now() - found.seen_at > SEEN_EVERY):
             found.seen_at = timezone.now()
             found.save(update_fields=["seen_at"])
         return found
 
     def allows(self, scope: TokenScope) -> bool:
-        """Whether the token names the scope."""
+        """Return whether the token carries the scope."""
         return scope in self.scopes
 
     def revoke(self) -> None:
-        """End the token for good."""
+        """Revoke the token permanently; a second call keeps the first revocation time."""
         self.revoked_at = self.revoked_at or timezone.now()
         self.save(update_fields=["revoked_at"])
 
 
 def hash_of(secret: str) -> str:
-    """What is stored of a token."""
+    """Return the SHA-256 that is stored in place of the token, as 64 hexadecimal digits."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,6 +1,9 @@
-"""Who did what that matters. Rows are only ever added: the database refuses to change or delete one (a trigger, see
-the migration that made the table). So that nothing has to be changed when a person, a team or a run is deleted, the
-links are bare numbers beside the names of that moment."""
+"""Keep an append-only log of the actions that matter for accountability.
+
+A database trigger (see the migration that creates the table) refuses updates and deletes. Users, teams and runs are
+therefore stored as plain ids beside their names at that moment: a foreign key would have to change when its row is
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from optimizer.models.team import Team, User
 
 
 class AuditAction(models.TextChoices):
-    """What is worth a line."""
+    """List the actions that are logged."""
 
     RUN_STARTED = "run.started", "Started a run"
     RUN_PAUSED = "run.paused", "Paused a run"
@@ -42,18 +45,22 @@ class AuditAction(models.TextChoices):
 
 
 class AuditQuerySet(models.QuerySet["AuditEntry"]):
-    """Verbs of the log."""
+    """Add the filters of the audit log."""
 
     def of_team(self, team: Team) -> Self:
-        """What concerns one team, newest first."""
+        """Return the entries of one team, newest first."""
         return self.filter(team_id=team.pk).order_by("-pk")
 
 
 class AuditEntry(models.Model):
-    """One action. `subject` says in words what it was done to; `details` holds small facts, never a secret."""
+    """Store one logged action.
+
+    `subject` names the object in words; `details` holds small facts and never a secret.
+    """
 
     at = models.DateTimeField(auto_now_add=True)
     action = models.CharField(max_length=30, choices=AuditAction.choices)
+    # Plain numbers instead of foreign keys, see above.
     actor_id = models.BigIntegerField(null=True)
     actor_name = models.CharField(max_length=150)
     team_id = models.BigIntegerField(null=True)
@@ -77,10 +84,11 @@ class AuditEntry(models.Model):
         cls, action: AuditAction, actor: User | None, team: Team | None, subject: str, run_id: int | None,
         details: dict[str, object],
     ) -> AuditEntry:  # fmt: skip
-        """One more line."""
+        """Append one entry. `actor` None is the system itself."""
         return cls.objects.create(
             action=action,
             actor_id=actor.pk if actor else None,
+            # The name at this moment: accounts can be renamed later.
             actor_name=actor.get_username() if actor else "the system",
             team_id=team.pk if team else None,
             team_name=team.name if team else "",

@@ -1,4 +1,4 @@
-"""Enumerations that carry their label, their tone (a colour token of the design system) and whether they end."""
+"""Define enumerations with label, tone (a colour token of the design system) and terminality."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class RunState(models.TextChoices):
-    """What a run is doing."""
+    """List the states of a run."""
 
     PENDING = "pending", "Pending"
     RUNNING = "running", "Running"
@@ -18,17 +18,17 @@ class RunState(models.TextChoices):
 
     @property
     def is_terminal(self) -> bool:
-        """True when nothing will happen any more."""
+        """Return True when the run has ended."""
         return self in {RunState.FINISHED, RunState.STOPPED, RunState.FAILED}
 
     @property
     def tone(self) -> str:
-        """Colour token."""
+        """Return the colour token of the state."""
         return _RUN_TONES[self]
 
 
 class EvaluationState(models.TextChoices):
-    """Where an evaluation stands. What came of it is `Evaluation.status`."""
+    """List the states of an evaluation. Its outcome is `Evaluation.status`."""
 
     QUEUED = "queued", "Queued"
     RUNNING = "running", "Running"
@@ -37,17 +37,17 @@ class EvaluationState(models.TextChoices):
 
     @property
     def is_terminal(self) -> bool:
-        """True when the outcome will not change."""
+        """Return True when the outcome will not change."""
         return self in {EvaluationState.DONE, EvaluationState.CANCELLED}
 
     @property
     def tone(self) -> str:
-        """Colour token."""
+        """Return the colour token of the state."""
         return "live" if self == EvaluationState.RUNNING else "muted"
 
 
 class EvaluationStatus(models.TextChoices):
-    """How an evaluation ended: `runners.job.Status` with labels."""
+    """List the outcomes of an evaluation: `runners.job.Status` with labels."""
 
     CORRECT = "correct", "Correct"
     INCORRECT = "incorrect", "Incorrect"
@@ -62,7 +62,7 @@ class EvaluationStatus(models.TextChoices):
 
     @property
     def tone(self) -> str:
-        """Colour token."""
+        """Return the colour token of the outcome."""
         return _STATUS_TONES[self]
 
     @property
@@ -72,7 +72,7 @@ class EvaluationStatus(models.TextChoices):
 
 
 class VerdictChoice(models.TextChoices):
-    """What the statistics support: `runners.job.Verdict` with labels."""
+    """List the verdicts that the statistics support: `runners.job.Verdict` with labels."""
 
     FASTER = "faster", "Faster"
     SAME = "same", "Same"
@@ -80,19 +80,19 @@ class VerdictChoice(models.TextChoices):
 
     @property
     def tone(self) -> str:
-        """Colour token."""
+        """Return the colour token of the verdict."""
         return {"faster": "good", "same": "muted", "slower": "bad"}[self.value]
 
 
 class ObjectiveChoice(models.TextChoices):
-    """The time that a run's speedups compare: `runners.job.Objective` with labels."""
+    """List the times that a run's speedups can compare: `runners.job.Objective` with labels."""
 
     DEVICE = "device", "Device time"
     CALL = "call", "Call time (host included)"
 
 
 class JobState(models.TextChoices):
-    """The queue's own state of a job."""
+    """List the queue's states of a job."""
 
     QUEUED = "queued", "Queued"
     RUNNING = "running", "Running"
@@ -102,18 +102,20 @@ class JobState(models.TextChoices):
 
     @property
     def is_terminal(self) -> bool:
-        """True when no worker will claim it again."""
+        """Return True when no worker will claim the job again."""
         return self in {JobState.DONE, JobState.FAILED_INFRA, JobState.CANCELLED}
 
     @property
     def tone(self) -> str:
-        """Colour token."""
+        """Return the colour token of the state."""
         return _JOB_TONES[self]
 
 
 class CallState(models.TextChoices):
-    """Where a call to a language model stands. `uncertain`: asked, and its worker was lost before an answer was
-    stored, so tokens may have been spent."""
+    """List the states of a call to a language model.
+
+    `uncertain` means that the call's worker was lost before an answer was stored, so tokens may have been spent.
+    """
 
     QUEUED = "queued", "Queued"
     ASKING = "asking", "Asking"
@@ -125,19 +127,19 @@ class CallState(models.TextChoices):
 
     @property
     def is_terminal(self) -> bool:
-        """True when this row will not change any more."""
+        """Return True when the row will not change any more."""
         return self in {CallState.ANSWERED, CallState.FAILED, CallState.UNCERTAIN, CallState.CANCELLED}
 
     @property
     def tone(self) -> str:
-        """Colour token."""
+        """Return the colour token of the state."""
         return {"answered": "good", "failed": "bad", "uncertain": "warn", "asking": "live", "waiting": "live"}.get(
             self.value, "muted"
         )
 
 
 class AuthorKind(models.TextChoices):
-    """Who wrote a kernel."""
+    """List the kinds of authors of a kernel."""
 
     SEED = "seed", "Seed"
     AGENT = "agent", "Agent"
@@ -146,7 +148,7 @@ class AuthorKind(models.TextChoices):
 
 
 class HypothesisKind(models.TextChoices):
-    """The paper's words: the scientist has avenues and experiments, STARK has grounded instructions."""
+    """List the kinds of hypotheses: the scientist has avenues and experiments, STARK has grounded instructions."""
 
     AVENUE = "avenue", "Avenue"
     EXPERIMENT = "experiment", "Experiment"
@@ -157,7 +159,7 @@ class HypothesisKind(models.TextChoices):
 
 
 class TeamRole(models.TextChoices):
-    """What a member may do; each role includes those before it."""
+    """List the roles of a member; each role includes the rights of those before it."""
 
     VIEWER = "viewer", "Viewer"
     REVIEWER = "reviewer", "Reviewer"
@@ -166,7 +168,7 @@ class TeamRole(models.TextChoices):
 
     @property
     def rank(self) -> int:
-        """Higher may do more."""
+        """Return the position of the role; a higher rank has more rights."""
         return list(TeamRole).index(self)
 
 

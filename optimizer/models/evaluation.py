@@ -1,4 +1,4 @@
-"""What the harness found out about a kernel. A re-run adds a row; nothing here is edited."""
+"""Store what the harness measured. A re-run adds a row; existing rows are never edited."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from optimizer.models.target import Target
 from runners import wire
 from runners.job import JobResult
 
+# The side of `runners.job.Failure` that is the kernel itself.
 CANDIDATE = "candidate"
-"""The side of `runners.job.Failure` that is the kernel itself."""
 
 
 class Evaluation(models.Model):
-    """One evaluation of one kernel on one target.
+    """Store one evaluation of one kernel on one target.
 
-    The kernel's first one is `Kernel.evaluation`; confirmations and re-runs have no `first_of`. `result` is a
-    `runners.job.JobResult` as JSON without the raw samples, which are `Measurement` rows. `time_us` and `call_us` are
-    geometric means of the case medians: time on the device, and time of a call with the host. `speedup*` and
-    `parent_speedup*` compare the time that the run optimises, `call_speedup*` always call time; both call figures are
-    None on a CPU. `opponent` is the kernel that `parent_speedup` compares with: the parent, or the leader when
-    leaders are measured against each other. `unconfirmed`: the candidate's clock claims a win that the referee's clock
-    did not confirm, so the figures are shown and rank nowhere. `failed_side` names who caused a failure, empty where
-    the harness did not say. `copied_from` is the evaluation whose outcome a duplicate shares."""
+    The first evaluation of a kernel is `Kernel.evaluation`; confirmations and re-runs leave `first_of` empty.
+    `result` is a `runners.job.JobResult` as JSON without the raw samples, which are `Measurement` rows. `time_us` and
+    `call_us` are geometric means of the medians of all cases: time on the device, and time of a call including the
+    host. `speedup*` and `parent_speedup*` compare the time that the run optimises, `call_speedup*` always compares
+    call time; both call figures are None on a CPU. `opponent` is the kernel that `parent_speedup` compares with: the
+    parent, or the leader when leaders are measured against each other. `unconfirmed` marks a speedup that the
+    candidate's own clock claims and the referee's clock does not confirm: such figures are shown but never ranked.
+    `failed_side` names who caused a failure; it is empty where the harness did not say. `copied_from` is the
+    evaluation whose outcome a duplicate shares.
+    """
 
     kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="evaluations")
     target = models.ForeignKey(Target, on_delete=models.PROTECT, related_name="evaluations")
@@ -82,30 +84,40 @@ class Evaluation(models.Model):
 
     @property
     def judges_kernel(self) -> bool:
-        """Return False where the ending is not the kernel's own but the machine's, the parent's or the baseline's."""
+        """Return False where the machine, the parent or the baseline ended the evaluation, and not the kernel."""
         if not self.status:
             return False
         return EvaluationStatus(self.status).judges_kernel and self.failed_side in ("", CANDIDATE)
 
     def as_result(self) -> JobResult | None:
-        """The stored result (without raw samples), or None before there is one."""
+        """Return the stored result without raw samples, or None before there is one.
+
+        Raises WireError when a version with another contract stored it.
+        """
         return wire.from_plain(JobResult, self.result) if self.result else None
 
     def as_readable_result(self) -> JobResult | None:
-        """The same, or None where a version with another contract stored it: the row's own columns still say what came
-        out."""
+        """Return the stored result, or None when it cannot be decoded by this version.
+
+        The row's own columns still hold the outcome in that case.
+        """
         try:
             return self.as_result()
         except wire.WireError:
             return None
 
     def mark_started(self, fence: int) -> bool:
-        """A worker has begun, perhaps not the first one; False when its claim of the job is not current any more."""
+        """Mark the evaluation as running on behalf of the worker with this fencing token.
+
+        Keeps the first start time when a job is claimed again. Returns False when the token is out of date.
+        """
+        # One conditional update, so a worker that lost its lease cannot restart an evaluation that another worker
+        # holds.
         current = Evaluation.objects.filter(pk=self.pk, job__fence=fence, job__state="running")
         return current.update(state=EvaluationState.RUNNING, started_at=Coalesce("started_at", Now())) == 1
 
     def mark_finished(self, status: EvaluationStatus) -> None:
-        """The outcome is known; whoever calls has set the figures. Saves everything."""
+        """Store the outcome and save the whole row. The caller has set the figures."""
         self.state = EvaluationState.DONE
         self.status = status
         self.stage = ""
@@ -113,7 +125,7 @@ class Evaluation(models.Model):
         self.save()
 
     def mark_cancelled(self) -> None:
-        """Nobody will measure it any more."""
+        """Mark the evaluation as cancelled, so that no result is accepted for it."""
         self.state = EvaluationState.CANCELLED
         self.stage = ""
         self.finished_at = timezone.now()
@@ -121,7 +133,7 @@ class Evaluation(models.Model):
 
 
 class Measurement(models.Model):
-    """Raw times of one case: who was timed, every sample in µs, the median and its interval."""
+    """Store the raw times of one case and one subject: every sample, the median and its interval, in µs."""
 
     evaluation = models.ForeignKey(Evaluation, on_delete=models.CASCADE, related_name="measurements")
     case = models.CharField(max_length=120)

@@ -1,4 +1,7 @@
-"""What happened in a run, in order and without gaps. The socket is only a doorbell for this table."""
+"""Store the events of a run in order and without gaps.
+
+Websocket messages only announce that this table has grown; the table is the truth.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from optimizer.models.run import Run
 
 
 class RunEvent(models.Model):
-    """Event number `seq` of a run; the types and their payloads are in `optimizer.live.payloads`."""
+    """Store event number `seq` of a run. `optimizer.live.payloads` defines the types and their payloads."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
     seq = models.PositiveBigIntegerField()

@@ -1,4 +1,4 @@
-"""Documents that runs write and people edit: findings, digests, hardware notes, meta notes."""
+"""Store the documents that runs write and people edit: findings, digests, hardware notes, meta notes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from optimizer.models.team import Team, User
 
 
 class Finding(models.Model):
-    """One piece of knowledge. Never edited: an edit is a new row that supersedes the old one. It applies where all of
-    its set scopes (target, problem, run) apply. `origin`: shipped, agent, person or digest, with the source named."""
+    """Store one piece of knowledge.
+
+    Rows are never edited: an edit is a new row that supersedes the old one. A finding applies where all of its set
+    scopes (target, problem, run) apply. `origin` is `shipped`, `agent`, `person` or `digest`; `source` names the
+    document.
+    """
 
     team = models.ForeignKey(Team, null=True, blank=True, on_delete=models.CASCADE, related_name="findings")
     target = models.ForeignKey(Target, null=True, blank=True, on_delete=models.CASCADE, related_name="findings")
@@ -47,11 +51,11 @@ class Finding(models.Model):
         return self.title or self.text[:60]
 
     def get_scope(self) -> str:
-        """Where it applies, in words."""
+        """Return in words where the finding applies, such as "MI300X, Softmax"."""
         scopes = [str(one) for one in (self.target, self.problem, self.run) if one is not None]
         return ", ".join(scopes) or "everywhere"
 
     @property
     def is_current(self) -> bool:
-        """True while nothing has taken its place: what prompts are made from."""
+        """Return True while no other row supersedes this one. Prompts contain current findings only."""
         return self.superseded_by_id is None

@@ -1,4 +1,7 @@
-"""What people tell the agents. It enters every later prompt it applies to, until it is withdrawn."""
+"""Store instructions from people to the agents.
+
+An instruction is part of every later prompt to which it applies, until it is withdrawn.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,20 @@ from optimizer.models.team import User
 
 
 class GuidanceQuerySet(models.QuerySet["Guidance"]):
-    """Verbs of guidance."""
+    """Add the filters of the guidance table."""
 
     def standing(self) -> Self:
-        """What has not been withdrawn."""
+        """Return the instructions that have not been withdrawn."""
         return self.filter(withdrawn_at=None)
 
 
 class Guidance(models.Model):
-    """One instruction to the agents of a run. With `kernel` it holds for that kernel's lineage alone: prompts about it
-    or a descendant of it. `comment` is where it was said, None for a note written on the run's page. The text is what
-    was said then: editing the comment does not change what agents were told."""
+    """Store one instruction to the agents of a run.
+
+    With `kernel` set, it applies only to prompts about that kernel or one of its descendants. `comment` is the review
+    comment it was written in; None means a note on the run's page. `text` is a copy: editing the comment later does
+    not change what the agents were told.
+    """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="guidance_notes")
     kernel = models.ForeignKey(
@@ -51,15 +57,15 @@ class Guidance(models.Model):
 
     @property
     def ref(self) -> str:
-        """Its name in `LlmCall.context_report`, by which a prompt and its kernel lead back here."""
+        """Return the name under which `LlmCall.context_report` records that a prompt contained this instruction."""
         return f"guidance-{self.pk}"
 
     def followers(self) -> QuerySet[Kernel]:
-        """Kernels whose prompt held it, in order."""
+        """Return the kernels whose prompt contained this instruction, in order of their number."""
         told = Kernel.objects.filter(run=self.run_id, call__context_report__taken__contains=[{"ref": self.ref}])
         return told.order_by("number")
 
     def withdraw(self, user: User) -> None:
-        """No prompt from now on holds it. Saves."""
+        """Keep the instruction out of all later prompts and save."""
         self.withdrawn_at, self.withdrawn_by = timezone.now(), user
         self.save(update_fields=["withdrawn_at", "withdrawn_by"])

@@ -1,4 +1,4 @@
-"""What an agent expects of a change, recorded before it is tried, and what was measured after."""
+"""Store what an agent expects of a change before it is tried, and what was measured afterwards."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from optimizer.models.run import Run
 from optimizer.models.search_text import HYPOTHESIS_WORDS
 
 _SERVED_BY = NullIf(KeyTextTransform("served_by", "call__transport"), Value(""), output_field=models.TextField())
+# The same as `LlmCall.model_name`, as an expression over the call behind a hypothesis.
 ANSWERER = Coalesce(_SERVED_BY, F("call__model"), output_field=models.TextField())
-"""`LlmCall.model_name` of the call behind a hypothesis."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How well one model knows, in one role, what its ideas are worth: how many were measured, how many of them fell
-    within the predicted range, and `bias`, the middle of the range minus the measured gain in points of per cent on
-    average. Above zero it promises too much."""
+    """Compare one model's predictions in one role with the measurements.
+
+    `measured` counts the hypotheses with both, `within` those whose gain fell into the predicted range. `bias` is the
+    mean of the range's midpoint minus the measured gain, in percentage points; a positive bias means that the model
+    is too optimistic.
+    """
 
     role: str
     model: str
@@ -33,15 +36,16 @@ class Calibration:
 
 
 class HypothesisQuerySet(models.QuerySet["Hypothesis"]):
-    """Verbs of the hypotheses table."""
+    """Add the aggregates of the hypotheses table."""
 
     def calibrations(self) -> list[Calibration]:
-        """One line a role and model, over the hypotheses that were both predicted and measured."""
+        """Return one row per role and model, over the hypotheses that were both predicted and measured."""
         known = (
             self.filter(measured_gain__isnull=False, predicted_min__isnull=False, predicted_max__isnull=False)
             .annotate(answerer=ANSWERER)
             .order_by("call__role", "answerer")
         )
+        # Computed in the database, as a team may have tens of thousands of hypotheses.
         within = Q(measured_gain__gte=F("predicted_min"), measured_gain__lte=F("predicted_max"))
         rows = known.values_list("call__role", "answerer").annotate(
             measured=Count("pk"),
@@ -52,7 +56,10 @@ class HypothesisQuerySet(models.QuerySet["Hypothesis"]):
 
 
 class Hypothesis(models.Model):
-    """Avenue, experiment or instruction (GPU Kernel Scientist §3; STARK §4). Gains in per cent of speed."""
+    """Store an avenue or experiment (GPU Kernel Scientist, section 3) or an instruction (STARK, section 4).
+
+    `predicted_min`, `predicted_max` and `measured_gain` are gains of speed in per cent.
+    """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="hypotheses")
     key = models.CharField(max_length=120)

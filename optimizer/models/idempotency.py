@@ -1,4 +1,4 @@
-"""Requests that must act once however often they are sent."""
+"""Store idempotency keys, so that a request which is sent twice acts once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from optimizer.models.team import User
 
 
 class IdempotencyKey(models.Model):
-    """A key that a person's program sent with a start. `request_hash` tells a repetition from another request under
-    the same key. The row is inserted before the run, in the same transaction: of two senders one waits."""
+    """Store the key that a client sent with a request to start a run.
+
+    `request_hash` tells a repeated request from a different one under the same key. The row is inserted before the
+    run and in the same transaction, so the unique constraint makes a concurrent duplicate wait.
+    """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=100)

@@ -1,4 +1,4 @@
-"""Ways into a team: a link that works once, until it expires. Only its hash is stored."""
+"""Store invitations to a team: links that work once and expire. Only a hash of the link's token is stored."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from optimizer.models.team import Team, User
 
 
 class InvitationQuerySet(models.QuerySet["Invitation"]):
-    """Verbs of invitations."""
+    """Add the filters of the invitation table."""
 
     def open(self) -> Self:
-        """Those that still let somebody in."""
+        """Return the invitations that can still be accepted."""
         return self.filter(used_at=None, revoked_at=None, expires_at__gt=timezone.now())
 
 
 class Invitation(models.Model):
-    """One link for one person, with the role that they get. `hash` is the SHA-256 of a token of 256 random bits."""
+    """Store one invitation for one person, with the role that it grants.
+
+    `hash` is the SHA-256 of a token of 256 random bits.
+    """
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="invitations")
     role = models.CharField(max_length=16, choices=TeamRole.choices, default=TeamRole.VIEWER)
@@ -49,7 +52,7 @@ class Invitation(models.Model):
     def make(
         cls, team: Team, role: TeamRole, author: User, note: str, expires_at: dt.datetime
     ) -> tuple[Invitation, str]:
-        """A new invitation, and its token: the only time that it can be read."""
+        """Create an invitation. Return its row and the token, which cannot be read again later."""
         token = secrets.token_urlsafe(32)
         row = cls.objects.create(
             team=team, role=role, note=note, created_by=author, expires_at=expires_at, hash=_hash_of(token)
@@ -58,16 +61,17 @@ class Invitation(models.Model):
 
     @classmethod
     def find(cls, token: str) -> Invitation | None:
-        """The open invitation behind a token, or None."""
+        """Return the open invitation of a token, or None."""
         return cls.objects.open().select_related("team", "created_by").filter(hash=_hash_of(token)).first()
 
     def claim(self, user: User) -> bool:
-        """Use it up; True for the one caller who did."""
+        """Use up the invitation. Return True for exactly one of several concurrent callers."""
+        # A conditional update: of two people with the same link only one gets in.
         mine = Invitation.objects.open().filter(pk=self.pk)
         return mine.update(used_at=timezone.now(), used_by=user) == 1
 
     def revoke(self) -> bool:
-        """End it unused; False where it had ended already."""
+        """End an unused invitation. Return False when it was used or revoked before."""
         still = Invitation.objects.filter(Q(used_at=None), pk=self.pk, revoked_at=None)
         return still.update(revoked_at=timezone.now()) == 1
 

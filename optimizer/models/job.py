@@ -1,4 +1,4 @@
-"""The queue. A row is the truth; a message only says that somebody should look."""
+"""Store the job queue. The row is the truth; a broker message only asks somebody to look at it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from optimizer.models.evaluation import Evaluation
 
 
 class Job(models.Model):
-    """One piece of work for a runner. Claimed by conditional update with a lease and a fencing token: a result is
-    accepted once, and only from the holder of the current fence."""
+    """Store one piece of work for a runner.
+
+    A runner claims a job by a conditional update that sets a lease and a new fencing token. A result is accepted
+    once, and only from the holder of the current token.
+    """
 
     evaluation = models.OneToOneField(Evaluation, on_delete=models.CASCADE, related_name="job")
     queue = models.CharField(max_length=60)
@@ -43,7 +46,10 @@ class Job(models.Model):
 
 
 class JobLog(models.Model):
-    """A chunk of a job's live log. Unique per fence and number, so that a repeated upload changes nothing."""
+    """Store a chunk of a job's live log.
+
+    Chunks are unique per fencing token and number, so that a repeated upload changes nothing.
+    """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="logs")
     fence = models.PositiveIntegerField()

@@ -1,4 +1,4 @@
-"""Kernels and their family tree. Source, tunables and flags never change once stored."""
+"""Store kernels and their ancestry. Source, tunables and flags never change once stored."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from runners.job import Language, Source
 
 
 class KernelQuerySet(models.QuerySet["Kernel"]):
-    """Verbs of the kernels table."""
+    """Add the filters of the kernel table."""
 
     def for_table(self) -> Self:
-        """With what a row of a run's kernel table shows."""
+        """Join what a row of a run's kernel table shows, ordered by number."""
         return self.select_related("hypothesis", "evaluation").order_by("number")
 
     def rankable(self) -> Self:
-        """Those that may lead: correct, timed, and their claim, if they make one, confirmed by the referee."""
+        """Return the kernels that may lead a run: correct, timed, and not marked as unconfirmed."""
         return self.filter(
             evaluation__status=EvaluationStatus.CORRECT,
             evaluation__time_us__isnull=False,
@@ -33,7 +33,10 @@ class KernelQuerySet(models.QuerySet["Kernel"]):
 
 
 class Kernel(models.Model):
-    """One generation: text, who wrote it and why. `key` is the strategy's name for it, unique in the run."""
+    """Store one generated program, its author and its reason.
+
+    `key` is the name that the strategy gave it, unique within the run.
+    """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="kernels")
     number = models.PositiveIntegerField()
@@ -71,12 +74,12 @@ class Kernel(models.Model):
         return f"#{self.number} {self.title}".strip()
 
     def as_source(self) -> Source:
-        """The text as the runners take it."""
+        """Return the source with its tunables and flags, as the runners take it."""
         return Source(Language(self.language), self.source, dict(self.tunables), tuple(self.flags))
 
 
 class KernelParent(models.Model):
-    """An edge of the family tree; rank 0 is the base, 1 the reference or second parent."""
+    """Store an edge of the ancestry graph. Rank 0 is the base; rank 1 is the reference or second parent."""
 
     kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="parent_links")
     parent = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="child_links")

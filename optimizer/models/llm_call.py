@@ -1,4 +1,4 @@
-"""Every question to a language model and what came back. The request is stored before it is sent."""
+"""Store every call to a language model and its answer. The request is stored before it is sent."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from optimizer.models.team import User
 
 
 class LlmCall(models.Model):
-    """One attempt at one question. `key` is the strategy's name for the question; a repeated question (repair,
-    lost worker) has a higher `attempt`. `context` is what the strategy's `Ask` said. `cost_usd` is None while the
-    price is unknown. `transport` says how the answer came: tries, dropped parameters, finish reason, times, where
-    the price is from."""
+    """Store one attempt at one question.
+
+    `key` is the name that the strategy gave the question; a repeated attempt (repair, lost worker) has a higher
+    `attempt`. `context` holds what the strategy's `Ask` contained. `cost_usd` is None while the price is unknown.
+    `transport` describes the request: tries, dropped parameters, finish reason, durations, and the source of the
+    price.
+    """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="calls")
     key = models.CharField(max_length=120)
@@ -59,5 +62,5 @@ class LlmCall(models.Model):
 
     @property
     def model_name(self) -> str:
-        """Who answered, as the server or whoever handed the answer in names it; else the model that was asked for."""
+        """Return the model that the server (or the person who answered) reported, else the model that was requested."""
         return str(self.transport.get("served_by") or self.model)

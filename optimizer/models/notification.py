@@ -1,4 +1,4 @@
-"""What a person should hear of: one row a person and piece of news, and who follows which run."""
+"""Store notifications, the preferences of each person, and which runs a person follows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optimizer.models.team import User
 
 
 class NotificationKind(models.TextChoices):
-    """What there is to hear. Each can be switched off, in the product and as mail."""
+    """List the kinds of notifications. A person can switch each of them off, on the site and as mail."""
 
     MENTION = "mention", "Somebody mentions me"
     REPLY = "reply", "Somebody replies in a thread of mine"
@@ -26,30 +26,33 @@ class NotificationKind(models.TextChoices):
 
     @property
     def by_mail(self) -> bool:
-        """Whether it is mailed unless a person says otherwise: what waits for them, not what merely happens."""
+        """Return whether the kind is mailed by default: only news that wait for the person's answer are."""
         return self in {NotificationKind.MENTION, NotificationKind.REPLY, NotificationKind.REVIEW}
 
 
 class NotificationQuerySet(models.QuerySet["Notification"]):
-    """Verbs of notifications."""
+    """Add the filters of the notification table."""
 
     def readable_by(self, user: User) -> Self:
-        """The person's own, about runs that they may still see."""
+        """Return the person's own notifications about runs that they may still see."""
+        # Access is checked when reading, because it may have been lost since the notification was written.
         seen = Run.objects.visible_to(user).order_by().values("pk")
         return self.filter(Q(run=None) | Q(run__in=seen), user=user)
 
     def unread(self) -> Self:
-        """What has not been looked at."""
+        """Return the notifications that have not been read."""
         return self.filter(read_at=None)
 
     def mark_read(self) -> int:
-        """How many were unread."""
+        """Mark all as read and return how many were unread."""
         return self.unread().update(read_at=timezone.now())
 
 
 class Notification(models.Model):
-    """One piece of news for one person. `key` names the cause, so that nothing is told twice; `link` is a path of
-    this site."""
+    """Store one notification for one person.
+
+    `key` names the cause and is unique per person, so that nothing is announced twice. `link` is a path on this site.
+    """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notifications")
     kind = models.CharField(max_length=10, choices=NotificationKind.choices)
@@ -82,7 +85,7 @@ class Notification(models.Model):
 
 
 class NotificationChoice(models.Model):
-    """What a person decided about one kind; without a row the kind's own defaults hold."""
+    """Store a person's preference for one kind. Without a row, the defaults of the kind apply."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notification_choices")
     kind = models.CharField(max_length=10, choices=NotificationKind.choices)
@@ -97,7 +100,7 @@ class NotificationChoice(models.Model):
 
 
 class Follow(models.Model):
-    """A person who wants to hear of a run. Who starts a run follows it."""
+    """Record that a person follows a run. Whoever starts a run follows it automatically."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="follows")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="follows")

@@ -1,4 +1,7 @@
-"""Problems and their versions. A version is immutable: a changed problem directory becomes a new version."""
+"""Store problems and their versions.
+
+A version is immutable: importing a changed directory creates a new version.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from runners.job import ProblemBundle
 
 
 class Problem(models.Model):
-    """A task under a stable name. `origin`: shipped, or the path or name it was imported from."""
+    """Store a kernel problem under a stable slug. `origin` is `shipped`, or the path or name it was imported from."""
 
     slug = models.SlugField(max_length=120, unique=True)
     title = models.CharField(max_length=200)
@@ -20,13 +23,15 @@ class Problem(models.Model):
         return self.title
 
     def latest(self) -> ProblemVersion:
-        """The newest version. Raises ProblemVersion.DoesNotExist for a problem without one."""
+        """Return the newest version. Raises ProblemVersion.DoesNotExist for a problem without one."""
         return self.versions.latest("number")
 
 
 class ProblemVersion(models.Model):
-    """One immutable state of a problem's files. `bundle` is a `runners.job.ProblemBundle` as JSON; `warnings` are
-    what the import filters noticed."""
+    """Store one immutable state of a problem's files.
+
+    `bundle` is a `runners.job.ProblemBundle` as JSON; `warnings` are the remarks of the import filters.
+    """
 
     problem = models.ForeignKey(Problem, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
@@ -47,5 +52,5 @@ class ProblemVersion(models.Model):
         return f"{self.problem} v{self.number}"
 
     def as_bundle(self) -> ProblemBundle:
-        """The files as the runners take them."""
+        """Return the problem's files in the form that the runners take."""
         return wire.from_plain(ProblemBundle, self.bundle)

@@ -1,4 +1,4 @@
-"""Who answers a team's questions: model servers with their keys, and records of earlier runs."""
+"""Store the model servers of each team with their encrypted keys, and the recordings of earlier runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optimizer.models.team import Team, User
 
 
 class ProviderKind(models.TextChoices):
-    """How a provider answers. `inbox` and `replay` need no row: they exist in every team under these names."""
+    """List how a provider answers. `inbox` and `replay` exist in every team under these names and need no row."""
 
     OPENAI_COMPATIBLE = "openai_compatible", "OpenAI-compatible server"
     INBOX = "inbox", "People and outside agents"
@@ -21,32 +21,35 @@ class ProviderKind(models.TextChoices):
 
 
 class ProviderApi(models.TextChoices):
-    """Which of OpenAI's two APIs the server is asked by."""
+    """List the two OpenAI APIs that a server may speak."""
 
     CHAT = "chat", "Chat Completions"
     RESPONSES = "responses", "Responses"
 
 
 class ProviderQuerySet(models.QuerySet["Provider"]):
-    """Verbs of the provider table."""
+    """Add the filters of the provider table."""
 
     def usable_by(self, user: User) -> Self:
-        """Providers of teams in which the person may start runs."""
+        """Return the providers of the teams in which the person may start runs."""
         if user.is_superuser:
             return self
         allowed = [role for role in TeamRole if role.rank >= TeamRole.OPERATOR.rank]
         return self.filter(team__memberships__user=user, team__memberships__role__in=allowed).distinct()
 
     def enabled(self) -> Self:
-        """Those that may be asked."""
+        """Return the providers that are switched on."""
         return self.filter(is_enabled=True)
 
 
 class Provider(models.Model):
-    """A model server of one team. The key is written, used and replaced, never shown: `key_encrypted` can be read
-    only with secrets outside the database. `prices` are the team's own, in USD per million tokens, by model:
-    {"input": …, "cached": …, "output": …}. `without` names, by model, the optional parameters that the server was
-    found to refuse. `allow_private` is an administrator's decision."""
+    """Store a model server of one team.
+
+    The key is write-only for people: `key_encrypted` can be decrypted only with secrets that are kept outside the
+    database. `prices` are the team's own, in USD per million tokens, by model: {"input": …, "cached": …, "output":
+    …}. `without` lists, by model, optional parameters that the server has refused. Only an administrator may set
+    `allow_private`.
+    """
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="providers")
     name = models.SlugField(max_length=60)
@@ -81,23 +84,23 @@ class Provider(models.Model):
 
     @property
     def has_key(self) -> bool:
-        """Whether a key is stored; all that pages may know of it."""
+        """Return whether a key is stored. Pages learn no more than this."""
         return bool(self.key_encrypted)
 
     def set_key(self, key: str) -> None:
-        """Store a key, or none. The caller saves."""
+        """Encrypt and set the key; an empty text removes it. The caller saves."""
         self.key_encrypted = keys.encrypt(key.strip())
 
     def read_key(self) -> str:
-        """The key, for the request alone. Raises keys.UnreadableKeyError."""
+        """Return the decrypted key for use in a request. Raises keys.UnreadableKeyError."""
         return keys.decrypt(self.key_encrypted)
 
     def refuses(self, model: str) -> frozenset[str]:
-        """Optional parameters that are known not to work with a model."""
+        """Return the optional parameters that the server is known to refuse for a model."""
         return frozenset(self.without.get(model, []))
 
     def learn(self, model: str, dropped: tuple[str, ...]) -> None:
-        """Remember what the server refused, so that the next request does without it at once."""
+        """Remember the parameters that the server refused, so that the next request omits them."""
         known: dict[str, Any] = dict(self.without)
         known[model] = sorted(set(known.get(model, [])) | set(dropped))
         self.without = known
@@ -105,7 +108,9 @@ class Provider(models.Model):
 
 
 class Record(models.Model):
-    """A recorded run that provider `replay` answers from (`optimizer.llm.record`). Never edited."""
+    """Store a recorded run from which the provider `replay` answers (see `optimizer.llm.record`). Rows are never
+    edited.
+    """
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="records")
     name = models.SlugField(max_length=80)

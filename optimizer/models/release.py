@@ -1,4 +1,4 @@
-"""Kernels that a team stands for: asked for, approved by different people, measured once more, released."""
+"""Store releases: kernels that a team requested, approved, measured once more and published."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from optimizer.models.team import User
 
 
 class ReleaseState(models.TextChoices):
-    """Where a release stands."""
+    """List the states of a release."""
 
     ASKED = "asked", "Awaiting approval"
     RELEASED = "released", "Released"
@@ -26,42 +26,49 @@ class ReleaseState(models.TextChoices):
 
     @property
     def is_terminal(self) -> bool:
-        """True when this row will not change any more."""
+        """Return True when the row will not change any more."""
         return self in {ReleaseState.STALE, ReleaseState.REPLACED, ReleaseState.WITHDRAWN}
 
     @property
     def tone(self) -> str:
-        """Colour token."""
+        """Return the colour token of the state."""
         return {"asked": "live", "released": "good", "stale": "warn"}.get(self.value, "muted")
 
 
 class ReleaseQuerySet(models.QuerySet["Release"]):
-    """Verbs of releases."""
+    """Add the filters of the release table."""
 
     def visible_to(self, user: User) -> Self:
-        """Releases of runs that the person may see."""
+        """Return the releases of runs that the person may see."""
         return self.filter(kernel__run__in=Run.objects.visible_to(user).order_by().values("pk"))
 
     def with_kernel(self) -> Self:
-        """With what a row of the list shows."""
+        """Join what a row of the release list shows, without the large text columns."""
         return self.select_related(
             "kernel__run__problem_version__problem", "kernel__run__target", "kernel__run__team",
             "kernel__evaluation__job", "rerun__job", "asked_by", "released_by", "superseded_by",
         ).defer("kernel__source", "kernel__run__problem_version__bundle")  # fmt: skip
 
     def supersede(self, leader: Kernel) -> int:
-        """Another kernel leads its run: what was asked for is stale, and what is released says so. How many rows."""
+        """Apply that another kernel now leads the run, and return the number of changed rows.
+
+        Requested releases become stale; a published one keeps its state and names its successor.
+        """
         others = self.filter(kernel__run=leader.run_id).exclude(kernel=leader)
         now = timezone.now()
         asked = others.filter(state=ReleaseState.ASKED)
+        # A released kernel stays released: a team relies on it, whatever has been found since.
         stale = asked.update(state=ReleaseState.STALE, superseded_by=leader, ended_at=now)
         released = others.filter(state=ReleaseState.RELEASED, superseded_by=None)
         return stale + released.update(superseded_by=leader)
 
 
 class Release(models.Model):
-    """One attempt to release a kernel. `approvals` are the reviews that counted when it was released; `rerun` is the
-    evaluation that was queued when it was asked for: another process, later, on whatever runner takes it."""
+    """Store one attempt to release a kernel.
+
+    `approvals` are the reviews that counted at the moment of release. `rerun` is the evaluation that was queued with
+    the request: a second measurement in another process, on whichever runner takes it.
+    """
 
     kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="releases")
     state = models.CharField(max_length=10, choices=ReleaseState.choices, default=ReleaseState.ASKED)
@@ -94,16 +101,16 @@ class Release(models.Model):
 
     @property
     def state_choice(self) -> ReleaseState:
-        """The state with its label and tone."""
+        """Return the state as an enumeration member, with its label and tone."""
         return ReleaseState(self.state)
 
     def mark_released(self, user: User, reviews: list[Review]) -> None:
-        """Asked → released, on these approvals. Call under the run's lock."""
+        """Change the state from asked to released, on these approvals. Call under the run's lock."""
         self.state, self.released_by, self.released_at = ReleaseState.RELEASED, user, timezone.now()
         self.save(update_fields=["state", "released_by", "released_at"])
         self.approvals.set(reviews)
 
     def end(self, state: ReleaseState, user: User | None) -> None:
-        """Withdrawn by a person, or replaced by another release."""
+        """End the release: withdrawn by a person, or replaced by another release (`user` None)."""
         self.state, self.ended_by, self.ended_at = state, user, timezone.now()
         self.save(update_fields=["state", "ended_by", "ended_at"])

@@ -1,7 +1,8 @@
-"""What people say about kernels, runs and hypotheses: reviews, threads, comments.
+"""Store what people say about kernels, runs and hypotheses: reviews, threads, comments.
 
-A comment belongs to a thread (where it is about) and to a review (when it became visible, and with which verdict).
-While its review is a draft, a comment exists for its author alone, and so does a thread that holds nothing else.
+A comment belongs to a thread, which says what it is about, and to a review, which says when it became visible and
+with which verdict. While its review is a draft, a comment is visible to its author alone, and so is a thread that
+contains nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from optimizer.models.team import User
 
 
 class ReviewVerdict(models.TextChoices):
-    """What a reviewer concludes. A person's newest published verdict on a kernel counts."""
+    """List the conclusions of a reviewer. A person's newest published verdict on a kernel counts."""
 
     COMMENT = "comment", "Comment"
     APPROVE = "approve", "Approve"
@@ -29,12 +30,15 @@ class ReviewVerdict(models.TextChoices):
 
     @property
     def tone(self) -> str:
-        """Colour token."""
+        """Return the colour token of the verdict."""
         return {"approve": "good", "request_changes": "bad"}.get(self.value, "muted")
 
 
 class ThreadState(models.TextChoices):
-    """Open threads follow their lines into later kernels; resolved and dropped ones stay where they are."""
+    """List the states of a thread.
+
+    Open threads follow their lines into later kernels; resolved and dropped threads stay where they are.
+    """
 
     OPEN = "open", "Open"
     RESOLVED = "resolved", "Resolved"
@@ -42,37 +46,39 @@ class ThreadState(models.TextChoices):
 
     @property
     def is_terminal(self) -> bool:
-        """True when nobody waits for an answer (a thread may be opened again)."""
+        """Return True when nobody waits for an answer. A terminal thread can be opened again."""
         return self != ThreadState.OPEN
 
     @property
     def tone(self) -> str:
-        """Colour token."""
+        """Return the colour token of the state."""
         return {"open": "warn", "resolved": "good"}.get(self.value, "muted")
 
 
 class Side(models.TextChoices):
-    """Which side of the diff the author pointed at; the thread's kernel is the one on that side."""
+    """Name the side of the diff that the author pointed at. The thread's kernel is the one on that side."""
 
     OLD = "old", "Old side"
     NEW = "new", "New side"
 
 
 class ReviewQuerySet(models.QuerySet["Review"]):
-    """Verbs of reviews."""
+    """Add the filters of the review table."""
 
     def published(self) -> Self:
-        """What everybody who sees the run may read."""
+        """Return the reviews that everybody who sees the run may read."""
         return self.filter(published_at__isnull=False)
 
     def draft_of(self, user: User) -> Self:
-        """What the person has not published yet."""
+        """Return the person's unpublished reviews."""
         return self.filter(author=user, published_at=None)
 
 
 class Review(models.Model):
-    """One person's words on a kernel (or, without one, on its run), published together. `published_at` None is a
-    draft; a person has one draft at most for each subject."""
+    """Store one person's comments on a kernel (or on its run, when `kernel` is None), published together.
+
+    A draft has `published_at` None; a person has at most one draft per subject.
+    """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="reviews")
     kernel = models.ForeignKey(Kernel, null=True, blank=True, on_delete=models.CASCADE, related_name="reviews")
@@ -105,34 +111,40 @@ class Review(models.Model):
 
     @property
     def verdict_choice(self) -> ReviewVerdict:
-        """The verdict with its label and tone."""
+        """Return the verdict as an enumeration member, with its label and tone."""
         return ReviewVerdict(self.verdict)
 
     def publish(self, verdict: ReviewVerdict, summary: str) -> None:
-        """Draft → published, with all its comments. Saves."""
+        """Publish the draft with all its comments and save."""
         self.verdict, self.summary, self.published_at = verdict, summary, timezone.now()
         self.save()
 
 
 class ThreadQuerySet(models.QuerySet["Thread"]):
-    """Verbs of threads."""
+    """Add the filters of the thread table."""
 
     def visible_to(self, user: User) -> Self:
-        """Those with something published, and those that are the person's own drafts. Whoever calls has checked that
-        the person may see the run."""
+        """Return threads with a published comment, and the person's own drafts.
+
+        The caller has checked that the person may see the run.
+        """
         said = Comment.objects.filter(thread=OuterRef("pk"))
+        # A thread without published comments must not show that somebody is writing a review.
         mine = said.filter(review__published_at=None, author=user)
         return self.filter(Exists(said.filter(review__published_at__isnull=False)) | Exists(mine))
 
     def open(self) -> Self:
-        """Threads that wait for somebody."""
+        """Return the threads that wait for an answer."""
         return self.filter(state=ThreadState.OPEN)
 
 
 class Thread(models.Model):
-    """A conversation. Its anchor never changes: a run; a hypothesis of it; a kernel; or `line_count` lines of a
-    kernel's source from `first_line` (counted from 1), with the lines' text and its SHA-256. `side` and `other` say
-    in which diff it was begun. Positions in other kernels are computed (`optimizer.diffs.positions`), never stored."""
+    """Store a conversation about a run, a hypothesis, a kernel, or lines of a kernel.
+
+    The anchor never changes: for lines it is `line_count` lines from `first_line` (counted from 1) with their text
+    and its SHA-256. `side` and `other` name the diff in which the thread was started. Positions in other kernels are
+    computed by `optimizer.diffs.positions` and never stored.
+    """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="threads")
     kernel = models.ForeignKey(Kernel, null=True, blank=True, on_delete=models.CASCADE, related_name="threads")
@@ -172,7 +184,7 @@ class Thread(models.Model):
 
     @property
     def subject(self) -> str:
-        """What it is about, in words."""
+        """Return in words what the thread is about."""
         if self.kernel is None:
             return f"hypothesis “{self.hypothesis}”" if self.hypothesis else "the run"
         if self.first_line is None:
@@ -181,42 +193,45 @@ class Thread(models.Model):
 
     @property
     def last_line(self) -> int | None:
-        """The last line of the range, counted from 1."""
+        """Return the last line of the range, counted from 1, or None when the thread is not about lines."""
         return None if self.first_line is None else self.first_line + (self.line_count or 1) - 1
 
     @property
     def lines_label(self) -> str:
-        """`line 7` or `lines 7–9`; empty where the thread is about no lines."""
+        """Return `line 7` or `lines 7–9`, or an empty text when the thread is not about lines."""
         if self.first_line is None:
             return ""
         return f"line {self.first_line}" if self.line_count == 1 else f"lines {self.first_line}–{self.last_line}"
 
     @property
     def state_choice(self) -> ThreadState:
-        """The state with its label and tone."""
+        """Return the state as an enumeration member, with its label and tone."""
         return ThreadState(self.state)
 
     def enter(self, state: ThreadState, user: User) -> None:
-        """Change the state and remember who did. Saves."""
+        """Change the state, record who changed it, and save."""
         self.state, self.state_by, self.state_at = state, user, timezone.now()
         self.save(update_fields=["state", "state_by", "state_at"])
 
 
 class CommentQuerySet(models.QuerySet["Comment"]):
-    """Verbs of comments."""
+    """Add the filters of the comment table."""
 
     def visible_to(self, user: User) -> Self:
-        """Published ones, and the person's own drafts. Whoever calls has checked the run."""
+        """Return published comments and the person's own drafts. The caller has checked access to the run."""
         return self.filter(Q(review__published_at__isnull=False) | Q(author=user))
 
     def drafts_of(self, user: User) -> Self:
-        """What the person has written and not published."""
+        """Return the person's unpublished comments."""
         return self.filter(author=user, review__published_at=None)
 
 
 class Comment(models.Model):
-    """One statement in a thread, in markdown. `is_guidance` asks for it to be given to the agents once it is
-    published (`optimizer.models.guidance`), for the whole run or for the lineage of the thread's kernel alone."""
+    """Store one statement in a thread, in Markdown.
+
+    `is_guidance` asks that it be given to the agents once it is published (see `optimizer.models.guidance`), for the
+    whole run or, with `guidance_for_lineage`, for the lineage of the thread's kernel.
+    """
 
     thread = models.ForeignKey(Thread, on_delete=models.CASCADE, related_name="comments")
     review = models.ForeignKey(Review, on_delete=models.CASCADE, related_name="comments")
@@ -238,12 +253,12 @@ class Comment(models.Model):
 
     @property
     def is_draft(self) -> bool:
-        """True while only its author knows of it."""
+        """Return True while only the author can see the comment."""
         return self.review.published_at is None
 
 
 class CommentEdit(models.Model):
-    """What a published comment said before it was edited."""
+    """Store the text of a published comment before an edit."""
 
     comment = models.ForeignKey(Comment, on_delete=models.CASCADE, related_name="edits")
     body = models.TextField()

@@ -1,4 +1,4 @@
-"""A run: one problem, one target, one strategy, one budget."""
+"""Store runs: one problem, one target, one strategy, one budget each."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ _NEXT_SEQ = "UPDATE optimizer_run SET last_seq = last_seq + 1 WHERE id = %s RETU
 
 
 class RunTransitionError(ValueError):
-    """A run cannot go from its state to the one asked for."""
+    """Report that a run cannot change from its state to the requested one."""
 
 
 class RunQuerySet(models.QuerySet["Run"]):
-    """Verbs of the run table."""
+    """Add the filters of the run table."""
 
     def visible_to(self, user: User) -> Self:
-        """Runs of the teams the person belongs to; private runs only to their starter and the owners."""
+        """Return the runs of the person's teams; private runs only for the person who started them and for team
+        owners.
+        """
         if user.is_superuser:
             return self
         # subqueries instead of joins: no duplicates to remove, so an index can give the newest page alone
@@ -36,20 +38,20 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.filter(Q(team__in=mine.values("team")) & shown)
 
     def for_dashboard(self) -> Self:
-        """With everything a row of the runs table shows, in one query."""
+        """Join everything that a row of the runs table shows, in one query."""
         return self.select_related("problem_version__problem", "target", "created_by", "team", "best_kernel")
 
     def active(self) -> Self:
-        """Runs that still have something to do."""
+        """Return the runs that have not ended."""
         return self.filter(state__in=[state for state in RunState if not state.is_terminal])
 
 
 class Run(models.Model):
-    """The durable state of a search. `optimizer.loop.advance` moves it; nothing else assigns its counters.
+    """Store the durable state of a search.
 
-    A budget of None is unlimited. `spent_*` include failed calls and evaluations; `warned` holds the last mark (per
-    cent) that was warned of, by budget. `last_seq` is the number of the
-    newest event; it only grows, under the row's lock.
+    Only `optimizer.loop.advance` changes the counters. A budget of None is unlimited. `spent_*` include failed calls
+    and evaluations. `warned` maps each budget to the last percentage that was announced. `last_seq` is the number of
+    the newest event; it only grows, under the row's lock.
     """
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="runs")
@@ -123,19 +125,19 @@ class Run(models.Model):
 
     @property
     def state_choice(self) -> RunState:
-        """The state with its label, tone and terminality."""
+        """Return the state as an enumeration member, with its label, tone and terminality."""
         return RunState(self.state)
 
     def start(self) -> None:
-        """Pending or paused → running."""
+        """Change the state from pending or paused to running."""
         self._enter(RunState.RUNNING, RunState.PENDING, RunState.PAUSED)
 
     def pause(self, reason: str = "") -> None:
-        """Running → paused: what is open ends, nothing new begins, the clock of active minutes stands still."""
+        """Pause the run: open work ends, nothing new begins, and the clock of active minutes stops."""
         self._enter(RunState.PAUSED, RunState.PENDING, RunState.RUNNING, reason=reason)
 
     def stop(self, reason: str = "") -> None:
-        """Any live state → stopping; it is stopped once nothing is open."""
+        """Start stopping a live run; it enters the state stopped once nothing is open."""
         self._enter(RunState.STOPPING, RunState.PENDING, RunState.RUNNING, RunState.PAUSED, reason=reason)
 
     def end(self, state: RunState, reason: str) -> None:
@@ -144,12 +146,13 @@ class Run(models.Model):
         self._enter(state, before, reason=reason or self.stop_reason)
 
     def _enter(self, state: RunState, *allowed: RunState, reason: str = "") -> None:
-        """Change state, keep the clocks, save. Raises RunTransitionError."""
+        """Change the state, update the clocks and save. Raises RunTransitionError."""
         if self.state not in allowed:
             raise RunTransitionError(
                 f"a run that is {self.state_choice.label.lower()} cannot become {state.label.lower()}"
             )
         now = timezone.now()
+        # Close the current span before the clocks change: `elapsed_s` reads `running_since`.
         self.active_s = self.elapsed_s()
         self.running_since = now if state == RunState.RUNNING else None
         self.started_at = self.started_at or (now if state == RunState.RUNNING else None)
@@ -158,14 +161,19 @@ class Run(models.Model):
         self.save(update_fields=["state", "stop_reason", "active_s", "running_since", "started_at", "finished_at"])
 
     def next_seq(self) -> int:
-        """Hand out the next event number, from the row and not from what this object remembers. The number is used
-        in the same transaction, which holds the row's lock from here on."""
+        """Allocate the next event number from the database row, not from this object's copy.
+
+        Use the number in the same transaction, which holds the row's lock from here on.
+        """
+        # `UPDATE … RETURNING` locks the row until commit. A sequence would leave gaps after a rollback, and would
+        # let event 8 be committed before event 7, which clients that resume after their last number would then
+        # miss.
         with connection.cursor() as cursor:
             cursor.execute(_NEXT_SEQ, [self.pk])
             (self.last_seq,) = cursor.fetchone() or (self.last_seq,)
         return self.last_seq
 
     def elapsed_s(self) -> float:
-        """Seconds this run was in state running, over all its pauses."""
+        """Return how many seconds this run has spent in the state running, without its pauses."""
         current = (timezone.now() - self.running_since).total_seconds() if self.running_since else 0.0
         return self.active_s + current

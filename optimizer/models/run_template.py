@@ -1,4 +1,4 @@
-"""Starts that a team keeps: the form that starts a run, filled in and named."""
+"""Store run templates: named, filled-in forms from which a team starts runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from optimizer.models.team import Team, User
 
 
 class RunTemplate(models.Model):
-    """`values` are the form's fields as they would stand in an address, each a string. They are checked when a run is
-    started with them and not before: what a template names may be gone by then."""
+    """Store one template.
+
+    `values` maps each form field to a string, as in a query string. They are validated when a run is started and not
+    before, because what a template names may have been deleted by then.
+    """
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="run_templates")
     name = models.CharField(max_length=80)

@@ -1,4 +1,4 @@
-"""Processes that evaluate kernels, as they report themselves."""
+"""Store the processes that evaluate kernels, as they report themselves."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ LOST_AFTER = dt.timedelta(seconds=60)
 
 
 class Runner(models.Model):
-    """One worker on one device. Alive while its heartbeat is younger than `LOST_AFTER`; draining means: finish the
-    current job, claim no other. `noise_floor` is the newest `runners.job.NoiseFloor` that it reported, as JSON."""
+    """Store one worker on one device.
+
+    A runner is alive while its heartbeat is younger than `LOST_AFTER`. A draining runner finishes its current job and
+    claims no other. `noise_floor` is the newest `runners.job.NoiseFloor` that it reported, as JSON.
+    """
 
     name = models.CharField(max_length=120, unique=True)
     target = models.ForeignKey(Target, on_delete=models.CASCADE, related_name="runners")
@@ -35,5 +38,5 @@ class Runner(models.Model):
 
     @property
     def is_alive(self) -> bool:
-        """True while it has been heard of lately."""
+        """Return True while the last heartbeat is recent enough."""
         return timezone.now() - self.heartbeat_at < LOST_AFTER

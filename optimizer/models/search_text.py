@@ -1,5 +1,7 @@
-"""What can be found by its words: the same expressions stand in the GIN indexes and in the queries, or PostgreSQL
-would not use the one for the other."""
+"""Define the expressions for full-text search.
+
+The GIN indexes and the queries must use identical expressions, or PostgreSQL does not use the index.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,13 @@ from django.contrib.postgres.search import SearchVector
 from django.db.models.functions import Left
 
 CONFIG = "english"
+# A tsvector holds at most one megabyte. Text beyond these characters of a source is not searchable.
 SOURCE_CHARS = 100_000
-"""A tsvector holds at most a megabyte; what stands behind these characters of a source is not found by its words."""
 
 
 def words_of(*columns: str, long: str = "") -> SearchVector:
-    """The words of some columns; of the `long` one only its beginning."""
+    """Build the search vector of some columns; of the `long` column only its first `SOURCE_CHARS` characters."""
+    # A tsvector may have at most one megabyte; an oversized source would make the insert fail.
     tail = (Left(long, SOURCE_CHARS),) if long else ()
     return SearchVector(*columns, *tail, config=CONFIG)
 

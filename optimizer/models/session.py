@@ -1,4 +1,4 @@
-"""Where a person is signed in, so that they can look and end what is not theirs."""
+"""Store where a person is signed in, so that they can check and end sessions that are not theirs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = {"Edg": "Edge", "OPR": "Opera", "Mac OS": "macOS", "CrOS": "ChromeOS"}
 
 
 class SignIn(models.Model):
-    """One browser that is signed in. `key` is the session's own key, never shown."""
+    """Store one signed-in browser. `key` is the session key and is never shown."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="sign_ins")
     key = models.CharField(max_length=40, unique=True, editable=False)
@@ -32,15 +32,16 @@ class SignIn(models.Model):
 
     @property
     def label(self) -> str:
-        """The browser in words, as far as it says what it is: `Firefox on Linux`."""
+        """Return the browser in words, as far as its user agent reveals it: `Firefox on Linux`."""
         names = [next((name for name in known if name in self.browser), "") for known in (_BROWSERS, _SYSTEMS)]
         words = " on ".join(_SHOWN.get(name, name) for name in names if name)
         return words or self.browser[:60] or "unknown"
 
     @classmethod
     def living_of(cls, user: User) -> list[SignIn]:
-        """Those whose session still exists, the latest seen first; forgets the others."""
+        """Return the sign-ins whose session still exists, last seen first, and delete the rows of all others."""
         rows = list(cls.objects.filter(user=user))
+        # Sessions end by expiry or sign-out elsewhere, and nothing tells this table.
         alive = Session.objects.filter(session_key__in=[row.key for row in rows], expire_date__gt=timezone.now())
         keys = set(alive.values_list("session_key", flat=True))
         cls.objects.filter(user=user).exclude(key__in=keys).delete()

@@ -1,5 +1,8 @@
-"""Targets that runs and leaderboards refer to. The hardware's facts live in `runners.targets`; what runners have
-measured on the real device is kept here and overrides the data sheet."""
+"""Store the targets that runs and leaderboards refer to.
+
+Hardware facts are in `runners.targets`. Values that runners measured on the real device are stored here and override
+the data sheet.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from django.db import models
 
 
 class Target(models.Model):
-    """A kind of hardware by its key in `runners.targets` (cpu, gfx942-mi300x, sm_90-h100 …)."""
+    """Store a kind of hardware under its key in `runners.targets` (cpu, gfx942-mi300x, sm_90-h100 …)."""
 
     key = models.SlugField(max_length=40, unique=True)
     title = models.CharField(max_length=120)

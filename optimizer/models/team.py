@@ -1,4 +1,4 @@
-"""People and the teams they work in. A team owns runs; a role says what a member may do with them."""
+"""Store people and teams. A team owns runs; a role says what a member may do with them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from optimizer.models.choices import TeamRole
 
 
 class User(AbstractUser):
-    """A person or a service account."""
+    """Store a person or a service account."""
 
     is_service_account = models.BooleanField(default=False)
 
     def role_in(self, team: Team) -> TeamRole | None:
-        """The person's role, or None for an outsider. Administrators act as owners everywhere."""
+        """Return the person's role, or None for an outsider. Administrators act as owners everywhere."""
         if self.is_superuser:
             return TeamRole.OWNER
         membership = Membership.objects.filter(team=team, user=self).first()
@@ -22,8 +22,11 @@ class User(AbstractUser):
 
 
 class Team(models.Model):
-    """The unit of visibility: what belongs to a team is invisible to everybody else. Its rules for releases:
-    `approvals_needed` different people, and with `rerun_needed` a second measurement that agrees with the first."""
+    """Store a team, the unit of visibility: nobody else can see what belongs to it.
+
+    The rules for releases are `approvals_needed` different people and, with `rerun_needed`, a second measurement that
+    agrees with the first.
+    """
 
     name = models.CharField(max_length=100)
     slug = models.SlugField(unique=True)
@@ -44,7 +47,7 @@ class Team(models.Model):
 
 
 class Membership(models.Model):
-    """One person in one team."""
+    """Store the role of one person in one team."""
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")

@@ -1,4 +1,4 @@
-"""Addresses that a team has told of its runs, and every telling: a durable row, sent until it arrives."""
+"""Store the webhooks of a team and every delivery: a durable row that is sent until it arrives."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from optimizer.models.team import Team, User
 
 
 class WebhookEvent(models.TextChoices):
-    """What a team can be told of."""
+    """List the events that a webhook can subscribe to."""
 
     RUN_FINISHED = "run.finished", "A run has ended"
     NEW_BEST = "run.best", "A run has a new best kernel"
 
 
 class DeliveryState(models.TextChoices):
-    """Where a telling stands."""
+    """List the states of a delivery."""
 
     WAITING = "waiting", "Waiting"
     DELIVERED = "delivered", "Delivered"
@@ -26,12 +26,12 @@ class DeliveryState(models.TextChoices):
 
     @property
     def tone(self) -> str:
-        """Colour token."""
+        """Return the colour token of the state."""
         return {"waiting": "live", "delivered": "good", "given_up": "bad"}[self.value]
 
 
 class Webhook(models.Model):
-    """An address of a team. The secret that signs what is sent is shown once and stored encrypted."""
+    """Store one webhook address of a team. The signing secret is shown once and stored encrypted."""
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="webhooks")
     url = models.CharField(max_length=400)
@@ -49,13 +49,16 @@ class Webhook(models.Model):
         return self.url
 
     def read_secret(self) -> str:
-        """The secret, for signing alone. Raises keys.UnreadableKeyError."""
+        """Return the decrypted secret for signing a request. Raises keys.UnreadableKeyError."""
         return keys.decrypt(self.secret_encrypted)
 
 
 class WebhookDelivery(models.Model):
-    """One event of one run for one webhook. `body` is sent word for word; `next_at` is when it is tried (again), and
-    while a worker is at it, when the worker is taken for lost."""
+    """Store the delivery of one event of one run to one webhook.
+
+    `body` is sent byte for byte. `next_at` is the time of the next attempt; while a worker is sending, it is the time
+    after which that worker counts as lost.
+    """
 
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="deliveries")

@@ -1,4 +1,4 @@
-"""Problems from disk into the database: read, run once in a process of its own, stored with what that showed."""
+"""Import problems from disk: read them, run their reference once in its own process, store both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runners.problems.commands import Finding, signature_of
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of one finding: a version, new or known before; or none, for the finding's complaints."""
+    """Hold the outcome of one finding: its version, new or known, or None when it could not be imported."""
 
     finding: Finding
     version: ProblemVersion | None = None
@@ -22,7 +22,7 @@ class Imported:
 
 
 def import_finding(finding: Finding, target: str) -> Imported:
-    """Store what could be read. A reference that does not run on `target` is a warning: it may run elsewhere."""
+    """Store what could be read. A reference that does not run on `target` is a warning, as it may run elsewhere."""
     if finding.bundle is None:
         return Imported(finding)
     try:
@@ -33,13 +33,17 @@ def import_finding(finding: Finding, target: str) -> Imported:
 
 
 def origin_of(path: Path) -> str:
-    """`shipped`, or the place it was read from."""
+    """Return `shipped`, or the path from which the problem was read."""
+    # The end of a long path is what tells two problems apart.
     return "shipped" if str(path) in shipped() else str(path.resolve())[-300:]
 
 
 def warnings_of(finding: Finding, target: str) -> tuple[str, ...]:
-    """Return what to keep with the version: the filters' warnings, why the reference did not run, and why kernels
-    cannot be C functions where they could be."""
+    """Return the warnings to keep with the version.
+
+    These are the filters' warnings, why the reference did not run, and why kernels cannot be C functions where they
+    could be.
+    """
     seen = finding.examination
     if seen is None:
         return ("Not run at import: nothing is known of its outputs.",)

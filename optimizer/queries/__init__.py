@@ -1,1 +1,1 @@
-"""The read side: what pages, reports, the API and prompts ask of the rows, computed once for all of them."""
+"""Answer the questions that pages, reports, the API and prompts ask of the rows, once for all of them."""

@@ -1,7 +1,7 @@
-"""Which of a case's two times its verdict rests on, and the figures by that time.
+"""Determine which of a case's two times its verdict is based on, and return the figures by that time.
 
 A GPU case has device time and call time. A run may compare call times throughout; where device time cannot be told
-from the host's, a case is judged by call time in any run. On a CPU there is one time only.
+apart from the host's, a case is judged by call time in any run. On a CPU there is only one time.
 """
 
 from __future__ import annotations

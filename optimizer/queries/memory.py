@@ -1,4 +1,4 @@
-"""Device memory in words: what an evaluation needed, and what the device has."""
+"""Describe device memory in words: what an evaluation needed, and what the device has."""
 
 from __future__ import annotations
 

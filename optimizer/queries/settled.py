@@ -1,4 +1,4 @@
-"""What a run settled in cold processes before it ended."""
+"""List what a run settled in cold processes before it ended."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""How a result was timed, in words: device and call time by case, what each is judged by, distance to the roofline,
-the machine's noise floor, and which side failed at which stage. Pages, reports, the command line and prompts share it.
+"""Describe in words how a result was timed, for pages, reports, the command line and prompts.
+
+The description covers device and call time by case, the time that judges each case, the distance to the roofline, the
+machine's noise floor, and the side and stage of a failure.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from optimizer.models import Evaluation, Run
 from optimizer.queries.judged import is_by_call
 from runners.job import CaseResult, Failure, JobResult, NoiseFloor, Status
 
+# Flags of a case, or of a whole result, with what a reader must know about them.
 FLAG_WORDS = {
     "launch_bound": "The call enqueues more launches than the device's queue holds, so the host limits it: judged by "
     "call time.",
@@ -19,17 +22,16 @@ FLAG_WORDS = {
     "host_bound": "Limited by the host's launches; device time alone would hide this.",
     "slow_reference": "The reference loops in Python; the speedup says little about the kernel.",
 }
-"""Flags of a case, or of a whole result, with what a reader must know of them."""
+# Ratio of call time to device time from which a case counts as limited by the host.
 HOST_BOUND_FROM = 1.5
-"""Call time over device time from which the host limits a case."""
+# Maximum length of a failure's reason within a sentence, in characters.
 LONGEST_REASON = 300
-"""Characters of a failure's reason in a sentence."""
 _VERBS = ("timed out", "failed", "crashed", "was ", "ran out", "ended", "exceeded", "did not", "gave ")
 
 
 @dataclass(frozen=True)
 class FlagNote:
-    """A flag with what it means."""
+    """Hold a flag with its meaning."""
 
     flag: str
     text: str
@@ -42,7 +44,7 @@ class FlagNote:
 
 @dataclass(frozen=True)
 class CaseRow:
-    """One case as a table shows it. `by_call` says that its verdict rests on call time."""
+    """Hold one case as a table shows it. `by_call` states that its verdict is based on call time."""
 
     case: CaseResult
     by_call: bool
@@ -65,6 +67,7 @@ def case_notes(case: CaseResult) -> list[FlagNote]:
     """Return the notes of one case: its flags, and that the host limits it where the times say so."""
     flags = list(dict.fromkeys(case.flags))
     if is_host_bound(case) and not {"launch_bound", "host_bound"} & set(flags):
+        # Older results lack the flag, but their times show the same.
         flags.append("host_bound")
     return [FlagNote(flag, FLAG_WORDS.get(flag, flag.replace("_", " "))) for flag in flags]
 

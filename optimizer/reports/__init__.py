@@ -1,1 +1,1 @@
-"""A run as a document, and its best kernel as something to hand in."""
+"""Render a run as a document, and export its kernels."""

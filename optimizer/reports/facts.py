@@ -1,4 +1,4 @@
-"""What a report says, read once and in bounded amounts."""
+"""Read the content of a report once and in bounded amounts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ HYPOTHESES = 60
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything in a report. `line` is the best kernel with its ancestors, oldest first; `result` is what the harness
-    said of the best kernel; `settings` are the strategy's, defaults filled in; `rows` are the best kernel's cases, with
-    call time where `has_call`; `settled` are the confirmations in cold processes; `noise` warns of a noisy machine."""
+    """Hold everything in a report.
+
+    `line` is the best kernel with its ancestors, oldest first. `result` is the harness's result for the best kernel,
+    and `rows` are its cases, with call time where `has_call` is True. `settings` are the strategy's with defaults
+    filled in. `settled` are the confirmations in cold processes. `noise` warns of a noisy machine.
+    """
 
     run: Run
     made_at: str
@@ -44,7 +47,7 @@ class Facts:
 
 
 def facts_of(run: Run) -> Facts:
-    """Read a run."""
+    """Read the facts of a run."""
     best = run.best_kernel
     evaluation = getattr(best, "evaluation", None)
     chosen = Hypothesis.objects.filter(run=run, measured_gain__isnull=False).order_by("-measured_gain")
@@ -68,7 +71,7 @@ def facts_of(run: Run) -> Facts:
 
 
 def ancestry(kernel: Kernel) -> list[Kernel]:
-    """The kernel and its bases back to the seed, oldest first."""
+    """Return the kernel and its bases back to the seed, oldest first."""
     line, seen = [kernel], {kernel.pk}
     while (parent := Kernel.objects.filter(child_links__kernel=line[0], child_links__rank=0).first()) is not None:
         if parent.pk in seen:

@@ -1,4 +1,4 @@
-"""Files to take away: never shown in place, never guessed at."""
+"""Build downloads that browsers neither display in place nor guess the type of."""
 
 from __future__ import annotations
 
@@ -16,19 +16,25 @@ from optimizer.reports.submission import patch_against_seed, submission
 
 
 @dataclass(frozen=True)
-class Form:
-    """A way to write a run's report down."""
+class ReportFormat:
+    """Describe a format of a run's report."""
 
     content_type: str
     write: Callable[[Facts], str]
 
 
-FORMS = {"html": Form("text/html", html_report), "md": Form("text/markdown", markdown_report)}
+REPORT_FORMATS = {
+    "html": ReportFormat("text/html", html_report),
+    "md": ReportFormat("text/markdown", markdown_report),
+}
 
 
 def as_attachment(text: str, name: str, content_type: str) -> HttpResponse:
-    """A download. Of `name` letters, digits, dot, dash and line stay: nothing that a header, a shell or a file system
-    stumbles over, and no folder."""
+    """Return a download.
+
+    Only letters, digits, dot, dash and underscore of `name` are kept, so that no header, shell or file system can
+    misread it, and it names no folder.
+    """
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", name).lstrip(".")
     styles = "; style-src 'unsafe-inline'" if content_type == "text/html" else ""
     headers = {
@@ -40,20 +46,20 @@ def as_attachment(text: str, name: str, content_type: str) -> HttpResponse:
 
 
 def report_attachment(run: Run, name: str) -> HttpResponse:
-    """The run's report in the form of that name. Raises Http404 where there is no such form."""
-    form = FORMS.get(name)
+    """Return the run's report in the format of that name. Raises Http404 for an unknown format."""
+    form = REPORT_FORMATS.get(name)
     if form is None:
-        raise Http404(f"A report is {' or '.join(FORMS)}.")
+        raise Http404(f"A report is {' or '.join(REPORT_FORMATS)}.")
     return as_attachment(form.write(facts_of(run)), f"run-{run.pk}.{name}", form.content_type)
 
 
 def submission_attachment(kernel: Kernel, kind: str) -> HttpResponse:
-    """The kernel ready to hand in as `native`, `gpumode` or `kernelbench`. Raises NoSubmissionError."""
+    """Return the kernel as a `native`, `gpumode` or `kernelbench` submission. Raises NoSubmissionError."""
     made = submission(kernel, kind)
     return as_attachment(made.text, made.name, "text/plain")
 
 
 def patch_attachment(kernel: Kernel) -> HttpResponse:
-    """What the kernel changed since the seed it came from."""
+    """Return what the kernel changed since its seed."""
     patch = patch_against_seed(kernel, ancestry(kernel)[0])
     return as_attachment(patch, f"run{kernel.run_id}-kernel{kernel.number}.patch", "text/x-diff")

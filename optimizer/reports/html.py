@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs nothing else: styles and charts are in it, scripts there are none."""
+"""Render a run as one HTML file that needs no other file: styles and charts are embedded, there are no scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optimizer.reports.facts import Facts
 
 
 def html_report(facts: Facts) -> str:
-    """The whole document. Everything from outside is escaped by the template."""
+    """Return the whole document. The template escapes everything from outside."""
     charts = {
         "curve": svg.best_so_far(facts.points, facts.run.baseline.replace("_", " ")),
         "cases": svg.cases(as_judged(facts.result) if facts.result else []),

@@ -1,4 +1,4 @@
-"""A run as Markdown, for a pull request or a wiki. Text of others cannot become markup: it is escaped or fenced."""
+"""Render a run as Markdown for a pull request or wiki. Text from outside is escaped or fenced."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ BASICS = ("strategy", "baseline", "seed", "state")
 
 
 def markdown_report(facts: Facts) -> str:
-    """The whole document."""
+    """Return the whole document."""
     parts = [_head(facts), _outcome(facts), _best(facts), _settled(facts), _fastest(facts), _cases(facts),
              _line(facts), _hypotheses(facts), _settings(facts)]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def plain(text: object) -> str:
-    """One line of text in which nothing is markup."""
+    """Return one line of text in which nothing is markup."""
     return _SPECIAL.sub(r"\\\1", " ".join(str(text).split()))
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Text as a code block: the fence is longer than any in the text."""
+    """Return the text as a code block whose fence is longer than any in the text."""
     fence = "`" * max(3, 1 + max((len(found) for found in re.findall(r"`+", text)), default=0))
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 

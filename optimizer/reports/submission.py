@@ -1,7 +1,7 @@
-"""A kernel as something to hand in where its problem comes from, without asking any model.
+"""Export a kernel for the benchmark its problem comes from, without asking any model.
 
-KernelBench takes one Python file that defines `ModelNew`; GPU MODE one with `custom_kernel(data)`; our own format any
-source with its tunables settled. What the tuner found is written into the file: nobody else reads our comments.
+KernelBench takes one Python file that defines `ModelNew`, GPU MODE one with `custom_kernel(data)`, and our own format
+any source with fixed tunables. The tuned values are written into the file, because nobody else reads our comments.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ PYTHON = (Language.PYTHON, Language.TRITON)
 
 
 class NoSubmissionError(ValueError):
-    """This kernel cannot be handed in like that; the message says why."""
+    """Report that the kernel cannot be exported in this format; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A file ready to hand in."""
+    """Hold a file ready for submission."""
 
     name: str
     text: str
 
 
 def offers_for(kernel: Kernel) -> dict[str, str]:
-    """The formats that a kernel can be handed in as: name and label."""
+    """Return the formats in which a kernel can be exported, as name and label."""
     kinds = {
         "native": "The kernel, tunables settled",
         "gpumode": "GPU MODE submission.py",
@@ -51,7 +51,7 @@ def offers_for(kernel: Kernel) -> dict[str, str]:
 
 
 def submission(kernel: Kernel, kind: str) -> Submission:
-    """The file for `native`, `gpumode` or `kernelbench`. Raises NoSubmissionError."""
+    """Return the file for `native`, `gpumode` or `kernelbench`. Raises NoSubmissionError."""
     try:
         problem = open_bundle(kernel.run.problem_version.as_bundle())
         source = kernel.as_source()
@@ -64,7 +64,7 @@ def submission(kernel: Kernel, kind: str) -> Submission:
 
 
 def patch_against_seed(kernel: Kernel, seed: Kernel) -> str:
-    """What was changed, as a unified diff that `patch -p1` applies to the seed's file."""
+    """Return the changes as a unified diff that `patch -p1` applies to the seed's file."""
     name = f"kernel{Language(kernel.language).suffix}"
     old, new = seed.source.splitlines(keepends=True), kernel.source.splitlines(keepends=True)
     lines = difflib.unified_diff(old, new, f"a/{name}", f"b/{name}")
@@ -90,7 +90,7 @@ def _kernelbench(kernel: Kernel, problem: Problem, source: Source) -> Submission
 
 
 def _settled(source: Source) -> str:
-    """C++, HIP or CUDA with the tunables defined at its head, so that any compiler builds what was measured."""
+    """Return C++, HIP or CUDA with the tunables defined at its head, so that any compiler builds what was measured."""
     space = parse(source.text)
     flags = source.flags or (space.flag_sets[0] if space.flag_sets else ())
     values = sorted(chosen_tunables(source).items())

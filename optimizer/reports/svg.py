@@ -1,5 +1,7 @@
-"""Small charts as plain SVG, so that a report needs no script and no other file. Each comes with the numbers as text
-in the report's tables."""
+"""Draw small charts as plain SVG, so that a report needs no script and no other file.
+
+The report's tables repeat the numbers of each chart as text.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ ROW = 26.0
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to places."""
+    """Map values to positions."""
 
     low: float
     high: float
@@ -29,12 +31,12 @@ class Scale:
     end: float
 
     def at(self, value: float) -> float:
-        """The place of a value, in SVG units with one decimal."""
+        """Return the position of a value, in SVG units with one decimal."""
         span = (self.high - self.low) or 1.0
         return round(self.start + (value - self.low) / span * (self.end - self.start), 1)
 
     def ticks(self, most: int = 6) -> list[float]:
-        """Round values within the scale, one, two or five powers of ten apart."""
+        """Return round values within the scale, in steps of 1, 2 or 5 times a power of ten."""
         least = (self.high - self.low) / (most - 1) or 1.0
         power = 10.0 ** math.floor(math.log10(least))
         step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
@@ -43,7 +45,7 @@ class Scale:
 
 
 def best_so_far(points: Sequence[Point], baseline: str) -> SafeString:
-    """Speedup against evaluations: every correct kernel as a dot, the best so far as a step line."""
+    """Draw speedup against evaluations: correct kernels as dots, the best so far as a step line."""
     known = [point for point in points if point.speedup is not None]
     if not known:
         return format_html("<p>{}</p>", "No kernel was timed.")
@@ -60,7 +62,7 @@ def best_so_far(points: Sequence[Point], baseline: str) -> SafeString:
 
 
 def cases(found: Sequence[CaseResult]) -> SafeString:
-    """Speedup by case with its 95 % interval."""
+    """Draw the speedup by case with its 95 % interval."""
     timed = [case for case in found if case.speedup is not None]
     if not timed:
         return format_html("<p>{}</p>", "No case was timed.")
@@ -72,7 +74,7 @@ def cases(found: Sequence[CaseResult]) -> SafeString:
 
 
 def hypotheses(found: Sequence[Hypothesis]) -> SafeString:
-    """Predicted range as a bar, measured gain as a diamond."""
+    """Draw predicted ranges as bars and measured gains as diamonds."""
     rows = [row for row in found if row.measured_gain is not None][:30]
     if not rows:
         return format_html("<p>{}</p>", "No hypothesis was measured.")

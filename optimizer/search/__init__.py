@@ -1,4 +1,4 @@
-"""Ways to search. A new strategy is one module and one line here."""
+"""Register the search strategies. A new strategy is one module and one line here."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,10 +18,13 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def settings_in_force(strategy: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings with the defaults of those it left open. As given where the strategy is gone, or its settings
-    have changed since and no longer take them."""
+    """Return a run's settings, completed with the defaults of those it left open.
+
+    Returns them unchanged where the strategy no longer exists or no longer accepts them.
+    """
     known = STRATEGIES.get(strategy)
     try:
         return known.Settings.model_validate(dict(given)).model_dump(mode="json") if known else dict(given)
+    # Old runs stay readable after a strategy has changed its settings.
     except ValidationError:
         return dict(given)

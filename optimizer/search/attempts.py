@@ -1,9 +1,9 @@
-"""Strategies that spend a budget of attempts one node at a time: STARK, its ablations and its two baselines.
+"""Share the loop of strategies that spend a budget one attempt at a time: STARK, its ablations and two baselines.
 
-Each attempt chooses a node, lets the agents write a child and evaluates it. What differs is who chooses (the tree,
-the root, the last attempt) and who writes (plan, code and debug agents, or one agent alone), so STARK without its
-agents or without its search is a setting, and `sampling` and `reflexion` are a few lines each
-(arXiv 2510.16996, section 5).
+Each attempt chooses a node, lets the agents write a child of it, and evaluates the child. Strategies differ in how
+the node is chosen (tree search, root, last attempt) and in who writes (plan, code and debug agents, or one agent
+alone). STARK without its agents or without its search is therefore a setting, and `sampling` and `reflexion` are a
+few lines each (arXiv 2510.16996, section 5).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from optimizer.search.machinery.seeds import reference_seed
 from optimizer.search.tree import Node, Rules, Tree, debug_window, plan_window, select, tree_of
 from runners.job import Language, Source
 
+# The run ends after this many consecutive attempts without a usable answer.
 MAX_FAILED_CALLS = 5
-"""Attempts in a row whose agents gave no usable answer before the run ends."""
 
 OPENING_ROLES = ("plan", "debug", "solo")
 
 
 class AttemptSettings(StrategySettings):
-    """Settings of every strategy made of attempts."""
+    """Define the settings of every strategy that is made of attempts."""
 
     language: Language | None = Field(None, description="Language of new kernels; empty: the target's own.")
     tune: TuneSettings = Field(default_factory=TuneSettings, description="Hand promising kernels to tune.")
@@ -41,33 +41,33 @@ class AttemptSettings(StrategySettings):
 
 
 class SoloSettings(AttemptSettings):
-    """Settings of the single-agent baselines."""
+    """Define the settings of the single-agent baselines."""
 
     temperature: float = Field(0.7, ge=0, le=2, description="Temperature of the only agent (section 5).")
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """Attempt number `number` on `node`, opened by a call to `opening_role` that sees the kernels of `window`."""
+    """Describe attempt `number` on `node`, opened by a call to `opening_role` that sees the kernels in `window`."""
 
     number: int
     node: KernelView
     opening_role: str
     window: tuple[str, ...]
+    # Values that a strategy reads back besides node and window; `model` is passed to the call.
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What a strategy wants to read back beside node and window; `model` goes to the call."""
 
     @property
     def key(self) -> str:
-        """Key of the attempt's kernel, and prefix of its calls."""
+        """Return the key of the attempt's kernel, which is also the prefix of its calls' keys."""
         return f"a{self.number}"
 
     def context(self) -> dict[str, Any]:
-        """What the opening call is about; read back from it at every replay."""
+        """Return the context of the opening call, from which a replay reconstructs the attempt."""
         return {"node": self.node.key, "window": list(self.window), **self.extra}
 
     def draft(self, call: CallView, source: Source, **extra: Any) -> Draft:
-        """The attempt's kernel, as its writer answered."""
+        """Return the attempt's kernel as its writer answered."""
         answer = call.answer or {}
         return Draft(
             key=self.key,
@@ -81,20 +81,23 @@ class Attempt:
 
 
 class AttemptStrategy(FlowStrategy):
-    """The loop over attempts. Subclasses say how a node is chosen and who writes."""
+    """Run the loop over attempts. Subclasses choose the node and the writer."""
 
     def play(self, flow: Flow) -> None:
-        """Attempt after attempt until the budget is spent, `concurrency` of them side by side."""
+        """Make attempts until the budget is spent, `concurrency` of them in parallel."""
         if not reference_seed(flow.history).finished:
             return None
         failed_in_a_row = waiting = 0
         for number in count(1):
+            # An attempt that was opened before the budget ran out is still replayed to its end.
             if flow.out_of_budget and not _opening_call(flow.history, number):
                 return None if waiting else flow.finish("every attempt of the budget was made")
             try:
+                # Count only consecutive failures: a model that is sometimes useless is still worth its budget.
                 failed_in_a_row = 0 if self._attempt(flow, number) else failed_in_a_row + 1
             except Waiting:
                 waiting += 1
+            # Enough attempts are under way; opening more would choose nodes without knowing their results.
             if waiting >= flow.history.settings.concurrency:
                 return None
             if failed_in_a_row >= MAX_FAILED_CALLS:
@@ -103,23 +106,24 @@ class AttemptStrategy(FlowStrategy):
 
     @abstractmethod
     def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
-        """Who chooses the node of a new attempt."""
+        """Return who chooses the node of a new attempt."""
 
     @abstractmethod
     def opening_role(self, node: KernelView, settings: StrategySettings) -> str:
-        """The role whose call opens an attempt on this node."""
+        """Return the role whose call opens an attempt on this node."""
 
     @abstractmethod
     def write(self, flow: Flow, attempt: Attempt) -> Draft | None:
-        """Let the agents write the attempt's kernel; None when they gave up. Raises Waiting."""
+        """Let the agents write the attempt's kernel. Return None when they gave up. Raises Waiting."""
 
     def rules(self, settings: StrategySettings) -> Rules:
-        """The search parameters in force."""
+        """Return the search parameters in force."""
         return Rules()
 
     def tree(self, history: History, number: int) -> Tree:
-        """All attempts but `number` under the reference."""
+        """Build the tree of all attempts except `number` under the reference."""
         attempts = [kernel for kernel in history.kernels if is_attempt(kernel.key)]
+        # Attempts in progress are pending nodes, so that parallel attempts do not all choose the same parent.
         done = {kernel.key for kernel in attempts if kernel.finished} | {f"a{number}"}
         pending = {key: parent for key, parent in _open_attempts(history) if key not in done}
         return tree_of(reference_seed(history), attempts, pending, self.rules(history.settings))
@@ -136,18 +140,19 @@ class AttemptStrategy(FlowStrategy):
         return kernel
 
     def _reopen(self, history: History, number: int) -> Attempt | None:
-        """The attempt as it was begun, read back from its first call."""
+        """Reconstruct an attempt from its first call, or return None when it was not opened yet."""
         call = _opening_call(history, number)
         node = history.kernel(call.context["node"]) if call else None
         if call is None or node is None:
             return None
+        # Everything else in the context is the strategy's own and is handed back to it.
         extra = {
             name: value for name, value in call.context.items() if name not in {"node", "window", "duplicate_of"}
         }
         return Attempt(number, node, call.role, tuple(call.context["window"]), extra)
 
     def open(self, history: History, number: int) -> Attempt:
-        """A new attempt: its node and the window of its opening call."""
+        """Open a new attempt: choose its node and the window of its opening call."""
         settings = history.settings
         tree = self.tree(history, number)
         chosen = _chosen(self.chooser_for(settings), tree, history, number)
@@ -157,12 +162,12 @@ class AttemptStrategy(FlowStrategy):
         return Attempt(number, node, role, tuple(entry.key for entry in window))
 
     def window(self, tree: Tree, key: str, role: str, rng: random.Random) -> list[Node]:
-        """The nodes that the opening call sees."""
+        """Return the nodes that the opening call sees."""
         return (debug_window if role == "debug" else plan_window)(tree, key, rng)
 
 
 def solo_draft(flow: Flow, attempt: Attempt, temperature: float) -> Draft | None:
-    """One agent plans and writes in one answer. Raises Waiting."""
+    """Let one agent plan and write in a single answer. Raises Waiting."""
 
     def ask(key: str, extra: Any) -> CallView:
         return flow.ask(
@@ -176,12 +181,12 @@ def solo_draft(flow: Flow, attempt: Attempt, temperature: float) -> Draft | None
 
 
 def is_attempt(key: str) -> bool:
-    """True for the key of an attempt's kernel (a1, a2 …), not for seeds or tuned ones."""
+    """Return True for the key of an attempt's kernel (a1, a2 …), and False for seeds and tuned kernels."""
     return key.startswith("a") and key[1:].isdigit()
 
 
 def instruction(attempt: Attempt, plan: CallView) -> Hypothesise:
-    """STARK's grounded instruction as a hypothesis on record."""
+    """Convert the planner's grounded instruction (STARK) into a hypothesis."""
     answer = plan.answer or {}
     return Hypothesise(
         key=f"{attempt.key}.h",
@@ -204,9 +209,10 @@ def _opening_call(history: History, number: int) -> CallView | None:
 
 
 def _open_attempts(history: History) -> Iterator[tuple[str, str]]:
-    """(kernel key, parent key) of every attempt that was opened and whose agents did not give up at once."""
+    """Yield (kernel key, parent key) of every opened attempt, except those whose opening call failed for good."""
     for key, call in history.calls.items():
         attempt, _, role = key.partition(".")
+        # An attempt without an answer has no kernel and must not count as a child in the tree.
         given_up = call.finished and call.answer is None
         if is_attempt(attempt) and role in OPENING_ROLES and not given_up:
             yield attempt, str(call.context["node"])

@@ -1,9 +1,9 @@
-"""What a search strategy is: a pure function from a run's history to the next steps.
+"""Define the interface of a search strategy: a pure function from a run's history to the next steps.
 
-`decide(history)` looks at what is there and says what should exist. It keeps nothing between calls, draws
+`decide(history)` reads the history and returns the steps that should exist. It keeps no state between calls, draws
 randomness only from `history.rng(key)`, and may be called twice, after a crash, or on a recorded history without a
-database or a model. Every step carries a `key` that is unique in the run: a step whose key exists already is not
-taken again, so a strategy may simply repeat what it said before.
+database or a model. Every step carries a `key` that is unique in the run. A step whose key exists already is not
+taken again, so a strategy may simply repeat itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Own = TypeVar("Own", bound="StrategySettings")
 
 
 class StrategySettings(BaseModel):
-    """Settings every strategy has; each strategy adds its own. Unknown settings are refused."""
+    """Define the settings that every strategy has; each strategy adds its own. Unknown settings are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,7 +43,7 @@ class StrategySettings(BaseModel):
     )
 
     def narrow(self, cls: type[Own]) -> Own:
-        """These settings as the strategy's own class. Raises TypeError for another strategy's."""
+        """Return these settings typed as the strategy's own class. Raises TypeError for those of another strategy."""
         if not isinstance(self, cls):
             raise TypeError(f"{type(self).__name__} are not {cls.__name__}")
         return self
@@ -51,12 +51,14 @@ class StrategySettings(BaseModel):
 
 @dataclass(frozen=True)
 class KernelView:
-    """A kernel as a strategy sees it. `times_us` maps case name to median; `time_us` is their geometric mean and None
-    until the kernel is known to be correct, and for good where its claim was not confirmed or was refuted; both are
-    the speedup over the baseline that was timed beside them, turned back into time (`optimizer.loop.drift`).
-    `bound_us` is the same for the lower end of the speedup's interval: the time that is shown, which ranks.
-    `beaten_by` holds the keys of kernels proven faster in a direct comparison. `finished` says the evaluation has
-    ended."""
+    """Describe a kernel as a strategy sees it.
+
+    `times_us` maps each case to its median and `time_us` is their geometric mean. `time_us` is None until the kernel
+    is known to be correct, and permanently where its claim was not confirmed or was refuted. Both are speedups over
+    the baseline that was timed alongside, converted back to time (see `optimizer.loop.drift`). `bound_us` is the same
+    for the lower end of the speedup's interval: the time that is shown and that ranks. `beaten_by` holds the keys of
+    kernels that were proven faster in a direct comparison. `finished` means that the evaluation has ended.
+    """
 
     key: str
     number: int
@@ -77,30 +79,32 @@ class KernelView:
 
     @property
     def ranking_us(self) -> float:
-        """The time by which it ranks, infinite where it has none that counts."""
+        """Return the time by which the kernel ranks, infinite where it has none that counts."""
         if self.time_us is None:
             return math.inf
         return self.time_us if self.bound_us is None else self.bound_us
 
     @property
     def correct(self) -> bool:
-        """True once the harness accepted every case."""
+        """Return True once the harness accepted every case."""
         return self.status == Status.CORRECT
 
     @property
     def counts(self) -> bool:
-        """True for a correct kernel with a time that something may be built on."""
+        """Return True for a correct kernel whose time other kernels may build on."""
         return self.correct and self.time_us is not None
 
     @property
     def failed(self) -> bool:
-        """Return True when it was evaluated and not accepted, for reasons of its own: there is something to repair."""
+        """Return True when the kernel itself failed its evaluation, so that there is something to repair."""
         return self.finished and not self.correct and self.is_judged
 
     @property
     def is_judged(self) -> bool:
-        """Return False where its evaluation ended without its doing: the machine failed, its memory does not suffice,
-        or the parent or the baseline did not work."""
+        """Return False where the evaluation failed for a reason outside the kernel.
+
+        Such reasons are a failure of the machine, too little memory, and a parent or baseline that did not work.
+        """
         if self.status in {Status.INFRA_ERROR, Status.TOO_LARGE}:
             return False
         sides = {failure.side for failure in self.result.failures} if self.result else set()
@@ -108,8 +112,11 @@ class KernelView:
 
 
 def fastest(kernels: Iterable[KernelView]) -> KernelView | None:
-    """Return the kernel that leads among these, ties to the older; None when none counts. This is the run's own order:
-    by lower bounds, unless a direct comparison contradicts them (`optimizer.search.ranking`)."""
+    """Return the kernel that leads among these, or None when none counts; ties go to the older one.
+
+    This is the order in which the run ranks its kernels: by lower bounds, unless a direct comparison contradicts them
+    (see `optimizer.search.ranking`).
+    """
     counting = {kernel.key: kernel for kernel in kernels if kernel.counts}
     quickest = min(counting.values(), key=lambda kernel: (kernel.ranking_us, kernel.number), default=None)
     if quickest is None or not quickest.beaten_by:  # nobody beat it, so a long run need not be sorted
@@ -128,8 +135,11 @@ def is_ahead(one: KernelView, other: KernelView) -> bool:
 
 @dataclass(frozen=True)
 class CallView:
-    """An agent's call. `context` is what the `Ask` said. `answer` is the parsed, validated answer; None while it is
-    open or when it failed for good (`error` says why)."""
+    """Describe an agent's call. `context` is what the `Ask` contained.
+
+    `answer` is the parsed and validated answer, or None while the call is open or after it failed for good (see
+    `error`).
+    """
 
     key: str
     role: str
@@ -143,7 +153,7 @@ class CallView:
 
 @dataclass(frozen=True)
 class HypothesisView:
-    """A hypothesis on record, with what was measured (`measured_gain` in per cent) once its kernel was timed."""
+    """Describe a recorded hypothesis. `measured_gain` (in per cent) is set once its kernel was timed."""
 
     key: str
     kind: str
@@ -161,8 +171,11 @@ class HypothesisView:
 
 @dataclass(frozen=True)
 class GuidanceView:
-    """What a person tells the agents. `ref` leads from a prompt back to it. With `lineage` it holds for prompts about
-    one of those kernels (keys); None is the whole run."""
+    """Describe an instruction from a person to the agents.
+
+    `ref` identifies it in a prompt's context report. With `lineage` it applies to prompts about one of those kernels
+    (keys); None means the whole run.
+    """
 
     ref: str
     text: str
@@ -170,14 +183,17 @@ class GuidanceView:
     lineage: frozenset[str] | None = None
 
     def holds_for(self, keys: Iterable[str]) -> bool:
-        """Whether it belongs into a prompt about these kernels."""
+        """Return whether the instruction belongs into a prompt about these kernels."""
         return self.lineage is None or not self.lineage.isdisjoint(keys)
 
 
 @dataclass(frozen=True)
 class History:
-    """A run as a strategy sees it: an immutable snapshot. Kernels are in order of their number, seeds first.
-    `objective` is the time that speedups, and so the kernels' times, compare."""
+    """Describe a run as a strategy sees it: an immutable snapshot, with kernels in order of their number, seeds
+    first.
+
+    `objective` is the time that speedups compare, and therefore also the kernels' times.
+    """
 
     problem: Any
     target: str
@@ -192,46 +208,50 @@ class History:
     objective: Objective = Objective.DEVICE
 
     def rng(self, key: str) -> random.Random:
-        """A generator that depends on the run's seed and `key` alone."""
+        """Return a random generator that depends only on the run's seed and `key`."""
+        # Seeding with a text is stable between processes: `random` hashes it with SHA-512, not with `hash()`.
         return random.Random(f"{self.seed}/{key}")
 
     @cached_property
     def kernels_by_key(self) -> Mapping[str, KernelView]:
-        """Kernels by their key."""
+        """Return the kernels by their key."""
         return {kernel.key: kernel for kernel in self.kernels}
 
     def kernel(self, key: str) -> KernelView | None:
-        """The kernel with that key, or None."""
+        """Return the kernel with that key, or None."""
         return self.kernels_by_key.get(key)
 
     def best(self) -> KernelView | None:
-        """The fastest correct kernel so far."""
+        """Return the fastest correct kernel so far, or None."""
         return fastest(self.kernels)
 
     def open_kernels(self) -> list[KernelView]:
-        """Kernels whose evaluation has not ended."""
+        """Return the kernels whose evaluation has not ended."""
         return [kernel for kernel in self.kernels if not kernel.finished]
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask an agent. `role` names prompt, model and temperature. `context` is small JSON that says what the prompt is
-    about (keys of kernels and hypotheses, never sources): `optimizer.agents.prompting` turns it into messages, and
-    the strategy reads it back from `CallView.context`. `answer_schema` names the class in `optimizer.agents.answers`
-    that the answer must fit."""
+    """Request an answer from an agent.
+
+    `role` selects prompt, model and temperature. `context` is small JSON that says what the prompt is about: keys of
+    kernels and hypotheses, never sources. `optimizer.agents.prompting` turns it into messages, and the strategy reads
+    it back from `CallView.context`. `answer_schema` names the class in `optimizer.agents.answers` that the answer
+    must match.
+    """
 
     key: str
     role: str
     context: Mapping[str, Any]
     answer_schema: str
     temperature: float | None = None
+    # Overrides the role's model (the bandit's choice); None uses that of the run's providers.
     model: str | None = None
-    """Overrides the role's model (a bandit's choice); None leaves it to the run's providers."""
 
 
 @dataclass(frozen=True)
 class Hypothesise:
-    """Put a hypothesis on record (paper: avenue, experiment or instruction). Gains in per cent of speed."""
+    """Record a hypothesis (in the papers: avenue, experiment or instruction). Gains are in per cent of speed."""
 
     key: str
     kind: str
@@ -251,7 +271,7 @@ class Hypothesise:
 
 @dataclass(frozen=True)
 class Draft:
-    """A kernel to evaluate. `author_kind` is seed, agent, tuner or person."""
+    """Request the evaluation of a kernel. `author_kind` is seed, agent, tuner or person."""
 
     key: str
     source: Source
@@ -266,7 +286,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Note:
-    """A finding or meta note that the run adds to its documents; `supersedes` names the note it replaces."""
+    """Add a finding or meta note to the run's documents. `supersedes` is the key of the note it replaces."""
 
     key: str
     text: str
@@ -277,7 +297,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Finish:
-    """The run is over: nothing more is to be gained."""
+    """End the run, because nothing more is to be gained."""
 
     reason: str
 
@@ -286,7 +306,7 @@ Step = Ask | Hypothesise | Draft | Note | Finish
 
 
 class Strategy(ABC):
-    """A way to search. Registered in `optimizer.search.STRATEGIES`."""
+    """Provide the base class of all strategies, which are registered in `optimizer.search.STRATEGIES`."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -298,4 +318,4 @@ class Strategy(ABC):
 
     @abstractmethod
     def decide(self, history: History) -> list[Step]:
-        """The steps that should be taken next. An empty list means: wait for what is open."""
+        """Return the steps that should be taken next. An empty list means: wait for what is open."""

@@ -1,4 +1,7 @@
-"""The baselines of STARK's evaluation (arXiv 2510.16996, section 5): one agent, temperature 0.7, the same budget."""
+"""Implement the baselines of STARK's evaluation (arXiv 2510.16996, section 5).
+
+Both use one agent at temperature 0.7 with the same budget.
+"""
 
 from __future__ import annotations
 
@@ -12,43 +15,46 @@ from optimizer.search.tree import Node, Tree
 
 
 class SoloStrategy(AttemptStrategy):
-    """One agent writes every kernel alone."""
+    """Let one agent write every kernel alone."""
 
     Settings = SoloSettings
     roles = ("solo",)
 
     def opening_role(self, node: KernelView, settings: StrategySettings) -> str:
-        """Always the only agent."""
+        """Return the only agent's role."""
         return "solo"
 
     def window(self, tree: Tree, key: str, role: str, rng: random.Random) -> list[Node]:
-        """The reference and the kernel to revise; windows over the tree and the leaderboard are STARK's own."""
+        """Return the kernel to revise and the reference. Windows over the tree and the leaderboard are part of STARK
+        only.
+        """
+        # Without repetition: the kernel to revise may be the reference itself.
         return [tree.by_key[name] for name in dict.fromkeys((key, tree.root.key))]
 
     def write(self, flow: Flow, attempt: Attempt) -> Draft | None:
-        """One call, one kernel."""
+        """Write one kernel with one call."""
         return solo_draft(flow, attempt, flow.history.settings.narrow(SoloSettings).temperature)
 
 
 class Sampling(SoloStrategy):
-    """Best of B independent samples from the reference."""
+    """Take the best of B independent samples from the reference."""
 
     name = "sampling"
     title = "Sampling"
     summary = "Best of B: every kernel is written from the reference alone."
 
     def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
-        """Always the root."""
+        """Return the root in every case."""
         return "root"
 
 
 class Reflexion(SoloStrategy):
-    """Always revise the last attempt."""
+    """Let every attempt revise the one before it."""
 
     name = "reflexion"
     title = "Reflexion"
     summary = "Every attempt revises the one before it, whatever came of it."
 
     def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
-        """Always the last attempt."""
+        """Return the last attempt in every case."""
         return "last"

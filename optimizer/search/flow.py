@@ -1,12 +1,12 @@
-"""Strategies written as straight code, replayed from the history at every decision.
+"""Let a strategy be written as straight code that is replayed from the history at every decision.
 
-A strategy that says *ask the selector, then the designer, then three writers* wants to be written in that order.
-`Flow` lets it: each request carries a key; what is there already is returned at once, what is not becomes a step and
-raises `Waiting`, which ends this replay. The next decision replays from the start with more history. Durable
-execution in the small: nothing is kept between calls, so a crash at any point costs nothing.
+A strategy that says "ask the selector, then the designer, then three writers" should be written in that order. Each
+request to a `Flow` carries a key. If its result exists, it is returned at once; otherwise the request becomes a step
+and raises `Waiting`, which ends this replay. The next decision replays from the start with more history. This is
+durable execution in the small: nothing is kept between calls, so a crash at any point costs nothing.
 
-The code must be deterministic given the history: randomness from `history.rng(key)` only, and decisions that
-depend on a moment in time are stored in the context of the `Ask` they led to and read back from there.
+The code must be deterministic given the history. It draws randomness only from `history.rng(key)`. A decision that
+depends on a moment in time is stored in the context of the `Ask` that it led to, and read back from there.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ T = TypeVar("T")
 
 
 class Waiting(Exception):
-    """Something that was asked for is not there yet."""
+    """Signal that a requested result does not exist yet."""
 
 
 class Flow:
-    """One replay: collects the steps that are missing."""
+    """Replay a strategy once and collect the steps that are missing."""
 
     def __init__(self, history: History) -> None:
         self.history = history
         self.steps: list[Step] = []
         self._kernels = {kernel.key: kernel for kernel in history.kernels}
+        # Slots are counted per replay, so drafts of one decision cannot exceed them together.
         self._free_slots = history.settings.concurrency - len(history.open_kernels())
         self._evaluations_left = history.evaluations_left
 
@@ -55,7 +56,7 @@ class Flow:
         temperature: float | None = None,
         model: str | None = None,
     ) -> CallView | None:
-        """The finished call, or None after making sure that it has been asked."""
+        """Return the finished call, or None after making sure that it is requested."""
         call = self.history.calls.get(key)
         if call is None:
             self.steps.append(Ask(key, role, dict(context), answer_schema, temperature, model))
@@ -71,15 +72,16 @@ class Flow:
         temperature: float | None = None,
         model: str | None = None,
     ) -> CallView:
-        """The finished call. Its `answer` is None when the agents gave up on it. Raises Waiting."""
+        """Return the finished call. Its `answer` is None when the agents gave up. Raises Waiting."""
         call = self.begin(key, role, answer_schema, context, temperature, model)
         if call is None:
             raise Waiting(key)
         return call
 
     def evaluate(self, draft: Draft) -> KernelView:
-        """The evaluated kernel. A draft waits for a free slot (`settings.concurrency`). Raises Waiting."""
+        """Return the evaluated kernel. A draft waits for a free slot (`settings.concurrency`). Raises Waiting."""
         kernel = self._kernels.get(draft.key)
+        # A draft without a free slot is not an error: the next replay asks for it again.
         if kernel is None and self._may_start():
             self.steps.append(draft)
         if kernel is None or not kernel.finished:
@@ -87,25 +89,28 @@ class Flow:
         return kernel
 
     def hypothesise(self, hypothesis: Hypothesise) -> None:
-        """Put a hypothesis on record, once."""
+        """Record a hypothesis unless it is recorded already."""
         if hypothesis.key not in self.history.hypotheses:
             self.steps.append(hypothesis)
 
     def note(self, note: Note) -> None:
-        """Write a note, once: its key names the call that produced it, which the loop keeps unique."""
+        """Write a note. Its key names the call that produced it, and the loop ignores repeated keys."""
         self.steps.append(note)
 
     def finish(self, reason: str) -> None:
-        """Say that nothing more is to be gained."""
+        """Declare that nothing more is to be gained."""
         self.steps.append(Finish(reason))
 
     def lanes(self, lanes: Iterable[Callable[[], T]]) -> list[T]:
-        """Advance several lanes side by side and return their results in order. Raises Waiting when any waits."""
+        """Advance several lanes side by side and return their results in order. Raises Waiting when any of them
+        waits.
+        """
         results: list[T] = []
         waiting: Waiting | None = None
         for lane in lanes:
             try:
                 results.append(lane())
+            # Let the other lanes record their missing steps first, so that all of them progress in parallel.
             except Waiting as wait:
                 waiting = wait
         if waiting is not None:
@@ -114,7 +119,7 @@ class Flow:
 
     @property
     def out_of_budget(self) -> bool:
-        """True when no further evaluation may be started."""
+        """Return True when no further evaluation may be started."""
         return self._evaluations_left is not None and self._evaluations_left <= 0
 
     def _may_start(self) -> bool:
@@ -127,11 +132,11 @@ class Flow:
 
 
 class FlowStrategy(Strategy):
-    """A strategy written as one straight flow."""
+    """Provide the base class of strategies that are written as one straight flow."""
 
     @abstractmethod
     def play(self, flow: Flow) -> None:
-        """The whole run from its beginning. Raises Waiting where it has to wait."""
+        """Describe the whole run from its beginning. Raises Waiting where it has to wait."""
 
     def decide(self, history: History) -> list[Step]:
         """Replay `play` and return the steps that are missing."""

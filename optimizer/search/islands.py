@@ -1,9 +1,9 @@
-"""Islands of elites: MAP-Elites (Mouret & Clune 2015) on four islands with ring migration, as a strategy.
+"""Implement MAP-Elites (Mouret & Clune 2015) on four islands with ring migration.
 
-Every island keeps the fastest kernel of each cell of the descriptor. Parents come from the Pareto front over the
-cases, so that a specialist of one shape survives a generalist that is faster on average. Which model writes is a
-cost-aware bandit's choice when the run offers several. The archive is replayed from the kernels in their order, so
-it needs no storage of its own.
+Every island keeps the fastest kernel of each cell of the behaviour descriptor. Parents come from the Pareto front
+over the cases, so that a specialist for one shape survives a generalist that is faster on average. A cost-aware
+bandit chooses the writing model when the run offers several. The archive is replayed from the kernels in their order
+and needs no storage of its own.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from optimizer.search.machinery.descriptor import Cell, descriptor
 from optimizer.search.machinery.seeds import seeds
 
 ISLANDS = 4
+# Attempts between two migrations.
 MIGRATION = 12
-"""Attempts between two migrations."""
 
 
 class IslandsSettings(SoloSettings):
-    """Settings of the archive and of the bandit."""
+    """Define the settings of the archive and of the bandit."""
 
     islands: int = Field(ISLANDS, ge=1, le=32, description="Islands that evolve apart.")
     migration: int = Field(MIGRATION, ge=1, description="Attempts between two migrations to the next island.")
@@ -41,13 +41,13 @@ class IslandsSettings(SoloSettings):
 
 @dataclass
 class Archive:
-    """The elites of every island by cell. `migrations` counts elites that a neighbour took over."""
+    """Hold the elites of every island by cell. `migrations` counts the elites that a neighbour took over."""
 
     islands: list[dict[Cell, KernelView]]
     migrations: int = 0
 
     def add(self, island: int, kernel: KernelView) -> bool:
-        """Keep a correct kernel if its cell is free or slower; True when it was kept."""
+        """Keep a correct kernel if its cell is empty or slower. Return True when it was kept."""
         if not kernel.correct or kernel.time_us is None:
             return False
         cells = self.islands[island]
@@ -58,7 +58,8 @@ class Archive:
         return True
 
     def migrate(self) -> None:
-        """Every island's fastest elite is offered to the next island of the ring, all at once."""
+        """Offer the fastest elite of every island to the next island of the ring, all at once."""
+        # Collect all emigrants first: otherwise one elite could travel around the whole ring in a single migration.
         emigrants = [fastest(cells.values()) for cells in self.islands]
         for island, kernel in enumerate(emigrants):
             if kernel is not None:
@@ -66,7 +67,7 @@ class Archive:
 
 
 def replay_archive(history: History, settings: IslandsSettings) -> Archive:
-    """The archive after all finished attempts: seeds on every island, attempts on the island of their call."""
+    """Rebuild the archive after all finished attempts: seeds on every island, attempts on the island of their call."""
     archive = Archive([{} for _ in range(settings.islands)])
     for island in range(settings.islands):
         for seed in seeds(history):
@@ -74,6 +75,7 @@ def replay_archive(history: History, settings: IslandsSettings) -> Archive:
     block = 0
     for number, kernel in _attempts(history):
         if (number - 1) // settings.migration > block:
+            # Migrations happen between blocks of attempts, at the same points of every replay.
             block = (number - 1) // settings.migration
             archive.migrate()
         archive.add(island_of(number, settings), kernel)
@@ -81,12 +83,12 @@ def replay_archive(history: History, settings: IslandsSettings) -> Archive:
 
 
 def island_of(number: int, settings: IslandsSettings) -> int:
-    """Attempts visit the islands in turn."""
+    """Return the island of an attempt; attempts visit the islands in turn."""
     return (number - 1) % settings.islands
 
 
 class Islands(SoloStrategy):
-    """MAP-Elites on islands."""
+    """Search with MAP-Elites on islands."""
 
     name = "islands"
     title = "Islands"
@@ -94,18 +96,21 @@ class Islands(SoloStrategy):
     Settings = IslandsSettings
 
     def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
-        """The root, for an island on which no seed is correct."""
+        """Return the root, which is used on an island where no seed is correct."""
         return "root"
 
     def open(self, history: History, number: int) -> Attempt:
-        """A parent from the island's Pareto front, with other elites as inspiration."""
+        """Choose a parent from the island's Pareto front, and other elites as inspiration."""
         settings = history.settings.narrow(IslandsSettings)
         island = island_of(number, settings)
         elites = list(replay_archive(history, settings).islands[island].values())
         rng = history.rng(f"a{number}.open")
+        # No seed is correct on this island, so start from the reference.
         if not elites:
             return super().open(history, number)
+        # The front is empty where no elite has times by case.
         parent = rng.choice(pareto_front(elites) or elites)
+        # The parent is shown anyway.
         others = [kernel for kernel in elites if kernel.key != parent.key]
         shown = rng.sample(others, min(len(others), settings.inspirations))
         partner = complement(parent, others)
@@ -129,7 +134,7 @@ def _attempts(history: History) -> Iterable[tuple[int, KernelView]]:
 
 
 def _pulls(history: History) -> Iterable[Pull]:
-    """What each finished call brought: the share of its parent's time that its kernel saved."""
+    """Yield the reward of each finished call: the share of the parent's time that its kernel saved."""
     for key, call in history.calls.items():
         attempt = key.partition(".")[0]
         if is_attempt(attempt) and call.finished:

@@ -1,10 +1,10 @@
-"""Who leads among kernels that were measured: the best lower bound, unless direct evidence contradicts it.
+"""Rank measured kernels: the best lower bound leads, unless direct evidence contradicts it.
 
 Speedups against the baseline come from different evaluations, so a small difference between two of them shows little.
 Two kernels that were timed in turns in the same session show more. So kernels are ordered by the lower end of their
-interval against the common baseline, and whoever was proven slower than another contender in a direct comparison
-cannot lead before it. Evidence may form a circle (A beats B, B beats C, C beats A); inside a circle it decides nothing
-and the bounds do.
+interval against the common baseline, and a kernel that was proven slower than another contender in a direct
+comparison cannot lead before it. Evidence may be circular (A beats B, B beats C, C beats A); inside a circle it
+decides nothing and the bounds decide.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def leader_of(ordered: Sequence[K], beaten_by: Mapping[K, Collection[K]]) -> K |
 
 def is_beaten(one: K, beaten_by: Mapping[K, Collection[K]], contenders: Collection[K]) -> bool:
     """Return True when a contender beats this one, directly or through others, and is not beaten by it in return."""
+    # Whoever is above and below at once is in a circle with this one, which decides nothing.
     above = _above(one, beaten_by, contenders)
     return any(one not in _above(other, beaten_by, contenders) for other in above)
 
@@ -37,6 +38,7 @@ def _above(one: K, beaten_by: Mapping[K, Collection[K]], contenders: Collection[
     stack = [one]
     while stack:
         for other in beaten_by.get(stack.pop(), ()):
+            # Marking what was found ends the walk even in a circle.
             if other in contenders and other not in found:
                 found.add(other)
                 stack.append(other)

@@ -1,12 +1,12 @@
-"""GPU Kernel Scientist: selector, experiment designer, three writers (arXiv 2506.20807, section 3).
+"""Implement GPU Kernel Scientist: selector, experiment designer, three writers (arXiv 2506.20807, section 3).
 
-Round k: the selector picks Base and Reference from the table of times; the designer names 10 avenues and 5
-experiments on Base; three of the five are chosen by rule; three writers realise one each; what was learnt is added
-to the findings. The population only grows.
+In round k the selector picks Base and Reference from the table of times. The designer names 10 avenues and 5
+experiments on Base. A rule chooses three of the five, three writers implement one each, and the lessons are added to
+the findings. The population only grows.
 
-Open in the paper, decided here: findings are asked for after every round; a failed kernel goes back to its writer at
-most `retries` times; after `patience` rounds without a better kernel the designer is told to leave the family of
-ideas that was tried.
+The paper leaves some points open. Here, findings are requested after every round; a failed kernel goes back to its
+writer at most `retries` times; and after `patience` rounds without a better kernel the designer is told to try
+another family of ideas.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from runners.job import Language, Source
 AVENUES = 10
 EXPERIMENTS = 5
 CHOSEN = 3
+# The run ends after this many consecutive rounds without any kernel.
 MAX_FAILED_ROUNDS = 3
-"""Rounds in a row that brought no kernel at all before the run ends."""
 
 
 class ScientistSettings(StrategySettings):
-    """The paper's parameters and our additions."""
+    """Define the paper's parameters and our additions."""
 
     language: Language | None = Field(None, description="Language of new kernels; empty: the target's own.")
     avenues: int = Field(AVENUES, ge=1, le=50, description="Avenues the designer names.")
@@ -67,7 +67,7 @@ class ScientistSettings(StrategySettings):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One of the designer's experiments, with its place in the answer and the rule that chose it."""
+    """Hold one of the designer's experiments, with its place in the answer and the rule that chose it."""
 
     index: int
     title: str
@@ -80,7 +80,7 @@ class Experiment:
 
 
 class Scientist(FlowStrategy):
-    """Selector → designer → three writers, round after round."""
+    """Run selector, designer and three writers, round after round."""
 
     name = "scientist"
     title = "GPU Kernel Scientist"
@@ -90,13 +90,14 @@ class Scientist(FlowStrategy):
     roles = ("selector", "designer", "writer", "findings")
 
     def play(self, flow: Flow) -> None:
-        """Bootstrap, then rounds until the budget is spent."""
+        """Bootstrap the findings, then play rounds until the budget is spent."""
         if not seeds_finished(flow.history):
             return None
         settings = flow.history.settings.narrow(ScientistSettings)
         _bootstrap(flow, settings)
         empty_rounds = 0
         for number in count(1):
+            # A round that has begun is played to its end, so that its kernels are still learnt from.
             if flow.out_of_budget and f"r{number}.select" not in flow.history.calls:
                 return flow.finish("every evaluation of the budget was made")
             kernels = Round(flow, settings, number).play()
@@ -107,7 +108,7 @@ class Scientist(FlowStrategy):
 
 
 def _bootstrap(flow: Flow, settings: ScientistSettings) -> None:
-    """Findings and digest before the first round (paper §3.1: both were written by the model)."""
+    """Write findings and digest before the first round (in the paper, section 3.1, the model wrote both)."""
     if settings.digest:
         call = flow.ask("digest", "digest", "DigestAnswer", {})
         if call.answer is not None:
@@ -118,7 +119,7 @@ def _bootstrap(flow: Flow, settings: ScientistSettings) -> None:
 
 
 class Round:
-    """Round `number`: what it reads is what stood there when it began, so a replay reads the same."""
+    """Play round `number`. It reads what existed when the round began, so that a replay reads the same."""
 
     def __init__(self, flow: Flow, settings: ScientistSettings, number: int) -> None:
         self.flow = flow
@@ -127,7 +128,9 @@ class Round:
         self.key = f"r{number}"
 
     def play(self) -> list[KernelView | None]:
-        """Select, design, choose, write, learn. Returns the lanes' last kernels. Raises Waiting."""
+        """Play the round: select, design, choose, write and learn. Return the last kernel of each lane. Raises
+        Waiting.
+        """
         chosen = self._select()
         if chosen is None:
             return []
@@ -140,11 +143,15 @@ class Round:
         return kernels
 
     def _select(self) -> tuple[KernelView, KernelView] | None:
-        """Base and Reference. An answer that names a kernel that isn't there falls back to the best."""
+        """Return Base and Reference, or None without a correct kernel.
+
+        Where the answer names a kernel that does not exist, the best one is used.
+        """
         context = {"round": self.number, "population": [kernel.key for kernel in self._population()]}
         call = self.flow.ask(
             f"{self.key}.select", "selector", "SelectorAnswer", context, self.settings.selector_temperature
         )
+        # Read the population from the stored context: kernels that finished since then must not change a replay.
         population = [self.flow.history.kernels_by_key[key] for key in call.context["population"]]
         best = fastest(population)
         if best is None:
@@ -156,6 +163,7 @@ class Round:
     def _reference(
         self, base: KernelView, best: KernelView, population: Sequence[KernelView], answer: Mapping[str, Any]
     ) -> KernelView:
+        # Only when stagnant: usually the selector's own reason for a reference is better.
         if self.settings.crossover and self._stagnant():
             other = complement(base, population)
             if other is not None:
@@ -163,7 +171,7 @@ class Round:
         return _by_number(population, answer.get("basis_reference")) or best
 
     def _population(self) -> list[KernelView]:
-        """The kernels of the rounds before this one, as the first replay of this round saw them."""
+        """Return the finished kernels, as the first replay of this round sees them."""
         return [kernel for kernel in self.flow.history.kernels if kernel.finished]
 
     def _design(self, base: KernelView, reference: KernelView) -> list[Experiment]:
@@ -177,12 +185,13 @@ class Round:
         if call.answer is None:
             return []
         experiments = experiments_in(call.answer)
+        # The paper's fixed rule, so that one round covers a bold idea, a promising one and a safe one.
         chosen = choose(experiments, self.settings.chosen)
         self._record(call, base, reference, experiments, chosen)
         return chosen
 
     def _brief(self, base: KernelView, reference: KernelView) -> Mapping[str, Any]:
-        """What the designer's prompt is about, and how much it is to answer."""
+        """Return the context of the designer's prompt, and how much it is to answer."""
         return {
             "base": base.key, "reference": reference.key, "round": self.number, "stagnant": self._stagnant(),
             "avenues": self.settings.avenues, "experiments": self.settings.experiments,
@@ -196,7 +205,7 @@ class Round:
         experiments: Sequence[Experiment],
         chosen: Sequence[Experiment],
     ) -> None:
-        """Avenues and experiments become hypotheses, chosen or not."""
+        """Record avenues and experiments as hypotheses, chosen or not."""
         common: dict[str, Any] = {"basis_key": base.key, "round": self.number, "call_key": call.key}
         for index, avenue in enumerate((call.answer or {})["avenues"], 1):
             self.flow.hypothesise(
@@ -222,7 +231,7 @@ class Round:
             )
 
     def _lane(self, base: KernelView, reference: KernelView, experiment: Experiment) -> KernelView | None:
-        """One writer's experiment, with its retries (paper §3.3)."""
+        """Let one writer implement an experiment, with its retries (paper, section 3.3)."""
         context = {"base": base.key, "reference": reference.key, "hypothesis": self._hypothesis_key(experiment)}
 
         def ask(key: str, extra: Mapping[str, Any]) -> CallView:
@@ -251,12 +260,13 @@ class Round:
         tune_promising(self.flow, best, self.settings.tune)
 
     def _learn(self) -> None:
-        """What failures and surprises taught is added to the findings (paper §3.4)."""
+        """Add the lessons of failures and surprises to the findings (paper, section 3.4)."""
         if self.settings.grow_findings:
             call = self.flow.ask(f"{self.key}.findings", "findings", "FindingsAnswer", {"round": self.number})
             _note_findings(self.flow, call, f"{self.key}.finding")
 
     def _stagnant(self) -> bool:
+        # The decision is stored in the context of the call, since later kernels could change it in a replay.
         begun = self.flow.history.calls.get(f"{self.key}.design")
         if begun is not None:
             return bool(begun.context["stagnant"])
@@ -267,7 +277,7 @@ class Round:
 
 
 def experiments_in(answer: Mapping[str, Any]) -> list[Experiment]:
-    """The experiments of a designer's answer, in its order; a range given the wrong way round is put right."""
+    """Return the experiments of a designer's answer in its order; a reversed range is corrected."""
     found = []
     for index, item in enumerate(answer["experiments"], 1):
         low, high = sorted(item["performance"])
@@ -279,8 +289,10 @@ def experiments_in(answer: Mapping[str, Any]) -> list[Experiment]:
 
 
 def choose(experiments: Sequence[Experiment], most: int = CHOSEN) -> list[Experiment]:
-    """Without replacement: the most innovative, then the highest maximum, then the highest minimum gain (paper §3.2, of
-    three). Ties go to the one named first. Where a run wants more, the rules go round."""
+    """Choose without replacement: most innovative, highest maximum gain, highest minimum gain (paper, section 3.2).
+
+    Ties go to the one named first. Where a run wants more than three, the rules are applied in rotation.
+    """
     rules = [
         ("most innovative", lambda e: e.innovation),
         ("highest maximum gain", lambda e: e.gain_max),
@@ -297,7 +309,7 @@ def choose(experiments: Sequence[Experiment], most: int = CHOSEN) -> list[Experi
 
 
 def best_by_round(history: History, before: int) -> list[float | None]:
-    """Best time of each round before `before`, µs; the seeds come first as round 0."""
+    """Return the best time in µs of each round before `before`; the seeds are round 0."""
     best: list[float | None] = []
     for number in range(before):
         mine = [k for k in history.kernels if _round_of(k) == number]

@@ -1,8 +1,8 @@
-"""A tuning space: parameters with listed values, constraints between them, and the configurations that remain.
+"""Represent a tuning space: parameters with listed values, constraints, and the remaining configurations.
 
-The samplers work on `rows`: integer matrices of shape (configurations, parameters) that hold each parameter's value
-as its position in the list. Reading of kernels' declarations is `runners.tunables`' work (it imports nothing of the
-web); `Space.declared` turns what it read into a space in which the set of compiler flags is one more parameter.
+The samplers work on `rows`: integer matrices of shape (configurations, parameters) that hold the position of each
+parameter's value in its list. `runners.tunables` parses the declarations of kernels (it imports nothing of the web
+application); `Space.declared` turns its result into a space in which the set of compiler flags is one more parameter.
 """
 
 from __future__ import annotations
@@ -30,27 +30,33 @@ _GROWTH_ROOM = 2  # rows times values may outgrow most_rows so far before constr
 
 
 class SpaceError(ValueError):
-    """A space that can't be searched: no values, values or names twice, a constraint over unknown names."""
+    """Report a space that cannot be searched: no values, repeated values or names, a constraint over unknown names."""
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """What must hold between the parameters `names`. `holds` is asked once for each combination of their values;
-    a combination for which the expression can't be computed (a division by zero) counts as broken."""
+    """Restrict the values of the parameters `names`.
+
+    `holds` is called once per combination of their values. A combination for which the expression cannot be computed
+    (division by zero) counts as violating it.
+    """
 
     names: tuple[str, ...]
     holds: Callable[[Config], bool]
 
     @classmethod
     def expression(cls, text: str) -> Constraint:
-        """A constraint written as in `@constraint`. Raises ExpressionError."""
+        """Parse a constraint written as in `@constraint`. Raises ExpressionError."""
         return cls(tuple(sorted(names_in(text))), lambda config: _computed(text, config))
 
     def keeps(self, parameters: Sequence[Parameter], rows: Rows) -> NDArray[np.bool_]:
-        """For rows over `parameters` (positions of their values): which of them meet the constraint?"""
+        """Return which rows over `parameters` (positions of their values) satisfy the constraint."""
+        # A constraint between constants holds for all rows or for none.
         if not self.names:
             return np.full(len(rows), self.holds({}))
         mine = [i for i, parameter in enumerate(parameters) if parameter.name in self.names]
+        # Evaluating an expression in Python is slow, so do it once per distinct combination and broadcast the
+        # result.
         distinct, where = np.unique(rows[:, mine], axis=0, return_inverse=True)
         part = [parameters[i] for i in mine]
         verdicts = np.fromiter((self.holds(_read(part, row)) for row in distinct), bool, len(distinct))
@@ -59,7 +65,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Space:
-    """Parameters and the constraints between them. Raises SpaceError when it is malformed."""
+    """Hold parameters and the constraints between them. Raises SpaceError when malformed."""
 
     parameters: tuple[Parameter, ...]
     constraints: tuple[Constraint, ...] = ()
@@ -84,8 +90,10 @@ class Space:
         *,
         most_rows: int = MOST_ROWS,
     ) -> Space:
-        """A space from value lists (the first value is the default) and constraints: expressions, or functions of
-        the whole configuration. Raises SpaceError and ExpressionError."""
+        """Build a space from value lists and constraints. The first value of a list is its default.
+
+        Constraints are expressions, or functions of the whole configuration. Raises SpaceError and ExpressionError.
+        """
         parameters = tuple(Parameter(name, tuple(listed), next(iter(listed), 0)) for name, listed in values.items())
         read = [
             Constraint.expression(c) if isinstance(c, str) else Constraint(tuple(values), c) for c in constraints
@@ -94,14 +102,16 @@ class Space:
 
     @staticmethod
     def declared(space: tunables.Space) -> Space:
-        """The space of a kernel's `@tune`, `@constraint` and `@flags` lines; several flag sets are one more
-        parameter, named FLAGS, whose values are the sets written with blanks between the flags. The same
-        declarations give the same object, which keeps its rows."""
+        """Return the space of a kernel's `@tune`, `@constraint` and `@flags` lines.
+
+        Several flag sets become one more parameter named FLAGS, whose values are the flags joined by spaces. Equal
+        declarations return the same object, which keeps its rows.
+        """
         return _declared(space)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The parameters' names, in order."""
+        """Return the names of the parameters in order."""
         return tuple(parameter.name for parameter in self.parameters)
 
     @cached_property
@@ -109,31 +119,33 @@ class Space:
         return tuple({value: i for i, value in enumerate(p.values)} for p in self.parameters)
 
     def key(self, config: Mapping[str, TunableValue]) -> Key:
-        """What tells configurations apart: the values in the parameters' order."""
+        """Return the values in the parameters' order, which identify a configuration."""
         return tuple(config[name] for name in self.names)
 
     def defaults(self) -> Config:
-        """Every parameter's default."""
+        """Return the default of every parameter."""
         return {parameter.name: parameter.default for parameter in self.parameters}
 
     def row(self, config: Mapping[str, TunableValue]) -> tuple[int, ...] | None:
-        """The configuration as positions; None where it lacks a parameter or holds a value that is not listed."""
+        """Return the configuration as positions, or None where it lacks a parameter or has a value that is not
+        listed.
+        """
         try:
             return tuple(known[config[name]] for name, known in zip(self.names, self._positions, strict=True))
         except (KeyError, TypeError):
             return None
 
     def config(self, row: Sequence[int] | Rows) -> Config:
-        """The configuration at these positions."""
+        """Return the configuration at these positions."""
         return _read(self.parameters, row)
 
     def valid(self, config: Mapping[str, TunableValue]) -> bool:
-        """Are all its values listed and all constraints met?"""
+        """Return whether all values are listed and all constraints hold."""
         row = self.row(config)
         return row is not None and bool(self.keep(np.array([row], dtype=np.int32)).all())
 
     def keep(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which rows meet every constraint?"""
+        """Return which rows satisfy every constraint."""
         kept = np.ones(len(rows), dtype=bool)
         for constraint in self.constraints:
             kept[kept] = constraint.keeps(self.parameters, rows[kept])
@@ -141,33 +153,38 @@ class Space:
 
     @property
     def rows(self) -> Rows:
-        """The valid configurations, each once: all of them, or where the growth meets more than `most_rows`, a
-        random part that is the same every time and holds the defaults."""
+        """Return the valid configurations without repetition.
+
+        Where enumeration exceeds `most_rows`, this is a random subset that is the same every time and includes the
+        defaults.
+        """
         return self._grown[0]
 
     @property
     def complete(self) -> bool:
-        """Does `rows` hold every valid configuration?"""
+        """Return whether `rows` contains every valid configuration."""
         return self._grown[1]
 
     def enumerate_valid(self) -> list[Config]:
-        """The configurations of `rows`."""
+        """Return the configurations of `rows`."""
         return [self.config(row) for row in self.rows]
 
     @cached_property
     def _grown(self) -> tuple[Rows, bool]:
-        """Parameter by parameter, dropping what breaks a constraint as soon as its last name is there."""
+        """Enumerate parameter by parameter, applying each constraint as soon as its last parameter is present."""
         rows, complete = np.zeros((1, 0), dtype=np.int32), True
         rng = np.random.default_rng(_GROWTH_SEED)
         for count, parameter in enumerate(self.parameters, start=1):
+            # Thin before extending: the product with a long list of values could exhaust the memory.
             most = max(1, _GROWTH_ROOM * self.most_rows // len(parameter.values))
             rows, whole = _thinned(rows, most, rng)
             rows, small = _thinned(self._extended(rows, count), self.most_rows, rng)
             complete = complete and whole and small
+        # The defaults are always suggested first and must be part of any sample.
         return rows if complete else self._with_defaults(rows), complete
 
     def _extended(self, rows: Rows, count: int) -> Rows:
-        """Rows over one parameter fewer, times the values of parameter `count`, less what is now known invalid."""
+        """Extend rows by the values of parameter `count` and drop those that are now known to be invalid."""
         values = np.arange(len(self.parameters[count - 1].values), dtype=np.int32)
         grown = np.column_stack([np.repeat(rows, len(values), axis=0), np.tile(values, len(rows))])
         for constraint in self.constraints:
@@ -190,9 +207,10 @@ def _declared(space: tunables.Space) -> Space:
 
 
 def _thinned(rows: Rows, most: int, rng: np.random.Generator) -> tuple[Rows, bool]:
-    """At most `most` rows, chosen at random in their old order; and whether that was all of them."""
+    """Return at most `most` random rows in their old order, and whether that was all of them."""
     if len(rows) <= most:
         return rows, True
+    # Sorted, so that the order of the declaration is kept.
     return rows[np.sort(rng.choice(len(rows), most, replace=False))], False
 
 

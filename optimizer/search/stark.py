@@ -1,4 +1,4 @@
-"""STARK: plan, code and debug agents on a strategic tree (arXiv 2510.16996, section 4)."""
+"""Implement STARK: plan, code and debug agents on a strategic tree (arXiv 2510.16996, section 4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runners.job import Source
 
 
 class StarkSettings(AttemptSettings):
-    """The paper's parameters; every one may be changed for a run."""
+    """Define the paper's parameters, each of which can be changed per run."""
 
     epsilon: float = Field(tree.EPSILON, ge=0, le=1, description="Probability of exploring a leaf.")
     n_root: int = Field(tree.N_ROOT, ge=1, description="Children after which the root can't be chosen.")
@@ -31,7 +31,7 @@ class StarkSettings(AttemptSettings):
 
 
 class Stark(AttemptStrategy):
-    """Plan, code, debug; ε-greedy over a tree whose failures stay."""
+    """Run plan, code and debug agents with ε-greedy selection over a tree in which failures stay."""
 
     name = "stark"
     title = "STARK"
@@ -41,18 +41,19 @@ class Stark(AttemptStrategy):
     roles = ("plan", "code", "debug")
 
     def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
-        """The tree, or the last attempt when the search is ablated."""
+        """Return the tree, or the last attempt when the search is ablated."""
         return "tree" if settings.narrow(StarkSettings).search else "last"
 
     def rules(self, settings: StrategySettings) -> tree.Rules:
-        """The run's search parameters."""
+        """Return the run's search parameters."""
         own = settings.narrow(StarkSettings)
         return tree.Rules(own.n_root, own.n_child, own.epsilon, own.leaderboard, own.window_cap)
 
     def opening_role(self, node: KernelView, settings: StrategySettings) -> str:
-        """Failures go to the debugger, the rest to the planner."""
+        """Return the debugger for a failed node and the planner for all others."""
         if not settings.narrow(StarkSettings).agents:
             return "solo"
+        # A failed node has a plan already; what it lacks is a working implementation.
         return "debug" if node.failed else "plan"
 
     def write(self, flow: Flow, attempt: Attempt) -> Draft | None:
@@ -65,7 +66,7 @@ class Stark(AttemptStrategy):
         return self._plan_and_code(flow, attempt, settings)
 
     def _debug(self, flow: Flow, attempt: Attempt, settings: StarkSettings) -> Draft | None:
-        """The debug agent repairs the node; the child inherits its plan and anchors (section 4.2)."""
+        """Let the debug agent repair the node; the child inherits its plan and anchors (section 4.2)."""
 
         def ask(key: str, extra: Any) -> CallView:
             return flow.ask(
@@ -90,12 +91,14 @@ class Stark(AttemptStrategy):
             return flow.ask(key, "code", "KernelAnswer", {**context, **extra}, settings.code_temperature)
 
         def make(key: str, call: CallView, source: Source) -> Draft:
+            # Kept with the kernel: a debugger of this node needs the plan and its anchors.
             meta = {"plan": plan.answer["instruction"], "anchored": plan.answer["anchored"]} if plan.answer else {}
             return attempt.draft(call, source, hypothesis_key=f"{attempt.key}.h", meta=meta)
 
         return propose(flow, attempt.key, f"{attempt.key}.code", ask, make)
 
     def _code_window(self, history: History, attempt: Attempt) -> list[str]:
+        # The tree may have grown since the first call: a replay must show the window that was shown then.
         begun = history.calls.get(f"{attempt.key}.code")
         if begun is not None:
             return list(begun.context["window"])

@@ -1,7 +1,7 @@
-"""STARK's strategic search over a tree of attempts (arXiv 2510.16996, section 4.4) and its context windows (4.5).
+"""Implement STARK's strategic tree search (arXiv 2510.16996, section 4.4) and its context windows (section 4.5).
 
-Pure functions over an immutable tree. Score of a node is its run time, infinite when it did not compile or is
-wrong; failures stay in the tree.
+All functions are pure over an immutable tree. The score of a node is its run time, infinite when it did not compile
+or is wrong. Failures stay in the tree.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from functools import cached_property
 from optimizer.search.base import KernelView
 from optimizer.search.ranking import leader_of
 
+# Root throttle: with this many children the root cannot be chosen (section 4.4).
 N_ROOT = 5
-"""Root throttle: with this many children the root can't be chosen (section 4.4)."""
+# Dead branch: a node with more children than this, all failing, cannot be chosen (section 4.4).
 N_CHILD = 3
-"""Dead branch: a node with more children than this, all failing, can't be chosen (section 4.4)."""
+# Probability of exploring a leaf (section 4.4).
 EPSILON = 0.3
-"""Probability of exploring a leaf (section 4.4)."""
+# Size r of the leaderboard in the plan window (section 4.5).
 LEADERBOARD = 2
-"""Size r of the leaderboard in the plan window (section 4.5)."""
+# A larger window is sampled down to this many nodes (section 4.5).
 WINDOW_CAP = 5
-"""A larger window is sampled down to this many nodes (section 4.5)."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One attempt. `score_us` is infinite for failures; `parent` is None for the root alone. `pending` nodes are
-    attempts still in work: they count as children and are never chosen. `beaten_by` holds the keys of nodes proven
-    faster in a direct comparison."""
+    """Hold one attempt. `score_us` is infinite for failures; `parent` is None for the root only.
+
+    `pending` nodes are attempts in progress: they count as children and are never chosen. `beaten_by` holds the keys
+    of nodes that were proven faster in a direct comparison.
+    """
 
     key: str
     parent: str | None
@@ -44,7 +46,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Rules:
-    """The search parameters of the paper; every one is a setting of the run."""
+    """Hold the search parameters of the paper, each of which is a setting of the run."""
 
     n_root: int = N_ROOT
     n_child: int = N_CHILD
@@ -55,19 +57,19 @@ class Rules:
 
 @dataclass(frozen=True)
 class Tree:
-    """All attempts in the order they were made; the root comes first."""
+    """Hold all attempts in the order in which they were made; the root comes first."""
 
     nodes: Sequence[Node]
     rules: Rules = field(default_factory=Rules)
 
     @property
     def root(self) -> Node:
-        """The reference implementation."""
+        """Return the reference implementation."""
         return self.nodes[0]
 
     @cached_property
     def by_key(self) -> Mapping[str, Node]:
-        """Nodes by key."""
+        """Return the nodes by key."""
         return {node.key: node for node in self.nodes}
 
     @cached_property
@@ -79,16 +81,16 @@ class Tree:
         return children
 
     def children(self, key: str) -> list[Node]:
-        """Children of a node, oldest first."""
+        """Return the children of a node, oldest first."""
         return self._children.get(key, [])
 
     def siblings(self, key: str) -> list[Node]:
-        """The other children of a node's parent: S(i)."""
+        """Return the other children of a node's parent, which the paper calls S(i)."""
         parent = self.by_key[key].parent
         return [] if parent is None else [node for node in self.children(parent) if node.key != key]
 
     def subtree(self, key: str) -> set[str]:
-        """Keys of a node and everything under it."""
+        """Return the keys of a node and all its descendants."""
         found: set[str] = set()
         stack = [key]
         while stack:
@@ -98,12 +100,13 @@ class Tree:
         return found
 
     def eligible(self, node: Node) -> bool:
-        """Neither pending, nor the throttled root, nor a dead branch."""
+        """Return whether a node may be chosen: not pending, not the throttled root, not a dead branch."""
         if node.pending:
             return False
         children = self._children.get(node.key)
         if not children:
             return True
+        # Otherwise a fast reference would be extended forever.
         if node.parent is None and len(children) >= self.rules.n_root:
             return False
         dead = len(children) > self.rules.n_child and all(child.failed for child in children)
@@ -111,11 +114,12 @@ class Tree:
 
 
 def select(tree: Tree, rng: random.Random) -> Node:
-    """The node to work on next: with probability ε an eligible leaf, uniformly; else the best eligible node.
+    """Choose the next node: with probability ε a uniformly random eligible leaf, else the best eligible node.
 
-    Open in the paper, decided here: equal scores go to the newest node (failures are all equal, and the newest
-    failure has the least-tried message); when nothing is eligible the best correct node is taken, the root last.
+    The paper leaves two points open. Here, equal scores go to the newest node (all failures are equal, and the newest
+    has been tried least); and when no node is eligible, the best correct node is taken, the root last.
     """
+    # Draw before looking at the leaves, so that the generator advances equally on every path.
     explore = rng.random() < tree.rules.epsilon
     eligible = [node for node in tree.nodes if tree.eligible(node)]
     leaves = [node for node in eligible if not tree.children(node.key)] if explore else []
@@ -127,7 +131,7 @@ def select(tree: Tree, rng: random.Random) -> Node:
 
 
 def leaderboard(tree: Tree, without: set[str]) -> list[Node]:
-    """Top-r of the correct nodes outside `without`, fastest first; ties to the older."""
+    """Return the r fastest correct nodes outside `without`, fastest first; ties go to the older."""
     correct = [node for node in tree.nodes if math.isfinite(node.score_us) and node.key not in without]
     shown: list[Node] = []
     while correct and len(shown) < tree.rules.leaderboard:
@@ -137,24 +141,24 @@ def leaderboard(tree: Tree, without: set[str]) -> list[Node]:
 
 
 def plan_window(tree: Tree, key: str, rng: random.Random) -> list[Node]:
-    """{i, root} ∪ D(i) ∪ Top-r(C) without i's own subtree, capped."""
+    """Return {i, root} ∪ D(i) ∪ Top-r(C) without the node's own subtree, capped."""
     best = leaderboard(tree, tree.subtree(key))
     return _window(tree, key, [*tree.children(key), *best], rng)
 
 
 def code_window(tree: Tree, key: str, rng: random.Random) -> list[Node]:
-    """{i, root} ∪ D(i) ∪ the children of nodes in S(i), capped."""
+    """Return {i, root} ∪ D(i) ∪ the children of nodes in S(i), capped."""
     cousins = [child for sibling in tree.siblings(key) for child in tree.children(sibling.key)]
     return _window(tree, key, [*tree.children(key), *cousins], rng)
 
 
 def debug_window(tree: Tree, key: str, rng: random.Random) -> list[Node]:
-    """{i, root} ∪ S(i), capped."""
+    """Return {i, root} ∪ S(i), capped."""
     return _window(tree, key, tree.siblings(key), rng)
 
 
 def tree_of(root: KernelView, attempts: Sequence[KernelView], pending: Mapping[str, str], rules: Rules) -> Tree:
-    """The tree of a run's kernels. `pending` maps keys of attempts without an outcome to their parents' keys."""
+    """Build the tree of a run's kernels. `pending` maps the key of each unfinished attempt to its parent's key."""
     nodes = [_node(root, None)]
     nodes += [_node(kernel, kernel.parent_keys[0]) for kernel in attempts if kernel.finished]
     nodes += [Node(key, parent, pending=True) for key, parent in pending.items()]
@@ -177,17 +181,21 @@ def _best(nodes: Sequence[Node]) -> Node | None:
 
 
 def _fallback(tree: Tree) -> Node:
+    # The root is the default below, so it is chosen only when nothing else works.
     correct = [node for node in tree.nodes if math.isfinite(node.score_us) and node.parent is not None]
     return _best(correct) or tree.root
 
 
 def _window(tree: Tree, key: str, others: Sequence[Node], rng: random.Random) -> list[Node]:
-    """The node first, then the rest without repeats. Open in the paper, decided here: the sample that the cap asks
-    for always keeps node i, because its source is what the agent works on."""
+    """Return the node first, then the others without repetition, capped by random sampling.
+
+    The paper leaves open whether the sample keeps node i. Here it does, because the agent works on its source.
+    """
     unique = {node.key: node for node in (tree.root, *others) if node.key != key and not node.pending}
     rest = list(unique.values())
     room = tree.rules.window_cap - 1
     if len(rest) > room:
+        # Sorted first: the order of a set would make the sample differ between processes.
         picked = set(rng.sample(sorted(unique), room))
         rest = [node for node in rest if node.key in picked]
     return [tree.by_key[key], *rest]

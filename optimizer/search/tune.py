@@ -1,8 +1,8 @@
-"""Strategy `tune`: search the tunables that a kernel declares, without a language model.
+"""Implement the strategy `tune`: search the tunables that a kernel declares, without a language model.
 
-The space is what the kernel's `@tune`, `@constraint` and `@flags` lines say. The first draft is the declared default;
-after that a sampler proposes, seeing every outcome so far. No configuration is tried twice, and one that fails is an
-observation like any other. When the space is exhausted the run is over.
+The kernel's `@tune`, `@constraint` and `@flags` lines define the space. The first draft is the declared default;
+after that a sampler proposes, given every outcome so far. No configuration is tried twice, and a failure is an
+observation like any other. The run ends when the space is exhausted.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ PREFIX = "tune."
 
 
 class TuneSettings(StrategySettings):
-    """`kernel` is the key of the kernel to tune; without it, the correct seed with the largest space is taken, the
-    faster one of equals."""
+    """Define the settings of `tune`.
+
+    `kernel` is the key of the kernel to tune. Without it, the correct seed with the largest space is taken, and of
+    equals the faster one.
+    """
 
     kernel: str = Field("", description="Key of the kernel to tune; empty: the most promising seed.")
     sampler: str = Field(DEFAULT, pattern=f"^({'|'.join(SAMPLERS)})$", description="Who proposes configurations.")
 
 
 class Tune(Strategy):
-    """Proposes configurations of one kernel."""
+    """Propose configurations of one kernel."""
 
     name: ClassVar[str] = "tune"
     title: ClassVar[str] = "Tune parameters"
@@ -37,7 +40,7 @@ class Tune(Strategy):
     default_evaluations: ClassVar[int] = 40
 
     def decide(self, history: History) -> list[Step]:
-        """Drafts for the free slots, or the end."""
+        """Return drafts for the free slots, or the end of the run."""
         settings = history.settings.narrow(TuneSettings)
         basis = choose_basis(history, settings.kernel)
         if basis is None:
@@ -50,10 +53,11 @@ class Tune(Strategy):
 
 
 def choose_basis(history: History, key: str) -> KernelView | None:
-    """The kernel to tune: the one asked for, or the most promising seed. None when there is none that works."""
+    """Return the kernel to tune: the requested one or the most promising seed, or None when none works."""
     candidates = [kernel for kernel in history.kernels if kernel.correct and not is_numbered(kernel.key, PREFIX)]
     candidates = [kernel for kernel in candidates if (kernel.key == key if key else kernel.counts)]
     tunable = [(size_of(kernel.source), kernel) for kernel in candidates]
+    # A space with a single configuration has nothing to search.
     promising = [(size, kernel) for size, kernel in tunable if size > 1]
     best = min(promising, key=lambda pair: (-pair[0], pair[1].ranking_us, pair[1].number), default=None)
     return best[1] if best else None

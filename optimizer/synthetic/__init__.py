@@ -1,1 +1,1 @@
-"""Made-up runs for measuring the product itself. Nothing here was ever timed, and every row says so."""
+"""Generate synthetic runs for measuring the product itself. Nothing in them was timed, and every row says so."""

@@ -1,7 +1,7 @@
-"""The rows of one synthetic run: a family tree of kernels with outcomes, samples, hypotheses and events.
+"""Generate the rows of a synthetic run: a family tree of kernels with outcomes, samples, hypotheses and events.
 
-Times follow a multiplicative random walk from parent to child. They are numbers of a generator, not measurements:
-titles, sources, reasons and the sandbox column say "synthetic".
+Times follow a multiplicative random walk from parent to child. They come from a random generator and are no
+measurements: titles, sources, reasons and the sandbox column say "synthetic".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IDEAS = (
 
 @dataclass(frozen=True)
 class Keys:
-    """The first free primary keys, by table."""
+    """Hold the first free primary key of each table."""
 
     run: int
     kernel: int
@@ -53,7 +53,10 @@ class Keys:
 
 @dataclass
 class Family:
-    """Everything of one synthetic run. `kernels`, `evaluations` and `hypotheses` share an offset from their keys."""
+    """Hold all rows of one synthetic run.
+
+    The primary keys of `kernels`, `evaluations` and `hypotheses` are their index plus an offset.
+    """
 
     run: Run
     kernels: list[Kernel] = field(default_factory=list)
@@ -65,8 +68,7 @@ class Family:
 
 
 class FamilyMaker:
-    """Makes families one after another, with keys that go on from one to the next. Seeded: the same arguments give
-    the same rows."""
+    """Generate families one after another with consecutive keys. Equal arguments give equal rows."""
 
     def __init__(self, keys: Keys, samples_per_kernel: int, seed: int = 0) -> None:
         self.rng = random.Random(seed)  # noqa: S311  # synthetic figures, not cryptography
@@ -74,7 +76,7 @@ class FamilyMaker:
         self.next: dict[str, int] = {name: getattr(keys, name) for name in Keys.__dataclass_fields__}
 
     def make(self, run: Run, kernels: int) -> Family:
-        """A run with that many kernels. `run` is unsaved and has everything but its outcome."""
+        """Generate a run with that many kernels. `run` is unsaved and has everything except its outcome."""
         run.pk = self._take("run")
         family = Family(run)
         times: list[float] = []
@@ -149,7 +151,7 @@ class FamilyMaker:
         ))  # fmt: skip
 
     def _close(self, family: Family) -> None:
-        """The run's outcome: what its kernels came to."""
+        """Set the run's outcome from its kernels."""
         run = family.run
         run.spent_evaluations = len(family.kernels)
         run.spent_device_s = 3.0 * len(family.kernels)
@@ -166,11 +168,12 @@ class FamilyMaker:
 
 
 def _base(rng: random.Random, times: list[float]) -> int | None:
-    """The parent: mostly one of the fastest so far, sometimes any."""
+    """Choose the parent: usually one of the fastest so far, sometimes any."""
     if not times:
         return None
     if rng.random() < 0.3:
         return rng.randrange(len(times))
+    # A tournament: cheap, and it gives the tree the shape of a real search.
     sample = rng.sample(range(len(times)), min(8, len(times)))
     return min(sample, key=times.__getitem__)
 
@@ -207,7 +210,7 @@ def _timed(time_us: float, parent_us: float | None) -> dict[str, Any]:
 
 
 def _result(status: Status, timed: dict[str, Any]) -> dict[str, Any]:
-    """A JobResult as it is stored, with one case."""
+    """Return a JobResult with one case, in its stored form."""
     speedup = case = None
     if timed:
         low, middle, high = timed["speedup_low"], timed["speedup"], timed["speedup_high"]
@@ -225,7 +228,7 @@ def _result(status: Status, timed: dict[str, Any]) -> dict[str, Any]:
 
 
 def sizes(runs: int, kernels: int, large: tuple[int, ...] = (5000, 2000)) -> Iterator[int]:
-    """How many kernels each run has: the first ones large, one empty, the rest share what is left."""
+    """Yield the number of kernels of each run: first the large ones, one empty, then equal shares of the rest."""
     rest, left = runs, kernels
     for size in large:
         if rest > 1 and left >= 2 * size:

@@ -1,4 +1,4 @@
-"""What templates say often: badges, icons, times, speedups. Every value is escaped by format_html."""
+"""Provide the template tags used everywhere: badges, icons, times, speedups. `format_html` escapes every value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOTHING = "–"
 
 @register.simple_tag
 def icon(name: str) -> SafeString:
-    """A drawing of the sprite; decoration only, so hidden from screen readers."""
+    """Return an icon of the sprite. It is decoration only and therefore hidden from screen readers."""
     return format_html(
         '<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', static("icons/sprite.svg"), name
     )
@@ -34,20 +34,20 @@ def icon(name: str) -> SafeString:
 
 @register.simple_tag
 def badge(label: str, tone: str) -> SafeString:
-    """A word with its tone; shape and colour only repeat what the word says."""
+    """Return a word in its tone. Shape and colour only repeat what the word says."""
     return format_html('<span class="badge tone-{}">{}</span>', tone, label)
 
 
 @register.simple_tag
 def run_badge(state: str) -> SafeString:
-    """The state of a run."""
+    """Return the badge of a run's state."""
     choice = RunState(state)
     return badge(choice.label, choice.tone)
 
 
 @register.simple_tag
 def evaluation_badge(evaluation: Evaluation | None) -> SafeString:
-    """How an evaluation ended, or where it stands."""
+    """Return the badge of an evaluation's outcome, or of its state while it is open."""
     if not evaluation:  # None, or "" where the template found no such row
         return badge("Not evaluated", "muted")
     if evaluation.state == EvaluationState.DONE and evaluation.status:
@@ -59,7 +59,7 @@ def evaluation_badge(evaluation: Evaluation | None) -> SafeString:
 
 @register.simple_tag
 def verdict_badge(verdict: str) -> SafeString:
-    """Faster, same or slower; a dash where nothing was timed."""
+    """Return the badge of a verdict, or a dash where nothing was timed."""
     if not verdict:
         return format_html('<span class="muted">{}</span>', NOTHING)
     choice = VerdictChoice(verdict)
@@ -74,7 +74,7 @@ def roofline(share: float | None) -> str:
 
 @register.simple_tag
 def speedup(median: float | None, low: float | None = None, high: float | None = None) -> SafeString:
-    """Times faster with its interval: 1.72× 1.65–1.80."""
+    """Return a speedup with its interval: 1.72× 1.65–1.80."""
     if not median:
         return format_html('<span class="muted">{}</span>', NOTHING)
     if not low or not high:
@@ -86,20 +86,22 @@ def speedup(median: float | None, low: float | None = None, high: float | None =
 
 @register.filter
 def micros(value: float | None) -> str:
-    """A time in µs in the unit that reads best."""
+    """Format a time in µs in the most readable unit."""
     if not isinstance(value, int | float):
         return NOTHING
     for limit, divisor, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms"), (float("inf"), 1e6, "s")):
         if abs(value) < limit:
+            # The first unit whose limit exceeds the value is the largest that keeps a digit before the point.
             return f"{_significant(value / divisor)} {unit}"
     return NOTHING
 
 
 @register.filter
 def seconds(value: float | None) -> str:
-    """A duration: 0.26 s, 12 s, 3 min 20 s, 2 h 05 min."""
+    """Format a duration: 0.26 s, 12 s, 3 min 20 s, 2 h 05 min."""
     if not isinstance(value, int | float):
         return NOTHING
+    # Decimals matter only for short durations.
     if value < 10 and value != int(value):
         return f"{value:.2f} s"
     whole = round(value)
@@ -112,19 +114,19 @@ def seconds(value: float | None) -> str:
 
 @register.filter
 def gain(value: float | None) -> str:
-    """A gain in per cent with its sign."""
+    """Format a gain in per cent with its sign."""
     return NOTHING if value is None else f"{value:+.1f} %"
 
 
 @register.filter
 def signed(value: float | None) -> str:
-    """A change: +12, −3."""
+    """Format a change: +12, −3."""
     return NOTHING if value is None else f"{value:+g}".replace("-", "−")
 
 
 @register.filter
 def file_size(value: int | None) -> str:
-    """Bytes in binary units; 0 is a fact, None is not."""
+    """Format bytes in binary units; 0 is shown, None is a dash."""
     if not isinstance(value, int | float):
         return NOTHING
     if value < 1024:
@@ -136,30 +138,32 @@ def file_size(value: int | None) -> str:
 
 @register.filter
 def scientific(value: float | None) -> str:
-    """An error's size: 1.2e-07."""
+    """Format the size of an error: 1.2e-07."""
     return NOTHING if value is None else f"{value:.1e}"
 
 
 @register.filter
 def or_dash(value: Any) -> Any:
-    """A dash where there is nothing; zero is something."""
+    """Return a dash for None and empty text; zero stays."""
     return NOTHING if value is None or value == "" else value
 
 
 @register.filter
 def as_json(value: Any) -> str:
-    """Nested facts as indented JSON text (escaped like any text)."""
+    """Format nested values as indented JSON text, which the template escapes like any text."""
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True, default=str)
 
 
 def _significant(value: float) -> str:
+    # Two decimals below a hundred, because speedups differ in the second one.
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) >= 100 else f"{value:.2f}"
 
 
 @register.simple_tag(takes_context=True)
 def nav_link(context: dict[str, Any], name: str, label: str) -> SafeString:
-    """A link of the main menu, marked when the page lies under it."""
+    """Return a link of the main menu, marked when the current page belongs to it."""
     address = reverse(name)
+    # Pages below an entry belong to it, so the prefix is compared.
     if context["request"].path.startswith(address):
         return format_html('<a href="{}" aria-current="page">{}</a>', address, label)
     return format_html('<a href="{}">{}</a>', address, label)
@@ -167,19 +171,19 @@ def nav_link(context: dict[str, Any], name: str, label: str) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def current_theme(context: dict[str, Any]) -> str:
-    """The appearance this browser asked for."""
+    """Return the theme that this browser requested."""
     return theme_of(context["request"])
 
 
 @register.simple_tag
 def themes() -> list[tuple[str, str]]:
-    """All appearances with their labels."""
+    """Return all themes with their labels."""
     return list(THEMES.items())
 
 
 @register.filter
 def rate(value: float | None, unit: str) -> str:
-    """A quantity per second with its decimal prefix: 5.3 TB/s."""
+    """Format a rate with its decimal prefix: 5.3 TB/s."""
     if not isinstance(value, int | float):
         return NOTHING
     for limit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
@@ -190,5 +194,5 @@ def rate(value: float | None, unit: str) -> str:
 
 @register.filter
 def age(moment: dt.datetime) -> str:
-    """How long ago that was."""
+    """Format how long ago the moment was."""
     return seconds(float(round((timezone.now() - moment).total_seconds())))

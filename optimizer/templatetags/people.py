@@ -1,4 +1,4 @@
-"""What pages of runs and kernels show of the person who looks at them."""
+"""Provide the parts of run and kernel pages that depend on the person."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ register = template.Library()
 
 @register.simple_tag
 def company() -> str:
-    """What the company's sign-in is called; empty where there is none."""
+    """Return the name of the company's sign-in, or an empty text without one."""
     return settings.OIDC_NAME if settings.OIDC_SERVER else ""
 
 
 @register.inclusion_tag("parts/run_person.html", takes_context=True)
 def run_person(context: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Buttons: follow the run, and hide it from the team."""
+    """Render the buttons to follow the run and to hide it from the team."""
     user = context["request"].user
     return {
         "run": run,
@@ -33,7 +33,7 @@ def run_person(context: dict[str, Any], run: Run) -> dict[str, Any]:
 
 @register.inclusion_tag("parts/kernel_release.html")
 def kernel_release(run: Run, kernel: Kernel) -> dict[str, Any]:
-    """A link to the kernel's release, saying where it stands."""
+    """Render a link to the kernel's release with its state."""
     states = [ReleaseState.ASKED, ReleaseState.RELEASED]
     release = Release.objects.filter(kernel=kernel, state__in=states).first()
     return {"run": run, "kernel": kernel, "release": release}

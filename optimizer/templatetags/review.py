@@ -1,4 +1,4 @@
-"""What pages of others show of a review: the guidance a kernel was written under."""
+"""Provide what other pages show of a review: the guidance under which a kernel was written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ register = template.Library()
 
 @register.simple_tag
 def guidance_read(kernel: Kernel) -> list[Guidance]:
-    """The guidance in the prompt that the kernel was written from, and in the one that its idea came from."""
+    """Return the guidance in the prompts that produced the kernel and its hypothesis."""
     calls = [kernel.call, kernel.hypothesis.call if kernel.hypothesis else None]
+    # The same instruction may be in both prompts.
     found = {row.pk: row for call in calls for row in taken_by(call)}
     return [found[pk] for pk in sorted(found)]

@@ -1,4 +1,4 @@
-"""What is not here: a page for people, JSON for programs."""
+"""Answer addresses that do not exist: a page for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.views.defaults import page_not_found
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """The 404 of an address that nothing answers; under `/api/v1/` in the form of the API's own refusals."""
+    """Answer 404; under `/api/v1/` in the form of the API's own errors."""
     if request.path.startswith("/api/v1/"):
         return JsonResponse({"detail": "Not Found"}, status=404)
     return page_not_found(request, exception)

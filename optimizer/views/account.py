@@ -1,4 +1,4 @@
-"""Signing in and out."""
+"""Sign people in and out."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from optimizer.forms.sign_in import SignInForm
 
 
 class _SignIn(LoginView):
-    """Name and password, then the second factor where the person has one."""
+    """Ask for name and password, then for the second factor where the person has one."""
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """The password is right: the session begins here, or behind the page that asks for a code."""
+        """Start the session, or redirect to the page that asks for a code, once the password is right."""
         answer: HttpResponse = perform_login(self.request, form.get_user(), redirect_url=self.get_success_url())
         return answer
 
@@ -28,18 +28,19 @@ class _SignIn(LoginView):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponseBase:
-    """Name and password; after too many failures the form asks to wait."""
+    """Show the sign-in form, which asks to wait after too many failures."""
     view = _SignIn.as_view(
         template_name="account/sign_in.html",
         authentication_form=SignInForm,
         redirect_authenticated_user=True,
         extra_context={"company": settings.OIDC_NAME if settings.OIDC_SERVER else ""},
     )
+    # The page posts to this site, which redirects to the company's server.
     return towards_company(view(request))
 
 
 def towards_company(response: HttpResponseBase) -> HttpResponseBase:
-    """The same page, with leave to send its forms to the company's sign-in where there is one."""
+    """Allow the page to send its forms to the company's sign-in, where there is one."""
     if settings.OIDC_SERVER:
         response.headers["Content-Security-Policy"] = POLICY_TOWARDS_COMPANY
     return response

@@ -1,4 +1,4 @@
-"""The API as a page: made from its own OpenAPI description, without scripts of others."""
+"""Show the API as a page, generated from its OpenAPI description, without third-party scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from optimizer.models import TokenScope
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing the API can do."""
+    """Describe one operation of the API."""
 
     method: str
     path: str
@@ -30,14 +30,15 @@ class Operation:
 @login_required
 @require_safe
 def api_page(request: HttpRequest) -> HttpResponse:
-    """All operations by subject, with the scopes that tokens have."""
+    """List all operations by subject, with the scopes of tokens."""
     context = {"groups": operations(), "scopes": TokenScope.choices, "host": request.build_absolute_uri("/")[:-1]}
     return render(request, "api/page.html", context)
 
 
 @cache
 def operations() -> dict[str, list[Operation]]:
-    """From the OpenAPI description, which does not change while the site runs."""
+    """Read the operations from the OpenAPI description, which does not change while the site runs."""
+    # Import late: the API imports views, of which this is one.
     from optimizer.api.root import api
 
     schema = api.get_openapi_schema()

@@ -1,4 +1,4 @@
-"""The audit log of a team, to read and to take away."""
+"""Show and export the audit log of a team."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from optimizer.access import access_team
-from optimizer.actions.audit import note
+from optimizer.actions.audit import log_action
 from optimizer.models import AuditAction, AuditEntry, Team, TeamRole
 from optimizer.views.signed_in import user_of
 
@@ -26,7 +26,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 @login_required
 @require_safe
 def audit_log(request: HttpRequest, slug: str) -> HttpResponse:
-    """The newest first; owners read it."""
+    """Show the log to owners, newest first."""
     team = access_team(user_of(request), slug, TeamRole.OWNER)
     entries = AuditEntry.objects.of_team(team)
     chosen = request.GET.get("action", "")
@@ -40,10 +40,11 @@ def audit_log(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_safe
 def audit_export(request: HttpRequest, slug: str, kind: str) -> StreamingHttpResponse:
-    """The whole log, oldest first, as CSV or as one JSON object a line. Taking it away is itself an entry."""
+    """Export the whole log, oldest first, as CSV or JSON lines. The export itself is logged."""
     user = user_of(request)
     team = access_team(user, slug, TeamRole.OWNER)
-    note(AuditAction.EXPORTED, user, team, team.name, format=kind)
+    # Before streaming begins, because an error in the middle cannot undo what was sent.
+    log_action(AuditAction.EXPORTED, user, team, team.name, format=kind)
     lines = _csv(team) if kind == "csv" else _json_lines(team)
     content_type = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"
     headers = {
@@ -64,7 +65,7 @@ def _json_lines(team: Team) -> Iterator[str]:
 
 
 class _Echo:
-    """A file that hands back what is written."""
+    """Return each written line instead of storing it, so that `csv.writer` can be used in a stream."""
 
     def write(self, text: str) -> str:
         return text
@@ -79,5 +80,5 @@ def _csv(team: Team) -> Iterator[str]:
 
 
 def _inert(cell: Any) -> Any:
-    """Text that a spreadsheet would take for a formula, made text."""
+    """Prefix text that a spreadsheet would evaluate as a formula with an apostrophe."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell

@@ -1,4 +1,4 @@
-"""Every question a run asked: what was sent, what came back, what it cost, and what came of it."""
+"""Show every question that a run asked: what was sent, what came back, what it cost, and what it produced."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ LONG = ("messages", "answer_text", "answer", "context_report", "context")
 
 @dataclass(frozen=True)
 class CallLine:
-    """A call with what is worked out from it. `seconds` from asking to the answer; None while nobody has answered."""
+    """Hold a call with derived values. `seconds` is the time from request to answer, None without an answer."""
 
     call: LlmCall
     seconds: float | None
 
     @property
     def tone(self) -> str:
-        """Colour token of its state."""
+        """Return the colour token of the state."""
         return CallState(self.call.state).tone
 
     @property
     def cost(self) -> str:
-        """In words: an unknown price is said to be unknown, a recorded answer costs nothing."""
+        """Return the cost in words: an unknown price is called unknown, and a recorded answer costs nothing."""
         if self.call.transport.get("recorded"):
             return "nothing: recorded"
         if self.call.cost_usd is not None:
@@ -47,7 +47,7 @@ class CallLine:
 @login_required
 @require_safe
 def calls(request: HttpRequest, run_id: int) -> HttpResponse:
-    """The run's calls, newest first; `?role=` narrows them to one role's."""
+    """List the run's calls, newest first; `?role=` selects one role."""
     run = access_run(user_of(request), run_id, "view")
     mine = LlmCall.objects.filter(run=run)
     roles = list(mine.order_by("role").values_list("role", flat=True).distinct())
@@ -68,7 +68,7 @@ def calls(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def call_page(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
-    """One call, whole."""
+    """Show one call completely."""
     run, call = _found(request, run_id, call_id)
     context = {
         "run": run,
@@ -85,15 +85,16 @@ def call_page(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def call_text(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
-    """Prompt and answer as one file, uncut."""
+    """Download prompt and answer as one file, uncut."""
     _, call = _found(request, run_id, call_id)
+    # Old rows may lack a field.
     said = [(str(message.get("role", "")), str(message.get("content", ""))) for message in call.messages]
     text = "\n\n".join(f"## {who}\n\n{words}" for who, words in [*said, ("answer", call.answer_text)])
     return as_attachment(text, f"run{run_id}-call{call_id}.txt", "text/plain")
 
 
 def line_of(call: LlmCall) -> CallLine:
-    """How long it took: by the provider's clock where it says, else from asking to the answer."""
+    """Return the call with its duration, by the provider's clock if it reports one, else from request to answer."""
     told = call.transport.get("duration_s")
     if told is None and call.asked_at and call.answered_at:
         told = (call.answered_at - call.asked_at).total_seconds()
@@ -101,7 +102,7 @@ def line_of(call: LlmCall) -> CallLine:
 
 
 def totals_of(calls: QuerySet[LlmCall]) -> dict[str, Any]:
-    """Count, tokens, dollars, and for how many answers nobody knows the price."""
+    """Sum count, tokens and dollars, and count the answers without a known price."""
     spent = Q(prompt_tokens__isnull=False)
     found = calls.aggregate(
         count=Count("pk"),
@@ -115,7 +116,7 @@ def totals_of(calls: QuerySet[LlmCall]) -> dict[str, Any]:
 
 
 def _found(request: HttpRequest, run_id: int, call_id: int) -> tuple[Run, LlmCall]:
-    """Raises Http404 for a run that the person may not see and for another run's call."""
+    """Return run and call. Raises Http404 for a run that the person may not see, and for a call of another run."""
     run = access_run(user_of(request), run_id, "view")
     calls = LlmCall.objects.select_related("answered_by")
     return run, get_object_or_404(calls, run=run, pk=call_id)

@@ -1,7 +1,7 @@
-"""Syntax colour of a few lines of a long text, without lexing all of it.
+"""Highlight the syntax of a few lines of a long text without lexing all of it.
 
-A lexer's cost is what a diff of long files costs. Lexing may begin at any line that does not lie inside a comment,
-string or continued directive, so one pass of a regular expression finds those and the lexer reads only what is shown.
+Lexing dominates the cost of a diff of long files. It may begin at any line that is not inside a comment, string or
+continued directive. One pass of a regular expression finds those spans, and the lexer reads only what is shown.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pygments.token import STANDARD_TYPES, Token, _TokenType
 
 from runners.job import Language
 
+# Pairs of (CSS class, text) that together make up one line.
 Tokens = Sequence[tuple[str, str]]
-"""(CSS class, text) of one line, in order; together the line."""
 
+# Longer lines are generated and may take a regular expression very long, so they get no colour.
 LONGEST_LINE = 2_000
-"""A longer line is not coloured: nobody wrote it, and a regular expression may take long over it."""
 MOST_CHARACTERS = 400_000
+# Visible lines closer together than this are lexed in one go.
 BLOCK = 12
-"""Shown lines nearer than this to each other are lexed in one go."""
 LEXERS: dict[str, str] = {
     Language.CPP: "cpp",
     Language.HIP: "cuda",
@@ -47,12 +47,13 @@ _SPANS = {"cpp": _C_SPANS, "cuda": _C_SPANS, "python": _PYTHON_SPANS}
 
 
 def coloured(lines: Sequence[str], wanted: Iterable[int], language: str) -> dict[int, Tokens]:
-    """Tokens of the wanted lines (indices from 0)."""
+    """Return the tokens of the wanted lines (indices from 0)."""
     name = LEXERS.get(language, "text")
     inside = _lines_inside(tuple(lines), name)
     found: dict[int, Tokens] = {}
     for first, last in _blocks(sorted(wanted)):
         start = first
+        # Go back to a line at which a lexer may begin.
         while start in inside:
             start -= 1
         block = _lexed(lines[start : last + 1], name)
@@ -61,13 +62,14 @@ def coloured(lines: Sequence[str], wanted: Iterable[int], language: str) -> dict
 
 
 def plain(line: str) -> Tokens:
-    """A line without colour."""
+    """Return a line without colour."""
     return [("", line)]
 
 
 @lru_cache(maxsize=32)
 def _lines_inside(lines: tuple[str, ...], name: str) -> frozenset[int]:
-    """Lines that begin inside something that began on an earlier line."""
+    """Return the lines that begin inside a span which started on an earlier line."""
+    # Languages without a pattern, such as assembly, have no spans over several lines.
     pattern = _SPANS.get(name)
     if pattern is None:
         return frozenset()
@@ -97,7 +99,7 @@ def _blocks(wanted: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def _lexed(lines: Sequence[str], name: str) -> list[Tokens]:
-    """Tokens line by line. What a lexer would make of a huge text is not worth its time: then there is no colour."""
+    """Return the tokens line by line, without colour for texts that would take a lexer too long."""
     if name == "text" or sum(map(len, lines)) > MOST_CHARACTERS or any(len(line) > LONGEST_LINE for line in lines):
         return [plain(line) for line in lines]
     result: list[list[tuple[str, str]]] = [[]]
@@ -112,7 +114,7 @@ def _lexed(lines: Sequence[str], name: str) -> list[Tokens]:
 
 
 def _whole(found: Sequence[Tokens], lines: Sequence[str]) -> list[Tokens]:
-    """The lexer's word is taken only where it kept the text: Pygments turns CR into LF, which would shift lines."""
+    """Return the lexer's result only where it kept the text: Pygments turns CR into LF, which would shift lines."""
     if len(found) >= len(lines) and all("".join(t for _, t in found[n]) == line for n, line in enumerate(lines)):
         return list(found[: len(lines)])
     return [plain(line) for line in lines]

@@ -1,5 +1,8 @@
-"""Signing in through the company's OpenID Connect server. The flow is django-allauth's; here is what it leaves out: a
-page in words when that server is away or answers something else than OpenID Connect."""
+"""Sign people in through the company's OpenID Connect server.
+
+The flow is django-allauth's. This module adds what it lacks: a readable page when that server is unavailable or does
+not speak OpenID Connect.
+"""
 
 from __future__ import annotations
 
@@ -25,25 +28,27 @@ View = Callable[..., HttpResponse]
 
 
 def login(request: HttpRequest, provider_id: str) -> HttpResponse:
-    """Lead to the company's server."""
+    """Redirect to the company's server."""
     return _in_words(allauth.login, request, provider_id)
 
 
 def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
-    """Come back from there, with a code or a refusal."""
+    """Handle the return from the company's server, with a code or a refusal."""
     return _in_words(allauth.callback, request, provider_id)
 
 
 @login_required
 def connections(request: HttpRequest) -> HttpResponseBase:
-    """Whether one's account here is tied to one's account there, and a button to tie or untie them."""
+    """Show whether the person's account is connected to the company's, with a button to change that."""
     return towards_company(socialaccount.connections(request))
 
 
 def _in_words(view: View, request: HttpRequest, provider_id: str) -> HttpResponse:
-    """What is raised outside of allauth's own handling: no answer, no JSON, or JSON without the endpoints."""
+    """Turn errors outside of allauth's own handling (no answer, no JSON, missing endpoints) into a page."""
     try:
         return view(request, provider_id)
     except (requests.RequestException, KeyError, ValueError) as error:
-        logger.exception("OIDC_SERVER=%s is no OpenID Connect server right now: %r", settings.OIDC_SERVER, error)
+        logger.exception(
+            "OIDC_SERVER=%s does not answer as an OpenID Connect server: %r", settings.OIDC_SERVER, error
+        )
         return render(request, "socialaccount/authentication_error.html", {"reason": AWAY}, status=503)

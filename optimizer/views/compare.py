@@ -1,4 +1,4 @@
-"""Two to eight runs side by side: what differs in their settings, their curves, what came of them."""
+"""Compare two to eight runs: differing settings, curves and outcomes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from django.views.decorators.http import require_safe
 
 from optimizer.charts import compare as charts
 from optimizer.charts.curve import AXES, Axis, points_of
-from optimizer.digits import number_in
 from optimizer.forms.start_run import values_of
 from optimizer.forms.strategy_settings import settings_initial
 from optimizer.intervals import Interval, geometric_mean, share
 from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Run, User, VerdictChoice
 from optimizer.search import settings_in_force
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import parse_whole_number
 
 MOST = 8
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one run, over its kernels but the seeds. A win is a kernel that is correct and, beyond the A/A band,
-    faster than the baseline; the other three figures are KernelBench's (Ouyang et al. 2025, §4): shares that are
-    correct, and correct and faster than the baseline at all (fast_1), per cent; and the geometric-mean speedup of the
-    correct ones. Claims that the referee did not confirm count as correct and as nothing more. `device_us` and
-    `call_us` are the best kernel's times, the latter on a GPU alone."""
+    """Hold the outcome of one run, over its kernels without the seeds.
+
+    A win is a kernel that is correct and faster than the baseline by more than the noise floor. The other three
+    figures are KernelBench's (Ouyang et al. 2025, section 4): the shares that are correct, and correct and faster
+    than the baseline at all (fast_1), in per cent; and the geometric mean of the speedups of the correct ones.
+    Unconfirmed claims count as correct only. `device_us` and `call_us` are the best kernel's times; the latter exists
+    on GPUs only.
+    """
 
     run: Run
     evaluated: int
@@ -43,19 +46,19 @@ class Outcome:
 
     @property
     def usd_per_win(self) -> float | None:
-        """Dollars of model calls for each win."""
+        """Return the dollars of model calls per win."""
         return float(self.run.spent_usd) / self.wins if self.wins and self.run.spent_usd else None
 
     @property
     def evaluations_per_win(self) -> float | None:
-        """Evaluations for each win: what a win costs where no model is paid."""
+        """Return the evaluations per win, the cost of a win where no model is paid."""
         return self.evaluated / self.wins if self.wins else None
 
 
 @login_required
 @require_safe
 def compare(request: HttpRequest) -> HttpResponse:
-    """The runs that `?run=` names, each as often as it stands there once."""
+    """Compare the runs named by `?run=`, ignoring repetitions."""
     runs = _runs(request)
     outcomes = outcomes_of(runs)
     context = {
@@ -73,7 +76,7 @@ def compare(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def compare_curves(request: HttpRequest) -> HttpResponse:
-    """Their curves as plotly JSON, against `?axis=`."""
+    """Return their curves as plotly JSON, against `?axis=`."""
     axis = request.GET.get("axis", "evaluations")
     if axis not in get_args(Axis):
         raise Http404
@@ -82,13 +85,14 @@ def compare_curves(request: HttpRequest) -> HttpResponse:
 
 
 def _runs(request: HttpRequest) -> list[Run]:
-    """Those of the named runs that the person may see, in the order named."""
-    named = [number for text in request.GET.getlist("run") if (number := number_in(text)) is not None]
+    """Return those of the named runs that the person may see, in the order named."""
+    named = [number for text in request.GET.getlist("run") if (number := parse_whole_number(text)) is not None]
     return compared(user_of(request), list(dict.fromkeys(named))[:MOST])
 
 
 def compared(user: User, wanted: Sequence[int]) -> list[Run]:
-    """Those of the runs that the person may see, in that order, without their bulky columns. One query."""
+    """Return those of the runs that the person may see, in order, without wide columns, with one query."""
+    # Runs that the person may not see are left out without a message, so that numbers reveal nothing.
     visible = Run.objects.visible_to(user).order_by().values("pk")
     wide = (
         Run.objects.for_dashboard().filter(pk__in=visible).defer("problem_version__bundle", "best_kernel__source")
@@ -98,12 +102,12 @@ def compared(user: User, wanted: Sequence[int]) -> list[Run]:
 
 
 def on_same_ground(runs: Sequence[Run]) -> bool:
-    """Return whether their speedups can be compared: problem, target, baseline and objective are the same."""
+    """Return whether the speedups are comparable: problem, target, baseline and objective are the same."""
     return len({(run.problem_version_id, run.target_id, run.baseline, run.objective) for run in runs}) <= 1
 
 
 def outcomes_of(runs: Sequence[Run]) -> list[Outcome]:
-    """Return one outcome for each run, in their order. Two queries."""
+    """Return one outcome per run, in their order, with two queries."""
     rows: dict[int, list[Row]] = {run.pk: [] for run in runs}
     ended = Evaluation.objects.filter(first_of__run__in=runs, state=EvaluationState.DONE)
     tried = ended.exclude(kernel__author_kind=AuthorKind.SEED).order_by("pk")
@@ -127,7 +131,7 @@ def _times_of_best(runs: Sequence[Run]) -> dict[int, tuple[float | None, float |
 
 @dataclass(frozen=True)
 class Row:
-    """One evaluated kernel."""
+    """Hold one evaluated kernel."""
 
     status: str
     verdict: str
@@ -137,6 +141,7 @@ class Row:
 
 def _outcome(run: Run, rows: Sequence[Row]) -> Outcome:
     correct = [row for row in rows if row.status == EvaluationStatus.CORRECT]
+    # An unconfirmed speedup may be a fault of measurement and would distort the mean.
     speedups = [row.speedup for row in correct if row.speedup and not row.unconfirmed]
     return Outcome(
         run,
@@ -144,12 +149,13 @@ def _outcome(run: Run, rows: Sequence[Row]) -> Outcome:
         wins=sum(row.verdict == VerdictChoice.FASTER and not row.unconfirmed for row in correct),
         success=share(len(correct), len(rows)),
         fast1=share(sum(speedup > 1 for speedup in speedups), len(rows)),
+        # The run's number as the seed: its bootstrap interval stays the same from page to page.
         geomean=geometric_mean(speedups, seed=run.pk),
     )
 
 
 def differences_of(runs: Sequence[Run]) -> list[tuple[str, list[Any]]]:
-    """Settings in which not all runs agree; all others would only be in the way."""
+    """Return the settings in which the runs differ."""
     values = [
         dict(settings_initial(settings_in_force(run.strategy, run.settings))) | values_of(run) for run in runs
     ]

@@ -1,5 +1,8 @@
-"""“Is it you?” before changes that would hand an account over: the password once more, a code, or, for people who have
-neither because only the company lets them in, the company's sign-in once more."""
+"""Confirm the person's identity before changes that would hand an account over.
+
+They enter the password again, or a code. People who have neither, because only the company signs them in, sign in
+there again.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ View = Callable[..., HttpResponseBase]
 
 
 def let_in_lately(request: HttpRequest) -> bool:
-    """True where the company let this person into this session within allauth's time (five minutes)."""
+    """Return True where the company signed this session in within allauth's timeout (five minutes)."""
     records = get_authentication_records(request, user_of(request))
     times = [row["at"] for row in records if row.get("method") == "socialaccount"]
     return bool(times) and time.time() - max(times) < app_settings.REAUTHENTICATION_TIMEOUT
@@ -35,19 +38,22 @@ def let_in_lately(request: HttpRequest) -> bool:
 
 @login_required
 def confirm(request: HttpRequest) -> HttpResponseBase:
-    """The page that asks, in the way that this person can answer."""
+    """Show the page that asks for confirmation in a way that this person can give."""
     if get_reauthentication_flows(user_of(request)) or not settings.OIDC_SERVER:
         answer: HttpResponseBase = allauth.reauthenticate(request)
         return answer
     back = request.GET.get("next", "")
+    # An open redirect would let a link on this site lead to a phishing page.
     safe = url_has_allowed_host_and_scheme(back, {request.get_host()}, require_https=request.is_secure())
     context = {"next": back if safe else reverse("profile")}
     return towards_company(render(request, "account/confirm_company.html", context))
 
 
 def after_company(view: View) -> View:
-    """The view, behind the company's sign-in for people who have neither a password nor a second factor: allauth lets
-    them through unasked, and a session that was left open would be enough to lock its owner out."""
+    """Require a recent company sign-in from people without a password and second factor.
+
+    Allauth lets them through without a question, so a session that was left open would suffice to lock its owner out.
+    """
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

@@ -1,7 +1,7 @@
-"""What a change of the text did to the times of every shape, and to what the compiler reports.
+"""Compute what a change of the source did to the times of every shape and to the compiler's report.
 
-Times of two kernels are compared through the baseline that was timed beside each, so that an hour or a busier machine
-between them is no difference. Where the new kernel was timed in turn with the old one as its parent, all figures are
+Two kernels are compared through the baseline that was timed alongside each, so that hours or a busier machine between
+them make no difference. Where the new kernel was timed alternately with the old one as its parent, all figures are
 from that one evaluation.
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from optimizer.models import Evaluation, Kernel, Measurement, Run
-from optimizer.views.kernel_resources import FIGURES as RESOURCES
+from optimizer.views.kernel_resources import LABELS as RESOURCES
 from runners.job import CaseResult, JobResult, KernelResources
 
+# Used where a result has no noise floor: differences below one per cent mean nothing on the machines we know.
 NARROWEST_BAND = 1.01
-"""Where a result has no A/A band: less than one per cent is no difference on any machine we know."""
 
 
 RESAMPLES = 400
@@ -30,7 +30,7 @@ MOST_SAMPLES = 2_000
 
 @dataclass(frozen=True)
 class ShapeChange:
-    """One shape: medians in µs, and how many times faster the new kernel is, with its 95 % interval."""
+    """Hold one shape: medians in µs, and the new kernel's speedup with its 95 % interval."""
 
     name: str
     old_us: float | None
@@ -43,7 +43,7 @@ class ShapeChange:
 
 @dataclass(frozen=True)
 class ResourceChange:
-    """One figure of the resource report of one device kernel, before and after."""
+    """Hold one figure of the resource report of one device kernel, before and after."""
 
     kernel: str
     label: str
@@ -52,7 +52,7 @@ class ResourceChange:
 
     @property
     def difference(self) -> float | None:
-        """New minus old, where both are numbers."""
+        """Return new minus old where both are numbers."""
         if isinstance(self.old, int | float) and isinstance(self.new, int | float):
             return self.new - self.old
         return None
@@ -60,8 +60,11 @@ class ResourceChange:
 
 @dataclass(frozen=True)
 class Change:
-    """Everything that stands beside the code. `overall` is None where the two cannot be compared; `paired` says that
-    it was measured in turn rather than through the baseline."""
+    """Hold everything that is shown beside the code.
+
+    `overall` is None where the two are not comparable. `paired` means that they were timed alternately rather than
+    compared through the baseline.
+    """
 
     shapes: Sequence[ShapeChange]
     overall: ShapeChange | None
@@ -71,7 +74,7 @@ class Change:
 
 
 def change_between(old: Kernel, new: Kernel) -> Change:
-    """The change from one kernel to the other, by their first evaluations."""
+    """Return the change between two kernels, by their first evaluations."""
     was, now = _evaluation(old), _evaluation(new)
     before, after = (one.as_readable_result() if one else None for one in (was, now))
     resources = _resources(before, after)
@@ -87,8 +90,7 @@ def change_between(old: Kernel, new: Kernel) -> Change:
 
 
 def settings_between(old: Kernel, new: Kernel) -> list[tuple[str, Any, Any]]:
-    """(name, before, after) of the parameters and compiler flags that differ; None where a side leaves it to its
-    default."""
+    """Return (name, before, after) of the parameters and compiler flags that differ; None means the default."""
     names = dict.fromkeys([*old.tunables, *new.tunables])
     rows = [(name, old.tunables.get(name), new.tunables.get(name)) for name in names]
     rows.append(("flags", " ".join(old.flags) or None, " ".join(new.flags) or None))
@@ -115,7 +117,7 @@ def _same_binary(before: JobResult, after: JobResult) -> bool:
 
 
 def _shapes(before: JobResult, after: JobResult) -> list[ShapeChange]:
-    """Shapes that either was timed on, in the order of the new one."""
+    """Return the shapes on which either was timed, in the order of the new one."""
     then, now = _timed(before), _timed(after)
     names = dict.fromkeys([*now, *then])
     return [_shape(name, then.get(name), now.get(name), _band(before, after)) for name in names]
@@ -150,11 +152,15 @@ def _compared(
     now: tuple[float, float | None, float | None],
     band: float,
 ) -> ShapeChange:
-    """Quotient of two independent speedups. Half widths of their intervals add in quadrature, in log (first-order
-    propagation of error; Bevington & Robinson 2003, §3.2)."""
+    """Return the ratio of two independent speedups.
+
+    The half widths of their intervals are added in quadrature on the log scale (first-order propagation of error;
+    Bevington & Robinson 2003, section 3.2).
+    """
     ratio = now[0] / was[0]
     if None in was or None in now:
         return ShapeChange(name, old_us, new_us, ratio)
+    # The ratio is lowest when the new speedup is at its lower and the old one at its upper limit.
     down = math.hypot(_log(now[0], now[1]), _log(was[2], was[0]))
     up = math.hypot(_log(now[2], now[0]), _log(was[0], was[1]))
     low, high = ratio * math.exp(-down), ratio * math.exp(up)
@@ -172,19 +178,19 @@ def _verdict(low: float, high: float, band: float) -> str:
 
 
 def _band(before: JobResult, after: JobResult) -> float:
-    """What a difference has to clear: the bands of both comparisons, since each may be off by its own."""
+    """Return the noise floor that a difference must exceed: the product of both comparisons' bands, as both may err."""
     bands = [max(NARROWEST_BAND, result.speedup.band if result.speedup else 0.0) for result in (before, after)]
     return math.prod(bands)
 
 
 def _was_timed_in_turn(old: Kernel, new: Kernel, now: Evaluation, after: JobResult) -> bool:
-    """True where the harness timed the new kernel in turn with the old one."""
+    """Return True where the harness timed the new kernel alternately with the old one."""
     in_turn = bool(now.parent_speedup) and any(case.parent_us for case in after.cases)
     return in_turn and new.parent_links.filter(parent=old, rank=0).exists()
 
 
 def _overall_in_turn(now: Evaluation, after: JobResult) -> ShapeChange:
-    """The harness's own comparison."""
+    """Return the harness's own comparison."""
     befores = [case.parent_us for case in after.cases if case.parent_us]
     return ShapeChange(
         "All shapes",
@@ -198,7 +204,7 @@ def _overall_in_turn(now: Evaluation, after: JobResult) -> ShapeChange:
 
 
 def _shapes_in_turn(now: Evaluation, after: JobResult) -> list[ShapeChange]:
-    """Every shape by the calls of that one evaluation, old and new."""
+    """Return every shape from the samples of one evaluation, old and new."""
     rows = Measurement.objects.filter(evaluation=now, subject__in=("candidate", "parent"))
     samples = {(case, subject): times for case, subject, times in rows.values_list("case", "subject", "samples_us")}
     band = max(NARROWEST_BAND, after.versus_parent.band if after.versus_parent else 0.0)
@@ -209,25 +215,29 @@ def _shapes_in_turn(now: Evaluation, after: JobResult) -> list[ShapeChange]:
 
 
 def _in_turn(case: CaseResult, old: Sequence[float], new: Sequence[float], band: float) -> ShapeChange:
-    """Quotient of medians with the percentile bootstrap's interval (Davison & Hinkley 1997, §5.3)."""
+    """Return the ratio of medians with its percentile bootstrap interval (Davison & Hinkley 1997, section 5.3)."""
     if not (case.parent_us and case.candidate_us):
         return ShapeChange(case.name, case.parent_us, case.candidate_us)
     ratio = case.parent_us / case.candidate_us
+    # A bootstrap of very few samples would give an interval that is far too narrow.
     if len(old) < LEAST_SAMPLES or len(new) < LEAST_SAMPLES:
         return ShapeChange(case.name, case.parent_us, case.candidate_us, ratio)
+    # A fixed seed: the page must show the same interval at every visit.
     rng = np.random.default_rng(0)
     drawn = [
         np.median(rng.choice(np.asarray(times[:MOST_SAMPLES]), (RESAMPLES, min(len(times), MOST_SAMPLES))), axis=1)
         for times in (old, new)
     ]
     low, high = (float(bound) for bound in np.quantile(drawn[0] / drawn[1], (0.025, 0.975)))
+    # A percentile interval of few samples may miss the point estimate, which would look like an error.
     low, high = min(low, ratio), max(high, ratio)
     return ShapeChange(case.name, case.parent_us, case.candidate_us, ratio, low, high, _verdict(low, high, band))
 
 
 def _resources(before: JobResult | None, after: JobResult | None) -> list[ResourceChange]:
-    """Figures of device kernels of the same name; where each side has one kernel, of those two."""
+    """Compare figures of device kernels of the same name; where each side has one kernel, of those two."""
     old, new = _reported(before), _reported(after)
+    # The name may contain a template argument or a hash that differs between the two.
     if len(old) == len(new) == 1:
         old = dict(zip(new, old.values(), strict=True))
     rows = [row for name in dict.fromkeys([*new, *old]) for row in _rows(name, old.get(name), new.get(name))]
@@ -251,7 +261,7 @@ def _rows(name: str, old: KernelResources | None, new: KernelResources | None) -
 
 
 def _extra(name: str, label: str, was: Any, now: Any) -> list[ResourceChange]:
-    """A figure, or each figure of a small table of figures."""
+    """Return a figure, or each figure of a small table."""
     if not isinstance(was, dict) and not isinstance(now, dict):
         return [ResourceChange(name, label, was, now)]
     old, new = (side if isinstance(side, dict) else {} for side in (was, now))

@@ -1,7 +1,8 @@
-"""Rows of a diff as table rows. Like `safe_html`, a place where text becomes trusted markup: every piece of text is
-escaped in `_piece`, everything else is written here.
+"""Render the rows of a diff as table rows.
 
-Written with plain strings: a template would take ten times as long for thousands of rows.
+Like `safe_html`, this is a place where text becomes trusted markup: `_piece` escapes every piece of text, and
+everything else is written here. Plain strings are used because a template would take ten times as long for thousands
+of rows.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 CRLF_SHARE = 0.9
 COLUMNS = {"split": 4, "unified": 3}
 
+# Returns the cells of the row that stands for hidden rows.
 GapMarkup = Callable[[Gap], str]
-"""Cells of the row that stands for hidden rows."""
 
 
 @dataclass(frozen=True)
 class Painter:
-    """Paints one diff. `below` holds, by (side, line from 1), what stands under a line: its threads."""
+    """Render one diff. `below` maps (side, line from 1) to the markup of the threads under that line."""
 
     diff: TextDiff
     language: str
@@ -39,7 +40,7 @@ class Painter:
     below: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     def rows(self, start: int, end: int, shown: Collection[int]) -> SafeString:
-        """Rows start … end - 1, with a row for every gap."""
+        """Return rows start … end - 1, with a row for every gap."""
         lines = _Lines(self.diff, self.language, [number for number in range(start, end) if number in shown])
         hidden = {gap.start: gap for gap in gaps(start, end, shown)}
         parts: list[str] = []
@@ -65,12 +66,13 @@ class Painter:
             row = self.diff.rows[number]
             old, new = lines.cells(row)
             cells = f"{_number(row.old, 'o')}{old}{_number(row.new, 'n')}{new}"
+            # `row.kind` is an enumeration member, and numbers are integers: nothing here comes from outside.
             yield f'<tr class="{row.kind}" data-row="{number}">{cells}</tr>'
             yield from self._threads(row, "old", row.old)
             yield from self._threads(row, "new", row.new)
 
     def _unified(self, lines: _Lines, start: int, end: int) -> Iterator[str]:
-        """Old lines of a block before its new ones."""
+        """Yield the old lines of a block before its new ones."""
         number = start
         while number < end:
             stop = number + 1
@@ -107,7 +109,7 @@ class Painter:
 
 @dataclass(frozen=True)
 class _Lines:
-    """Markup of the lines that are shown. Equal lines are lexed once, on the new side."""
+    """Hold the markup of the visible lines. Equal lines are lexed once, on the new side."""
 
     diff: TextDiff
     language: str
@@ -133,7 +135,7 @@ class _Lines:
         return self.diff.old.lines[row.old] == self.diff.new.lines[row.new]
 
     def cells(self, row: Row) -> tuple[str, str]:
-        """The code cells of the old and the new line."""
+        """Return the code cells of the old and the new line."""
         marks = self.diff.marks(row)
         if self._same(row) and row.new is not None:
             tokens = self._new.get(row.new) or plain(self.diff.new.lines[row.new])
@@ -168,13 +170,13 @@ class _Lines:
 
 
 def has_crlf(text: Text) -> bool:
-    """True where lines end in CR LF throughout: then the CR is no news on any line."""
+    """Return True where lines end in CR LF throughout, so that the CR need not be shown on each line."""
     ended = sum(line.endswith("\r") for line in text.lines)
     return ended >= max(1, CRLF_SHARE * len(text.lines))
 
 
 def _moved(line: int, moved: Mapping[int, int], element: str, arrow: str) -> str:
-    """A link to where the block went or came from, on its first line."""
+    """Return a link to where the block moved to or from, on its first line only."""
     if moved.get(line - 1) == moved[line] - 1:
         return ""
     there, words = ("n", "moved to") if element == "del" else ("o", "moved from")
@@ -189,7 +191,7 @@ def _number(line: int | None, side: str) -> str:
 
 
 def _line(tokens: Tokens, spans: Sequence[Span], crlf: bool) -> str:
-    """Tokens with marks around what changed; a token may be cut by a mark."""
+    """Return the tokens with marks around what changed; a mark may split a token."""
     if crlf and tokens and tokens[-1][1].endswith("\r"):
         tokens = [*tokens[:-1], (tokens[-1][0], tokens[-1][1][:-1])]
     if not spans:
@@ -205,7 +207,7 @@ def _line(tokens: Tokens, spans: Sequence[Span], crlf: bool) -> str:
 
 
 def _cut(start: int, end: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, bool]]:
-    """[start, end) in pieces, each wholly inside or outside the spans."""
+    """Yield [start, end) in pieces, each completely inside or outside the spans."""
     place = start
     for low, high in spans:
         low, high = max(low, place), min(high, end)
@@ -224,7 +226,8 @@ def _coloured(css: str, text: str) -> str:
 
 
 def _piece(text: str) -> str:
-    """Escaped; what cannot be seen is named."""
+    """Return escaped text in which invisible characters are replaced by their names."""
+    # Escape before naming invisible characters, whose replacement is our own markup.
     markup = escape(text)
     if not text.isascii():
         markup = UNSEEN.sub(_named, markup)

@@ -1,5 +1,7 @@
-"""What changed between two kernels, and what that did to their times. Everything is in the address: which kernels,
-layout, white space, what is opened; links and forms do what the scripts do."""
+"""Show what changed between two kernels, and the effect on their times.
+
+The address holds everything: kernels, layout, white space, opened rows. Links and forms do what the scripts do.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ from optimizer.views.diff_sides import SOURCE, Preset, Sides, assemblies, other_
 from optimizer.views.signed_in import user_of
 
 LAYOUTS = {"split": "Side by side", "unified": "Unified"}
+# Rows shown by default. The others are loaded on demand, so that a huge diff stays fast.
 MOST_ROWS = 600
-"""Rows that a page shows unasked. What is left follows on demand, so that a huge diff does not cost its reader."""
 MOST_RANGES = 200
 _RANGE = re.compile(r"(\d{1,7})-(\d{1,7})")
 _LINE = re.compile(r"([on])(\d{1,7})")
@@ -37,8 +39,10 @@ _LINE = re.compile(r"([on])(\d{1,7})")
 
 @dataclass(frozen=True)
 class Address:
-    """A diff's address. `against` is a preset or `run.number`; `opened` are ranges of rows; `line` is `o12` or
-    `n12`."""
+    """Hold a diff's address.
+
+    `against` is a preset or `run.number`; `opened` are ranges of rows; `line` is `o12` or `n12`.
+    """
 
     run_id: int
     number: int
@@ -51,7 +55,7 @@ class Address:
 
     @classmethod
     def of(cls, request: HttpRequest, run_id: int, number: int) -> Address:
-        """What the request asks for; nonsense is left out."""
+        """Parse the address of a request, ignoring malformed parts."""
         get = request.GET.get
         view = get("view", "split")
         return cls(
@@ -66,17 +70,17 @@ class Address:
         )
 
     def url(self, fragment: str = "", **changes: Any) -> str:
-        """The page's address with some things changed."""
+        """Return the page's address with some changes."""
         return f"{reverse('diff_page', args=[self.run_id, self.number])}?{replace(self, **changes).query}{fragment}"
 
     def rows_url(self, gap: Gap, shown: Range) -> str:
-        """Where the rows of a gap come from, `shown` of them opened."""
+        """Return the address of the rows of a gap, with `shown` of them opened."""
         query = urlencode({"gap": f"{gap.start}-{gap.end}", "show": f"{shown[0]}-{shown[1]}"})
         return f"{reverse('diff_rows', args=[self.run_id, self.number])}?{self.query}&{query}"
 
     @property
     def query(self) -> str:
-        """What differs from the default, encoded."""
+        """Return the encoded query of what differs from the default."""
         opened = ",".join(f"{start}-{end}" for start, end in self.opened)
         values = {
             "against": self.against,
@@ -90,14 +94,14 @@ class Address:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The same as hidden fields of a form that changes `against`."""
+        """Return the hidden fields of a form that changes `against`."""
         return {name: value for name, value in (("view", self.view), ("space", self.space)) if value}
 
 
 @login_required
 @require_safe
 def diff_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """A kernel beside another one."""
+    """Show a kernel beside another one."""
     address = Address.of(request, run_id, number)
     user = user_of(request)
     new = access_kernel(user, run_id, number, "view")
@@ -130,7 +134,7 @@ def diff_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
 @login_required
 @require_safe
 def diff_rows(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """The rows of one gap, `?show=` of them opened: what takes the place of the line that stood for them."""
+    """Return the rows of one gap with `?show=` of them opened, which replace the gap's row."""
     address = Address.of(request, run_id, number)
     user = user_of(request)
     new = access_kernel(user, run_id, number, "view")
@@ -146,9 +150,10 @@ def diff_rows(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
 def _preset_links(
     address: Address, presets: Sequence[Preset], chosen: Kernel | None
 ) -> list[tuple[str, str, bool, Kernel | None]]:
-    """(label, address, whether it is what is shown, kernel) of every preset that leads somewhere."""
+    """Return (label, address, whether it is shown, kernel) of every preset that exists."""
     links = []
     for preset in presets:
+        # A preset without a kernel would lead to the page as it is.
         if preset.kernel is None and preset.key != "none":
             continue
         named = (address.against or "parent") == preset.key or (preset.key == "none" and chosen is None)
@@ -163,6 +168,7 @@ def _sides(address: Address, new: Kernel, old: Kernel | None) -> Sides:
 def _all_rows(address: Address, sides: Sides, threads: diff_threads.Placed | None) -> str:
     count = len(sides.diff.rows)
     centres = sides.diff.changed if sides.old else range(count)
+    # The limit applies to rows shown by default; what a reader opens is added afterwards.
     visible = _first(visible_rows(count, centres, ()), MOST_ROWS)
     visible |= visible_rows(count, _asked_for(address, sides.diff, threads), address.opened)
     return _painter(address, sides, threads.below if threads else {}).rows(0, count, visible)
@@ -173,7 +179,7 @@ def _first(rows: set[int], most: int) -> set[int]:
 
 
 def _asked_for(address: Address, diff: TextDiff, threads: diff_threads.Placed | None) -> Iterable[int]:
-    """Rows that are shown whatever is folded: the line of the address, and those that somebody speaks of."""
+    """Yield the rows that are shown in any case: the line of the address, and those with threads."""
     lines = list(threads.below) if threads else []
     if place := _LINE.fullmatch(address.line):
         lines.append(("old" if place[1] == "o" else "new", int(place[2])))
@@ -188,7 +194,7 @@ def _painter(address: Address, sides: Sides, below: Mapping[tuple[str, int], str
 
 
 def _gap(address: Address, diff: TextDiff, gap: Gap) -> str:
-    """What is hidden, and links that open it: the next rows, those before what follows, the whole, the function."""
+    """Return the description of a gap and links to open it: next rows, previous rows, all rows, the function."""
     changed = sum(gap.start <= number < gap.end for number in diff.changed)
     words = f"{gap.size} lines, {changed} of them changed" if changed else f"{gap.size} unchanged lines"
     wanted: list[tuple[str, Range]] = []
@@ -214,7 +220,7 @@ def _gap_link(address: Address, gap: Gap, text: str, shown: Range) -> str:
 
 
 def _function_row(diff: TextDiff, gap: Gap) -> int | None:
-    """The row, within the gap, where the function begins whose inside follows the gap."""
+    """Return the row within the gap where the function begins that continues after the gap, or None."""
     if gap.end >= len(diff.rows) or (line := diff.rows[gap.end].new) is None:
         return None
     start = function_start(diff.new.lines, line)
@@ -223,7 +229,7 @@ def _function_row(diff: TextDiff, gap: Gap) -> int | None:
 
 
 def _warnings(address: Address, sides: Sides) -> Iterable[str]:
-    """What a reader cannot see in the text itself."""
+    """Yield warnings about what a reader cannot see in the text itself."""
     pairs = [(f"Kernel #{sides.new.number}", sides.diff.new)]
     pairs += [(f"Kernel #{sides.old.number}", sides.diff.old)] if sides.old else []
     for name, text in pairs:
@@ -243,7 +249,7 @@ def _warnings(address: Address, sides: Sides) -> Iterable[str]:
 
 
 def _neighbour(address: Address, kernel: Kernel, step: int) -> str:
-    """The diff of the next or previous kernel with its own parent; empty where there is none."""
+    """Return the address of the next or previous kernel's diff with its own parent, or an empty text."""
     number = kernel.number + step
     if not kernel.run.kernels.filter(number=number).exists():
         return ""

@@ -1,4 +1,4 @@
-"""Which two kernels a diff is of, and which two texts of theirs: what the page and the API ask in the same words."""
+"""Determine which two kernels and which two texts a diff compares, for the page and the API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACE = re.compile(r"(?:([0-9]{1,12})\.)?([0-9]{1,9})")
 
 @dataclass(frozen=True)
 class Preset:
-    """One choice of what to compare with. `kernel` is None where the run has no such kernel."""
+    """Hold one choice of what to compare with. `kernel` is None where the run has no such kernel."""
 
     key: str
     label: str
@@ -28,7 +28,7 @@ class Preset:
 
 @dataclass(frozen=True)
 class Sides:
-    """The two kernels and the two texts that are compared; `old` is None where there is nothing to compare with."""
+    """Hold the two kernels and texts; `old` is None where there is nothing to compare with."""
 
     old: Kernel | None
     new: Kernel
@@ -38,9 +38,13 @@ class Sides:
 
 
 def other_of(user: User, new: Kernel, against: str, presets: Sequence[Preset] | None = None) -> Kernel | None:
-    """What to compare with: the preset, `number` of the same run or `run.number` that `against` names; without it the
-    parent, and None where that is not there. Raises Http404 for a kernel that does not exist or not for this person.
-    `presets` are the kernel's, where they are known already."""
+    """Return the kernel to compare with, or None where the parent does not exist.
+
+    `against` is a preset, a number of the same run, or `run.number`; empty means the parent. `presets` are the
+    kernel's, where they are known already. Raises Http404 for a kernel that does not exist or that this person may
+    not see.
+    """
+    # Every way to name a kernel ends in `access_kernel`, so no diff shows a kernel that the person may not see.
     if place := _PLACE.fullmatch(against):
         return access_kernel(user, int(place[1] or new.run_id), int(place[2]), "view")
     by_key = {preset.key: preset.kernel for preset in presets or presets_of(new)}
@@ -51,7 +55,7 @@ def other_of(user: User, new: Kernel, against: str, presets: Sequence[Preset] | 
 
 
 def presets_of(kernel: Kernel) -> list[Preset]:
-    """What every kernel can be compared with by name."""
+    """Return the presets with which every kernel can be compared by name."""
     run, light = kernel.run, Kernel.objects.defer("source", "report", "meta")
     best = light.filter(pk=run.best_kernel_id).first() if run.best_kernel_id else None
     found = {
@@ -63,12 +67,13 @@ def presets_of(kernel: Kernel) -> list[Preset]:
     }
     presets = []
     for key, (label, other) in found.items():
+        # A kernel is not compared with itself: the preset stays listed, but without a kernel.
         presets.append(Preset(key, label, None if other is None or other.pk == kernel.pk else other))
     return presets
 
 
 def _seed_of(kernel: Kernel) -> Kernel | None:
-    """The seed at the root of its first parents."""
+    """Return the seed at the root of the kernel's first parents, or None."""
     ancestors = first_parents(kernel)
     root = ancestors[-1] if ancestors else None
     seeds = Kernel.objects.defer("source", "report", "meta").filter(author_kind=AuthorKind.SEED)
@@ -76,9 +81,12 @@ def _seed_of(kernel: Kernel) -> Kernel | None:
 
 
 def sides_of(old: Kernel | None, new: Kernel, text: str = SOURCE, ignore_space: bool = False) -> Sides:
-    """The diff of both kernels' `text`: their source, or a listing of the compiler's by its name. Raises Http404 for a
-    text that neither has."""
+    """Return the diff of both kernels' `text`: their source, or a compiler listing by name.
+
+    Raises Http404 for a text that neither has.
+    """
     now, was = assemblies(new), assemblies(old) if old else {}
+    # Listings of either side are offered, as one that was removed is a difference too.
     tabs = list(dict.fromkeys([SOURCE, *now, *was]))
     if text not in tabs:
         raise Http404("There is no such text.")
@@ -91,7 +99,7 @@ def sides_of(old: Kernel | None, new: Kernel, text: str = SOURCE, ignore_space: 
 
 
 def assemblies(kernel: Kernel) -> Mapping[str, str]:
-    """The compiler's listings of a kernel, by name."""
+    """Return the compiler's listings of a kernel by name."""
     evaluation = getattr(kernel, "evaluation", None)
     result = evaluation.as_readable_result() if evaluation else None
     return result.build.assembly if result and result.build else {}

@@ -1,4 +1,4 @@
-"""Threads beside the code: which belong to a page, under which line they stand, and how they look."""
+"""Place threads beside the code: which belong to a page, under which line, and how they are shown."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ __all__ = ["Placed", "ThreadView", "first_parents", "forms", "placed", "views_of
 
 @dataclass(frozen=True)
 class CommentView:
-    """One comment as it is shown."""
+    """Hold one comment as it is shown."""
 
     comment: Comment
     html: SafeString
     is_mine: bool
     guidance: Guidance | None
+    # A published approval that was given before the comment was edited.
     edited_after: Review | None
-    """A published approval that was given on words that were edited since."""
 
 
 @dataclass(frozen=True)
 class ThreadView:
-    """One thread as it is shown to one person. `position` is where it stands on this page; None on pages without
-    lines."""
+    """Hold one thread as one person sees it. `position` is its place on this page, or None on pages without lines."""
 
     thread: Thread
     comments: Sequence[CommentView]
@@ -49,12 +48,12 @@ class ThreadView:
 
     @property
     def is_draft(self) -> bool:
-        """True while nobody else sees it."""
+        """Return True while nobody else can see the thread."""
         return all(view.comment.is_draft for view in self.comments)
 
     @property
     def moves(self) -> list[tuple[str, str]]:
-        """States it can enter from here, with the words on the button."""
+        """Return the states that it can enter from here, with the labels of the buttons."""
         words = {ThreadState.OPEN: "Open again", ThreadState.RESOLVED: "Resolve", ThreadState.DROPPED: "Drop"}
         if self.thread.state_choice.is_terminal:
             return [(ThreadState.OPEN, words[ThreadState.OPEN])]
@@ -62,7 +61,7 @@ class ThreadView:
 
     @property
     def fit(self) -> str:
-        """How well a carried thread fits, in words; empty where it was begun here."""
+        """Return in words how well a ported thread fits, or an empty text where it was started here."""
         if self.here or self.position is None:
             return ""
         return {
@@ -74,7 +73,7 @@ class ThreadView:
 
 @dataclass(frozen=True)
 class Placed:
-    """The threads of a diff: under lines by (side, line from 1), and those that are about no line of it."""
+    """Hold the threads of a diff: under lines by (side, line from 1), and those that are about no line of it."""
 
     below: dict[tuple[str, int], str] = field(default_factory=dict)
     general: list[ThreadView] = field(default_factory=list)
@@ -83,8 +82,10 @@ class Placed:
 
 
 def placed(user: User, old: Kernel | None, new: Kernel, diff: TextDiff, request: HttpRequest) -> Placed:
-    """What is said about the two kernels, and what is still open of what was said about their ancestors. A thread
-    stands once: where its lines are in the new kernel, else where they are in the old one, else above the code."""
+    """Place the threads about the two kernels, and the open threads about their ancestors.
+
+    A thread appears once: at its lines in the new kernel, else at those in the old one, else above the code.
+    """
     result, standing = Placed(), list(_threads(user, old, new))
     under: dict[tuple[str, int], list[ThreadView]] = {}
     for view in views_of(user, [thread for thread, _ in standing], request):
@@ -99,7 +100,7 @@ def placed(user: User, old: Kernel | None, new: Kernel, diff: TextDiff, request:
 
 
 def views_of(user: User, threads: Sequence[Thread], request: HttpRequest) -> list[ThreadView]:
-    """Threads with the comments that the person may see, in a handful of queries whatever their number."""
+    """Return threads with the comments that the person may see, in few queries whatever their number."""
     if not threads:
         return []
     comments = Comment.objects.visible_to(user).select_related("author", "review", "guidance__withdrawn_by")
@@ -112,6 +113,7 @@ def views_of(user: User, threads: Sequence[Thread], request: HttpRequest) -> lis
     teams: dict[int, tuple[frozenset[str], bool]] = {}
     views = []
     for row in rows:
+        # Threads of one page may belong to runs of several teams, but usually to one.
         if row.run.team_id not in teams:
             teams[row.run.team_id] = names_in(row.run.team), may(user, row.run, "comment")
         people, may_comment = teams[row.run.team_id]
@@ -121,14 +123,14 @@ def views_of(user: User, threads: Sequence[Thread], request: HttpRequest) -> lis
 
 
 def drafts_beside(user: User, old: Kernel | None, new: Kernel) -> QuerySet[Comment]:
-    """What the person has drafted and sees on the page of these two: on either side, carried here, or about `new`."""
+    """Return the drafts that the person sees on the page of these two: on either side, ported here, or about `new`."""
     shown = [thread.pk for thread, _ in _threads(user, old, new)]
     drafts = Comment.objects.drafts_of(user).filter(Q(thread__in=shown) | Q(review__kernel=new))
     return drafts.select_related("thread__run")
 
 
 def forms(user: User, new: Kernel, old: Kernel | None, here: str) -> dict[str, Any]:
-    """What a page needs to let the person speak; `here` is where they come back to."""
+    """Return the forms with which the person can comment; `here` is the address to return to."""
     if not may(user, new.run, "comment"):
         return {"may_comment": False}
     beside = f"{old.run_id}.{old.number}" if old else ""
@@ -145,19 +147,19 @@ def forms(user: User, new: Kernel, old: Kernel | None, here: str) -> dict[str, A
 
 
 def verdicts_on(kernel: Kernel) -> list[Review]:
-    """Each person's newest verdict on a kernel, newest last; what was a comment only is none."""
+    """Return each person's newest verdict on a kernel, newest last; plain comments are no verdicts."""
     said = Review.objects.published().filter(kernel=kernel).exclude(verdict=ReviewVerdict.COMMENT)
     newest = {review.author_id: review for review in said.select_related("author").order_by("published_at")}
     return sorted(newest.values(), key=lambda review: review.pk)
 
 
 def reply_form() -> WordsForm:
-    """An empty reply."""
+    """Return an empty reply form."""
     return WordsForm()
 
 
 def _threads(user: User, old: Kernel | None, new: Kernel) -> Iterable[tuple[Thread, bool]]:
-    """(thread, whether it was begun on one of the two kernels)."""
+    """Return pairs of (thread, whether it was started on one of the two kernels)."""
     own = {kernel.pk for kernel in (old, new) if kernel is not None}
     came_from = ancestors(new) - own
     about = Q(kernel__in=own) | Q(kernel__in=came_from, state=ThreadState.OPEN)
@@ -171,6 +173,7 @@ def _place(
     thread = view.thread
     if thread.first_line is None:
         return None, _shown(view, None, thread.kernel_id == new.pk)
+    # Resolved and dropped threads stay where they were started.
     follows = thread.kernel_id == new.pk or thread.state == ThreadState.OPEN
     ported = position_in(thread, new) if follows else None
     if ported is not None and ported.count and ported.first + ported.count - 1 <= len(diff.new.lines):
@@ -210,7 +213,7 @@ def _approvals(threads: Sequence[Thread]) -> Iterable[Review]:
 
 
 def _approved_before_edit(comment: Comment, thread: Thread, approvals: Sequence[Review]) -> Review | None:
-    """The approval of the thread's kernel that was given after the comment was published and before it was edited."""
+    """Return the approval that was given after the comment was published and before it was edited, or None."""
     if comment.edited_at is None or comment.review.published_at is None:
         return None
     for review in approvals:
@@ -225,5 +228,5 @@ def _approved_before_edit(comment: Comment, thread: Thread, approvals: Sequence[
 
 
 def open_threads(run: Run, user: User) -> int:
-    """How many threads of the run wait for somebody."""
+    """Count the threads of the run that wait for an answer."""
     return Thread.objects.visible_to(user).filter(run=run, state=ThreadState.OPEN).count()

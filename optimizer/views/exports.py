@@ -1,4 +1,4 @@
-"""What can be taken away of a run: a report, and its kernels as something to hand in."""
+"""Download a run's report and its kernels as submissions."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from optimizer.access import access_kernel, access_run
-from optimizer.digits import COUNT_DIGITS, number_in
 from optimizer.models import Kernel
 from optimizer.reports.facts import ancestry
 from optimizer.reports.files import patch_attachment, report_attachment, submission_attachment
 from optimizer.reports.submission import NoSubmissionError, offers_for
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import COUNT_DIGITS, parse_whole_number
 
 
 @login_required
 @require_safe
 def run_report(request: HttpRequest, run_id: int, form: str) -> HttpResponse:
-    """The run as one file: `html`, which needs nothing else, or `md`."""
+    """Download the report as one file: `html`, which needs no other file, or `md`."""
     return report_attachment(access_run(user_of(request), run_id, "view"), form)
 
 
 @login_required
 @require_safe
 def run_export(request: HttpRequest, run_id: int) -> HttpResponse:
-    """All that can be taken away of a run, with the best kernel or `?kernel=` as files."""
+    """List all downloads of a run, with the best kernel or `?kernel=`."""
     run = access_run(user_of(request), run_id, "view")
-    number = number_in(request.GET.get("kernel"), COUNT_DIGITS)
+    number = parse_whole_number(request.GET.get("kernel"), COUNT_DIGITS)
     kernel = get_object_or_404(Kernel, run=run, number=number) if number is not None else run.best_kernel
     context = {
         "run": run,
@@ -42,7 +42,7 @@ def run_export(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def kernel_submission(request: HttpRequest, run_id: int, number: int, kind: str) -> HttpResponse:
-    """The kernel ready to hand in as `native`, `gpumode` or `kernelbench`."""
+    """Download the kernel as a `native`, `gpumode` or `kernelbench` submission."""
     try:
         return submission_attachment(access_kernel(user_of(request), run_id, number, "view"), kind)
     except NoSubmissionError as error:
@@ -52,5 +52,5 @@ def kernel_submission(request: HttpRequest, run_id: int, number: int, kind: str)
 @login_required
 @require_safe
 def kernel_patch(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """What the kernel changed since the seed it came from."""
+    """Download what the kernel changed since its seed."""
     return patch_attachment(access_kernel(user_of(request), run_id, number, "view"))

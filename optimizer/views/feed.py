@@ -1,4 +1,4 @@
-"""What happened in a run, as sentences. The page shows them in the order of their numbers; wording lives here only."""
+"""Describe the events of a run as sentences. The page shows them in order; the wording is defined only here."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from optimizer.live import payloads
 from optimizer.models import CallState, EvaluationStatus, ReviewVerdict, Run, RunEvent, RunState
 
 SHOWN = 60
+# Filters of the feed; css/run.css defines which groups each shows.
 TABS = (("", "All"), ("kernels", "Kernels"), ("agents", "Agents"), ("people", "People"), ("run", "Run"))
-"""What the feed can be narrowed to; which groups that means is in css/run.css."""
 REPLAYED = 200
 
 
 @dataclass(frozen=True)
 class FeedItem:
-    """One line of the feed. `number` names the kernel it is about, if any; `group` is what the filter goes by."""
+    """Hold one line of the feed. `number` is the kernel it is about, if any; `group` is used by the filter."""
 
     seq: int
     at: dt.datetime
@@ -31,12 +31,13 @@ class FeedItem:
 
 
 def latest_items(run: Run) -> list[FeedItem]:
-    """The newest items, oldest first."""
+    """Return the newest items, oldest first."""
+    # Read from the newest end, where the index makes this cheap, and turned around for the page.
     return [_item(event) for event in run.events.order_by("-seq")[:SHOWN]][::-1]
 
 
 def items_after(run: Run, after: int) -> list[FeedItem]:
-    """The items that follow number `after`, oldest first, `REPLAYED` at most: ask again from the last one."""
+    """Return the items after number `after`, oldest first, at most `REPLAYED`; continue with the last one."""
     return [_item(event) for event in run.events.filter(seq__gt=after).order_by("seq")[:REPLAYED]]
 
 

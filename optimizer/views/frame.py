@@ -1,5 +1,7 @@
-"""What the frame of every page shows of the person: teams to switch between, and how much is unread. One query, and
-only where a page asks."""
+"""Provide what the frame of every page shows about the person: their teams and the number of unread notifications.
+
+It takes one query, and only on pages that use it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ CURRENT_TEAM = "team"
 
 @dataclass(frozen=True)
 class Frame:
-    """`teams` as {"slug", "name"}, `current` one of their slugs or "" for all, `unread` notifications."""
+    """Hold `teams` as {"slug", "name"}, `current` (one of their slugs, or "" for all) and `unread` notifications."""
 
     teams: tuple[dict[str, str], ...] = ()
     current: str = ""
@@ -27,12 +29,13 @@ class Frame:
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """Context processor."""
+    """Provide the frame to templates, as a context processor."""
+    # Lazy: fragments and downloads do not show the frame and should not pay for its query.
     return {"frame": SimpleLazyObject(lambda: frame_of(request))}
 
 
 def frame_of(request: HttpRequest) -> Frame:
-    """Read it."""
+    """Read the frame."""
     user = getattr(request, "user", None)
     if not isinstance(user, User):
         return Frame()
@@ -40,6 +43,7 @@ def frame_of(request: HttpRequest) -> Frame:
     unread = Notification.objects.filter(user=OuterRef("pk"), read_at=None).order_by().values("user")
     found = User.objects.filter(pk=user.pk).values_list(
         ArraySubquery(teams.values(as_json=JSONObject(slug="slug", name="name"))),
+        # A subquery that counts no rows returns NULL.
         Coalesce(Subquery(unread.annotate(n=Count("pk")).values("n")), 0),
     )
     mine, count = found.get()
@@ -48,6 +52,6 @@ def frame_of(request: HttpRequest) -> Frame:
 
 
 def in_current_team(request: HttpRequest, runs: QuerySet[Run]) -> QuerySet[Run]:
-    """The runs of the team that the person has switched to; all of them where they have not."""
+    """Return the runs of the team to which the person has switched, or all runs where they have not."""
     current = request.session.get(CURRENT_TEAM, "")
     return runs.filter(team__slug=current, team__memberships__user=request.user.pk) if current else runs

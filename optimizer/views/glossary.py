@@ -1,4 +1,4 @@
-"""The field's terms as this product uses them, each with a source to read on."""
+"""Define the field's terms as this product uses them, each with a source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Term:
-    """A term, what it means here, and where that comes from."""
+    """Hold a term, its meaning here, and its source."""
 
     slug: str
     name: str

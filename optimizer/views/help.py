@@ -1,4 +1,4 @@
-"""Terms explained."""
+"""Show the help page."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ from optimizer.views.glossary import TERMS
 @login_required
 @require_safe
 def help_page(request: HttpRequest) -> HttpResponse:
-    """First steps, the glossary with its sources, the keyboard."""
+    """Show first steps, the glossary with its sources, and keyboard shortcuts."""
     return render(request, "help/page.html", {"terms": TERMS})

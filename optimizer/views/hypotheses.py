@@ -1,4 +1,4 @@
-"""The hypothesis board: what was expected of each idea, and what came of it."""
+"""Show the hypothesis board: what was expected of each idea, and what was measured."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ BAR_WIDTH, BAR_MARGIN = 160, 6
 
 @dataclass(frozen=True)
 class RangeBar:
-    """A predicted range as a bar from `left`, `span` wide (0: none), and the measured gain as a point at `measured`, in
-    units of a drawing that is `width` wide."""
+    """Hold a predicted range as a bar at `left`, `span` wide (0: none), and the measured gain as a point.
+
+    All values are in units of a drawing that is `width` wide.
+    """
 
     width: int
     zero: float
@@ -34,7 +36,7 @@ class RangeBar:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A hypothesis with its bar."""
+    """Hold a hypothesis with its bar."""
 
     hypothesis: Hypothesis
     bar: RangeBar | None
@@ -43,7 +45,7 @@ class BoardRow:
 @login_required
 @require_safe
 def hypotheses(request: HttpRequest, run_id: int) -> HttpResponse:
-    """All hypotheses of a run by round."""
+    """List all hypotheses of a run by round."""
     run = access_run(user_of(request), run_id, "view")
     rows = _of(run)
     scale = scale_of(rows)
@@ -62,7 +64,7 @@ def hypotheses(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def hypotheses_chart(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Predicted against measured as plotly JSON: `?axis=ranges` by hypothesis, `calibration` by role and model."""
+    """Return predicted against measured gains as plotly JSON: `?axis=ranges` by hypothesis, `calibration` by model."""
     run = access_run(user_of(request), run_id, "view")
     draw = CHARTS.get(request.GET.get("axis", "ranges"))
     if draw is None:
@@ -71,14 +73,14 @@ def hypotheses_chart(request: HttpRequest, run_id: int) -> HttpResponse:
 
 
 def scale_of(rows: Sequence[Hypothesis]) -> tuple[float, float]:
-    """The least and the greatest gain that any of them predicts or had, zero among them; per cent."""
+    """Return the smallest and largest gain that was predicted or measured, in per cent, including zero."""
     known = [gain for row in rows for gain in (row.predicted_min, row.predicted_max, row.measured_gain)]
     gains = [gain for gain in known if gain is not None]
     return min([0.0, *gains]), max([0.0, *gains])
 
 
 def range_bar(row: Hypothesis, scale: tuple[float, float]) -> RangeBar | None:
-    """The row's bar on that scale; None where it predicts nothing and nothing was measured."""
+    """Return the row's bar on that scale, or None without prediction and measurement."""
     low, high = scale
     predicted = row.predicted_min is not None and row.predicted_max is not None
     if high <= low or not (predicted or row.measured_gain is not None):

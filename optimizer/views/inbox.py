@@ -1,4 +1,4 @@
-"""Prompts that wait for a person: list, read, claim, answer."""
+"""List, read, claim and answer prompts that wait for a person."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PER_PAGE = 50
 @login_required
 @require_safe
 def inbox(request: HttpRequest) -> HttpResponse:
-    """Waiting prompts, oldest first."""
+    """List waiting prompts, oldest first."""
     user = user_of(request)
     page = Paginator(waiting_prompts(user), PER_PAGE).get_page(request.GET.get("page"))
     rows = [(call, _holder(request, call)) for call in page]
@@ -44,7 +44,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def prompt_page(request: HttpRequest, call_id: int) -> HttpResponse:
-    """One prompt, whole, with room for its answer; on POST the answer."""
+    """Show one prompt with a field for its answer; on POST, answer it."""
     call = access_prompt(user_of(request), call_id)
     if request.method != "POST":
         return render(request, "inbox/prompt.html", _context(request, call))
@@ -71,7 +71,7 @@ def prompt_page(request: HttpRequest, call_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def prompt_claim(request: HttpRequest, call_id: int) -> HttpResponse:
-    """Keep a prompt from others for half an hour, or give it back."""
+    """Claim a prompt for half an hour, or release it."""
     user = user_of(request)
     call = access_prompt(user, call_id)
     try:
@@ -98,6 +98,6 @@ def _context(request: HttpRequest, call: LlmCall) -> dict[str, Any]:
 
 
 def _holder(request: HttpRequest, call: LlmCall) -> str:
-    """mine, theirs, or empty."""
+    """Return "mine", "theirs" or an empty text."""
     holder = holder_of(call)
     return "" if not holder else "mine" if holder == tag(user_of(request)) else "theirs"

@@ -1,4 +1,4 @@
-"""Accepting an invitation: with the account one has, or with a new one."""
+"""Accept an invitation with an existing or a new account."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ GUESSES = "invitations"
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def join(request: HttpRequest, token: str) -> HttpResponse:
-    """Says who invites into which team; a button or a form accepts. A link that does not work says so, and nothing
-    of what it once was."""
+    """Show who invites into which team; a button or form accepts.
+
+    A link that does not work says so, and reveals nothing of what it was.
+    """
     invitation = None if throttle.must_wait(request, GUESSES) else Invitation.find(token)
     if invitation is None:
-        throttle.note_failure(request, GUESSES)
+        # Tokens have 256 bits; the limit keeps a scan from loading the database.
+        throttle.count_failure(request, GUESSES)
         return render(request, "teams/join_closed.html", status=404)
     if isinstance(request.user, User):
         return _join_as(request, request.user, invitation)

@@ -1,4 +1,4 @@
-"""The harness's observations of a kernel in words. A flag that is not known here is shown as it is."""
+"""Describe the harness's flags of a kernel in words. An unknown flag is shown as it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runners.job import JobResult
 
 @dataclass(frozen=True)
 class Observation:
-    """A flag with what it means."""
+    """Hold a flag with its meaning."""
 
     flag: str
     text: str
@@ -45,20 +45,20 @@ WORDS: dict[str, tuple[str, str]] = {
 
 
 def observations(result: JobResult | None) -> list[Observation]:
-    """All flags of a result, those that warn first."""
+    """Return all flags of a result, warnings first."""
     found = [_observation(flag) for flag in (result.flags if result else [])]
     return sorted(found, key=lambda one: one.tone != "warn")
 
 
 def determinism(result: JobResult | None) -> str:
-    """What the checks say about repeated calls; empty where none was made."""
+    """Return what the checks found about repeated calls, or an empty text where none was made."""
     if result is None or not any(case.ok for case in result.cases):
         return ""
     return "not deterministic" if "nondeterministic" in result.flags else "bit for bit the same on repeated inputs"
 
 
 def warns(found: Iterable[Observation]) -> list[Observation]:
-    """Those that a reader must not miss."""
+    """Return the observations that a reader must not miss."""
     return [one for one in found if one.tone == "warn"]
 
 

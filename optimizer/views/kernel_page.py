@@ -1,4 +1,4 @@
-"""A kernel: its text, why it was written, what was measured, and everything that can be downloaded of it."""
+"""Show a kernel: its source, the reason it was written, its measurements and downloads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from optimizer.access import access_run
 from optimizer.charts import cases as charts
 from optimizer.charts.roofline import Position, positions, roofline
-from optimizer.hostile_text import Complaint, complaints_in, unseen_in
+from optimizer.hostile_text import Diagnostic, diagnostics_in, unseen_in
 from optimizer.loop.history import problem_of
 from optimizer.models import Evaluation, Kernel, LlmCall, Measurement, Run
 from optimizer.queries.judged import as_judged
@@ -43,16 +43,16 @@ from runners.wire import WireError
 
 @dataclass(frozen=True)
 class ShownLine:
-    """A source line with what the compiler said about it."""
+    """Hold a source line with the compiler's messages about it."""
 
     source: SourceLine
-    complaints: Sequence[Complaint]
+    complaints: Sequence[Diagnostic]
 
 
 @login_required
 @require_safe
 def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """The kernel with its first evaluation, or with the one that `?evaluation=` names."""
+    """Show the kernel with its first evaluation, or with the one that `?evaluation=` names."""
     kernel = _kernel(request, run_id, number)
     evaluations = list(kernel.evaluations.select_related("target", "opponent").order_by("pk"))
     evaluation = _chosen(request, evaluations)
@@ -86,16 +86,17 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
 @login_required
 @require_safe
 def kernel_download(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """The source as a file; never shown in place, never guessed at."""
+    """Download the source as a file."""
     kernel = _kernel(request, run_id, number)
     name = f"{_file_stem(kernel)}{Language(kernel.language).suffix}"
+    # Sent as a text attachment: a browser must not run or display what a model wrote.
     return as_attachment(kernel.source, name, "text/plain")
 
 
 @login_required
 @require_safe
 def kernel_cases_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """Speedups by case as plotly JSON."""
+    """Return speedups by case as plotly JSON."""
     result = _evaluation(request, run_id, number).as_readable_result()
     if result is None:
         raise Http404
@@ -105,7 +106,7 @@ def kernel_cases_chart(request: HttpRequest, run_id: int, number: int) -> HttpRe
 @login_required
 @require_safe
 def kernel_samples_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """The raw samples as plotly JSON."""
+    """Return the raw samples as plotly JSON."""
     rows = list(Measurement.objects.filter(evaluation=_evaluation(request, run_id, number)).order_by("pk"))
     return HttpResponse(charts.samples(rows).to_json(), content_type="application/json")
 
@@ -113,7 +114,7 @@ def kernel_samples_chart(request: HttpRequest, run_id: int, number: int) -> Http
 @login_required
 @require_safe
 def kernel_roofline_chart(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """The timed cases under the target's roofs as plotly JSON."""
+    """Return the timed cases under the target's roofs as plotly JSON."""
     kernel = _kernel(request, run_id, number)
     result = _evaluation(request, run_id, number).as_readable_result()
     placed = _positions(kernel, result)
@@ -146,21 +147,22 @@ def _chosen(request: HttpRequest, evaluations: Sequence[Evaluation]) -> Evaluati
     if wanted is None:
         return evaluations[0] if evaluations else None
     for evaluation in evaluations:
+        # Only evaluations of this kernel are compared, so an id of another run is not found.
         if str(evaluation.pk) == wanted:
             return evaluation
     raise Http404
 
 
 def _lines(kernel: Kernel, result: JobResult | None) -> list[ShownLine]:
-    by_line: dict[int, list[Complaint]] = defaultdict(list)
+    by_line: dict[int, list[Diagnostic]] = defaultdict(list)
     if result and result.build:
-        for complaint in complaints_in(result.build.log):
-            by_line[complaint.line].append(complaint)
+        for diagnostic in diagnostics_in(result.build.log):
+            by_line[diagnostic.line].append(diagnostic)
     return [ShownLine(line, by_line[line.number]) for line in source_lines(kernel.source, kernel.language)]
 
 
 def _parent_build(kernel: Kernel) -> BuildReport | None:
-    """What the compiler said of the base this kernel was made from."""
+    """Return the build report of the kernel's base, or None."""
     base = Evaluation.objects.filter(first_of__child_links__kernel=kernel, first_of__child_links__rank=0).first()
     result = base.as_readable_result() if base else None
     return result.build if result else None
@@ -183,14 +185,14 @@ def _timing(result: JobResult | None) -> dict[str, Any]:
 
 
 def _questions(kernel: Kernel) -> list[LlmCall]:
-    """The calls behind it, in the order they were made: the one that had the idea, the one that wrote it."""
+    """Return the calls behind the kernel in order: the one that had the idea, the one that wrote it."""
     idea = kernel.hypothesis.call if kernel.hypothesis else None
     found = [call for call in (idea, kernel.call) if call is not None]
     return list(dict.fromkeys(found))
 
 
 def _positions(kernel: Kernel, result: JobResult | None) -> list[Position]:
-    """Its timed cases under the target's roofs; none where the problem cannot be read any more or declares no work."""
+    """Return the timed cases under the target's roofs, or none where the problem is unreadable or declares no work."""
     target = TARGETS.get(kernel.run.target.key)
     if result is None or target is None:
         return []
@@ -201,6 +203,7 @@ def _positions(kernel: Kernel, result: JobResult | None) -> list[Position]:
 
 
 def _kin(kernel: Kernel) -> dict[str, Any]:
+    # Sources and results can have megabytes, and links need none of them.
     light = Kernel.objects.select_related("evaluation").defer("source", "report", "meta", "evaluation__result")
     return {
         "parents": light.filter(child_links__kernel=kernel).order_by("child_links__rank"),
@@ -211,6 +214,7 @@ def _kin(kernel: Kernel) -> dict[str, Any]:
 
 
 def _file_stem(kernel: Kernel) -> str:
-    """Letters of the problem's name and numbers: nothing a header or a file system could stumble over."""
+    """Return a file name of letters, digits, dashes and underscores only."""
+    # The name ends up in a header and in a file system.
     problem = re.sub(r"[^A-Za-z0-9_-]+", "_", kernel.run.problem_version.problem.slug)
     return f"{problem}-run{kernel.run_id}-kernel{kernel.number}"

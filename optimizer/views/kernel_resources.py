@@ -1,4 +1,4 @@
-"""What the compiler says a kernel takes, and how that differs from its parent."""
+"""Compare the compiler's resource report of a kernel with its parent's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from runners.job import BuildReport, KernelResources
 
-FIGURES = {
+LABELS = {
     "vgpr": "Vector registers (VGPR)",
     "agpr": "Accumulation registers (AGPR)",
     "sgpr": "Scalar registers (SGPR)",
@@ -24,9 +24,11 @@ FIGURES = {
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One value with its change against the parent; `change` None where there is no such parent, or no change in a
-    value that is a number."""
+class ResourceFigure:
+    """Hold one value and its change against the parent.
+
+    `change` is None without a comparable parent, and for a number that did not change.
+    """
 
     value: Any
     change: int | float | None = None
@@ -34,18 +36,18 @@ class Figure:
 
 @dataclass(frozen=True)
 class ResourceRow:
-    """One figure of the report, by device kernel."""
+    """Hold one figure of the report, by device kernel."""
 
     label: str
-    values: Sequence[Figure]
+    values: Sequence[ResourceFigure]
 
 
 def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list[ResourceRow]:
-    """Rows with at least one value. Device kernels are matched with the parent's by name, or by being the only one."""
+    """Return the rows with at least one value. Device kernels are matched by name, or by being the only one."""
     kernels = build.kernels if build else []
     pairs = [(one, _match(one, parent)) for one in kernels]
     rows = [_row(text, [(getattr(one, name), old and getattr(old, name)) for one, old in pairs])
-            for name, text in FIGURES.items()]  # fmt: skip
+            for name, text in LABELS.items()]  # fmt: skip
     extra = dict.fromkeys(name for one in kernels for name in one.extra)
     rows += [
         _row(
@@ -64,7 +66,7 @@ def _match(one: KernelResources, parent: BuildReport | None) -> KernelResources 
 
 
 def _row(label: str, values: Sequence[tuple[Any, Any]]) -> ResourceRow:
-    return ResourceRow(label, [Figure(new, _change(new, old)) for new, old in values])
+    return ResourceRow(label, [ResourceFigure(new, _change(new, old)) for new, old in values])
 
 
 def _change(new: Any, old: Any) -> int | float | None:

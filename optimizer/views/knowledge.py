@@ -1,4 +1,4 @@
-"""What is known: findings with their scopes, sources and history; writing and editing them."""
+"""Show, write and edit findings with their scopes, sources and history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERSIONS = 50
 
 @dataclass(frozen=True)
 class Change:
-    """A line of the difference between two versions: `same`, `ins` or `del`."""
+    """Hold a line of the difference between two versions: `same`, `ins` or `del`."""
 
     kind: str
     text: str
@@ -37,7 +37,7 @@ class Change:
 @login_required
 @require_safe
 def knowledge(request: HttpRequest) -> HttpResponse:
-    """The findings a person may read, newest first."""
+    """List the findings that the person may read, newest first."""
     form = FindingFilterForm(request.GET)
     rows = form.narrow(_seen(request)).order_by("-pk")
     context = {
@@ -52,7 +52,7 @@ def knowledge(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def finding_page(request: HttpRequest, finding_id: int) -> HttpResponse:
-    """One finding and all its versions, each with what it changed."""
+    """Show one finding and all its versions, each with its changes."""
     finding = _found(request, finding_id)
     versions = history_of(finding)
     context = {
@@ -70,7 +70,7 @@ def finding_page(request: HttpRequest, finding_id: int) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def finding_new(request: HttpRequest) -> HttpResponse:
-    """Write one down."""
+    """Write a finding."""
     form = FindingForm(
         user_of(request), request.POST if request.method == "POST" else None, initial=request.GET.dict()
     )
@@ -84,7 +84,7 @@ def finding_new(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def finding_edit(request: HttpRequest, finding_id: int) -> HttpResponse:
-    """A newer version of it."""
+    """Write a newer version of a finding."""
     user, finding = user_of(request), _found(request, finding_id)
     if not may_edit(user, finding):
         raise Http404("There is no such finding.")
@@ -99,8 +99,9 @@ def finding_edit(request: HttpRequest, finding_id: int) -> HttpResponse:
 
 
 def history_of(finding: Finding) -> list[Finding]:
-    """All versions, oldest first."""
+    """Return all versions, oldest first."""
     oldest = finding
+    # A limit instead of an endless walk, should corrupt data form a cycle.
     for _ in range(VERSIONS):
         older = Finding.objects.filter(superseded_by=oldest).select_related("author", "run").first()
         if older is None:
@@ -113,7 +114,7 @@ def history_of(finding: Finding) -> list[Finding]:
 
 
 def changes_of(older: Finding | None, newer: Finding) -> list[Change]:
-    """The lines that a version took out and put in; nothing for the first one."""
+    """Return the lines that a version removed and added; nothing for the first one."""
     if older is None:
         return []
     kinds = {"+ ": "ins", "- ": "del"}

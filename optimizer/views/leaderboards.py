@@ -1,4 +1,4 @@
-"""Leaderboards: our own measurements, and beside them what others published."""
+"""Show leaderboards of our own measurements beside published figures."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from optimizer.digits import number_in
 from optimizer.leaderboard import boards_for, bounds_for, leaders_of, published_for, published_suites
 from optimizer.models import Problem, Target
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import parse_whole_number
 
 
 @login_required
 @require_safe
 def leaderboards(request: HttpRequest) -> HttpResponse:
-    """Every problem on every target that has been timed, and published comparisons of methods."""
+    """List every problem on every target that has been timed, and published comparisons of methods."""
     context = {"boards": boards_for(user_of(request)), "suites": published_suites()}
     return render(request, "leaderboards/list.html", context)
 
@@ -24,10 +24,10 @@ def leaderboards(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def leaderboard(request: HttpRequest, slug: str, key: str) -> HttpResponse:
-    """One problem on one target; of one version, for others have other cases."""
+    """Show one problem on one target, in one version, since other versions have other cases."""
     problem, target = get_object_or_404(Problem, slug=slug), get_object_or_404(Target, key=key)
     numbers = list(problem.versions.order_by("-number").values_list("number", flat=True))
-    wanted = number_in(request.GET.get("version"))
+    wanted = parse_whole_number(request.GET.get("version"))
     version = wanted if wanted in numbers else numbers[0]
     context = {
         "problem": problem,

@@ -1,4 +1,4 @@
-"""The family tree of a run: a drawing to move about in, and the same as a table."""
+"""Show the family tree of a run as an interactive drawing and as a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TONES = ("good", "muted", "warn", "bad")
 @login_required
 @require_safe
 def lineage(request: HttpRequest, run_id: int) -> HttpResponse:
-    """The page; the drawing fetches its data."""
+    """Show the page; the drawing fetches its data."""
     run = access_run(user_of(request), run_id, "view")
     tree = tree_of(run)
     page = Paginator(tree.nodes, ROWS).get_page(request.GET.get("page"))
@@ -39,7 +39,7 @@ def lineage(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def lineage_data(request: HttpRequest, run_id: int) -> HttpResponse:
-    """The tree in columns: one list a property, all of the same length."""
+    """Return the tree in columns: one list per property, all of the same length."""
     return JsonResponse(_columns(tree_of(access_run(user_of(request), run_id, "view"))))
 
 

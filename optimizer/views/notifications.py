@@ -1,4 +1,4 @@
-"""What a person should hear of: the list, what they want to hear, and which runs they follow."""
+"""Show notifications, and set preferences and followed runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PER_PAGE = 50
 @never_cache
 @require_safe
 def notifications(request: HttpRequest) -> HttpResponse:
-    """Newest first."""
+    """List notifications, newest first."""
     rows = Notification.objects.readable_by(user_of(request)).select_related("run", "actor")
     only_unread = request.GET.get("show") == "unread"
     page = Paginator(rows.unread() if only_unread else rows, PER_PAGE).get_page(request.GET.get("page"))
@@ -35,7 +35,7 @@ def notifications(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def notifications_read(request: HttpRequest) -> HttpResponse:
-    """Mark everything as read."""
+    """Mark all as read."""
     actions.do_read(user_of(request))
     return redirect("notifications")
 
@@ -43,7 +43,7 @@ def notifications_read(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def notification_open(request: HttpRequest, notification_id: int) -> HttpResponse:
-    """Mark one as read and go where it leads."""
+    """Mark one as read and redirect to its link."""
     user = user_of(request)
     row = get_object_or_404(Notification.objects.readable_by(user), pk=notification_id)
     actions.do_read(user, [row.pk])
@@ -53,7 +53,7 @@ def notification_open(request: HttpRequest, notification_id: int) -> HttpRespons
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def notification_settings(request: HttpRequest) -> HttpResponse:
-    """What the person wants to hear of, here and by mail."""
+    """Set which notifications the person gets, here and by mail."""
     user = user_of(request)
     if request.method == "POST":
         chosen = {
@@ -69,7 +69,7 @@ def notification_settings(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def run_follow(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Hear of a run, or no more."""
+    """Follow a run, or stop following it."""
     run = access_run(user_of(request), run_id, "view")
     actions.do_follow(user_of(request), run, request.POST.get("follow") != "off")
     return redirect("run_page", run_id=run.pk)

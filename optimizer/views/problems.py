@@ -1,4 +1,4 @@
-"""Problems: what is to be computed, and who computed it fastest."""
+"""Show problems and their fastest runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from optimizer.digits import COUNT_DIGITS, number_in
 from optimizer.models import Problem, ProblemVersion, Run, Target, User
 from optimizer.views.safe_html import markdown
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import COUNT_DIGITS, parse_whole_number
 from runners.problems import open_bundle
 from runners.problems.base import Problem as ReadProblem
 from runners.problems.base import ProblemError, Purpose
@@ -24,7 +24,7 @@ LEADERS = 20
 @login_required
 @require_safe
 def problems(request: HttpRequest) -> HttpResponse:
-    """All problems, with how often they were searched."""
+    """List all problems with their number of runs."""
     newest = ProblemVersion.objects.filter(problem=OuterRef("pk")).order_by("-number")
     counted = (
         Run.objects.filter(pk__in=Run.objects.visible_to(user_of(request)).order_by().values("pk"))
@@ -42,7 +42,7 @@ def problems(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
-    """Description, cases, seeds and the leaderboard of the newest version, or of `?version=`."""
+    """Show description, cases, seeds and leaders of the newest version, or of `?version=`."""
     problem = get_object_or_404(Problem, slug=slug)
     versions = list(problem.versions.defer("bundle").order_by("-number"))
     version = get_object_or_404(problem.versions, number=_wanted(request, versions))
@@ -58,7 +58,7 @@ def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _wanted(request: HttpRequest, versions: list[ProblemVersion]) -> int:
-    wanted = number_in(request.GET.get("version"), COUNT_DIGITS)
+    wanted = parse_whole_number(request.GET.get("version"), COUNT_DIGITS)
     newest = versions[0].number if versions else 0
     return newest if wanted is None else wanted
 
@@ -73,7 +73,7 @@ def _read(version: ProblemVersion) -> dict[str, Any]:
 
 
 def _cases(problem: ReadProblem, targets: list[Target]) -> list[dict[str, Any]]:
-    """Every case once, with the bytes that a call has to move."""
+    """Return every case once, with the bytes that a call must move."""
     found: dict[tuple[Purpose, str], dict[str, Any]] = {}
     for target in targets:
         for purpose in Purpose:
@@ -84,7 +84,7 @@ def _cases(problem: ReadProblem, targets: list[Target]) -> list[dict[str, Any]]:
 
 
 def _leaders(user: User, problem: Problem) -> QuerySet[Run]:
-    """The best runs the person may see, fastest against their baseline first."""
+    """Return the best runs that the person may see, fastest against their baseline first."""
     visible = Run.objects.visible_to(user).order_by().values("pk")
     runs = Run.objects.filter(pk__in=visible, problem_version__problem=problem, best_speedup__isnull=False)
     return (

@@ -1,4 +1,4 @@
-"""A person's own account: profile, password, where they are signed in; and the tokens of service accounts."""
+"""Show and change a person's own account, and the tokens of service accounts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from optimizer import throttle
 from optimizer.access import access_team
 from optimizer.actions import account as actions
 from optimizer.actions.token import do_revoke_token
-from optimizer.digits import number_in
 from optimizer.forms.account import ProfileForm
 from optimizer.models import ApiToken, SignIn, TeamRole, User
 from optimizer.views.account import towards_company
@@ -24,12 +23,13 @@ from optimizer.views.confirm import let_in_lately
 from optimizer.views.refusals import attempt, filled_in
 from optimizer.views.signed_in import user_of
 from optimizer.views.tokens import TokenForm, make_token
+from optimizer.whole_numbers import parse_whole_number
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def profile(request: HttpRequest) -> HttpResponse:
-    """Name and address."""
+    """Change name and address."""
     user = user_of(request)
     form = ProfileForm(request.POST if request.method == "POST" else None, instance=User.objects.get(pk=user.pk))
     if request.method == "POST":
@@ -44,7 +44,7 @@ def profile(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def password(request: HttpRequest) -> HttpResponseBase:
-    """Another password, which signs every other browser out. Guessing the old one is slowed down like signing in."""
+    """Change the password, which signs out every other browser. Guessing the old one is slowed down as at sign-in."""
     user = user_of(request)
     if not user.has_usable_password():
         return _first_password(request)
@@ -56,7 +56,7 @@ def password(request: HttpRequest) -> HttpResponseBase:
         if form.is_valid():
             return _change_password(request, form)
         if "old_password" in form.errors:
-            throttle.note_failure(request, user.username)
+            throttle.count_failure(request, user.username)
     return render(request, "account/password.html", {"form": form})
 
 
@@ -64,7 +64,7 @@ def password(request: HttpRequest) -> HttpResponseBase:
 @never_cache
 @require_safe
 def sessions(request: HttpRequest) -> HttpResponse:
-    """Where the person is signed in."""
+    """List where the person is signed in."""
     rows = SignIn.living_of(user_of(request))
     own = request.session.session_key
     return render(request, "account/sessions.html", {"rows": [(row, row.key == own) for row in rows]})
@@ -73,7 +73,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def session_end(request: HttpRequest, sign_in_id: int) -> HttpResponse:
-    """Sign one browser out."""
+    """Sign out one browser."""
     row = get_object_or_404(SignIn, pk=sign_in_id, user=user_of(request))
     attempt(request, lambda: actions.do_end_sign_in(user_of(request), row), "That browser is signed out.")
     return redirect("sessions")
@@ -82,7 +82,7 @@ def session_end(request: HttpRequest, sign_in_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def sessions_end_others(request: HttpRequest) -> HttpResponse:
-    """Sign every other browser out."""
+    """Sign out every other browser."""
     count = actions.do_end_other_sign_ins(user_of(request), request.session.session_key)
     messages.success(request, f"{count} other browsers are signed out.")
     return redirect("sessions")
@@ -92,10 +92,10 @@ def sessions_end_others(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def service_tokens(request: HttpRequest, slug: str, user_id: int) -> HttpResponse:
-    """The tokens of a service account; the team's owners make and revoke them."""
+    """Create and revoke the tokens of a service account, as an owner of its team."""
     team = access_team(user_of(request), slug, TeamRole.OWNER)
     account = get_object_or_404(User, pk=user_id, memberships__team=team, is_service_account=True, is_active=True)
-    if (number := number_in(request.POST.get("revoke"))) is not None:
+    if (number := parse_whole_number(request.POST.get("revoke"))) is not None:
         row = get_object_or_404(ApiToken, pk=number, user=account)
         attempt(request, lambda: do_revoke_token(user_of(request), row), f"{row.name} no longer works.")
         return redirect("service_tokens", slug=slug, user_id=user_id)
@@ -112,7 +112,7 @@ def service_tokens(request: HttpRequest, slug: str, user_id: int) -> HttpRespons
 
 
 def _first_password(request: HttpRequest) -> HttpResponseBase:
-    """For people whom only the company lets in: in place of the old password, its sign-in a moment ago."""
+    """Set a first password, after a recent company sign-in in place of the old password."""
     if not let_in_lately(request):
         return towards_company(render(request, "account/password.html", {"first": True}))
     form = SetPasswordForm(user_of(request), request.POST if request.method == "POST" else None)
@@ -123,6 +123,7 @@ def _first_password(request: HttpRequest) -> HttpResponseBase:
 
 def _change_password(request: HttpRequest, form: SetPasswordForm[User]) -> HttpResponse:
     form.save()
+    # Changing the password invalidates all sessions; this one shall stay.
     update_session_auth_hash(request, form.user)
     actions.do_end_other_sign_ins(user_of(request), request.session.session_key)
     messages.success(request, "The password is changed. Every other browser is signed out.")

@@ -1,4 +1,4 @@
-"""Model servers of a team: list, add, change, try, remove."""
+"""List, add, change, try and delete the model servers of a team."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from optimizer.views.signed_in import user_of
 @login_required
 @require_safe
 def providers(request: HttpRequest) -> HttpResponse:
-    """What the person's teams can ask, with the price of the default model where it is known."""
+    """List what the person's teams can ask, with the price of the default model where it is known."""
     user = user_of(request)
     listed = Provider.objects.usable_by(user).select_related("team").order_by("team__name", "name")
     rows = [
@@ -37,7 +37,7 @@ def providers(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def provider_new(request: HttpRequest) -> HttpResponse:
-    """Add one."""
+    """Add a model server."""
     if not owned_teams(user_of(request)).exists():
         raise Http404("Only a team's owners change its providers.")
     return _edit(request, None)
@@ -47,14 +47,14 @@ def provider_new(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def provider_edit(request: HttpRequest, provider_id: int) -> HttpResponse:
-    """Change one."""
+    """Change a model server."""
     return _edit(request, owned_provider(user_of(request), provider_id))
 
 
 @login_required
 @require_POST
 def provider_delete(request: HttpRequest, provider_id: int) -> HttpResponse:
-    """Remove one, with its key."""
+    """Delete a model server and its key."""
     user = user_of(request)
     row = owned_provider(user, provider_id)
     do_delete_provider(user, row)
@@ -65,7 +65,7 @@ def provider_delete(request: HttpRequest, provider_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def provider_check(request: HttpRequest, provider_id: int) -> HttpResponse:
-    """Ask its server a sum and say how it went."""
+    """Ask the server for a sum and show the result."""
     row = usable_provider(user_of(request), provider_id)
     check = check_provider(row, request.POST.get("model", "")[:120])
     if request.headers.get("HX-Request"):

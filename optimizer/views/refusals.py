@@ -1,4 +1,4 @@
-"""Actions behind one button: do it, say how it went, go back."""
+"""Run an action behind a button or form, and report its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.http import HttpRequest
 
 
 def attempt(request: HttpRequest, act: Callable[[], Any], said: str = "") -> bool:
-    """Do it and say `said`, or say why not; whether it was done."""
+    """Run the action and show `said`, or the reason of a refusal. Return whether it was done."""
     try:
         act()
     except ValidationError as refusal:
@@ -24,12 +24,13 @@ def attempt(request: HttpRequest, act: Callable[[], Any], said: str = "") -> boo
 
 
 def filled_in(form: forms.BaseForm, act: Callable[[], Any]) -> Any:
-    """What the action gives for a sound form; None where the form has errors, its own or the action's."""
+    """Return the action's result for a valid form, or None where the form or the action found errors."""
     if not form.is_valid():
         return None
     try:
         return act()
     except ValidationError as refusal:
+        # Errors of fields that the form does not have are shown above it.
         known = hasattr(refusal, "error_dict") and set(refusal.error_dict) <= set(form.fields)
         form.add_error(None, refusal if known else " ".join(refusal.messages))
         return None

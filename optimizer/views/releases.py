@@ -1,4 +1,4 @@
-"""Released kernels, and the way there."""
+"""Show releases, and request, make and withdraw them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from optimizer.views.signed_in import user_of
 @login_required
 @require_safe
 def releases(request: HttpRequest) -> HttpResponse:
-    """What is released, by problem and target, and what waits for approval."""
+    """List released kernels by problem and target, and those that wait for approval."""
     mine = Release.objects.visible_to(user_of(request)).with_kernel()
     released = mine.filter(state=ReleaseState.RELEASED).prefetch_related("approvals__author")
     rows = sorted(released, key=_place)
@@ -36,7 +36,7 @@ def releases(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def release_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """Where a kernel stands on its way; on POST it is proposed."""
+    """Show the state of a kernel's release; on POST, request it."""
     user = user_of(request)
     run = access_run(user, run_id, "comment" if request.method == "POST" else "view")
     kernel = get_object_or_404(Kernel.objects.select_related("run__team", "author"), run=run, number=number)
@@ -51,7 +51,7 @@ def release_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse
 @login_required
 @require_POST
 def release_make(request: HttpRequest, release_id: int) -> HttpResponse:
-    """Release it."""
+    """Release the kernel."""
     row = _release(request, release_id, "operate")
     if attempt(request, lambda: actions.do_release(user_of(request), row)):
         messages.success(request, f"Kernel #{row.kernel.number} is released.")
@@ -61,7 +61,7 @@ def release_make(request: HttpRequest, release_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def release_withdraw(request: HttpRequest, release_id: int) -> HttpResponse:
-    """Take it back."""
+    """Withdraw the release."""
     row = _release(request, release_id, "comment")
     attempt(request, lambda: actions.do_withdraw_release(user_of(request), row), "Withdrawn.")
     return _back(row)

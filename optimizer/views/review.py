@@ -1,4 +1,4 @@
-"""Saying something: threads, replies, verdicts, and what becomes of them. Plain forms that come back to the page."""
+"""Post threads, replies and verdicts, and change them, through plain forms that return to the page."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from optimizer.access import access_comment, access_kernel, access_run, access_thread, may
 from optimizer.actions.review import Place, do_begin_thread, do_publish_review, do_reply, do_say
 from optimizer.actions.thread import do_change_thread, do_delete_draft, do_edit_comment
-from optimizer.digits import COUNT_DIGITS, number_in
 from optimizer.forms.review import EditForm, PublishForm, StateForm, ThreadForm, WordsForm, place_of
 from optimizer.models import Comment, Hypothesis, Kernel, ReviewVerdict, Run, Side, Thread, ThreadState, User
 from optimizer.views.diff_threads import drafts_beside, views_of
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import COUNT_DIGITS, parse_whole_number
 
 SHOWN_THREADS = 200
 
@@ -31,7 +31,7 @@ SHOWN_THREADS = 200
 @login_required
 @require_safe
 def discussion(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Everything that is said in a run, the open first, and a place to say something about the run itself."""
+    """Show all threads of a run, open ones first, with a form for the run itself."""
     user = user_of(request)
     run = access_run(user, run_id, "view")
     show = request.GET.get("show", "open")
@@ -53,10 +53,11 @@ def discussion(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def thread_page(request: HttpRequest, run_id: int, thread_id: int) -> HttpResponse:
-    """A thread's own address: where it was begun."""
+    """Redirect to the place where the thread was started."""
     thread = access_thread(user_of(request), run_id, thread_id, "view")
     if thread.kernel is None:
         return redirect(f"{reverse('discussion', args=[run_id])}?show=all#thread-{thread.pk}")
+    # The page opens the row of the line even if it is folded away.
     line = f"&line=n{thread.last_line}" if thread.last_line else ""
     address = reverse("diff_page", args=[run_id, thread.kernel.number])
     return redirect(f"{address}?against=parent{line}#thread-{thread.pk}")
@@ -65,7 +66,7 @@ def thread_page(request: HttpRequest, run_id: int, thread_id: int) -> HttpRespon
 @login_required
 @require_POST
 def thread_new(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Begin a thread: about the run, a hypothesis, a kernel or lines of it."""
+    """Start a thread on the run, a hypothesis, a kernel or its lines."""
     user = user_of(request)
     run = access_run(user, run_id, "comment")
     form = ThreadForm(request.POST)
@@ -85,7 +86,7 @@ def thread_new(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def thread_reply(request: HttpRequest, run_id: int, thread_id: int) -> HttpResponse:
-    """Say something in a thread, as a draft or at once."""
+    """Reply in a thread, as a draft or published at once."""
     user = user_of(request)
     thread = access_thread(user, run_id, thread_id, "comment")
     form = WordsForm(request.POST)
@@ -104,7 +105,7 @@ def thread_reply(request: HttpRequest, run_id: int, thread_id: int) -> HttpRespo
 @login_required
 @require_POST
 def thread_state(request: HttpRequest, run_id: int, thread_id: int) -> HttpResponse:
-    """Resolve, drop or open again."""
+    """Resolve, drop or reopen a thread."""
     thread = access_thread(user_of(request), run_id, thread_id, "comment")
     form = StateForm(request.POST)
     if not form.is_valid():
@@ -119,7 +120,7 @@ def thread_state(request: HttpRequest, run_id: int, thread_id: int) -> HttpRespo
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def comment_edit(request: HttpRequest, run_id: int, comment_id: int) -> HttpResponse:
-    """Other words for a comment of one's own."""
+    """Change the text of one's own comment."""
     comment = access_comment(user_of(request), run_id, comment_id)
     form = EditForm(request.POST if request.method == "POST" else None, initial={"body": comment.body})
     if request.method == "POST" and form.is_valid():
@@ -135,7 +136,7 @@ def comment_edit(request: HttpRequest, run_id: int, comment_id: int) -> HttpResp
 @login_required
 @require_POST
 def comment_delete(request: HttpRequest, run_id: int, comment_id: int) -> HttpResponse:
-    """Take back a draft."""
+    """Delete a draft."""
     comment = access_comment(user_of(request), run_id, comment_id)
     try:
         do_delete_draft(user_of(request), comment)
@@ -147,11 +148,14 @@ def comment_delete(request: HttpRequest, run_id: int, comment_id: int) -> HttpRe
 @login_required
 @require_POST
 def review_publish(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Publish the drafts that one sees, with a verdict: beside a kernel (`?kernel=`) and what it is compared with
-    (`?old=`, as `run.number`), or without one in the run's discussion."""
+    """Publish the visible drafts with a verdict.
+
+    They are those beside a kernel (`?kernel=`) and the one it is compared with (`?old=`, as `run.number`), or without
+    a kernel those in the run's discussion.
+    """
     user = user_of(request)
     run = access_run(user, run_id, "comment")
-    kernel = _kernel(user, run, number_in(request.GET.get("kernel"), COUNT_DIGITS))
+    kernel = _kernel(user, run, parse_whole_number(request.GET.get("kernel"), COUNT_DIGITS))
     form = PublishForm(request.POST)
     if not form.is_valid():
         return _again(request, run, form)
@@ -168,7 +172,7 @@ def _drafts_seen(user: User, run: Run, kernel: Kernel | None, beside: str) -> Qu
 
 
 def _run_forms(user: User, run: Run, request: HttpRequest) -> dict[str, Any]:
-    hypothesis = _hypothesis(run, number_in(request.GET.get("hypothesis")))
+    hypothesis = _hypothesis(run, parse_whole_number(request.GET.get("hypothesis")))
     return {
         "may_comment": may(user, run, "comment"),
         "hypothesis": hypothesis,
@@ -179,7 +183,7 @@ def _run_forms(user: User, run: Run, request: HttpRequest) -> dict[str, Any]:
 
 
 def _place(user: User, run: Run, about: Kernel | None, form: ThreadForm) -> Place:
-    """What the thread is about. On the old side of a diff that is the old kernel, perhaps of another run."""
+    """Return what the thread is about. On the old side of a diff that is the old kernel, perhaps of another run."""
     first, last = form.cleaned_data["first"], form.cleaned_data["last"]
     side, old = form.cleaned_data["side"], form.old_place()
     other = access_kernel(user, *old, "view") if old else None
@@ -198,7 +202,7 @@ def _hypothesis(run: Run, pk: int | None) -> Hypothesis | None:
 
 
 def _done(request: HttpRequest, run: Run, form: forms.Form, act: Callable[[], Any]) -> HttpResponse:
-    """Do it and go back to the page; or show the words again with what is wrong, so that nothing is lost."""
+    """Run the action and return to the page, or show the form again with the errors, so that no text is lost."""
     try:
         result = act()
     except ValidationError as refusal:
@@ -219,8 +223,9 @@ def _back(request: HttpRequest, run: Run, fragment: str) -> HttpResponse:
 
 
 def _here(request: HttpRequest, run: Run) -> str:
-    """Where the person came from; never another site."""
+    """Return the address from which the person came, never one of another site."""
     here = request.POST.get("here") or request.GET.get("here") or ""
+    # Only paths of this site: the value comes from the request.
     if url_has_allowed_host_and_scheme(here, allowed_hosts=None) and here.startswith("/"):
         return here
     return reverse("discussion", args=[run.pk])

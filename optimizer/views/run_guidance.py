@@ -1,4 +1,4 @@
-"""Telling the agents of a run something, from its page."""
+"""Give instructions to the agents of a run from its page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class GivenGuidance:
-    """One piece of guidance and the numbers of the kernels whose prompts held it."""
+    """Hold one instruction and the numbers of the kernels whose prompts contained it."""
 
     row: Guidance
     followers: list[int]
@@ -31,7 +31,7 @@ class GivenGuidance:
 @login_required
 @require_POST
 def run_instruct(request: HttpRequest, run_id: int) -> HttpResponse:
-    """A note for every later prompt of the run."""
+    """Give an instruction for every later prompt of the run."""
     user = user_of(request)
     run = access_run(user, run_id, "comment")
     text = request.POST.get("text", "")
@@ -45,7 +45,7 @@ def run_instruct(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def run_withdraw(request: HttpRequest, run_id: int, guidance_id: int) -> HttpResponse:
-    """No later prompt holds it."""
+    """Withdraw an instruction."""
     user = user_of(request)
     run = access_run(user, run_id, "comment")
     try:
@@ -56,7 +56,7 @@ def run_withdraw(request: HttpRequest, run_id: int, guidance_id: int) -> HttpRes
 
 
 def guidance_context(run: Run, user: User) -> dict[str, Any]:
-    """What the guidance part of the run's page shows: the newest notes, and whether the person may add one."""
+    """Return what the page shows of guidance: the newest instructions, and whether the person may add one."""
     rows = run.guidance_notes.select_related("author", "kernel", "withdrawn_by").order_by("-pk")[:SHOWN]
     return {
         "run": run,
@@ -70,7 +70,7 @@ def guidance_context(run: Run, user: User) -> dict[str, Any]:
 
 
 def _answer(request: HttpRequest, run: Run, user: User, more: dict[str, str]) -> HttpResponse:
-    """The part alone where the page asks for it; else the page again."""
+    """Return the part alone where htmx asks for it, else redirect to the page."""
     if request.headers.get("HX-Request"):
         return render(request, "runs/_guidance.html", guidance_context(run, user) | more)
     if fault := more.get("fault"):

@@ -1,4 +1,4 @@
-"""Tags, notes and archive: of one run on its page, of many on the table."""
+"""Change tags, notes and archive state of a run from its page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from optimizer.views.signed_in import user_of
 
 
 def labels_context(run: Run, user: User) -> dict[str, Any]:
-    """What the run's page needs for its tags and notes."""
+    """Return what the page needs to edit tags and notes."""
     return {"may_operate": may(user, run, "operate"), "most_tags": MAX_TAGS, "notes_chars": NOTES_CHARS}
 
 
@@ -37,7 +37,7 @@ def run_labels(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def run_archive(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Put the run away (`archived=1`), or take it out again."""
+    """Archive the run (`archived=1`), or unarchive it."""
     run = access_run(user_of(request), run_id, "operate")
     archived = request.POST.get("archived") == "1"
     do_archive_runs([run], archived=archived)

@@ -1,4 +1,4 @@
-"""A run, live: the page, the parts of it that change, and the buttons that steer it."""
+"""Show a live run: the page, the parts of it that change, and the buttons that steer it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from optimizer.access import access_run
 from optimizer.actions import run as actions
 from optimizer.actions.runner import absence_of_runners
 from optimizer.charts import curve as charts
-from optimizer.digits import number_in
 from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
 from optimizer.models.run import RunTransitionError
@@ -31,6 +30,7 @@ from optimizer.views.run_labels import labels_context
 from optimizer.views.run_workers import workers_of
 from optimizer.views.signed_in import user_of
 from optimizer.views.strategies import strategy_titles
+from optimizer.whole_numbers import parse_whole_number
 from runners.dispatch import DISPATCHERS
 
 KERNELS_PER_PAGE = 50
@@ -55,7 +55,7 @@ FILTER_LABELS = (("", "All"), ("faster", "Faster"), ("correct", "Correct"), ("fa
 @login_required
 @require_safe
 def run_page(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Everything about a run. Usable as it is; scripts keep it fresh."""
+    """Show everything about a run. The page works without scripts, which only keep it fresh."""
     run = access_run(user_of(request), run_id, "view")
     items = feed.latest_items(run)
     context = _live_context(run, user_of(request)) | _kernels_context(request, run)
@@ -73,7 +73,7 @@ def run_page(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def run_live(request: HttpRequest, run_id: int) -> HttpResponse:
-    """What changed after event `?after=`: new lines of the feed and the parts that show the present."""
+    """Return what changed after event `?after=`: new lines of the feed, and the parts that show the present state."""
     run = access_run(user_of(request), run_id, "view")
     items = feed.items_after(run, _after(request))
     context = _live_context(run, user_of(request))
@@ -84,7 +84,7 @@ def run_live(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def run_workers(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Who is at work, alone: asked for when a log grows."""
+    """Return the list of workers alone, which is requested when a log grows."""
     run = access_run(user_of(request), run_id, "view")
     return render(request, "runs/_workers.html", _workers_context(run))
 
@@ -92,7 +92,7 @@ def run_workers(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def run_kernels(request: HttpRequest, run_id: int) -> HttpResponse:
-    """The table of kernels alone."""
+    """Return the table of kernels alone."""
     run = access_run(user_of(request), run_id, "view")
     return render(request, "runs/_kernels.html", _kernels_context(request, run))
 
@@ -100,9 +100,10 @@ def run_kernels(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def run_curve(request: HttpRequest, run_id: int) -> HttpResponse:
-    """The best-so-far figure as plotly JSON, against `?axis=` evaluations, minutes or usd."""
+    """Return the best-so-far figure as plotly JSON, against `?axis=` evaluations, minutes or usd."""
     run = access_run(user_of(request), run_id, "view")
     axis = request.GET.get("axis", "evaluations")
+    # The axis is part of the address, so an unknown one is a missing page.
     if axis not in get_args(charts.Axis):
         raise Http404
     figure = charts.curve(charts.points_of(run), axis, run.baseline.replace("_", " "))  # type: ignore[arg-type]
@@ -112,7 +113,7 @@ def run_curve(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def run_curve_table(request: HttpRequest, run_id: int) -> HttpResponse:
-    """The numbers behind the figure: part of the run's page for htmx, else a page."""
+    """Return the numbers behind the figure: a part of the run's page for htmx, else a page."""
     run = access_run(user_of(request), run_id, "view")
     part = bool(request.headers.get("HX-Request"))
     context = {"run": run, "points": charts.points_of(run), "shown": CURVE_ROWS}
@@ -122,28 +123,28 @@ def run_curve_table(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def run_pause(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Finish what is running, begin nothing new."""
+    """Pause the run: running work ends and nothing new begins."""
     return _steer(request, run_id, actions.do_pause_run)
 
 
 @login_required
 @require_POST
 def run_resume(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Go on."""
+    """Resume the run."""
     return _steer(request, run_id, actions.do_resume_run)
 
 
 @login_required
 @require_POST
 def run_stop(request: HttpRequest, run_id: int) -> HttpResponse:
-    """End for good."""
+    """Stop the run permanently."""
     return _steer(request, run_id, actions.do_stop_run)
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_budget(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Other limits for a run that goes on."""
+    """Change the limits of a live run."""
     run = access_run(user_of(request), run_id, "operate")
     form = BudgetForm(run, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
@@ -179,7 +180,8 @@ def _live_context(run: Run, user: User) -> dict[str, Any]:
 
 
 def _workers_context(run: Run) -> dict[str, Any]:
-    """Nobody is missed where a run has ended."""
+    """Return the workers, and a warning about absent runners unless the run has ended."""
+    # A run of an older version may name a dispatcher that no longer exists.
     known = not run.state_choice.is_terminal and run.dispatcher in DISPATCHERS
     absence = absence_of_runners(run.target.key, run.dispatcher) if known else ""
     return {"run": run, "workers": workers_of(run), "absence": absence}
@@ -208,7 +210,7 @@ def _shown(kernels: QuerySet[Kernel], show: str) -> QuerySet[Kernel]:
 
 
 def _sorted(kernels: QuerySet[Kernel], sort: str) -> QuerySet[Kernel]:
-    """Claims that were not confirmed come after all that can be ranked."""
+    """Sort the kernels; unconfirmed claims come after all that can be ranked."""
     key = sort.removeprefix("-")
     field = F(KERNEL_SORTS.get(key, "number"))
     first = field.desc(nulls_last=True) if sort.startswith("-") else field.asc(nulls_last=True)
@@ -217,7 +219,7 @@ def _sorted(kernels: QuerySet[Kernel], sort: str) -> QuerySet[Kernel]:
 
 
 def _after(request: HttpRequest) -> int:
-    after = number_in(request.GET.get("after", "0"))
+    after = parse_whole_number(request.GET.get("after", "0"))
     if after is None:
         raise Http404
     return after

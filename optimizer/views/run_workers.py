@@ -1,4 +1,4 @@
-"""Who is at work for a run, and the end of what they say. Two queries, however long the logs are."""
+"""Show the workers of a run and the end of their logs, with two queries however long the logs are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAIL_CHARS = 4_000
 
 @dataclass(frozen=True)
 class WorkerCard:
-    """One worker with its job. `attempt` counts from 1; `tail` are the last lines of its log."""
+    """Hold one worker with its job. `attempt` counts from 1; `tail` are the last lines of its log."""
 
     worker: str
     number: int
@@ -30,7 +30,7 @@ class WorkerCard:
 
 
 def workers_of(run: Run) -> list[WorkerCard]:
-    """Workers that hold a job of the run, the longest at work first."""
+    """Return the workers that hold a job of the run, longest running first."""
     jobs = list(_held(run)[:SHOWN])
     tails = _tails([job.pk for job in jobs])
     return [_card(job, tails.get(job.pk, "")) for job in jobs]
@@ -47,7 +47,7 @@ def _held(run: Run) -> QuerySet[Job]:
 
 
 def _tails(job_ids: list[int]) -> dict[int, str]:
-    """The last chunk of each job's log under its present fence."""
+    """Return the last chunk of each job's log under its present fencing token."""
     chunks = JobLog.objects.filter(job__in=job_ids, fence=F("job__fence")).order_by("job", "-seq").distinct("job")
     return dict(chunks.values_list("job_id", "text"))
 

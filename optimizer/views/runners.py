@@ -1,4 +1,4 @@
-"""Runners: who measures, what waits for them, and taking one out of service."""
+"""Show runners and queues, and drain runners."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from optimizer.views.signed_in import user_of
 
 @dataclass(frozen=True)
 class QueueNow:
-    """One queue: how many jobs wait and run, and how long the oldest has waited."""
+    """Hold one queue: how many jobs wait and run, and how long the oldest has waited."""
 
     name: str
     waiting: int
@@ -33,7 +33,7 @@ class QueueNow:
 @login_required
 @require_safe
 def runners(request: HttpRequest) -> HttpResponse:
-    """All runners and queues."""
+    """List all runners and queues."""
     user = user_of(request)
     listed = list(Runner.objects.select_related("target", "current_job__evaluation__kernel__run").order_by("name"))
     for runner in listed:
@@ -53,7 +53,7 @@ def runners(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def runner_drain(request: HttpRequest, runner_id: int) -> HttpResponse:
-    """Let a runner finish its job and claim no other, or put it back to work."""
+    """Drain a runner or undrain it."""
     runner = _operated(request, runner_id)
     if request.POST.get("drain") == "off":
         do_undrain_runner(user_of(request), runner)
@@ -65,7 +65,7 @@ def runner_drain(request: HttpRequest, runner_id: int) -> HttpResponse:
 
 
 def _operated(request: HttpRequest, runner_id: int) -> Runner:
-    """Runners serve all teams, so only administrators may take one away."""
+    """Return the runner for administrators only, since runners serve all teams."""
     if not user_of(request).is_superuser:
         raise Http404
     return get_object_or_404(Runner, pk=runner_id)
@@ -97,6 +97,6 @@ def _age_s(since: dt.datetime | None, now: dt.datetime) -> float | None:
 
 
 def _visible_runs(user: User, listed: list[Runner]) -> set[int]:
-    """Which of the runs being measured the person may follow a link to."""
+    """Return which of the runs being measured the person may open."""
     measured = [runner.current_job.evaluation.kernel.run_id for runner in listed if runner.current_job]
     return set(Run.objects.visible_to(user).filter(pk__in=measured).values_list("pk", flat=True))

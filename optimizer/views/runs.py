@@ -1,4 +1,4 @@
-"""The table of runs."""
+"""Show the table of runs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HEAVY = ("problem_version__bundle", "problem_version__description", "settings", 
 @login_required
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """The front door."""
+    """Redirect to the table of runs."""
     return redirect("runs")
 
 
 @login_required
 @require_safe
 def runs(request: HttpRequest) -> HttpResponse:
-    """All runs the person may see; filter, order, columns and page come from the address."""
+    """List the runs that the person may see; the address holds filter, order, columns and page."""
     form = RunFilterForm(request.GET, strategies=strategy_titles())
     user = user_of(request)
     sort = request.GET.get("sort", DEFAULT_SORT)

@@ -1,4 +1,4 @@
-"""What is done with the ticked runs of the table."""
+"""Apply an action to the selected runs of the table."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
 from optimizer.actions.run_labels import BULK, Bulk, check_tags, do_in_bulk, operable
-from optimizer.digits import number_in
 from optimizer.models import Run, User
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import parse_whole_number
 
 MOST = 200
 
@@ -25,7 +25,7 @@ MOST = 200
 @login_required
 @require_POST
 def runs_bulk(request: HttpRequest) -> HttpResponse:
-    """Compare, tag, untag, archive, take out of the archive or stop the ticked runs."""
+    """Apply one action to the selected runs: compare, tag, untag, archive, unarchive or stop."""
     user = user_of(request)
     named = _named(request)
     if request.POST.get("do") == "compare":
@@ -44,7 +44,7 @@ def runs_bulk(request: HttpRequest) -> HttpResponse:
 
 
 def _do(request: HttpRequest, user: User, runs: list[Run]) -> str:
-    """Carry it out; what came of it in words. Raises Http404 for an unknown verb, ValidationError for bad tags."""
+    """Apply the action and describe the result. Raises Http404 for an unknown action, ValidationError for bad tags."""
     verb = request.POST.get("do", "")
     if verb not in BULK:
         raise Http404
@@ -59,7 +59,7 @@ _DONE = {"archive": "put into the archive", "unarchive": "taken out of the archi
 
 def _named(request: HttpRequest) -> list[int]:
     texts = dict.fromkeys(request.POST.getlist("run"))
-    return [number for text in texts if (number := number_in(text)) is not None][:MOST]
+    return [number for text in texts if (number := parse_whole_number(text)) is not None][:MOST]
 
 
 def _runs(count: int) -> str:
@@ -67,6 +67,6 @@ def _runs(count: int) -> str:
 
 
 def _back(request: HttpRequest) -> str:
-    """The table as it was, filter and all."""
+    """Return the address of the table with its filter."""
     wanted = request.POST.get("next", "")
     return wanted if url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) else reverse("runs")

@@ -1,4 +1,4 @@
-"""The table of runs as a stream of CSV or JSON: the same filter and order, every row, whatever their number."""
+"""Stream the table of runs as CSV or JSON: same filter and order, every row."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 @login_required
 @require_safe
 def runs_csv(request: HttpRequest) -> StreamingHttpResponse:
-    """One line a run, with a head."""
+    """Stream one line per run, after a header."""
     return export(request, "csv")
 
 
 @login_required
 @require_safe
 def runs_json(request: HttpRequest) -> StreamingHttpResponse:
-    """One JSON object a line (JSON lines), so that nobody must hold all of it."""
+    """Stream one JSON object per line, so that nobody needs to hold all of them in memory."""
     return export(request, "jsonl")
 
 
 def export(request: HttpRequest, form: Literal["csv", "jsonl"]) -> StreamingHttpResponse:
-    """The runs that the address asks for, of those that the request's person may see."""
+    """Stream the runs that the address selects, of those that the person may see."""
     if form == "csv":
         return _streamed(request, "text/csv; charset=utf-8", "runs.csv", _csv_lines([FIELDS]), _csv_rows)
     return _streamed(request, "application/x-ndjson", "runs.jsonl", "", _json_rows)
 
 
 def row_of(run: Run) -> dict[str, Any]:
-    """A run as a row of the export, in the order of FIELDS."""
+    """Return a run as a row of the export, in the order of FIELDS."""
     values = (
         *(run.pk, run.title, run.problem_version.problem.slug, run.problem_version.number, run.target.key),
         *(run.strategy, run.state, run.stop_reason, run.baseline, run.objective, run.seed),
@@ -79,11 +79,13 @@ def row_of(run: Run) -> dict[str, Any]:
 def _streamed(
     request: HttpRequest, kind: str, name: str, head: str, render: Callable[[Iterable[Run]], str]
 ) -> StreamingHttpResponse:
+    # The ids are fixed at the start, so that rows added meanwhile do not shift the chunks.
     numbers = _numbers(request)
 
     async def body() -> AsyncIterator[str]:
         yield head
         for start in range(0, len(numbers), CHUNK):
+            # Chunk by chunk: the response starts at once and never holds all rows in memory.
             yield await sync_to_async(lambda at=start: render(_rows(numbers[at : at + CHUNK])))()
 
     response = StreamingHttpResponse(body(), content_type=kind)
@@ -92,7 +94,7 @@ def _streamed(
 
 
 def _numbers(request: HttpRequest) -> list[int]:
-    """The runs that the address asks for, in its order."""
+    """Return the selected runs in the requested order."""
     user = user_of(request)
     form = RunFilterForm(request.GET, strategies=strategy_titles())
     mine = Run.objects.filter(pk__in=Run.objects.visible_to(user).order_by().values("pk"))
@@ -121,7 +123,7 @@ def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Lists in words; a text that a spreadsheet would compute gets an apostrophe before it."""
+    """Join lists, and prefix text that a spreadsheet would evaluate with an apostrophe."""
     if isinstance(value, list):
         value = ", ".join(map(str, value))
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -1,5 +1,7 @@
-"""The one place where text becomes trusted HTML. Reviewed: everything returned has gone through nh3, or is Pygments'
-own markup around text that Pygments has escaped. Nothing else in the project marks strings as safe."""
+"""Turn text into trusted HTML; apart from `diff_markup`, nothing else marks strings as safe.
+
+Everything returned has gone through nh3, or is Pygments' own markup around text that Pygments has escaped.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,17 @@ _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "striketh
 
 @dataclass(frozen=True)
 class SourceLine:
-    """One line of a source: its number from 1 and its markup."""
+    """Hold one line of a source: its number from 1 and its markup."""
 
     number: int
     html: SafeString
 
 
 def source_lines(text: str, language: str) -> list[SourceLine]:
-    """A source line by line with syntax colour. Longer than `COLOURED_CHARS`: without colour, since a hostile text
-    must not cost seconds. Characters that reorder or hide text are shown by name."""
+    """Return a source line by line with syntax colour. Characters that reorder or hide text are shown by name.
+
+    Sources longer than `COLOURED_CHARS` get no colour, since a hostile text must not cost seconds.
+    """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     plain = len(text) > COLOURED_CHARS
     lexer = get_lexer_by_name("text" if plain else LEXERS.get(language, "text"), stripnl=False)
@@ -47,14 +51,17 @@ def source_lines(text: str, language: str) -> list[SourceLine]:
 
 
 def markdown(text: str, people: Collection[str] = ()) -> SafeString:
-    """Markdown as sanitised HTML: no raw HTML, no pictures, links only to http(s), opened without a referrer. `@name`
-    of one of the `people` stands out, but not in code."""
+    """Render Markdown as sanitised HTML: no raw HTML, no images, links to http(s) only and without a referrer.
+
+    `@name` of one of the `people` is emphasised, except in code.
+    """
     tokens = _MARKDOWN.parse(text)
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):  # below the page's own h1 and the section's h2
             token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
         if people and token.children:
             token.children = [part for child in token.children for part in _with_mentions(child, people)]
+    # Sanitise the output as well: a bug in the Markdown parser must not become a hole.
     html = nh3.clean(
         _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}),
         tags=_TAGS,

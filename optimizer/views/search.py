@@ -1,4 +1,4 @@
-"""Search over everything a person may read."""
+"""Search everything that a person may read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW, MANY = 8, 100
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of an excerpt, marked where it is a word of the question."""
+    """Hold a piece of an excerpt, marked where it is a word of the query."""
 
     text: str
     marked: bool
@@ -27,7 +27,7 @@ class Piece:
 @login_required
 @require_safe
 def search_page(request: HttpRequest) -> HttpResponse:
-    """A few hits of every kind, or with `?kind=` many of one."""
+    """Show a few hits of every kind, or with `?kind=` many of one."""
     text = request.GET.get("q", "")[:MAX_TEXT].strip()
     kinds = tuple(source.kind for source in SOURCES if source.kind == request.GET.get("kind"))
     found = search(user_of(request), text, kinds, MANY if kinds else FEW) if text else {}
@@ -41,7 +41,8 @@ def _marked(hits: list[Hit], text: str) -> list[tuple[Hit, list[Piece]]]:
 
 
 def pieces(excerpt: str, text: str) -> list[Piece]:
-    """The excerpt, cut where words of the question begin and end."""
+    """Split the excerpt where words of the query begin and end."""
+    # Single letters would mark half of the excerpt.
     words = [re.escape(word) for word in re.findall(r"\w{2,}", text)]
     if not words:
         return [Piece(excerpt, False)]

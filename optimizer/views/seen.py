@@ -1,5 +1,7 @@
-"""Middleware: when each signed-in browser was last seen, to the minute or so. The cache keeps it from costing a write
-a request."""
+"""Record when each signed-in browser was last seen, to about two minutes.
+
+The cache keeps it from costing a write per request.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,13 @@ EVERY_S = 120
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
-def note_that_they_were_seen(get_response: GetResponse) -> GetResponse:
-    """Touch the row of the browser, now and then."""
+def record_last_seen(get_response: GetResponse) -> GetResponse:
+    """Update the browser's row from time to time, as a middleware."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
         key = request.session.session_key if hasattr(request, "session") else None
+        # `add` succeeds once per interval, so only that request writes to the database.
         if key and request.user.is_authenticated and cache.add(f"seen/{key}", 1, EVERY_S):
             SignIn.objects.filter(key=key).update(seen_at=timezone.now())
         return response

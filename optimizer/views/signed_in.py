@@ -1,4 +1,4 @@
-"""The person behind a request, typed."""
+"""Provide the person behind a request with its type."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from optimizer.models import User
 
 
 def user_of(request: HttpRequest) -> User:
-    """Who is signed in. Call only behind `login_required`."""
+    """Return the signed-in person. Call only behind `login_required`."""
     return cast(User, request.user)

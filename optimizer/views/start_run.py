@@ -1,4 +1,4 @@
-"""Starting a run: the form, filled from the address, from a template or from the run that is cloned."""
+"""Start a run: show the form, filled from the address, from a template or from a run to clone."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from django.views.decorators.http import require_http_methods, require_POST
 from optimizer.access import access_run
 from optimizer.actions.run import do_start_run
 from optimizer.actions.run_template import access_template, templates_of
-from optimizer.digits import number_in
 from optimizer.forms.start_run import StartRunForm, values_of
 from optimizer.models import Run
 from optimizer.search import STRATEGIES
-from optimizer.views.outlook import outlook_of
+from optimizer.views.run_estimate import estimate_of
 from optimizer.views.signed_in import user_of
+from optimizer.whole_numbers import parse_whole_number
 
+# Maximum length of an address, in characters. Servers and chat programs truncate longer ones.
 LONGEST_ADDRESS = 12_000
-"""Servers and chat programs cut what is longer."""
 NOT_FIELDS = ("clone", "template", "csrfmiddlewaretoken", "template_name")
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def start_run(request: HttpRequest) -> HttpResponse:
-    """The form; on POST the start."""
+    """Show the form; on POST, start the run."""
     form = posted_form(request) if request.method == "POST" else StartRunForm(user_of(request), **_origin(request))
     if request.method == "POST" and form.is_valid() and (run := _start(form)):
         return redirect("run_page", run_id=run.pk)
@@ -41,7 +41,7 @@ def start_run(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def start_run_link(request: HttpRequest) -> HttpResponse:
-    """The same form under an address that holds all its fields."""
+    """Redirect to the form under an address that holds all its fields."""
     form = posted_form(request)
     values = form.as_address() | ({"clone": str(form.clone_of.pk)} if form.clone_of else {})
     if len(urlencode(values)) > LONGEST_ADDRESS:
@@ -51,24 +51,24 @@ def start_run_link(request: HttpRequest) -> HttpResponse:
 
 
 def posted_form(request: HttpRequest) -> StartRunForm:
-    """The form as it was sent."""
+    """Return the form as it was sent."""
     return StartRunForm(user_of(request), request.POST, **_origin(request))
 
 
 def form_context(form: StartRunForm) -> dict[str, Any]:
-    """What the form's templates show."""
+    """Return what the form's templates show."""
     return {
         "form": form,
         "strategy": form.strategy_class,
         "strategies": STRATEGIES,
         "clone_of": form.clone_of,
         "templates": templates_of(form.user),
-        "outlook": outlook_of(form),
+        "outlook": estimate_of(form),
     }
 
 
 def _start(form: StartRunForm) -> Run | None:
-    """None where something changed between the check and the start; the form then says what."""
+    """Start the run, or return None and add the error where something changed since the validation."""
     try:
         return do_start_run(form.user, form.new_run())
     except ValidationError as refusal:
@@ -77,15 +77,15 @@ def _start(form: StartRunForm) -> Run | None:
 
 
 def _origin(request: HttpRequest) -> dict[str, Any]:
-    """What the form is filled from: the run, then the template, then the address, the later before the earlier."""
+    """Return the form's initial values: the cloned run's, overridden by the template's, then by the address."""
     clone_of = _clone_of(request)
     values = values_of(clone_of) if clone_of else {}
-    if (number := number_in(request.GET.get("template"))) is not None:
+    if (number := parse_whole_number(request.GET.get("template"))) is not None:
         values |= access_template(user_of(request), number).values
     address = {name: value for name, value in request.GET.dict().items() if name not in NOT_FIELDS}
     return {"given": values | address, "clone_of": clone_of}
 
 
 def _clone_of(request: HttpRequest) -> Run | None:
-    number = number_in(request.GET.get("clone"))
+    number = parse_whole_number(request.GET.get("clone"))
     return None if number is None else access_run(user_of(request), number, "view")

@@ -1,5 +1,4 @@
-"""Parts of the form that starts a run, each alone: the strategy's settings, the outlook, the test of a provider, and
-the team's templates."""
+"""Serve parts of the start form alone: strategy settings, estimate, provider test, and templates."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from optimizer.forms.strategy_settings import PREFIX as SETTINGS_PREFIX
 from optimizer.llm.check import check_provider
 from optimizer.llm.choice import BUILT_IN
 from optimizer.models import Provider
-from optimizer.views.outlook import outlook_of
+from optimizer.views.run_estimate import estimate_of
 from optimizer.views.signed_in import user_of
 from optimizer.views.start_run import form_context, posted_form
 
@@ -31,7 +30,7 @@ BUILT_IN_WORDS = {
 @login_required
 @require_safe
 def start_run_settings(request: HttpRequest) -> HttpResponse:
-    """The fields that depend on the strategy. What was entered for another strategy's own is left behind."""
+    """Return the fields that depend on the strategy; values of another strategy are dropped."""
     given = {
         name: value for name, value in request.GET.dict().items() if not name.startswith((PREFIX, SETTINGS_PREFIX))
     }
@@ -43,18 +42,19 @@ def start_run_settings(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def start_run_outlook(request: HttpRequest) -> HttpResponse:
-    """What the run will take, and who would measure it."""
+    """Return the estimate of the run and whether a runner would measure it."""
     form = StartRunForm(user_of(request), request.GET, given={})
-    return render(request, "runs/_outlook.html", {"outlook": outlook_of(form)})
+    return render(request, "runs/_outlook.html", {"outlook": estimate_of(form)})
 
 
 @login_required
 @require_POST
 def start_run_check(request: HttpRequest) -> HttpResponse:
-    """Ask the provider that answers for a role a sum, and say how it went."""
+    """Ask the provider of a role for a sum, and return the result."""
     role = request.POST.get("check_role", DEFAULT)
     name = request.POST.get(field_name(role, "provider")) or request.POST.get("provider", "")
     model = request.POST.get(field_name(role, "model")) or request.POST.get("model", "")
+    # A test spends the team's money, so it needs the same right as a run.
     usable = Provider.objects.usable_by(user_of(request)).enabled()
     row = usable.filter(team__slug=request.POST.get("team", ""), name=name).first()
     if row is not None:
@@ -69,7 +69,7 @@ def start_run_check(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def template_save(request: HttpRequest) -> HttpResponse:
-    """Keep the form for the team under a name."""
+    """Save the form for the team under a name."""
     form = posted_form(request)
     team = form.sound("team")
     values = {name: text for name, text in form.as_address().items() if name != "team"}
@@ -87,7 +87,7 @@ def template_save(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def template_delete(request: HttpRequest, template_id: int) -> HttpResponse:
-    """Forget a template."""
+    """Delete a template."""
     row = access_template(user_of(request), template_id)
     do_delete_template(row)
     messages.success(request, f"The template “{row.name}” is gone.")

@@ -1,4 +1,4 @@
-"""The strategies as people choose them."""
+"""Present the strategies for selection."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from optimizer.search import STRATEGIES
 
 
 def strategy_titles() -> dict[str, str]:
-    """Title by name, in the registry's order."""
+    """Return title by name, in the registry's order."""
     return {name: strategy.title for name, strategy in STRATEGIES.items()}

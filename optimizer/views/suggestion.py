@@ -1,4 +1,4 @@
-"""Changing lines of a kernel in the browser: edit, look at the difference, submit as a candidate."""
+"""Edit a kernel in the browser: change lines, preview the difference, submit it as a candidate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from optimizer.views.signed_in import user_of
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def suggest(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """The editor; with POST the preview, or, with `submit`, a new kernel."""
+    """Show the editor; on POST the preview or, with `submit`, create a kernel."""
     user = user_of(request)
     base = access_kernel(user, run_id, number, "comment")
     form = SuggestionForm(request.POST if request.method == "POST" else None, initial=_initial(base))
@@ -35,6 +35,7 @@ def suggest(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         try:
             wanted = check_suggest(user, base.run, _suggestion(base, form))
             moved = base_moved(base, wanted.text, form.cleaned_data["seen"])
+            # A person should not overwrite a newer kernel without having seen that it exists.
             if "submit" in request.POST and (moved is None or "anyway" in request.POST):
                 return _submitted(request, user, wanted)
             context |= _preview(wanted, moved)

@@ -1,4 +1,4 @@
-"""Targets: what the hardware can do, from the data sheet and as measured."""
+"""Show targets: what the hardware can do, from the data sheet and as measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runners.targets import TARGETS
 @login_required
 @require_safe
 def targets(request: HttpRequest) -> HttpResponse:
-    """All targets with their runners."""
+    """List all targets with their runners."""
     listed = Target.objects.annotate(runner_count=Count("runners")).order_by("title")
     rows = [(target, TARGETS.get(target.key)) for target in listed]
     return render(request, "targets/list.html", {"rows": rows})
@@ -25,7 +25,7 @@ def targets(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def target_page(request: HttpRequest, key: str) -> HttpResponse:
-    """One target: facts with their sources, runners, latest runs."""
+    """Show one target: facts with their sources, runners, latest runs."""
     target = get_object_or_404(Target, key=key)
     visible = Run.objects.visible_to(user_of(request)).order_by().values("pk")
     runs = Run.objects.for_dashboard().filter(pk__in=visible, target=target).order_by("-created_at")

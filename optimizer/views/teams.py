@@ -1,4 +1,4 @@
-"""Teams: the page of one, its members, invitations and service accounts."""
+"""Show teams, and manage members, invitations and service accounts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from optimizer.views.signed_in import user_of
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def teams(request: HttpRequest) -> HttpResponse:
-    """The person's teams; on POST a new one."""
+    """List the person's teams; on POST, create one."""
     user = user_of(request)
     form = NewTeamForm(request.POST if request.method == "POST" else None)
     if request.method == "POST":
@@ -42,6 +42,7 @@ def switch_team(request: HttpRequest) -> HttpResponse:
     slug = request.POST.get("team", "")
     if slug:
         access_team(user_of(request), slug)
+    # Checked above: the session must not name a team that the person cannot see.
     request.session[CURRENT_TEAM] = slug
     return redirect("runs")
 
@@ -50,14 +51,14 @@ def switch_team(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def team_page(request: HttpRequest, slug: str) -> HttpResponse:
-    """Who is in the team and what its rules are."""
+    """Show the members and rules of a team."""
     return _page(request, access_team(user_of(request), slug))
 
 
 @login_required
 @require_POST
 def team_rules(request: HttpRequest, slug: str) -> HttpResponse:
-    """Another name or other rules for releases."""
+    """Change the team's name or its rules for releases."""
     team = _owned(request, slug)
     form = TeamRulesForm(request.POST, instance=Team.objects.get(pk=team.pk))
     if filled_in(form, lambda: actions.do_change_team(user_of(request), team, **form.cleaned_data)) is None:
@@ -68,7 +69,7 @@ def team_rules(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def member_role(request: HttpRequest, slug: str, user_id: int) -> HttpResponse:
-    """Give a member another role."""
+    """Change a member's role."""
     team = _owned(request, slug)
     member = _member(team, user_id)
     form = RoleForm(request.POST)
@@ -83,7 +84,7 @@ def member_role(request: HttpRequest, slug: str, user_id: int) -> HttpResponse:
 @login_required
 @require_POST
 def member_remove(request: HttpRequest, slug: str, user_id: int) -> HttpResponse:
-    """Take a member out, or leave."""
+    """Remove a member, or leave the team."""
     user = user_of(request)
     team = access_team(user, slug, TeamRole.VIEWER if user.pk == user_id else TeamRole.OWNER)
     member = _member(team, user_id)
@@ -97,7 +98,7 @@ def member_remove(request: HttpRequest, slug: str, user_id: int) -> HttpResponse
 @never_cache
 @require_POST
 def invite(request: HttpRequest, slug: str) -> HttpResponse:
-    """A link for one person, shown once."""
+    """Create an invitation for one person; its link is shown once."""
     team = _owned(request, slug)
     form = InviteForm(request.POST)
 
@@ -116,7 +117,7 @@ def invite(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def invitation_revoke(request: HttpRequest, slug: str, invitation_id: int) -> HttpResponse:
-    """End an unused link."""
+    """Revoke an unused invitation."""
     team = _owned(request, slug)
     row = get_object_or_404(Invitation.objects.select_related("team"), pk=invitation_id, team=team)
     attempt(request, lambda: actions.do_revoke_invitation(user_of(request), row), "That link no longer works.")
@@ -126,7 +127,7 @@ def invitation_revoke(request: HttpRequest, slug: str, invitation_id: int) -> Ht
 @login_required
 @require_POST
 def service_account_new(request: HttpRequest, slug: str) -> HttpResponse:
-    """An account for a program."""
+    """Create an account for a program."""
     team = _owned(request, slug)
     form = ServiceAccountForm(request.POST)
 
@@ -142,7 +143,7 @@ def service_account_new(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def service_account_end(request: HttpRequest, slug: str, user_id: int) -> HttpResponse:
-    """Switch a service account off, with its tokens."""
+    """Disable a service account and revoke its tokens."""
     team = _owned(request, slug)
     account = _member(team, user_id)
     said = f"{account} and its tokens no longer work."

@@ -1,4 +1,4 @@
-"""Which appearance a browser wants: a cookie, so that the server draws the right one at once, without a flash."""
+"""Store the theme of a browser in a cookie, so that the server renders it immediately, without a flash."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ A_YEAR_S = 365 * 24 * 3600
 
 
 def theme_of(request: HttpRequest) -> str:
-    """The chosen appearance; `system` where none or an unknown one was chosen."""
+    """Return the chosen theme, or `system` where none or an unknown one was chosen."""
     chosen = request.COOKIES.get(COOKIE, "system")
     return chosen if chosen in THEMES else "system"
 
 
 @require_POST
 def set_theme(request: HttpRequest) -> HttpResponse:
-    """Remember an appearance and go back to the page it was chosen on."""
+    """Store a theme and return to the page on which it was chosen."""
     response = redirect(_way_back(request))
     chosen = request.POST.get("theme", "")
     if chosen in THEMES:
+        # A cookie rather than a setting of the account, as it also applies before signing in.
         response.set_cookie(COOKIE, chosen, max_age=A_YEAR_S, samesite="Lax", secure=request.is_secure())
     return response
 

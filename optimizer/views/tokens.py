@@ -1,5 +1,7 @@
-"""A person's API tokens, and the webhooks of the teams they own. Secrets are shown once, on the answer to the POST
-that makes them, and are in no session, message or address."""
+"""Manage a person's API tokens and the webhooks of the teams that they own.
+
+Secrets are shown once, in the response to the POST that creates them. They are in no session, message or address.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ DELIVERIES = 30
 
 
 class TokenForm(forms.Form):
-    """A token's name, what it may do, how long."""
+    """Enter a token's name, scopes and lifetime."""
 
     name = forms.CharField(max_length=100, help_text="What will use it.")
     scopes = forms.MultipleChoiceField(
@@ -37,7 +39,7 @@ class TokenForm(forms.Form):
 
 
 class WebhookForm(forms.Form):
-    """Who is told of what."""
+    """Enter a webhook's address and events."""
 
     team = forms.ModelChoiceField(Team.objects.none(), to_field_name="slug", empty_label=None)
     url = forms.CharField(
@@ -52,6 +54,8 @@ class WebhookForm(forms.Form):
         super().__init__(data)
         self.fields["team"].queryset = owned_teams(user)  # type: ignore[attr-defined]
         if not user.is_superuser:
+            # Addresses in a private network could reach services behind the firewall, so only administrators may
+            # allow them.
             del self.fields["allow_private"]
 
 
@@ -59,10 +63,11 @@ class WebhookForm(forms.Form):
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def tokens(request: HttpRequest) -> HttpResponse:
-    """The person's tokens; on POST a new one, whose secret this answer alone shows."""
+    """List the person's tokens; on POST, create one and show its secret."""
     form = TokenForm(request.POST if request.method == "POST" else None)
     secret = make_token(user_of(request), form, user_of(request)) if request.method == "POST" else ""
     rows = ApiToken.objects.filter(user=user_of(request), revoked_at=None)
+    # The secret exists only in this response, so the POST does not end in a redirect.
     context = {"form": TokenForm() if secret else form, "secret": secret, "tokens": rows, "now": timezone.now()}
     return render(request, "account/tokens.html", context)
 
@@ -70,7 +75,8 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
-    """End one of one's own."""
+    """Revoke one of one's own tokens."""
+    # Another person's token is not found, rather than forbidden, so that ids reveal nothing.
     row = get_object_or_404(ApiToken, pk=token_id, user=user_of(request))
     do_revoke_token(user_of(request), row)
     messages.success(request, f"{row} is revoked.")
@@ -81,7 +87,7 @@ def token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def webhooks(request: HttpRequest) -> HttpResponse:
-    """Webhooks of the teams the person owns, and what became of the latest deliveries."""
+    """List the webhooks of the person's teams and the latest deliveries; on POST, create one."""
     user = user_of(request)
     form = WebhookForm(user, request.POST if request.method == "POST" else None)
     secret = _make_webhook(user, form) if request.method == "POST" else ""
@@ -100,7 +106,7 @@ def webhooks(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def webhook_delete(request: HttpRequest, webhook_id: int) -> HttpResponse:
-    """Tell nobody there any more."""
+    """Delete a webhook."""
     row = owned_webhook(user_of(request), webhook_id)
     do_delete_webhook(user_of(request), row)
     messages.success(request, f"{row} is told nothing any more.")
@@ -108,14 +114,14 @@ def webhook_delete(request: HttpRequest, webhook_id: int) -> HttpResponse:
 
 
 def owned_teams(user: User) -> QuerySet[Team]:
-    """Teams whose owner the person is."""
+    """Return the teams that the person owns."""
     if user.is_superuser:
         return Team.objects.order_by("name")
     return Team.objects.filter(memberships__user=user, memberships__role=TeamRole.OWNER).order_by("name")
 
 
 def make_token(holder: User, form: TokenForm, by: User) -> str:
-    """The secret of the holder's new token; "" where the form has errors."""
+    """Create a token for the holder and return its secret, or "" where the form has errors."""
 
     def make() -> str:
         entered = form.cleaned_data

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from optimizer.live.publish import pass_by
+from optimizer.live.publish import broadcast
 from optimizer.llm.stream import TokenStream
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Guidance, Job, JobLog, Provider, Run, Team
@@ -62,7 +62,7 @@ def test_a_worker_and_its_log_come_and_go_without_a_reload(visit: Visit, team: T
     Evaluation.objects.filter(job=job).update(state="running", stage="timing")
     JobLog.objects.create(job=job, fence=1, seq=1, text="case 3 of 9")
     expect(page.locator("[data-connection]")).to_have_text("Live")
-    pass_by(run.pk, "log", job=job.pk, fence=1, seq=1)
+    broadcast(run.pk, "log", job=job.pk, fence=1, seq=1)
     expect(page.locator(".worker")).to_contain_text("case 3 of 9", timeout=10_000)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from optimizer.actions.notification import News, do_tell
+from optimizer.actions.notification import NewNotification, do_notify
 from optimizer.actions.team import do_make_service_account
 from optimizer.models import (
     AuditEntry,
@@ -34,7 +34,7 @@ def foreign(db: None) -> Run:
 
 
 def tell(user: User, run: Run, key: str) -> int:
-    do_tell([user], News(NotificationKind.ENDED, key, f"Run {run.pk} has ended", "/runs/", run))
+    do_notify([user], NewNotification(NotificationKind.ENDED, key, f"Run {run.pk} has ended", "/runs/", run))
     return Notification.objects.get(user=user, key=key).pk
 
 

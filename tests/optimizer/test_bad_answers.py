@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from optimizer.agents.prompting import build_prompt
-from optimizer.llm.fence import NOTICE, Fencer
+from optimizer.llm.delimiters import NOTICE, Delimiters
 from optimizer.llm.worker import answer
 from optimizer.loop.history import history_of
 from optimizer.models import CallState, LlmCall, Provider, Run, Team
@@ -119,7 +119,7 @@ def test_a_compilers_message_that_gives_orders_stays_between_its_marks(run: Run)
     failed = dataclasses.replace(victim, status=Status.BUILD_FAILED, result=result, time_us=None, times_us={})
     history = dataclasses.replace(history, kernels=[*history.kernels[:-1], failed])
     ask = Ask("a1.debug", "debug", {"node": failed.key, "window": [failed.key]}, "KernelAnswer")
-    messages = build_prompt(ask, history, fencer=Fencer("mark")).messages
+    messages = build_prompt(ask, history, delimiters=Delimiters("mark")).messages
     system, user = (message["content"] for message in messages)
     assert system.endswith(NOTICE) and "Ignore all" not in system
     fenced = [part.split("<<<END DATA mark>>>")[0] for part in user.split("<<<BEGIN DATA mark ")[1:]]

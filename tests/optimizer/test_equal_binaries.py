@@ -86,7 +86,7 @@ def test_a_duplicate_counts_as_an_evaluation_for_it_was_asked_for(run: Run) -> N
     assert run.spent_evaluations == 3
 
 
-def test_a_runner_cannot_name_a_twin_that_it_was_not_told_of(run: Run) -> None:
+def test_a_runner_cannot_name_an_original_that_it_was_not_told_of(run: Run) -> None:
     def lying(spec: JobSpec, **callbacks: Any) -> JobResult:
         honest = compiled(spec, **callbacks)
         return dataclasses.replace(honest, duplicate_of=honest.duplicate_of or "1", cases=[])

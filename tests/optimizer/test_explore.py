@@ -15,11 +15,11 @@ from optimizer.leaderboard import leaders_of, published_for, published_suites
 from optimizer.lineage import best_path, layout, tree_of
 from optimizer.llm.prepare import knowledge_of
 from optimizer.models import Finding, Hypothesis, Kernel, Problem, Run, Target, Team, TeamRole, User
+from optimizer.parameter_importance import TrialGroup, TunedTrial, importances, spaces_of
 from optimizer.reports.facts import facts_of
 from optimizer.reports.html import html_report
 from optimizer.reports.markdown import markdown_report
 from optimizer.reports.submission import NoSubmissionError, patch_against_seed, submission
-from optimizer.tuned import Space, Trial, importances, spaces_of
 from tests.factories import make_kernel, make_run, make_team, make_user
 
 pytestmark = pytest.mark.django_db
@@ -245,8 +245,10 @@ def test_a_finding_is_written_through_the_page(pages: Client, team: Team) -> Non
 # tuned parameters
 
 
-def trials(*times: tuple[int, int, float]) -> Space:
-    return Space(("A", "B"), [Trial(n, {"A": a, "B": b}, time, None) for n, (a, b, time) in enumerate(times)])
+def trials(*times: tuple[int, int, float]) -> TrialGroup:
+    return TrialGroup(
+        ("A", "B"), [TunedTrial(n, {"A": a, "B": b}, time, None) for n, (a, b, time) in enumerate(times)]
+    )
 
 
 def test_a_parameter_that_decides_everything_is_the_important_one() -> None:

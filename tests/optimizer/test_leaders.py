@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from django.utils import timezone
 
-from optimizer.actions.leaders import do_mend_leaders
+from optimizer.actions.leaders import do_rerank_leaders
 from optimizer.actions.run import Budget
 from optimizer.charts.curve import points_of
 from optimizer.job_source import DatabaseJobSource
@@ -271,6 +271,6 @@ def test_a_run_that_ended_under_older_rules_gives_up_a_leader_that_was_slower_th
     kin: list[tuple[str, str | None]] = [("parent", None), ("child", "parent")]
     run = drive(family_run(monkeypatch, kin, settings={"confirm": False}), machine)
     Run.objects.filter(pk=run.pk).update(best_kernel=run.kernels.get(key="child"))
-    assert (do_mend_leaders(), do_mend_leaders()) == (1, 0)
+    assert (do_rerank_leaders(), do_rerank_leaders()) == (1, 0)
     run.refresh_from_db()
     assert run.best_kernel is not None and run.best_kernel.key == "parent"

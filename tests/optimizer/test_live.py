@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from optimizer.live import consumers, hub, publish, rights, tail
 from optimizer.live.payloads import PAYLOADS, RunNoted, parse
-from optimizer.live.publish import pass_by, record
+from optimizer.live.publish import broadcast, record
 from optimizer.live.routing import websocket_urlpatterns
 from optimizer.live.snapshot import Snapshot, apply, snapshot_of
 from optimizer.loop import advance
@@ -169,7 +169,7 @@ async def test_passing_news_reaches_who_is_looking_and_is_not_stored(setup: Setu
     run, user = await setup()
     async with looking(user, run.pk, after=str(run.last_seq)) as page:
         assert await page.receive_json_from(5) == {"kind": "heartbeat", "seq": run.last_seq}
-        await sync_to_async(pass_by)(run.pk, "token", call=7, text="float4")
+        await sync_to_async(broadcast)(run.pk, "token", call=7, text="float4")
         assert await page.receive_json_from(5) == {"kind": "passing", "what": "token", "call": 7, "text": "float4"}
     assert await RunEvent.objects.filter(run=run).acount() == run.last_seq
 

@@ -365,7 +365,7 @@ def test_a_limit_in_dollars_asks_nobody_whose_price_is_unknown(server: LlmServer
 
 def test_tokens_reach_the_page_in_order_and_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[dict[str, Any]] = []
-    monkeypatch.setattr("optimizer.llm.stream.pass_by", lambda run, kind, **content: sent.append(content))
+    monkeypatch.setattr("optimizer.llm.stream.broadcast", lambda run, kind, **content: sent.append(content))
     stream, started = TokenStream(1, 2, "writer"), time.monotonic()
     while time.monotonic() - started < 1.0:
         stream.add("ab")

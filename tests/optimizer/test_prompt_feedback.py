@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from optimizer.agents import sections
-from optimizer.llm.fence import Fencer
+from optimizer.llm.delimiters import Delimiters
 from optimizer.search.base import History, KernelView, StrategySettings
 from runners.job import BuildReport, JobResult, KernelResources, Status
 from tests.optimizer.simulated_run import seed
@@ -16,7 +16,9 @@ CASES = {"big": {"bound": "memory", "time_us": 10.0, "compute_share": 0.08, "mem
 
 def shown(result: JobResult | None) -> str:
     kernel: KernelView = replace(seed("k", 10.0, 1), result=result)
-    return sections.kernel(kernel, History(None, "gfx942", StrategySettings(), 1, [kernel]), Fencer("m"), "Base")
+    return sections.kernel(
+        kernel, History(None, "gfx942", StrategySettings(), 1, [kernel]), Delimiters("m"), "Base"
+    )
 
 
 def test_registers_memory_spills_and_what_binds_a_case_are_told() -> None:

@@ -13,7 +13,7 @@ from optimizer.search.samplers import SAMPLERS, Sampler, Trial
 from optimizer.search.samplers.features import Features
 from optimizer.search.samplers.gp import STARTS, _Search, log_improvement
 from optimizer.search.samplers.process import Process, _Posterior
-from optimizer.search.samplers.targets import MOST, PATIENCE, STEP, Targets, hoped_for
+from optimizer.search.samplers.targets import MOST, PATIENCE, STEP, Targets, improvement_margin
 from optimizer.search.space import Config, Space
 
 SPACE = Space.of(
@@ -80,18 +80,18 @@ def test_a_process_returns_what_it_observed_and_is_unsure_elsewhere() -> None:
 def test_what_is_believed_of_a_pending_row_makes_it_certain_without_moving_the_mean_there() -> None:
     process = Process.fit(*fitted())
     row = SPACE.rows[11]
-    before, after = process.predict(row[None]), process.believing(row).predict(row[None])
+    before, after = process.predict(row[None]), process.fantasise(row).predict(row[None])
     assert after[0] == pytest.approx(before[0], abs=0.05)
     assert after[1][0] < 0.5 * before[1][0]
 
 
 def test_log_improvement_is_the_logarithm_of_the_integral() -> None:
-    mean, spread, best = np.array([0.3, -0.2, 1.0]), np.array([0.5, 1.0, 0.3]), 0.1
+    mean, std, best = np.array([0.3, -0.2, 1.0]), np.array([0.5, 1.0, 0.3]), 0.1
     integrals = [
         quad(lambda y, m=m, s=s: (best - y) * norm.pdf(y, m, s), -12, best)[0]
-        for m, s in zip(mean, spread, strict=True)
+        for m, s in zip(mean, std, strict=True)
     ]
-    assert np.exp(log_improvement(mean, spread, best)) == pytest.approx(integrals, rel=1e-6)
+    assert np.exp(log_improvement(mean, std, best)) == pytest.approx(integrals, rel=1e-6)
 
 
 def test_log_improvement_tells_hopeless_configurations_apart() -> None:
@@ -115,25 +115,25 @@ def test_the_slope_of_a_target_is_that_of_its_time_while_ranks_stay() -> None:
     middle = int(np.argsort(times)[100])
     slower[middle] *= 1 + 1e-9
     moved = Targets.of(slower).values[middle] - targets.values[middle]
-    assert moved / 1e-9 == pytest.approx(targets.slope, rel=0.02)
+    assert moved / 1e-9 == pytest.approx(targets.gradient, rel=0.02)
 
 
 def test_while_the_search_gets_on_any_gain_counts_and_later_only_a_large_one() -> None:
     falling = [0.9**n for n in range(30)]
-    assert hoped_for(falling) == 0
-    assert hoped_for([*falling, *[1.0] * PATIENCE]) == 0
-    assert hoped_for([*falling, *[1.0] * (PATIENCE + 5)]) == pytest.approx(5 * STEP)
-    assert hoped_for([*falling, *[1.0] * 500]) == MOST
+    assert improvement_margin(falling) == 0
+    assert improvement_margin([*falling, *[1.0] * PATIENCE]) == 0
+    assert improvement_margin([*falling, *[1.0] * (PATIENCE + 5)]) == pytest.approx(5 * STEP)
+    assert improvement_margin([*falling, *[1.0] * 500]) == MOST
     crawling = [1 - 0.001 * n for n in range(PATIENCE + 10)]
-    assert hoped_for(crawling) == pytest.approx(9 * STEP), "a tenth of a per cent is no progress"
+    assert improvement_margin(crawling) == pytest.approx(9 * STEP), "a tenth of a per cent is no progress"
 
 
 def test_who_hopes_for_more_looks_where_less_is_known() -> None:
     features, rows, targets = fitted()
     speed = Process.fit(features, rows, targets)
-    spread = speed.predict(SPACE.rows)[1]
+    std = speed.predict(SPACE.rows)[1]
     hopes = [_Search(speed, None, rows[targets.argmin()], margin) for margin in (0.0, 1.0, 3.0)]
-    unsure = [spread[hope._promise(speed, SPACE.rows).argmax()] for hope in hopes]
+    unsure = [std[hope._acquisition_values(speed, SPACE.rows).argmax()] for hope in hopes]
     assert unsure[0] < unsure[1] <= unsure[2]
 
 
@@ -166,12 +166,12 @@ def test_two_sizes_are_compared_by_their_product_too() -> None:
     rows = np.array(
         [space.row({"x": x, "y": y, "on": 0, "word": "a", "few": 3}) for x, y in ((64, 1), (16, 4), (128, 4))]
     )
-    apart = features.between(rows)[-1]
-    assert apart[0, 1] == pytest.approx(0.0)
-    assert apart[0, 2] == pytest.approx((3 / 5) ** 2)
+    weighted_distances = features.between(rows)[-1]
+    assert weighted_distances[0, 1] == pytest.approx(0.0)
+    assert weighted_distances[0, 2] == pytest.approx((3 / 5) ** 2)
     weights = np.arange(1.0, features.count + 1)
     together = np.tensordot(weights, features.between(rows), axes=1)
-    assert features.apart(weights, rows, rows) == pytest.approx(together, abs=1e-5)
+    assert features.weighted_distances(weights, rows, rows) == pytest.approx(together, abs=1e-5)
 
 
 def test_a_space_of_very_many_sizes_has_no_products() -> None:

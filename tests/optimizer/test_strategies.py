@@ -221,7 +221,7 @@ def test_agents_that_never_answer_end_the_run_instead_of_asking_for_ever() -> No
     assert len(run.asked) == 5
 
 
-def test_a_repeated_kernel_is_sent_back_with_its_twin_named_and_never_evaluated_twice() -> None:
+def test_a_repeated_kernel_is_sent_back_with_its_original_named_and_never_evaluated_twice() -> None:
     same = {"source": "int same;", "report": ""}
     run = played(Sampling(), SoloSettings(), answer=lambda ask: same, failing=0)
     assert [k.source.text for k in run.kernels[2:]] == ["int same;"]

@@ -10,7 +10,7 @@ from django.test import Client
 
 from optimizer.actions.run import Budget
 from optimizer.agents import sections
-from optimizer.llm.fence import Fencer
+from optimizer.llm.delimiters import Delimiters
 from optimizer.models import Evaluation, EvaluationStatus, Run, RunState, Team
 from optimizer.queries.memory import gib, too_large_text
 from optimizer.search import STRATEGIES
@@ -144,5 +144,5 @@ def test_agents_are_not_sent_to_repair_what_the_kernel_did_not_break() -> None:
     assert view(Status.TIMEOUT).failed and view(Status.TIMEOUT, "candidate", "parent").failed
     for spared in (view(Status.TIMEOUT, "parent"), view(Status.TOO_LARGE), view(Status.INFRA_ERROR, "harness")):
         assert not spared.failed
-        assert sections.outcome(spared, Fencer("0mark0")).startswith("Not judged")
-    assert sections.outcome(view(Status.TIMEOUT), Fencer("0mark0")).startswith("**Failed: timeout.**")
+        assert sections.outcome(spared, Delimiters("0mark0")).startswith("Not judged")
+    assert sections.outcome(view(Status.TIMEOUT), Delimiters("0mark0")).startswith("**Failed: timeout.**")

@@ -14,7 +14,7 @@ from django.test import Client
 
 from optimizer.actions.run import Budget, NewRun, do_clone_run, do_start_run
 from optimizer.agents import sections
-from optimizer.llm.fence import Fencer
+from optimizer.llm.delimiters import Delimiters
 from optimizer.loop.history import history_of
 from optimizer.models import Job, Problem, Run, Runner, Target, Team, User
 from optimizer.queries.judged import as_judged, judged_mean_us
@@ -234,7 +234,7 @@ def test_a_run_may_be_started_for_call_time_by_form_api_and_command_line_on_a_gp
 def test_agents_read_both_times_the_roofline_and_what_failed(run: Run) -> None:
     history = history_of(run)
     child = next(view for view in history.kernels if view.parent_keys)
-    said = sections.outcome(child, Fencer("0mark0"))
+    said = sections.outcome(child, Delimiters("0mark0"))
     assert "call with the host" in said and "judged by call time" in said and "judged by device time" in said
     assert "62 % of the measured ceiling" in said
     assert "Parent: build timed out after 300 s" in said
@@ -243,7 +243,7 @@ def test_agents_read_both_times_the_roofline_and_what_failed(run: Run) -> None:
 
 def test_agents_of_a_cpu_run_read_nothing_of_it(team: Team) -> None:
     history = history_of(drive(make_run(team)))
-    said = sections.outcome(history.kernels[0], Fencer("0mark0")) + sections.objective(history)
+    said = sections.outcome(history.kernels[0], Delimiters("0mark0")) + sections.objective(history)
     assert "call" not in said and "ceiling" not in said
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from optimizer.actions.leaders import do_mend_leaders
+from optimizer.actions.leaders import do_rerank_leaders
 from optimizer.agents.sections import outcome
 from optimizer.charts.curve import curve, points_of
-from optimizer.llm.fence import Fencer
+from optimizer.llm.delimiters import Delimiters
 from optimizer.loop.history import history_of
 from optimizer.models import Evaluation, EvaluationStatus, Run, RunEvent, Team, User
 from optimizer.views.compare import outcomes_of
@@ -51,7 +51,7 @@ def test_strategies_build_nothing_on_its_times(run: Run) -> None:
     assert boaster is not None and boaster.correct
     assert (boaster.time_us, boaster.times_us) == (None, {})
     assert history.best() not in (None, boaster)
-    assert "no times that count" in outcome(boaster, Fencer("x"))
+    assert "no times that count" in outcome(boaster, Delimiters("x"))
 
 
 def test_the_curve_shows_it_and_does_not_follow_it(run: Run) -> None:
@@ -82,8 +82,8 @@ def test_a_run_that_ended_under_older_rules_is_ranked_anew_once_and_nobody_is_to
     boaster = run.kernels.get(evaluation__unconfirmed=True)
     for wrong in ({"best_kernel": boaster, "best_speedup": 40.0}, {"best_kernel": None, "best_speedup": None}):
         Run.objects.filter(pk=run.pk).update(**wrong)
-        assert do_mend_leaders() == 1
-        assert do_mend_leaders() == 0
+        assert do_rerank_leaders() == 1
+        assert do_rerank_leaders() == 0
         run.refresh_from_db()
         assert run.best_kernel == best
         assert (run.best_speedup, run.best_speedup_low, run.best_speedup_high) == figures
@@ -95,6 +95,6 @@ def test_where_only_a_refused_claim_was_made_nobody_leads(run: Run) -> None:
     boaster = run.kernels.get(evaluation__unconfirmed=True)
     Evaluation.objects.filter(kernel__run=run).exclude(kernel=boaster).update(status=EvaluationStatus.INCORRECT)
     Run.objects.filter(pk=run.pk).update(best_kernel=boaster, best_speedup=40.0)
-    do_mend_leaders()
+    do_rerank_leaders()
     run.refresh_from_db()
     assert (run.best_kernel, run.best_speedup, run.best_speedup_low) == (None, None, None)

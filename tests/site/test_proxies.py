@@ -79,7 +79,7 @@ def attempts_until_told_to_wait(address: str) -> int:
     for attempt in range(20):
         if throttle.must_wait(request, "ada"):
             return attempt
-        throttle.note_failure(request, "ada")
+        throttle.count_failure(request, "ada")
     raise AssertionError("may guess for ever")
 
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 import redis
 
-from kernelsci_site.services import binaries, postgres, redis_server, unroot
+from kernelsci_site.services import binaries, postgres, privileges, redis_server
 from kernelsci_site.services.binaries import NoServerError, PostgresBinaries, find_postgres, postgres_candidates
 from kernelsci_site.services.embedded import running_servers
 from kernelsci_site.services.instance import AlreadyRunningError, only_instance, running_address
@@ -56,8 +56,8 @@ def test_each_postgresql_found_here_starts_keeps_data_and_survives_a_kill(
 def test_root_without_user_namespaces_hands_postgresql_to_another_user(
     var: Var, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unroot, "_namespace_works", lambda: False)
-    unroot.way_down.cache_clear()
+    monkeypatch.setattr(privileges, "_namespace_works", lambda: False)
+    privileges.drop_method.cache_clear()
     var.folder().parent.chmod(0o755)
     var.root.chmod(0o711)
     try:
@@ -67,7 +67,7 @@ def test_root_without_user_namespaces_hands_postgresql_to_another_user(
                 with psycopg.connect(postgres.embedded_url(var)) as connection:
                     assert connection.execute("SELECT 1").fetchone() == (1,)
     finally:
-        unroot.way_down.cache_clear()
+        privileges.drop_method.cache_clear()
 
 
 def test_postgresql_asks_for_the_password(var: Var) -> None:
@@ -133,7 +133,7 @@ def test_secrets_are_made_once_and_for_our_eyes_only(var: Var) -> None:
 
 def test_the_holder_of_the_lock_is_named_to_the_second(var: Var) -> None:
     with only_instance(var) as instance:
-        instance.note("http://127.0.0.1:1/")
+        instance.write_holder("http://127.0.0.1:1/")
         with (
             pytest.raises(AlreadyRunningError, match=f"process {os.getpid()} at http://127.0.0.1:1/"),
             only_instance(var),

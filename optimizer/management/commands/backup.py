@@ -1,4 +1,4 @@
-"""`manage.py backup FILE`: the whole database in one file."""
+"""`manage.py backup FILE`: write the whole database to one file."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from kernelsci_site.services.binaries import NoServerError
+from kernelsci_site.services.database_access import database
 from kernelsci_site.services.dump import DumpError, back_up
-from kernelsci_site.services.reach import database
 
 
 class Command(BaseCommand):
-    """Runs beside the working site, or without it."""
+    """Back up the database while the site is running, or without it."""
 
-    help = "Write the database to a file (pg_dump, custom format). The secrets are not in it: keep var/secrets too."
+    help = (
+        "Write the database to a file (pg_dump, custom format). The secrets are not included: keep var/secrets too."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """FILE."""
+        """Declare FILE."""
         parser.add_argument("file", type=Path)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Write it. Raises CommandError."""
+        """Write the backup. Raises CommandError."""
         file: Path = options["file"]
         try:
             with database():

@@ -1,4 +1,4 @@
-"""`manage.py doctor`: what this machine can do, and what to install for the rest."""
+"""`manage.py doctor`: report what this machine can do, and what to install for the rest."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ START = "manage.py up starts it"
 
 
 class Command(BaseCommand):
-    """Looks at compilers, GPUs, the sandbox, servers and model providers."""
+    """Examine compilers, GPUs, the sandbox, servers and model providers."""
 
-    help = "Say what this machine can build, run and hold, and what to install for what is missing."
+    help = "Report what this machine can build, run and sandbox, and what to install for the rest."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """For people by default."""
+        """Declare --json."""
         parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Print the findings. Exit status 1 when something that everything needs is missing."""
+        """Print the findings. Exit with status 1 when something indispensable is missing."""
         found = [*facts(), *_servers(), *_providers()]
         answer = as_json(found)
         self.stdout.write(json.dumps(answer, indent=2) if options["json"] else as_text(found))
@@ -75,7 +75,7 @@ def _redis() -> Fact:
 
 
 def _answering(name: str, where: str, version: Callable[[], str], remedy: str) -> Fact:
-    """A server that can be had; whether it answers right now is the fact."""
+    """Report whether an available server answers right now."""
     try:
         return Fact(TOPIC, name, True, f"{where}, answers as {version()}")
     except (OperationalError, psycopg.Error, redis.RedisError):
@@ -94,7 +94,9 @@ def _redis_version() -> str:
 
 
 def _providers() -> list[Fact]:
-    """Who answers questions. Nobody is asked: that costs money, and the provider's page has a button for it."""
+    """List who answers questions, without asking anybody: that costs money, and the provider's page has a button for
+    it.
+    """
     always = Fact(PROVIDERS, "inbox, replay", True, "people and recorded answers; need no key")
     try:
         rows = list(Provider.objects.enabled().order_by("team", "name"))

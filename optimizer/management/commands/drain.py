@@ -1,4 +1,4 @@
-"""`manage.py drain`: let every measuring worker finish what it has and take no more, before a deploy."""
+"""`manage.py drain`: let every measuring worker finish its job and claim no more, before a deploy."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ LOOK_EVERY_S = 1.0
 
 
 class Command(BaseCommand):
-    """Runs stay as they are: their next jobs wait in the queue, and go on when the workers do."""
+    """Drain the workers. Runs are unaffected: their next jobs wait in the queue until workers claim again."""
 
-    help = "Drain all workers and wait until none has a job; --undo lets them go on."
+    help = "Drain all workers and wait until none has a job; --undo lets them claim jobs again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """[--wait SECONDS] [--undo]."""
-        parser.add_argument("--wait", type=float, default=900.0, help="seconds at most (default %(default)s)")
+        """Declare [--wait SECONDS] [--undo]."""
+        parser.add_argument(
+            "--wait", type=float, default=900.0, help="maximum wait in seconds (default %(default)s)"
+        )
         parser.add_argument("--undo", action="store_true", help="let drained workers claim again")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Drain or undo. Raises CommandError when workers are still busy: their jobs would be done again."""
+        """Drain, or undo it. Raises CommandError when workers are still busy, since their jobs would be repeated."""
         if options["undo"]:
-            self.stdout.write(f"{do_undrain_after_deploy()} workers go on")
+            self.stdout.write(f"{do_undrain_after_deploy()} workers claim jobs again")
             return
-        self.stdout.write(f"{do_drain_for_deploy()} workers take no more jobs")
+        self.stdout.write(f"{do_drain_for_deploy()} workers claim no more jobs")
         deadline = time.monotonic() + options["wait"]
+        # Jobs that ended between two looks are simply gone from the list.
         while busy := at_work():
             if time.monotonic() > deadline:
-                raise CommandError(f"still at work: {', '.join(busy)}")
+                raise CommandError(f"still working: {', '.join(busy)}")
             time.sleep(LOOK_EVERY_S)
-        self.stdout.write("nobody is at work: stop the site, upgrade, start it, then: manage.py drain --undo")
+        self.stdout.write("all workers are idle: stop the site, upgrade, start it, then: manage.py drain --undo")

@@ -1,4 +1,4 @@
-"""`manage.py findings list|show|add|edit`: what agents read before they write."""
+"""`manage.py findings list|show|add|edit`: manage the findings that agents read."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ M = TypeVar("M", bound=Model)
 
 
 class Command(WordsCommand):
-    """Acts for a person, by default the first administrator, and shows what that person may see."""
+    """Act for a person, by default the first administrator, with that person's rights."""
 
     help = "List, show, write and edit findings. Texts come from a file, or from standard input."
 
     def add_words(self, words: Words) -> None:
-        """list [--target --problem] | show ID | add TITLE --team T | edit ID."""
-        listing = words.add_parser("list", help="current ones, newest first")
-        adding = words.add_parser("add", help="write one")
+        """Declare list [--target --problem] | show ID | add TITLE --team T | edit ID."""
+        listing = words.add_parser("list", help="current findings, newest first")
+        adding = words.add_parser("add", help="write a finding")
         adding.add_argument("title")
-        adding.add_argument("--team", required=True, help="slug of the team that it belongs to")
+        adding.add_argument("--team", required=True, help="slug of the team to which it belongs")
         for scoped in (listing, adding):
             scoped.add_argument("--target", help="key of a target")
             scoped.add_argument("--problem", help="name of a problem")
-        editing = words.add_parser("edit", help="write its successor")
-        editing.add_argument("--title", help="the same as before without")
-        for about in (words.add_parser("show", help="one, whole"), editing):
+        editing = words.add_parser("edit", help="write a newer version")
+        editing.add_argument("--title", help="default: unchanged")
+        for about in (words.add_parser("show", help="print one finding"), editing):
             about.add_argument("id", type=int)
         for written in (adding, editing):
             written.add_argument("--text", default="-", metavar="FILE", help="markdown; - is standard input")
-            written.add_argument("--source", help="where it comes from")
+            written.add_argument("--source", help="source of the finding")
 
     def _list(self, options: dict[str, Any]) -> None:
         rows = findings_seen_by(self.user).filter(superseded_by=None)
@@ -67,7 +67,7 @@ class Command(WordsCommand):
             newer = do_edit_finding(self.user, row, options["title"] or row.title, _text(options["text"]), source)
         except FindingSupersededError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"finding {newer.pk} takes the place of {row.pk}")
+        self.stdout.write(f"finding {newer.pk} supersedes {row.pk}")
 
 
 def _found(user: User, number: int) -> Finding:
@@ -80,7 +80,7 @@ def _optional(rows: QuerySet[M], kind: str, name: str | None) -> M | None:
 
 
 def _text(path: str) -> str:
-    """What the file says. Raises CommandError where it cannot be read."""
+    """Return the content of the file. Raises CommandError where it cannot be read."""
     try:
         return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

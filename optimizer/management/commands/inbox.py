@@ -1,4 +1,4 @@
-"""`manage.py inbox`: see and answer waiting prompts from the command line."""
+"""`manage.py inbox`: list and answer waiting prompts on the command line."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from optimizer.models import LlmCall
 
 
 class Command(WordsCommand):
-    """A question that was claimed by somebody else is left to them."""
+    """Answer prompts, except those that somebody else has claimed."""
 
     help = "List, show and answer the prompts that wait for a person or an outside agent."
 
     def add_words(self, words: Words) -> None:
-        """list | show ID | answer ID --file FILE."""
+        """Declare list | show ID | answer ID --file FILE."""
         listing = words.add_parser("list", help="waiting prompts, oldest first")
         listing.add_argument("--run", type=int)
-        show = words.add_parser("show", help="print one prompt, whole")
+        show = words.add_parser("show", help="print one complete prompt")
         show.add_argument("id", type=int)
         answer = words.add_parser("answer", help="answer a prompt")
         answer.add_argument("id", type=int)
@@ -53,9 +53,9 @@ class Command(WordsCommand):
         except AnswerError as error:
             raise CommandError(f"the answer cannot be used ({error.fault.value}): {error}") from error
         except PromptTakenError as error:
-            raise CommandError("somebody else is at work on this prompt") from error
+            raise CommandError("somebody else has claimed this prompt") from error
         except PromptClosedError as error:
-            raise CommandError(f"this prompt waits no longer: it is {_state(call)}") from error
+            raise CommandError(f"this prompt is no longer waiting: it is {_state(call)}") from error
         self.stdout.write(f"answered {call.role} {call.key}")
 
 

@@ -1,4 +1,4 @@
-"""`manage.py load_scale`: a database as large as years of use would make it, for measuring the pages."""
+"""`manage.py load_scale`: fill the database as years of use would, for measuring the pages."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ STATES = ("finished", "finished", "finished", "stopped", "failed", "paused")
 
 
 class Command(BaseCommand):
-    """Everything it makes belongs to the team `synthetic` and says in words that nobody measured it."""
+    """Generate rows that all belong to the team `synthetic` and say that nobody measured them."""
 
     help = "Fill the database with synthetic runs. Refuses one that holds real runs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """How much."""
+        """Declare how many rows to generate."""
         parser.add_argument("--runs", type=int, default=10_000)
-        parser.add_argument("--kernels", type=int, default=100_000, help="over all runs; one has 5,000, one 2,000")
-        parser.add_argument("--samples", type=int, default=1_000_000, help="raw times, over all kernels")
+        parser.add_argument("--kernels", type=int, default=100_000, help="in all runs; one has 5,000, one 2,000")
+        parser.add_argument("--samples", type=int, default=1_000_000, help="raw times of all kernels")
         parser.add_argument("--seed", type=int, default=0)
-        parser.add_argument("--beside-real-runs", action="store_true", help="even where there are real runs")
+        parser.add_argument("--beside-real-runs", action="store_true", help="allow a database with real runs")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Load all of it or, when something fails, nothing."""
+        """Load everything or, when something fails, nothing."""
         real = Run.objects.exclude(team__slug=TEAM).count()
         if real and not options["beside_real_runs"]:
             raise CommandError(f"This database holds {real} real runs; use another, or --beside-real-runs.")
@@ -69,6 +69,7 @@ class Command(BaseCommand):
         began = time.monotonic()
         with transaction.atomic():
             counts = self._load(options)
+        # After the commit: VACUUM cannot run inside a transaction.
         renumber(list(TABLES.values()))
         told = ", ".join(f"{count:,} × {name}" for name, count in counts.items())
         self.stdout.write(f"{told} in {time.monotonic() - began:.0f} s; all synthetic, team “{TEAM}”.")
@@ -92,7 +93,7 @@ class Command(BaseCommand):
 
 
 def _store(families: list[Family]) -> dict[str, int]:
-    """In the order that foreign keys ask for: a run points to its best kernel, so that column comes last."""
+    """Store the rows in the order that foreign keys require; a run's best kernel is set last."""
     runs = [family.run for family in families]
     best = {run.pk: run.best_kernel_id for run in runs}
     for run in runs:
@@ -112,7 +113,7 @@ def _store(families: list[Family]) -> dict[str, int]:
 
 
 def _blank_runs(maker: FamilyMaker) -> Iterator[Run]:
-    """Runs without an outcome, a few minutes apart, over all targets and strategies."""
+    """Yield runs without an outcome, a few minutes apart, over all targets and strategies."""
     do_sync_targets()
     do_sync_shipped_problems()
     team, people = _team(), list(User.objects.order_by("pk")[:3])
@@ -133,11 +134,11 @@ def _blank_runs(maker: FamilyMaker) -> Iterator[Run]:
 
 
 def _team() -> Team:
-    """The team of all synthetic runs; the administrators own it."""
+    """Return the team of all synthetic runs, which the administrators own."""
     do_make_default_team()
     team, _ = Team.objects.get_or_create(slug=TEAM, defaults={"name": f"{MARK} load, measured by nobody"})
     for user in User.objects.filter(is_superuser=True):
         Membership.objects.get_or_create(team=team, user=user, defaults={"role": TeamRole.OWNER})
     if not User.objects.exists():
-        raise CommandError("There is no user; start the site once, or make one.")
+        raise CommandError("There is no user; start the site once, or create one.")
     return team

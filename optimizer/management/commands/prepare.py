@@ -1,4 +1,4 @@
-"""`manage.py prepare`: after `migrate`, before the site serves. `manage.py up` does it by itself."""
+"""`manage.py prepare`: run after `migrate`, before the site serves. `manage.py up` does it by itself."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kernelsci_site.first_run import collect_static_files, fill_tables
 
 
 class Command(BaseCommand):
-    """Safe to repeat."""
+    """Prepare the installation. Safe to repeat."""
 
-    help = "Collect static files; make administrator, team, targets, notes and problems where they are missing."
+    help = "Collect static files; create administrator, team, targets, notes and problems where missing."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Prepare, and say the new administrator's password, once."""
+        """Prepare, and print the new administrator's password once."""
         collect_static_files()
         administrator, password = fill_tables()
         if password:

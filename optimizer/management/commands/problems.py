@@ -1,4 +1,4 @@
-"""`manage.py problems import|check|list`: problems in any format that is read, as they lie on disk."""
+"""`manage.py problems import|check|list`: import problems in any supported format."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ from runners.problems.commands import Finding, add_what_to_look_at, check, print
 
 
 class Command(BaseCommand):
-    """Reading executes nothing; a problem's code runs in a process of its own, with limits on time and memory."""
+    """Import problems. Reading executes nothing; a problem's code runs in its own process, limited in time and
+    memory.
+    """
 
-    help = "Import problems (native, KernelBench, GPU MODE, kernelbench.com), check them, or list what is there."
+    help = (
+        "Import problems (native, KernelBench, GPU MODE, kernelbench.com), check them without importing, or list the "
+        "imported ones."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """import PATH… [--no-run] | check PATH… [--run] | list."""
+        """Declare import PATH… [--no-run] | check PATH… [--run] | list."""
         actions = parser.add_subparsers(dest="action", required=True)
         taking = actions.add_parser("import", help="read, run each reference once, and store")
         taking.add_argument(
@@ -33,7 +38,7 @@ class Command(BaseCommand):
         actions.add_parser("list", help="problems in the database")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do the action. CommandError where a problem cannot be read."""
+        """Run the action. Raises CommandError where a problem cannot be read."""
         getattr(self, f"_{options['action']}")(Namespace(**options))
 
     def _import(self, options: Namespace) -> None:
@@ -58,7 +63,7 @@ class Command(BaseCommand):
 
     def _check(self, options: Namespace) -> None:
         if run_check(options):
-            raise CommandError("some problems cannot be used; they are named above")
+            raise CommandError("some problems are unusable; they are listed above")
 
     def _list(self, options: Namespace) -> None:
         listed = Problem.objects.annotate(

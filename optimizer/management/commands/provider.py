@@ -1,4 +1,4 @@
-"""`manage.py provider`: list model servers, try one, encrypt all keys anew."""
+"""`manage.py provider`: list model servers, try one, re-encrypt all keys."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from optimizer.models import Provider
 
 
 class Command(BaseCommand):
-    """Keys go in through the page alone: on a command line they would be seen by others."""
+    """Manage providers. Keys are entered on the page only: on a command line others could see them."""
 
-    help = "List and try model servers; encrypt their keys with the newest secret."
+    help = "List and try model servers; re-encrypt their keys with the newest secret."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """list | check ID [--model M] | rotate-keys."""
+        """Declare list | check ID [--model M] | rotate-keys."""
         actions = parser.add_subparsers(dest="action", required=True)
         actions.add_parser("list")
-        check = actions.add_parser("check", help="ask a server a sum")
+        check = actions.add_parser("check", help="ask a server for a sum")
         check.add_argument("id", type=int)
         check.add_argument("--model", default="")
-        actions.add_parser("rotate-keys", help="after a new secret was put first in PROVIDER_KEY_SECRETS")
+        actions.add_parser("rotate-keys", help="run after adding a new first secret to PROVIDER_KEY_SECRETS")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do the action."""
+        """Run the action."""
         getattr(self, "_" + options["action"].replace("-", "_"))(options)
 
     def _list(self, options: dict[str, Any]) -> None:
@@ -47,4 +47,4 @@ class Command(BaseCommand):
         done, lost = do_rotate_keys()
         self.stdout.write(f"{done} keys encrypted with the newest secret")
         if lost:
-            raise CommandError(f"cannot be read any more, enter them again: {', '.join(lost)}")
+            raise CommandError(f"unreadable keys, enter them again: {', '.join(lost)}")

@@ -1,4 +1,4 @@
-"""`manage.py record`: a run's answers as one file, out and in."""
+"""`manage.py record`: export a run's answers to a file, or import them."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from optimizer.models import Record, Run, Team
 
 
 class Command(BaseCommand):
-    """Export strips keys and private text; import checks every field."""
+    """Exchange recordings. Export removes keys and private text; import checks every field."""
 
-    help = "Export a run's answers as a record, import one, or list what provider `replay` can answer from."
+    help = "Export a run's answers as a recording, import one, or list those from which `replay` can answer."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """export RUN FILE | import FILE --team T --name N | list."""
+        """Declare export RUN FILE | import FILE --team T --name N | list."""
         actions = parser.add_subparsers(dest="action", required=True)
-        export = actions.add_parser("export", help="write a run's record")
+        export = actions.add_parser("export", help="write a run's recording")
         export.add_argument("run", type=int)
         export.add_argument("file", type=Path)
         export.add_argument("--title", default="")
-        taking = actions.add_parser("import", help="take a record into a team")
+        taking = actions.add_parser("import", help="import a recording into a team")
         taking.add_argument("file", type=Path)
         taking.add_argument("--team", required=True, help="the team's short name")
-        taking.add_argument("--name", required=True, help="what `replay` calls the record")
+        taking.add_argument("--name", required=True, help="the recording's name for `replay`")
         taking.add_argument("--user")
-        actions.add_parser("list", help="shipped and imported records")
+        actions.add_parser("list", help="shipped and imported recordings")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do the action."""
+        """Run the action."""
         getattr(self, f"_{options['action']}")(options)
 
     def _export(self, options: dict[str, Any]) -> None:

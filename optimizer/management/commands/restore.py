@@ -1,4 +1,4 @@
-"""`manage.py restore FILE`: the database as a backup has it."""
+"""`manage.py restore FILE`: restore the database from a backup."""
 
 from __future__ import annotations
 
@@ -11,26 +11,24 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from kernelsci_site.services.binaries import NoServerError
+from kernelsci_site.services.database_access import database_at_rest
 from kernelsci_site.services.dump import DumpError, restore
 from kernelsci_site.services.instance import AlreadyRunningError
-from kernelsci_site.services.reach import database_at_rest
 
 
 class Command(BaseCommand):
-    """Everything or nothing: one transaction. A backup of an older version is brought up to date afterwards."""
+    """Restore everything or nothing, in one transaction. A backup of an older version is migrated afterwards."""
 
     help = "Replace the whole database by a backup. Stop the site first."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """FILE [--replace]."""
+        """Declare FILE [--replace]."""
         parser.add_argument("file", type=Path)
-        parser.add_argument(
-            "--replace", action="store_true", help="also where there are runs already: they are lost"
-        )
+        parser.add_argument("--replace", action="store_true", help="replace existing runs, which are lost")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Restore it. Raises CommandError."""
+        """Restore the backup. Raises CommandError."""
         if not options["file"].is_file():
             raise CommandError(f"{options['file']}: no such file")
         try:
@@ -41,11 +39,11 @@ class Command(BaseCommand):
 
     def _restore(self, file: Path, replace: bool) -> None:
         if not replace and _has_runs():
-            raise CommandError("There are runs in this database. Back it up, then say --replace.")
+            raise CommandError("There are runs in this database. Back it up, then use --replace.")
         restore(connection.settings_dict, connection.pg_version // 10_000, file)  # type: ignore[attr-defined]
         connection.close()
         call_command("migrate", interactive=False, verbosity=0)
-        self.stdout.write(f"The database is that of {file}, with this version's tables.")
+        self.stdout.write(f"The database was restored from {file} and migrated to this version.")
 
 
 def _has_runs() -> bool:

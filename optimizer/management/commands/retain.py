@@ -1,4 +1,4 @@
-"""`manage.py retain --days N`: drop what takes room and has served."""
+"""`manage.py retain --days N`: delete old data that is no longer needed."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from kernelsci_site.services.reach import database
+from kernelsci_site.services.database_access import database
 from optimizer.retention import KINDS, drop, droppable
 
 
 class Command(BaseCommand):
-    """May run beside the working site, and be interrupted."""
+    """Delete old data. May run while the site is working, and may be interrupted."""
 
     help = (
         "Drop raw samples, prompts and live logs of runs that ended long ago; never a released kernel's evidence."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """--days N [--dry-run] [--only KIND]."""
-        parser.add_argument("--days", type=int, required=True, help="keep everything of runs that ended since then")
+        """Declare --days N [--dry-run] [--only KIND]."""
+        parser.add_argument(
+            "--days", type=int, required=True, help="keep data of runs that ended in the last N days"
+        )
         parser.add_argument("--dry-run", action="store_true", help="only count")
         parser.add_argument("--only", action="append", choices=sorted(KINDS), help="samples, prompts or logs")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Drop, or count. Raises CommandError for a nonsensical age."""
+        """Delete, or count. Raises CommandError for an impossible age."""
         if options["days"] < 1:
-            raise CommandError("--days is a number from 1 up")
+            raise CommandError("--days must be at least 1")
         before = timezone.now() - dt.timedelta(days=options["days"])
         with database():
             for kind in options["only"] or sorted(KINDS):
                 count = droppable(kind, before).count() if options["dry_run"] else drop(kind, before)
-                self.stdout.write(f"{kind}: {count} {'would go' if options['dry_run'] else 'dropped'}")
+                self.stdout.write(f"{kind}: {count} {'would be deleted' if options['dry_run'] else 'deleted'}")

@@ -1,4 +1,4 @@
-"""`manage.py run --problem P --strategy tune --evaluations 40 [--wait] [--json]`: start a run from the command line."""
+"""`manage.py run --problem P --strategy tune --evaluations 40 [--wait] [--json]`: start a run on the command line."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ WORKER_PATIENCE_S = 20.0
 
 
 class Command(BaseCommand):
-    """Starts a run against the servers and workers of `manage.py up`."""
+    """Start a run on the servers and workers of `manage.py up`."""
 
     help = "Start an optimisation run; with --wait, follow it to its end."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Every option has the web form's meaning."""
+        """Declare the options, which have the same meaning as in the web form."""
         parser.add_argument("--problem", required=True, help="name of a problem")
         parser.add_argument("--target", default="cpu", help="key of a target (default: cpu)")
-        parser.add_argument("--dispatcher", default="celery", choices=list(DISPATCHERS), help="way to the runners")
+        parser.add_argument(
+            "--dispatcher", default="celery", choices=list(DISPATCHERS), help="transport to the runners"
+        )
         parser.add_argument("--strategy", default="tune", choices=list(STRATEGIES))
         parser.add_argument(
             "--objective", default=Objective.DEVICE.value, choices=[one.value for one in Objective],
@@ -54,13 +56,13 @@ class Command(BaseCommand):
             "--provider", action="append", default=[], metavar="[ROLE=]NAME[:MODEL]",
             help="who answers (inbox, or a provider of the team), for one role or for all",
         )  # fmt: skip
-        parser.add_argument("--record", help="answer from this record (see `manage.py record list`)")
+        parser.add_argument("--record", help="answer from this recording (see `manage.py record list`)")
         parser.add_argument("--title", default="")
         parser.add_argument("--wait", action="store_true", help="follow the run and print its table")
         parser.add_argument("--json", action="store_true", help="print one JSON object instead")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Start, say where, and follow if asked to."""
+        """Start the run, print its number, and follow it if requested."""
         run = self._start(options)
         if not options["wait"]:
             self.stdout.write(json.dumps(as_json(run)) if options["json"] else f"Started {run} (number {run.pk}).")
@@ -70,6 +72,7 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(as_json(run)) if options["json"] else closing_table(run))
 
     def _start(self, options: dict[str, Any]) -> Run:
+        # A fresh installation has no rows yet, and the command should work without `manage.py up` before it.
         do_sync_targets()
         do_sync_notes()
         do_sync_shipped_problems()
@@ -100,8 +103,10 @@ class Command(BaseCommand):
     def _follow(self, run: Run, *, quiet: bool) -> None:
         """Print progress until the run ends or pauses. Ctrl-C stops the run."""
         started, warned = time.monotonic(), quiet
+        # A progress line with carriage returns would spoil a log file.
         live = sys.stderr.isatty() and not quiet
         try:
+            # A paused run may stay paused for days, so the command does not wait for it.
             while not run.state_choice.is_terminal and run.state != "paused":
                 if not warned and time.monotonic() - started > WORKER_PATIENCE_S:
                     warned = True
@@ -112,6 +117,7 @@ class Command(BaseCommand):
                 time.sleep(POLL_S)
                 run.refresh_from_db()
         except KeyboardInterrupt:
+            # Without anybody who watches, the run would go on spending its budget.
             do_stop_run(None, run)
             raise CommandError(f"Run {run.pk} is being stopped.") from None
         finally:
@@ -132,7 +138,7 @@ def _version(slug: str) -> ProblemVersion:
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
-    """`NAME=VALUE` pairs; a value is read as JSON where it is JSON, as text otherwise."""
+    """Parse `NAME=VALUE` pairs; a value is read as JSON where it is JSON, as text otherwise."""
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -146,9 +152,10 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
 
 
 def _providers(choices: list[str], record: str | None) -> dict[str, Any]:
-    """`Run.providers` from `[ROLE=]NAME[:MODEL]` choices; a record answers for all roles."""
+    """Return `Run.providers` from `[ROLE=]NAME[:MODEL]` choices; a recording answers for all roles."""
     providers: dict[str, Any] = {"default": {"provider": "replay", "record": record}} if record else {}
     for choice in choices:
+        # `rpartition` leaves the whole choice in `name` when it names no role.
         role, equals, name = choice.rpartition("=")
         provider, _, model = name.partition(":")
         providers[role if equals else "default"] = {"provider": provider} | ({"model": model} if model else {})

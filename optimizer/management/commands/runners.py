@@ -1,4 +1,4 @@
-"""`manage.py runners list|drain|undrain`: who measures, and taking one of them out of service."""
+"""`manage.py runners list|drain|undrain`: list runners, and drain one of them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from optimizer.models import Runner
 
 
 class Command(WordsCommand):
-    """One runner; `manage.py drain` is for all of them, before a deploy."""
+    """Drain a single runner; `manage.py drain` drains all of them before a deploy."""
 
     help = "List runners; drain one, or let it claim jobs again."
 
     def add_words(self, words: Words) -> None:
-        """list | drain NAME [--note] | undrain NAME."""
-        words.add_parser("list", help="all, with their state")
-        draining = words.add_parser("drain", help="let it finish what it has and claim no more")
-        draining.add_argument("--note", default="", help="why")
+        """Declare list | drain NAME [--note] | undrain NAME."""
+        words.add_parser("list", help="all runners with their state")
+        draining = words.add_parser("drain", help="let it finish its job and claim no more")
+        draining.add_argument("--note", default="", help="reason")
         for one in (draining, words.add_parser("undrain", help="let it claim jobs again")):
             one.add_argument("name")
 
@@ -35,7 +35,7 @@ class Command(WordsCommand):
 
     def _undrain(self, options: dict[str, Any]) -> None:
         do_undrain_runner(self.user, _runner(options["name"]))
-        self.stdout.write(f"{options['name']} goes on")
+        self.stdout.write(f"{options['name']} claims jobs again")
 
 
 def _runner(name: str) -> Runner:

@@ -18,20 +18,20 @@ from runners.dispatch.spool import Spool, SpoolError
 
 
 class Command(BaseCommand):
-    """`export` and `import` are the same exchange, kept as two words for those who carry the directory by hand."""
+    """Exchange jobs and results. `export` and `import` exist for people who carry the directory by hand."""
 
-    help = "Put waiting jobs of dispatcher `spool` into a directory and take finished results in."
+    help = "Export waiting jobs of dispatcher `spool` to a directory and import finished results."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """sync|export|import DIR --target T [--watch SECONDS]."""
+        """Declare sync|export|import DIR --target T [--watch SECONDS]."""
         parser.add_argument("action", choices=["sync", "export", "import"])
         parser.add_argument("directory", type=Path)
         parser.add_argument("--target", required=True)
-        parser.add_argument("--at-once", type=int, default=AT_ONCE, help="jobs out at the same time")
-        parser.add_argument("--watch", type=float, metavar="SECONDS", help="repeat every so many seconds")
+        parser.add_argument("--at-once", type=int, default=AT_ONCE, help="maximum number of exported jobs")
+        parser.add_argument("--watch", type=float, metavar="SECONDS", help="repeat at this interval in seconds")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exchange once, or until interrupted."""
+        """Exchange once, or repeatedly until interrupted."""
         do_sync_targets()
         target = named(Target.objects.filter(key=options["target"]), "target", options["target"])
         at_once = 0 if options["action"] == "import" else options["at_once"]
@@ -44,11 +44,12 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _try_to_exchange(self, directory: Path, target: Target, at_once: int) -> None:
-        """A full disk or a database that restarts is no reason to stop watching."""
+        """Exchange, and print an error such as a full disk or a database restart instead of ending the watch."""
         try:
             self._exchange(directory, target, at_once)
         except (SpoolError, DatabaseError) as error:
             self.stderr.write(str(error))
+            # A failed connection would fail every later statement as well.
             connection.close()
 
     def _exchange(self, directory: Path, target: Target, at_once: int) -> None:

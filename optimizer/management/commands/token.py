@@ -1,4 +1,4 @@
-"""`manage.py token`: make, list and revoke API tokens."""
+"""`manage.py token`: create, list and revoke API tokens."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from optimizer.models import ApiToken, TokenScope
 
 
 class Command(WordsCommand):
-    """The secret is printed once; only its hash is stored."""
+    """Manage tokens. The secret is printed once; only its hash is stored."""
 
-    help = "Make, list and revoke tokens for the API."
+    help = "Create, list and revoke API tokens."
 
     def add_words(self, words: Words) -> None:
-        """create NAME --scope S … | list | revoke ID."""
-        create = words.add_parser("create", help="make one and print it")
+        """Declare create NAME --scope S … | list | revoke ID."""
+        create = words.add_parser("create", help="create a token and print it")
         create.add_argument("name")
         create.add_argument("--scope", action="append", required=True, choices=TokenScope.values)
-        create.add_argument("--days", type=float, help="how long it lasts; for ever without")
-        words.add_parser("list", help="tokens that work, without their secrets")
-        revoke = words.add_parser("revoke", help="end one")
+        create.add_argument("--days", type=float, help="lifetime in days; default: unlimited")
+        words.add_parser("list", help="valid tokens, without their secrets")
+        revoke = words.add_parser("revoke", help="revoke a token")
         revoke.add_argument("id", type=int)
 
     def _create(self, options: dict[str, Any]) -> None:

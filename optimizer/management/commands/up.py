@@ -1,4 +1,4 @@
-"""`manage.py up`: everything this machine needs, under one supervisor, until Ctrl-C."""
+"""`manage.py up`: run everything this machine needs under one supervisor, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ EXPECTED = (AlreadyRunningError, NoServerError, NoPortError, PartFailedError, Un
 
 
 class Command(BaseCommand):
-    """Starts PostgreSQL, Redis, the web server and the workers; restarts what dies; stops all of it."""
+    """Start PostgreSQL, Redis, the web server and the workers; restart what dies; stop everything at the end."""
 
     help = "Start everything on this machine: servers, pages, workers. Ctrl-C stops."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Where to listen, what to measure on, and whether to begin with a run."""
+        """Declare where to listen, what to measure on, and whether to start a demo run."""
         parser.add_argument("--host", default=LOCAL, help=f"address to listen on (default {LOCAL})")
         parser.add_argument("--port", type=int, default=8000, help="first port to try (default 8000)")
         parser.add_argument(
-            "--bench", action="append", metavar="TARGET", help="target measured by a worker here (default cpu)"
+            "--bench", action="append", metavar="TARGET", help="target to measure on this machine (default cpu)"
         )
-        parser.add_argument("--demo", action="store_true", help="start a demonstration run if there is no run yet")
+        parser.add_argument("--demo", action="store_true", help="start demo runs if there is no run yet")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Run until an end is asked for. Raises `CommandError` for what a person can mend."""
+        """Run until a stop is requested. Raises `CommandError` for errors that a person can fix."""
         try:
             with only_instance(settings.VAR) as instance:
                 Site(instance, Console(), options).run()
@@ -54,7 +54,7 @@ class Command(BaseCommand):
 
 
 class Site:
-    """One run of the whole site."""
+    """Run the whole site once."""
 
     def __init__(self, instance: Instance, console: Console, options: dict[str, Any]) -> None:
         self.instance = instance
@@ -63,7 +63,7 @@ class Site:
         self.supervisor = Supervisor(console, settings.VAR.folder("log"))
 
     def run(self) -> None:
-        """Start in order, keep alive, and stop all whatever happens."""
+        """Start the parts in order, keep them alive, and stop all of them whatever happens."""
         with self.supervisor.listening_for_signals():
             try:
                 self._start_and_keep()
@@ -76,6 +76,7 @@ class Site:
 
     def _start_and_keep(self) -> None:
         self._name_what_is_missing()
+        # The port is bound before the servers start, so that a conflict shows at once.
         with listen(self.options["host"], self.options["port"]) as listener:
             address = self._choose_address(listener)
             self._collect_static_files()
@@ -95,11 +96,11 @@ class Site:
         if port != self.options["port"]:
             self.console.say(f"port {self.options['port']} is taken; using {port}")
         address = f"http://{self._host_name()}:{port}/"
-        self.instance.note(address)
+        self.instance.write_holder(address)
         return address
 
     def _host_name(self) -> str:
-        """What people type: the address itself, or for 'all addresses' the first allowed host."""
+        """Return the name that people type: the address itself, or the first allowed host for "all addresses"."""
         host = self.options["host"]
         name = settings.ALLOWED_HOSTS[0] if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared
         return f"[{name}]" if ":" in name and not name.startswith("[") else str(name)
@@ -109,8 +110,9 @@ class Site:
         self.supervisor.wait_until_ready([self.supervisor.start(part) for part in parts])
 
     def _collect_static_files(self) -> None:
-        """What this version brings, under names of its own; the web server is told to serve those."""
+        """Collect the static files of this version under hashed names, and let the web server serve those."""
         collect_static_files()
+        # Children inherit the environment; this process itself serves no files.
         os.environ["KERNELSCI_STATIC_COLLECTED"] = "1"
 
     def _migrate(self) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py webhooks list|add|remove|deliveries`: who is told of a team's runs."""
+"""`manage.py webhooks list|add|remove|deliveries`: manage the webhooks of a team."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from optimizer.models import TeamRole, Webhook, WebhookEvent
 
 
 class Command(WordsCommand):
-    """Acts for a person, by default the first administrator. The secret that signs is printed once."""
+    """Act for a person, by default the first administrator. The signing secret is printed once."""
 
-    help = "List, add and remove webhooks, and see what became of their deliveries."
+    help = "List, add and remove webhooks, and list their deliveries."
 
     def add_words(self, words: Words) -> None:
-        """list | add URL --team T [--event E …] | remove ID | deliveries ID."""
-        words.add_parser("list", help="of all teams that the person owns")
-        adding = words.add_parser("add", help="set one up and print its secret")
+        """Declare list | add URL --team T [--event E …] | remove ID | deliveries ID."""
+        words.add_parser("list", help="webhooks of all teams that the person owns")
+        adding = words.add_parser("add", help="create a webhook and print its secret")
         adding.add_argument("url")
         adding.add_argument("--team", required=True, help="slug of the team")
-        adding.add_argument("--event", action="append", choices=WebhookEvent.values, help="all without")
-        adding.add_argument("--allow-private", action="store_true", help="may lead into your own network")
-        words.add_parser("remove", help="tell nobody there any more").add_argument("id", type=int)
-        telling = words.add_parser("deliveries", help="the newest tellings")
+        adding.add_argument("--event", action="append", choices=WebhookEvent.values, help="default: all events")
+        adding.add_argument("--allow-private", action="store_true", help="allow addresses in your own network")
+        words.add_parser("remove", help="delete a webhook").add_argument("id", type=int)
+        telling = words.add_parser("deliveries", help="newest deliveries")
         telling.add_argument("id", type=int)
         telling.add_argument("--count", type=int, default=20)
 
@@ -39,13 +39,13 @@ class Command(WordsCommand):
         row, secret = do_make_webhook(
             self.user, team, options["url"], events, allow_private=options["allow_private"]
         )
-        self.stderr.write(f"webhook {row.pk}; its secret, this once:")
+        self.stderr.write(f"webhook {row.pk}; its secret, shown only now:")
         self.stdout.write(secret)
 
     def _remove(self, options: dict[str, Any]) -> None:
         row = owned_webhook(self.user, options["id"])
         do_delete_webhook(self.user, row)
-        self.stdout.write(f"{row} is told no more")
+        self.stdout.write(f"{row} is deleted")
 
     def _deliveries(self, options: dict[str, Any]) -> None:
         rows = owned_webhook(self.user, options["id"]).deliveries.order_by("-pk")

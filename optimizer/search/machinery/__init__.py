@@ -1,1 +1,1 @@
-"""Small parts that every strategy may use: novelty, repair, crossover, hand-off to tune, stagnation, notes."""
+"""Provide parts that every strategy may use: novelty, repair, crossover, hand-off to tune, stagnation, notes."""

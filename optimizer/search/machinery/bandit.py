@@ -1,7 +1,7 @@
-"""Which model to ask next: an upper-confidence bandit over models that counts what an answer cost.
+"""Choose the next model with an upper-confidence bandit that takes the cost of an answer into account.
 
-UCB1 (Auer, Cesa-Bianchi, Fischer 2002) on discounted counts (Garivier & Moulines 2011), decay 0.95 per call, so that
-a model that was good early does not live on its past.
+UCB1 (Auer, Cesa-Bianchi, Fischer 2002) runs on discounted counts (Garivier & Moulines 2011). The decay of 0.95 per
+call keeps a model that was good early from living on its past.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DECAY = 0.95
 
 @dataclass(frozen=True)
 class Pull:
-    """One answered call: `reward` in [0, 1] is the gain it brought, `cost_usd` None where the price is unknown."""
+    """Describe one answered call. `reward` in [0, 1] is its gain; `cost_usd` is None where the price is unknown."""
 
     model: str
     reward: float
@@ -31,16 +31,16 @@ class _Arm:
 
     @property
     def mean_cost(self) -> float:
-        """USD a call, of those whose cost is known."""
+        """Return the mean cost in USD per call, over the calls whose cost is known."""
         return self.cost / self.priced
 
     def fade(self, decay: float) -> None:
-        """Count all that was for less."""
+        """Discount all counts by one call."""
         self.weight, self.reward = self.weight * decay, self.reward * decay
         self.cost, self.priced = self.cost * decay, self.priced * decay
 
     def take(self, pull: Pull) -> None:
-        """Count one call."""
+        """Add one call."""
         self.weight += 1
         self.reward += min(1.0, max(0.0, pull.reward))
         if pull.cost_usd is not None:
@@ -50,10 +50,13 @@ class _Arm:
 def choose_model(
     models: Sequence[str], pulls: Sequence[Pull], exploration: float = 0.5, decay: float = DECAY
 ) -> str:
-    """The model with the highest optimistic reward per relative cost; a model never asked comes first, in the order
-    given. Costs are compared over the calls whose cost is known (one that failed before it was sent has none); where
-    a model has no such call, all costs count as equal."""
+    """Return the model with the highest optimistic reward per relative cost.
+
+    Models that were never asked come first, in the order given. Costs are compared over the calls whose cost is known
+    (a call that failed before it was sent has none). Where a model has no such call, all costs count as equal.
+    """
     arms = _arms(models, pulls, decay)
+    # Without an observation the bonus would be infinite.
     untried = [model for model in models if arms[model].weight == 0]
     if untried:
         return untried[0]
@@ -65,6 +68,8 @@ def choose_model(
 def _arms(models: Sequence[str], pulls: Sequence[Pull], decay: float) -> dict[str, _Arm]:
     arms = {model: _Arm() for model in models}
     for pull in pulls:
+        # Fade every arm at each call, so that a model which is no longer asked is forgotten too and will be tried
+        # again.
         for arm in arms.values():
             arm.fade(decay)
         if pull.model in arms:
@@ -74,10 +79,12 @@ def _arms(models: Sequence[str], pulls: Sequence[Pull], decay: float) -> dict[st
 
 def _score(arms: dict[str, _Arm], model: str, total: float, exploration: float, priced: bool) -> float:
     arm = arms[model]
+    # The bonus of UCB1; the maximum keeps the logarithm positive while the discounted counts are small.
     bonus = exploration * math.sqrt(math.log(max(total, math.e)) / arm.weight)
     optimistic = arm.reward / arm.weight + bonus
     if not priced:
         return optimistic
     mean_cost = sum(other.mean_cost for other in arms.values()) / len(arms)
     relative = arm.mean_cost / mean_cost if mean_cost > 0 else 1.0
+    # The floor keeps a nearly free model from winning regardless of its rewards.
     return optimistic / max(relative, 0.05)

@@ -1,4 +1,4 @@
-"""What kind of kernel is it? The behaviour descriptor that MAP-Elites keeps one elite for."""
+"""Compute the behaviour descriptor that assigns a kernel to a cell of the MAP-Elites archive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TILE_NAME = re.compile(r"(tile|block|bm|bn|unroll|rows)", re.IGNORECASE)
 
 
 def descriptor(kernel: KernelView) -> Cell:
-    """(tile area, local memory, registers or occupancy, bound class), each a coarse bucket; `-` where unknown."""
+    """Return coarse buckets of tile area, local memory, registers or occupancy, and bound class; `-` where unknown."""
     resources = _largest(kernel)
     return (
         _log_bucket(_tile_area(kernel)),
@@ -25,7 +25,7 @@ def descriptor(kernel: KernelView) -> Cell:
 
 
 def _tile_area(kernel: KernelView) -> float | None:
-    """Product of the tile-like tunables the kernel was built with."""
+    """Return the product of the tile-like tunables with which the kernel was built, or None."""
     sizes = [
         float(value)
         for name, value in kernel.source.tunables.items()
@@ -36,6 +36,7 @@ def _tile_area(kernel: KernelView) -> float | None:
 
 def _largest(kernel: KernelView) -> KernelResources | None:
     build = kernel.result.build if kernel.result else None
+    # The largest kernel by code stands for a module that contains several.
     return max(build.kernels, key=lambda k: k.code_bytes or 0, default=None) if build else None
 
 
@@ -49,4 +50,5 @@ def _pressure(resources: KernelResources | None) -> str:
 
 
 def _log_bucket(value: float | None) -> str:
+    # Buckets of powers of two: finer ones would give nearly every kernel a cell of its own.
     return "-" if not value or value <= 0 else str(round(math.log2(value)))

@@ -1,5 +1,8 @@
-"""Hand-off of promising kernels to the parameter search: a kernel that became the run's best and declares tunables
-is tuned before the agents go on (GPU Kernel Scientist, conclusion: autotuners as complement)."""
+"""Hand promising kernels over to parameter tuning.
+
+A kernel that became the run's best and declares tunables is tuned before the agents continue (GPU Kernel Scientist,
+conclusion: autotuners as a complement).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from optimizer.search.flow import Flow
 
 
 class TuneSettings(BaseModel):
-    """How much tuning a promising kernel gets."""
+    """Define how much tuning a promising kernel gets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -19,16 +22,17 @@ class TuneSettings(BaseModel):
 
 
 def is_promising(kernel: KernelView, history: History) -> bool:
-    """True for a correct kernel that was faster than every kernel before it: its speedup over the baseline beside it
-    was the largest so far."""
+    """Return True for a correct kernel that was faster than every kernel before it."""
+    # Look only at kernels up to this one, so that a later record does not change the decision in a replay.
     leader = fastest(other for other in history.kernels if other.number <= kernel.number)
     return leader is not None and leader.key == kernel.key
 
 
 def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings) -> None:
-    """Tune a kernel that deserves it; its configurations are kernels `<key>.t<n>`. Raises Waiting until done."""
+    """Tune a promising kernel; its configurations become kernels `<key>.t<n>`. Raises Waiting until done."""
     if not settings.evaluations or kernel is None or not is_promising(kernel, flow.history):
         return
+    # Import late: the samplers pull in SciPy, which strategies without tuning never need.
     from optimizer.search.machinery.tuning import tune_kernel
 
     tune_kernel(flow, kernel, settings.sampler, settings.evaluations, prefix=f"{kernel.key}.t")

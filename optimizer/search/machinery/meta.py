@@ -1,6 +1,8 @@
-"""Meta notes: every N kernels an agent writes down what worked and what did not; people may edit the note, and the
-next prompts show it (ShinkaEvolve's scratchpad is the model). A later note never replaces a person's text: it is put
-below it (`optimizer.loop.steps`)."""
+"""Let an agent write meta notes: every N kernels, what worked and what did not.
+
+People may edit a note, and later prompts contain it (modelled on ShinkaEvolve's scratchpad). A later note never
+replaces a person's text but is appended to it (see `optimizer.loop.steps`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from optimizer.search.flow import Flow
 
 
 class MetaSettings(BaseModel):
-    """How often meta notes are written."""
+    """Define how often meta notes are written."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -19,7 +21,7 @@ class MetaSettings(BaseModel):
 
 
 def write_meta_notes(flow: Flow, number: int, settings: MetaSettings) -> None:
-    """Ask for a note when kernel `number` completes a block of N. Raises Waiting until it is written."""
+    """Request a note when kernel `number` completes a block of N. Raises Waiting until it is written."""
     if not settings.every or number % settings.every:
         return
     block = number // settings.every
@@ -30,6 +32,7 @@ def write_meta_notes(flow: Flow, number: int, settings: MetaSettings) -> None:
 
 
 def _note_before(history: History, block: int) -> str | None:
-    """The key of the last note that was written before that block: a call may have brought none."""
+    """Return the key of the last note before that block, or None. Calls that produced no note are skipped."""
+    # Newest first, so the chain of notes has no gap even if a call failed.
     earlier = ((number, history.calls.get(f"meta{number}")) for number in range(block - 1, 0, -1))
     return next((f"meta{number}.note" for number, call in earlier if call and call.answer is not None), None)

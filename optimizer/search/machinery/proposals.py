@@ -1,4 +1,4 @@
-"""From an agent's answer to a kernel worth evaluating: novelty first, then the repair lane."""
+"""Turn an agent's answer into a kernel worth evaluating: reject duplicates first, then repair failures."""
 
 from __future__ import annotations
 
@@ -7,37 +7,43 @@ from typing import Any
 
 from optimizer.search.base import CallView, Draft, History, KernelView
 from optimizer.search.flow import Flow
-from optimizer.search.machinery.novelty import twin_of
+from optimizer.search.machinery.novelty import find_duplicate
 from runners.job import Language, Source
 
+# How often a failed kernel goes back to its writer. The paper leaves this open; here it is a setting.
 REPAIR_TRIES = 2
-"""How often a failed kernel goes back to its writer. Open in GPU Kernel Scientist; here 2, and a setting."""
 
 AskWriter = Callable[[str, Mapping[str, Any]], CallView]
 MakeDraft = Callable[[str, CallView, Source], Draft]
 
 
 def propose(flow: Flow, key: str, call_key: str, ask: AskWriter, make: MakeDraft, tries: int = 2) -> Draft | None:
-    """Ask for a kernel until it is new. `ask(call_key, extra context)` asks; a twin is named to the writer in
-    `duplicate_of`. Returns None when the agents gave up or kept repeating what exists. Raises Waiting."""
+    """Ask for a kernel until it is new, and return it, or None when the agents gave up or kept repeating kernels.
+
+    `ask(call_key, extra context)` requests an answer; the writer learns of a duplicate through `duplicate_of`. Raises
+    Waiting.
+    """
     extra: dict[str, Any] = {}
     for number in range(1 + tries):
         call = ask(call_key if number == 0 else f"{call_key}.new{number}", extra)
         if call.answer is None:
             return None
         source = source_in(call.answer, flow.history)
-        twin = twin_of(source, flow.history, key)
-        if twin is None:
+        duplicate = find_duplicate(source, flow.history, key)
+        if duplicate is None:
             return make(key, call, source)
-        extra = {"duplicate_of": twin.key}
+        # The writer learns which kernel it has repeated.
+        extra = {"duplicate_of": duplicate.key}
     return None
 
 
 def evaluate_with_repair(
     flow: Flow, key: str, call_key: str, ask: AskWriter, make: MakeDraft, tries: int = REPAIR_TRIES
 ) -> KernelView | None:
-    """Propose, evaluate, and send failures back to the writer with their message, at most `tries` times. Every
-    try is a kernel of its own (`<key>.fix<n>`). Returns the last kernel, or None when there never was one."""
+    """Propose and evaluate a kernel, and return failures to the writer with their message, at most `tries` times.
+
+    Every try is a kernel of its own (`<key>.fix<n>`). Return the last kernel, or None when there never was one.
+    """
     last: KernelView | None = None
     for number in range(1 + tries):
         own = key if number == 0 else f"{key}.fix{number}"
@@ -46,6 +52,7 @@ def evaluate_with_repair(
             flow,
             own,
             call_key if number == 0 else f"{call_key}.fix{number}",
+            # Bind `failed` now: the lambda is called after the loop variable may have changed.
             lambda call, extra, failed=failed: ask(call, {**failed, **extra}),  # type: ignore[misc]
             make,
         )
@@ -58,14 +65,17 @@ def evaluate_with_repair(
 
 
 def source_in(answer: Mapping[str, Any], history: History) -> Source:
-    """The kernel in a writer's answer, in the language it names or else the run's."""
+    """Return the kernel in a writer's answer, in the language it names or else the run's."""
     language = answer.get("language") or target_language(history)
     return Source(Language(language), str(answer["source"]))
 
 
 def target_language(history: History) -> Language:
-    """The language new kernels are written in: the run's setting, else what the target builds natively if the
-    problem takes it, else the problem's first."""
+    """Return the language of new kernels.
+
+    This is the run's setting, else the target's native language if the problem accepts it, else the problem's first.
+    """
+    # Not every strategy has this setting.
     wanted = getattr(history.settings, "language", None)
     if wanted is not None:
         return Language(wanted)

@@ -1,4 +1,4 @@
-"""The kernels a run starts from. Their keys are `seed.<name>`; the torch reference is always there."""
+"""Find the kernels from which a run starts. Their keys are `seed.<name>`; the torch reference always exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ REFERENCE_KEY = "seed.reference"
 
 
 def reference_seed(history: History) -> KernelView:
-    """The torch reference: STARK's root and the scientist's first seed. Raises LookupError when a run has none."""
+    """Return the torch reference: STARK's root and the scientist's first seed. Raises LookupError without one."""
     kernel = history.kernel(REFERENCE_KEY)
     if kernel is None:
         raise LookupError("the run has no torch reference")
@@ -16,10 +16,10 @@ def reference_seed(history: History) -> KernelView:
 
 
 def seeds(history: History) -> list[KernelView]:
-    """All seeds, in order."""
+    """Return all seeds in order."""
     return [kernel for kernel in history.kernels if kernel.author_kind == "seed"]
 
 
 def seeds_finished(history: History) -> bool:
-    """True once every seed has its outcome."""
+    """Return True once every seed has its outcome."""
     return all(kernel.finished for kernel in seeds(history))

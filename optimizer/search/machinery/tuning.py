@@ -1,5 +1,7 @@
-"""Tuning one kernel: its declared space, what was tried of it, and what to try next. Strategy `tune` is nothing else;
-other strategies hand their promising kernels to it."""
+"""Tune one kernel: read its declared space, collect what was tried, and propose what to try next.
+
+The strategy `tune` does nothing else; other strategies hand their promising kernels over to it.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,13 @@ from runners.tunables import TunablesError, parse
 
 def tune_kernel(flow: Flow, kernel: KernelView, sampler: str, evaluations: int, prefix: str) -> None:
     """Try `evaluations` configurations of a kernel, one after the other. Raises Waiting until they are measured.
-    A kernel that declares no tunables is left as it is."""
+
+    A kernel that declares no tunables is left as it is.
+    """
     if size_of(kernel.source) <= 1:
         return
     search = Search(flow.history, kernel, prefix)
+    # The sampler suggests one configuration at a time here, given all outcomes so far.
     if search.pending:
         raise Waiting(search.pending[0].key)
     if len(search.mine) < evaluations and not flow.out_of_budget:
@@ -27,8 +32,11 @@ def tune_kernel(flow: Flow, kernel: KernelView, sampler: str, evaluations: int, 
 
 
 class Search:
-    """One kernel's space and what is known of it. Its configurations are the kernels `<prefix><number>`. Raises
-    TunablesError and SpaceError where the kernel declares nothing that can be searched."""
+    """Hold the tuning space of one kernel and its trials so far.
+
+    The configurations are the kernels `<prefix><number>`. Raises TunablesError and SpaceError where the kernel
+    declares nothing that can be searched.
+    """
 
     def __init__(self, history: History, basis: KernelView, prefix: str) -> None:
         self.history = history
@@ -40,7 +48,7 @@ class Search:
         self.tried = [config_of(self.space, kernel.source) for kernel in self.mine]
 
     def drafts(self, concurrency: int, sampler: str) -> list[Draft]:
-        """One draft for every free slot, as long as there is something untried."""
+        """Return one draft for every free slot, as long as something is untried."""
         free = concurrency - len(self.pending)
         if self.history.evaluations_left is not None:
             free = min(free, self.history.evaluations_left)
@@ -49,7 +57,9 @@ class Search:
         return [self._draft(len(self.mine) + i, config) for i, config in enumerate(self._propose(free, sampler))]
 
     def _propose(self, count: int, sampler: str) -> list[Config]:
-        """The declared default first, then what the sampler asks for; the same for the same seed and history."""
+        """Return the declared default first, then the sampler's suggestions; a pure function of seed and history."""
+        # The number of trials is part of the seed, so that a replay at any later time suggests the same
+        # configurations.
         rng = np.random.default_rng(self.history.rng(f"{self.prefix}{len(self.mine)}").getrandbits(64))
         return SAMPLERS[sampler](self.space, [self.space.defaults()]).ask(self._trials(), count, rng)
 
@@ -73,18 +83,18 @@ class Search:
         )
 
     def _changed(self, config: Config) -> dict[str, TunableValue]:
-        """What differs from the defaults: what a reader wants to see."""
+        """Return the values that differ from the defaults."""
         defaults = self.space.defaults()
         return {name.removeprefix("@"): value for name, value in config.items() if value != defaults[name]}
 
 
 def is_numbered(key: str, prefix: str) -> bool:
-    """True for the prefix and a number, and nothing more: a tuned kernel may be tuned itself."""
+    """Return True for the prefix followed by a number and nothing else, as a tuned kernel may be tuned itself."""
     return key.startswith(prefix) and key[len(prefix) :].isdecimal()
 
 
 def size_of(source: Source) -> int:
-    """How many combinations the text declares; 0 where it declares none or cannot be read."""
+    """Count the combinations that the text declares; 0 where it declares none or cannot be parsed."""
     try:
         return parse(source.text).size
     except TunablesError:
@@ -92,11 +102,12 @@ def size_of(source: Source) -> int:
 
 
 def space_of(source: Source) -> Space:
-    """The space of a kernel's declarations. Raises TunablesError and SpaceError."""
+    """Return the space of a kernel's declarations. Raises TunablesError and SpaceError."""
     return Space.declared(parse(source.text))
 
 
 def config_of(space: Space, source: Source) -> Config:
-    """The configuration a kernel was built with; what it does not name is at its default."""
+    """Return the configuration with which a kernel was built; parameters that it does not name have their default."""
     config = {**space.defaults(), **source.tunables}
+    # In the space, a set of flags is one value, written with spaces.
     return config | {FLAGS: " ".join(source.flags)} if FLAGS in space.names else config

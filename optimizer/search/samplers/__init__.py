@@ -1,7 +1,7 @@
-"""Samplers for `tune`, by name. Adding one touches a new module and a line here.
+"""Register the samplers for `tune` by name. A new sampler is one module and one line here.
 
-A sampler's module is loaded when it is first asked for: SciPy and Optuna take seconds to import, which a command that
-searches nothing need not wait for.
+A sampler's module is imported when it is first used, because SciPy and Optuna take seconds to import and most
+commands search nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLACES = {
 
 
 class _Samplers(Mapping[str, type[Sampler]]):
-    """Name → class, loaded at the first look."""
+    """Map names to classes, imported at first access."""
 
     def __getitem__(self, name: str) -> type[Sampler]:
         module, kind = _PLACES[name]

@@ -1,7 +1,7 @@
-"""What a sampler is: a pure function from what was tried to what to try next.
+"""Define the interface of a sampler: a pure function from the trials so far to the next configurations.
 
-There is no `tell`: the history is told with every question, so that the same history and generator give the same
-suggestions after a crash, in another process or in a replay. A configuration is never suggested twice.
+There is no `tell`: every question brings the whole history. The same history and random generator give the same
+suggestions after a crash, in another process or in a replay. No configuration is suggested twice.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from runners.job import TunableValue
 
 @dataclass(frozen=True)
 class Trial:
-    """A configuration that was suggested. `time_us` is None while it is `pending` and for good when it failed (did
-    not build, was wrong, crashed); otherwise it is above 0, and less is better."""
+    """Describe a configuration that was suggested.
+
+    `time_us` is None while the trial is `pending`, and permanently when it failed (did not build, was wrong,
+    crashed). Otherwise it is above 0, and smaller is better.
+    """
 
     config: Mapping[str, TunableValue]
     time_us: float | None = None
@@ -31,18 +34,21 @@ class Trial:
 
     @property
     def measured(self) -> bool:
-        """Was it correct and timed?"""
+        """Return whether the configuration was correct and timed."""
         return self.time_us is not None and not self.pending
 
     @property
     def failed(self) -> bool:
-        """Did it end without a time?"""
+        """Return whether the trial ended without a time."""
         return self.time_us is None and not self.pending
 
 
 class Sampler(ABC):
-    """A way of searching a space. `first_guesses`, such as a kernel's defaults or an agent's proposals, are suggested
-    before anything else, best guess first; guesses that the space doesn't hold are passed over."""
+    """Search a tuning space.
+
+    `first_guesses`, such as a kernel's defaults or an agent's proposals, are suggested before anything else, best
+    guess first. Guesses outside the space are skipped.
+    """
 
     name: str
 
@@ -51,20 +57,25 @@ class Sampler(ABC):
         self.first_guesses = tuple(dict(guess) for guess in first_guesses if space.valid(guess))
 
     def ask(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
-        """Up to `n` valid configurations that the history doesn't hold, different from each other; fewer where the
-        space has no more. Trials of another space (a value that isn't listed) are not looked at."""
+        """Return up to `n` valid configurations that are new and different from each other.
+
+        Fewer are returned where the space has no more. Trials of another space (with a value that is not listed) are
+        ignored.
+        """
+        # A person may have changed the declared values since; such trials say nothing about this space.
         known = [trial for trial in history if self.space.row(trial.config) is not None]
         taken = {self.space.key(trial.config) for trial in known}
         guesses = self._guesses(taken)[:n]
+        # The guesses of this question count as pending, so that the sampler does not suggest them again.
         known += [Trial(guess, pending=True) for guess in guesses]
         return guesses + (self._suggest(known, n - len(guesses), rng) if n > len(guesses) else [])
 
     def _guesses(self, taken: set[Key]) -> list[Config]:
-        """The first guesses that are not taken, each once, as configurations of the space."""
+        """Return the first guesses that are not taken, without repetition, as configurations of the space."""
         keys = dict.fromkeys(self.space.key(guess) for guess in self.first_guesses)
         names = self.space.names
         return [dict(zip(names, key, strict=True)) for key in keys if key not in taken]
 
     @abstractmethod
     def _suggest(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
-        """As `ask`, without the first guesses; every trial's configuration is one of the space."""
+        """Suggest as `ask` does, without the first guesses. Every trial is a configuration of the space."""

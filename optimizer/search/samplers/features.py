@@ -1,13 +1,13 @@
-"""How far apart two configurations are, feature by feature.
+"""Measure the distance between configurations, feature by feature.
 
-A number is compared four ways, as tuning folk think of it: how many doublings lie between the values, how the
-powers of two in them differ (a tile of 48 aligns like 16, not like 47), whether they are the same at all, and whether
-both are powers of two or neither is: those divide what images, caches and banks are measured in without remainder.
-Words, truths and two-valued parameters have the third only. A feature that says nothing new for its list of values is
-left out, so that a list of powers of two is not counted twice.
+Numbers are compared in four ways that matter for tuning: the number of doublings between two values; the difference
+of their powers of two (a tile of 48 aligns like 16, not like 47); whether they are equal; and whether both or neither
+are powers of two, which divide images, caches and memory banks without remainder. Strings, booleans and two-valued
+parameters have only the third feature. A feature that adds nothing for a given list of values is left out, so that a
+list of powers of two is not counted twice.
 
-Two sizes are also compared by their product, in doublings: threads of a block, elements of a tile, bytes of a buffer
-are products, and what they run into is a limit on them, whichever factor grew.
+Two sizes are also compared by their product, in doublings: threads per block, elements per tile and bytes per buffer
+are products, and hardware limits apply to the product whichever factor grew.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ Floats = NDArray[np.float64]
 _WEIGHT = 0.3  # of a parameter's features together
 _WHOLE_WEIGHT = 0.02  # of being a power of two: nothing, until the data say more
 _PRODUCTS_WEIGHT = 0.5  # of all products together: one tells less than its factors, until the data say more
+# Products are left out of spaces with more pairs of sizes, as the time of a fit grows with the features.
 MOST_PRODUCTS = 45
-"""In spaces with more pairs of sizes, products are left out: a fit takes time that grows with the features."""
 _SIZE_RANGE = 4  # a parameter that grows at least so much is a size
 
 
 @dataclass(frozen=True)
 class Feature:
-    """Squared distances in [0, 1] between the values of one parameter; shape (values, values). `expected`: the weight
-    that it has before anything was measured."""
+    """Hold squared distances in [0, 1] between the values of one parameter, shape (values, values).
+
+    `expected` is the feature's weight in the prior.
+    """
 
     parameter: int
     squared: Floats
@@ -47,13 +49,13 @@ class Feature:
 
 @dataclass(frozen=True)
 class Product:
-    """Where a row stands in the product of two parameters: the sum of its values' `places`, in [0, 1]."""
+    """Hold the position of a row in the product of two parameters: the sum of its values' `places`, in [0, 1]."""
 
     parameters: tuple[int, int]
     places: tuple[Floats, Floats]
 
     def of(self, rows: Rows) -> Floats:
-        """Shape (rows,)."""
+        """Return the positions of the rows, shape (rows,)."""
         first, second = self.parameters
         place: Floats = self.places[0][rows[:, first]] + self.places[1][rows[:, second]]
         return place
@@ -61,30 +63,30 @@ class Product:
 
 @dataclass(frozen=True)
 class Features:
-    """The features of a space. Weights stand in the order of `each`, then of `products`."""
+    """Hold the features of a space. Weights are in the order of `each`, then of `products`."""
 
     each: tuple[Feature, ...]
     products: tuple[Product, ...] = ()
 
     @classmethod
     def of(cls, space: Space) -> Features:
-        """The features of every parameter that varies."""
+        """Build the features of every parameter that has more than one value."""
         each = [feature for number, one in enumerate(space.parameters) for feature in _features(number, one.values)]
         return cls(tuple(each), tuple(_products(space)))
 
     @property
     def count(self) -> int:
-        """Number of weights."""
+        """Return the number of weights."""
         return len(self.each) + len(self.products)
 
     @cached_property
     def expected(self) -> Floats:
-        """The weights before anything was measured; shape (weights,)."""
+        """Return the prior weights, shape (weights,)."""
         of_each = _PRODUCTS_WEIGHT / max(len(self.products), 1)
         return np.array([*(feature.expected for feature in self.each), *(of_each for _ in self.products)])
 
     def between(self, rows: Rows) -> Floats:
-        """Squared distances among rows; shape (weights, rows, rows)."""
+        """Return the squared distances among rows, shape (weights, rows, rows)."""
         out = np.empty((self.count, len(rows), len(rows)))
         for number, feature in enumerate(self.each):
             column = rows[:, feature.parameter]
@@ -94,16 +96,20 @@ class Features:
             out[number] = (place[:, None] - place) ** 2
         return out
 
-    def apart(self, weights: Floats, rows: Rows, others: Rows) -> NDArray[np.float32]:
-        """The weighted squared distances; shape (rows, others), in single precision, as there may be hundreds of
-        thousands of rows."""
+    def weighted_distances(self, weights: Floats, rows: Rows, others: Rows) -> NDArray[np.float32]:
+        """Return the weighted squared distances, shape (rows, others).
+
+        Single precision saves memory, as there may be hundreds of thousands of rows.
+        """
         out = self._by_products(weights[len(self.each) :], rows, others)
+        # Values are positions in short lists, so distances are looked up in small tables instead of being computed
+        # per row.
         for column, table in self._tables(weights).items():
             out += table.astype(np.float32)[:, others[:, column]][rows[:, column]]
         return out
 
     def _tables(self, weights: Floats) -> dict[int, Floats]:
-        """For each parameter that varies, the weighted squared distances between its values."""
+        """Return the weighted squared distances between the values of each parameter that varies."""
         tables: dict[int, Floats] = {}
         for weight, one in zip(weights, self.each, strict=False):
             tables[one.parameter] = tables.get(one.parameter, 0.0) + weight * one.squared
@@ -114,6 +120,8 @@ class Features:
             return np.zeros((len(rows), len(others)), dtype=np.float32)
         left, right = (self._places(which, np.sqrt(weights)) for which in (rows, others))
         squares: NDArray[np.float32] = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)
+        # |a - b|² = |a|² + |b|² - 2ab turns all pairs into one matrix product. Rounding can make it slightly
+        # negative.
         squares -= np.float32(2.0) * left @ right.T
         return squares.clip(min=0.0)
 
@@ -123,20 +131,21 @@ class Features:
 
 
 def _products(space: Space) -> list[Product]:
-    """Of every two parameters that are sizes; none where those are too many."""
+    """Build the products of all pairs of sizes, or none where there are more than `MOST_PRODUCTS`."""
     sizes = [(number, np.log2(found)) for number, p in enumerate(space.parameters) if (found := _sizes(p.values))]
     pairs = list(itertools.combinations(sizes, 2))
     return [_product(*pair) for pair in pairs] if len(pairs) <= MOST_PRODUCTS else []
 
 
 def _product(one: tuple[int, Floats], other: tuple[int, Floats]) -> Product:
+    # On the log scale a product is a sum, so the places of both factors simply add up to [0, 1].
     span = np.ptp(one[1]) + np.ptp(other[1])
     places = ((one[1] - one[1].min()) / span, (other[1] - other[1].min()) / span)
     return Product((one[0], other[0]), places)
 
 
 def _sizes(values: Sequence[TunableValue]) -> list[float]:
-    """The values as numbers, where they are sizes; else nothing."""
+    """Return the values as numbers where they are sizes, else an empty list."""
     numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) < max(3, len(values)) or not all(math.isfinite(number) and number > 0 for number in numbers):
         return []
@@ -144,11 +153,12 @@ def _sizes(values: Sequence[TunableValue]) -> list[float]:
 
 
 def _features(number: int, values: Sequence[TunableValue]) -> Iterator[Feature]:
-    """Those of one parameter: its scales, without repetition, same-or-not, and whether both are powers of two."""
+    """Yield the features of one parameter: its distinct scales, equality, and whether both values are powers of two."""
     if len(values) < 2:
         return
     scales = [_squared(scale) for scale in _scales(values)]
     told = [squared for at, squared in enumerate(scales) if squared.any() and not _among(squared, scales[:at])]
+    # The feature "equal or not" applies to every kind of value.
     told.append(1.0 - np.eye(len(values)))
     yield from (Feature(number, squared, _WEIGHT / len(told)) for squared in told)
     whole = _squared(_whole_powers(values))
@@ -166,16 +176,18 @@ def _among(squared: Floats, others: Sequence[Floats]) -> bool:
 
 
 def _whole_powers(values: Sequence[TunableValue]) -> Floats:
-    """1.0 for each value that is a power of two, where all are sizes."""
+    """Return 1.0 for each value that is a power of two, where all values are sizes."""
     sizes = _sizes(values)
+    # `frexp` splits a number into mantissa and exponent; powers of two have the mantissa 0.5 exactly.
     return np.array([float(math.frexp(size)[0] == 0.5) for size in sizes] or [0.0] * len(values))
 
 
 def _scales(values: Sequence[TunableValue]) -> list[Floats]:
-    """Doublings and power of two of each value, for finite numbers of which there are more than two."""
+    """Return base-2 logarithm and exponent of two of each value, for lists of more than two finite numbers."""
     numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) < len(values) or len(values) == 2 or not all(map(math.isfinite, numbers)):
         return []
+    # Shift lists with zero or negative values, for which the logarithm is undefined.
     shift = 0.0 if min(numbers) > 0 else 1.0 - min(numbers)
     scales = [np.log2(np.array(numbers) + shift)]
     if all(number.is_integer() for number in numbers):
@@ -184,7 +196,8 @@ def _scales(values: Sequence[TunableValue]) -> list[Floats]:
 
 
 def _powers(numbers: Sequence[int]) -> Floats:
-    """The exponent of two in each number; zero, which every power divides, counts one above the largest."""
+    """Return the exponent of two in each number. Zero, which every power divides, counts as one above the largest."""
+    # `n & -n` isolates the lowest set bit, which is the largest power of two that divides n.
     exponents = [math.log2(number & -number) if number else None for number in numbers]
     top = max((e for e in exponents if e is not None), default=0.0) + 1.0
     return np.array([top if e is None else e for e in exponents])

@@ -1,12 +1,28 @@
-"""Our own sampler for small budgets: a Gaussian process over every valid configuration.
+"""Implement Bayesian optimisation for small budgets with a Gaussian process over every valid configuration.
 
-It follows Willemsen, van Nieuwpoort and van Werkhoven 2021 ("Bayesian Optimization for auto-tuning GPU kernels") in
-modelling only valid configurations and choosing among all of them instead of optimising an acquisition function over
-a box; features, kernel and target are our own (`features`, `process`, `targets`). Choice: the largest expected
-improvement (Jones, Schonlau and Welch 1998), in logarithms so that it stays comparable where it is tiny (Ament et al.
-2023), times the probability that the configuration works (Gelbart, Snoek and Adams 2014). Every third choice is held to
-the neighbours of the fastest configuration, a local search led by the same model (compare Eriksson et al. 2019).
-While nothing gets faster, improvement is counted from further and further below the fastest (`targets.hoped_for`).
+As in Willemsen, van Nieuwpoort and van Werkhoven 2021 ("Bayesian Optimization for auto-tuning GPU kernels"), the
+model covers valid configurations only, and the acquisition function is evaluated at all of them instead of being
+optimised over a box. Features, covariance and targets are our own (see `features`, `process`, `targets`).
+
+The acquisition value is the logarithm of expected improvement (Jones, Schonlau and Welch 1998), which stays
+comparable where the improvement is tiny (Ament et al. 2023), plus the logarithm of the probability that the
+configuration works (Gelbart, Snoek and Adams 2014). Every third suggestion is restricted to the neighbours of the
+fastest configuration: a local search that the same model guides (compare Eriksson et al. 2019). While nothing gets
+faster, improvement is counted from a threshold further and further below the fastest (`targets.improvement_margin`).
+
+  Notation, here and in `process`:
+  n, d      number of observations; number of weights (features, then products)
+  X         observed rows, shape (n, parameters): positions in the value lists
+  y         targets of the observations, shape (n,): mean 0, variance 1, smaller is faster
+  D_k       squared distances of feature k among rows, shape (n, n)
+  theta     logarithms of the d weights w and of the noise variance s², shape (d + 1,)
+  K         covariance of the observations: Matérn-5/2(sum of w_k D_k) + s² I
+  L         Cholesky factor of K, lower triangular
+  alpha     K⁻¹ y
+  mu, sigma predicted mean and standard deviation at a candidate row
+  m         threshold of improvement: min(y) - margin
+  z         (m - mu) / sigma
+  EI        expected improvement: sigma (z Phi(z) + phi(z))
 """
 
 from __future__ import annotations
@@ -21,39 +37,41 @@ from scipy.special import log_ndtr, ndtr
 from threadpoolctl import ThreadpoolController
 
 from optimizer.search.samplers.base import Sampler, Trial
-from optimizer.search.samplers.candidates import balanced, held, rows_of, worth_scoring
+from optimizer.search.samplers.candidates import candidate_rows, draw_balanced, rows_among, rows_of
 from optimizer.search.samplers.features import Features, Floats
 from optimizer.search.samplers.process import Process
-from optimizer.search.samplers.targets import Targets, hoped_for
+from optimizer.search.samplers.targets import Targets, improvement_margin
 from optimizer.search.space import Config, Rows, Space
 
 STARTS = 8  # configurations before the first model, so chosen that every value is seen
 _FEWEST = 3  # measured configurations that a model needs
-_CLIMB_EVERY = 3
+_HILL_CLIMB_EVERY = 3
 _NEAR = 3  # best configurations whose neighbours are candidates in spaces too large to list
-_MOST_SCORED = 25_000  # configurations whose promise is computed for one question
+_MOST_SCORED = 25_000  # configurations whose acquisition is computed for one question
 _MOST_OBSERVED = 300  # trials that a model is fitted to
 _FAILURE_NOISE = 0.1
 _TIE = 1e-9
 
 
 class GaussianProcessSampler(Sampler):
-    """`gp`: see the module."""
+    """Provide the sampler `gp` that the module describes."""
 
     name = "gp"
 
     def _suggest(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
         # Matrices of a few hundred rows gain nothing by threads, and lose much where the cores are busy timing.
         with _libraries().limit(limits=1, user_api="blas"):
-            return self._promising(history, n, rng)
+            return self._suggest_rows(history, n, rng)
 
-    def _promising(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
+    def _suggest_rows(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:
         measured = [trial for trial in history if trial.measured]
         near = rows_of(self.space, sorted(measured, key=_time)[:_NEAR])
+        # Pending trials are included: no configuration is suggested twice.
         tried = rows_of(self.space, history)
-        rows = worth_scoring(self.space, tried, near, _MOST_SCORED, rng)
+        rows = candidate_rows(self.space, tried, near, _MOST_SCORED, rng)
+        # Failures do not help to fit a model of times, so starting goes on until enough were measured.
         starts = n if len(measured) < _FEWEST else min(n, max(0, STARTS - len(history)))
-        chosen = balanced(rows, tried, starts, rng)
+        chosen = draw_balanced(rows, tried, starts, rng)
         if n > starts:
             pending = np.vstack([rows_of(self.space, [trial for trial in history if trial.pending]), chosen])
             search = _Search.over(self._features, self.space, history)
@@ -68,8 +86,12 @@ class GaussianProcessSampler(Sampler):
 
 @dataclass(frozen=True)
 class _Search:
-    """What the history teaches: how fast a configuration may be, whether it works (None: nothing failed yet), the
-    fastest row, and how far below it (in targets) improvement begins."""
+    """Hold what the history teaches about the space.
+
+    `speed` models how fast a configuration may be; `works` models whether it works, and is None while nothing has
+    failed. `best` is the fastest row. `margin` is the distance, in units of the targets, below the fastest at which
+    improvement begins.
+    """
 
     speed: Process
     works: Process | None
@@ -78,50 +100,60 @@ class _Search:
 
     @classmethod
     def over(cls, features: Features, space: Space, history: Sequence[Trial]) -> _Search:
-        """Both processes; whether a configuration works is told with the length scales of its speed."""
+        """Fit both models to the history. The model of failures reuses the length scales of the model of speed."""
         in_order = [trial for trial in history if trial.measured]
-        measured = _remembered(in_order)
+        measured = _training_trials(in_order)
         times, rows = np.array([_time(trial) for trial in measured]), rows_of(space, measured)
         targets = Targets.of(times)
-        margin = targets.slope * hoped_for([_time(trial) for trial in in_order])
+        margin = targets.gradient * improvement_margin([_time(trial) for trial in in_order])
         speed, best = Process.fit(features, rows, targets.values), rows[times.argmin()]
         ended = [trial for trial in history if not trial.pending][-_MOST_OBSERVED:]
         if not any(trial.failed for trial in ended):
             return cls(speed, None, best, margin)
+        # A regression on ±1 labels with its own noise is a cheap stand-in for a classifier: sign and certainty are
+        # enough here.
         outcomes = np.array([1.0 if trial.measured else -1.0 for trial in ended])
-        return cls(speed, speed.observing(rows_of(space, ended), outcomes, noise=_FAILURE_NOISE), best, margin)
+        return cls(speed, speed.condition_on(rows_of(space, ended), outcomes, noise=_FAILURE_NOISE), best, margin)
 
     def choose(self, rows: Rows, pending: Rows, numbers: range, rng: np.random.Generator) -> Rows:
-        """The most promising row for each of the run's suggestions `numbers`, chosen as if those before it and the
-        pending ones were measured; fewer where no row is left."""
+        """Return the row with the largest acquisition value for each of the suggestions `numbers`.
+
+        Each is chosen as if the pending rows and the earlier suggestions were measured. Fewer are returned where no
+        row is left.
+        """
         speed, chosen = self.speed, np.zeros((0, rows.shape[1]), dtype=np.int32)
         for row in pending:
-            speed = speed.believing(row)
-        free = ~held(rows, pending)
+            speed = speed.fantasise(row)
+        free = ~rows_among(rows, pending)
         for number in numbers:
             if not free.any():
                 break
-            promise = np.where(self._within_reach(rows, free, number), self._promise(speed, rows), -np.inf)
-            best = int(rng.choice(np.flatnonzero(promise >= promise.max() - _TIE)))
+            acquisition = np.where(
+                self._allowed_rows(rows, free, number), self._acquisition_values(speed, rows), -np.inf
+            )
+            # Draw among ties: taking the first would favour the values that are listed first.
+            best = int(rng.choice(np.flatnonzero(acquisition >= acquisition.max() - _TIE)))
             free[best] = False
             chosen = np.vstack([chosen, rows[best][None]])
-            speed = speed.believing(rows[best])
+            speed = speed.fantasise(rows[best])
         return chosen
 
-    def _within_reach(self, rows: Rows, free: NDArray[np.bool_], number: int) -> NDArray[np.bool_]:
-        """The free rows; at every `_CLIMB_EVERY`-th suggestion those of them that change one parameter of the best,
-        where there are any: a step of hill climbing doesn't depend on the model being right."""
-        near = free & ((rows != self.best).sum(axis=1) == 1)
-        return near if number % _CLIMB_EVERY == 0 and near.any() else free
+    def _allowed_rows(self, rows: Rows, free: NDArray[np.bool_], number: int) -> NDArray[np.bool_]:
+        """Return the free rows, restricted to neighbours of the best at every `_HILL_CLIMB_EVERY`-th suggestion.
 
-    def _promise(self, speed: Process, rows: Rows) -> Floats:
-        """Log of expected improvement times the probability of working; shape (rows,)."""
-        promise = log_improvement(*speed.predict(rows), float(speed.targets.min()) - self.margin)
+        Neighbours differ in one parameter. A step of hill climbing does not depend on the model being right.
+        """
+        near = free & ((rows != self.best).sum(axis=1) == 1)
+        return near if number % _HILL_CLIMB_EVERY == 0 and near.any() else free
+
+    def _acquisition_values(self, speed: Process, rows: Rows) -> Floats:
+        """Return the acquisition values, shape (rows,): log expected improvement plus log probability of working."""
+        acquisition = log_improvement(*speed.predict(rows), float(speed.targets.min()) - self.margin)
         if self.works is None:
-            return promise
-        mean, spread = self.works.predict(rows)
-        chance: Floats = log_ndtr(mean / spread)
-        return promise + chance
+            return acquisition
+        mean, std = self.works.predict(rows)
+        chance: Floats = log_ndtr(mean / std)
+        return acquisition + chance
 
 
 @lru_cache(maxsize=1)
@@ -129,23 +161,29 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def log_improvement(mean: Floats, spread: Floats, best: float) -> Floats:
-    """Logarithm of the expected improvement below `best`; shape as `mean`. Where improvement is more than five
-    deviations off, by its asymptotic expansion, which doesn't underflow."""
-    gap = (best - mean) / spread
+def log_improvement(mean: Floats, std: Floats, best: float) -> Floats:
+    """Return the logarithm of the expected improvement below `best`, in the shape of `mean`.
+
+    More than five standard deviations away it uses the asymptotic expansion, which does not underflow.
+    """
+    gap = (best - mean) / std
+    # Each branch of `np.where` is evaluated for all rows; clipping keeps the unused ones finite.
     near = np.maximum(gap, -5.0)
     density = np.exp(-0.5 * near * near) / np.sqrt(2.0 * np.pi)
     far = np.minimum(gap, -5.0)
     tail = -0.5 * far * far - 0.5 * np.log(2.0 * np.pi) - 2.0 * np.log(-far)
-    value: Floats = np.where(gap > -5.0, np.log(near * ndtr(near) + density), tail) + np.log(spread)
+    value: Floats = np.where(gap > -5.0, np.log(near * ndtr(near) + density), tail) + np.log(std)
     return value
 
 
-def _remembered(trials: list[Trial]) -> list[Trial]:
-    """All trials, or of many the fastest and of the others the newest, half and half: a fit takes time that grows
-    with their third power."""
+def _training_trials(trials: list[Trial]) -> list[Trial]:
+    """Return the trials to which the model is fitted: all, or the fastest and the newest, half and half.
+
+    The cost of a fit grows with the cube of their number.
+    """
     if len(trials) <= _MOST_OBSERVED:
         return trials
+    # The fastest show where it is good, the newest where the search is now.
     half = _MOST_OBSERVED // 2
     fastest = {id(trial) for trial in sorted(trials, key=_time)[:half]}
     newest = [trial for trial in trials if id(trial) not in fastest][-half:]

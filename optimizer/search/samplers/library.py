@@ -1,8 +1,9 @@
-"""Optuna's samplers behind our interface, for comparison and for who prefers them.
+"""Adapt Optuna's samplers to our interface, for comparison and for people who prefer them.
 
-Each question builds a study from the history, so that these samplers keep nothing either. Optuna knows no
-constraints between parameters: what it suggests invalid or again is told to it as slow as the slowest so far or
-as what it was, and it is asked anew; after `patience` such answers in a row a random configuration is taken.
+Each question builds a study from the history, so that these samplers keep no state either. Optuna knows no
+constraints between parameters. An invalid suggestion is reported to it as slow as the slowest trial so far, a
+repeated one with its known outcome, and it is asked again. After `patience` such answers in a row a random
+configuration is taken.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from optimizer.search.samplers.base import Sampler, Trial
-from optimizer.search.samplers.candidates import drawn, rows_of, untried
+from optimizer.search.samplers.candidates import draw_rows, rows_of, untried
 from optimizer.search.space import Config
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 class LibrarySampler(Sampler):
-    """A sampler of Optuna's over positions in the value lists. It minimises the logarithm of the time; failures
-    count as the slowest configuration so far."""
+    """Wrap one of Optuna's samplers over positions in the value lists.
+
+    It minimises the logarithm of the time; failures count as the slowest configuration so far.
+    """
 
     patience = 200
 
@@ -41,8 +44,9 @@ class LibrarySampler(Sampler):
         return chosen
 
     def _fresh(self, history: Sequence[Trial], rng: np.random.Generator) -> Config | None:
-        """A valid configuration that the history doesn't hold, of the library's choice."""
+        """Return a valid and new configuration of the library's choice, or None after `patience` failures."""
         worst = max((trial.time_us for trial in history if trial.time_us is not None), default=1.0)
+        # Told again with its known outcome, a repeated suggestion at least does not mislead the sampler.
         known = {self.space.row(trial.config): _value(trial, worst) for trial in history}
         study = self._study(history, worst, rng)
         for _ in range(self.patience):
@@ -55,18 +59,19 @@ class LibrarySampler(Sampler):
         return None
 
     def _any(self, history: Sequence[Trial], rng: np.random.Generator) -> Config | None:
-        rows = drawn(untried(self.space, rows_of(self.space, history)), 1, rng)
+        rows = draw_rows(untried(self.space, rows_of(self.space, history)), 1, rng)
         return self.space.config(rows[0]) if len(rows) else None
 
     def _study(self, history: Sequence[Trial], worst: float, rng: np.random.Generator) -> optuna.Study:
         with warnings.catch_warnings():
+            # Optuna marks some sampler options as experimental at every construction.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study = optuna.create_study(sampler=self._sampler(int(rng.integers(2**31))))
         study.add_trials([self._told(trial, worst) for trial in history])
         return study
 
     def _told(self, trial: Trial, worst: float) -> FrozenTrial:
-        """A trial as Optuna knows it."""
+        """Convert a trial to Optuna's form."""
         row = self.space.row(trial.config)
         params = dict(zip(self.space.names, row or (), strict=True))
         state = TrialState.RUNNING if trial.pending else TrialState.COMPLETE
@@ -79,15 +84,15 @@ class LibrarySampler(Sampler):
 
     @abstractmethod
     def _distribution(self, count: int) -> BaseDistribution:
-        """How Optuna sees a list of `count` values."""
+        """Return Optuna's distribution for a list of `count` values."""
 
     @abstractmethod
     def _sampler(self, seed: int) -> Any:
-        """Optuna's sampler."""
+        """Create Optuna's sampler."""
 
 
 class TreeParzenSampler(LibrarySampler):
-    """`tpe`: Optuna's tree-structured Parzen estimator over categorical parameters."""
+    """Provide `tpe`: Optuna's tree-structured Parzen estimator over categorical parameters."""
 
     name = "tpe"
 
@@ -99,7 +104,7 @@ class TreeParzenSampler(LibrarySampler):
 
 
 class OptunaGaussianProcessSampler(LibrarySampler):
-    """`optuna_gp`: Optuna's Gaussian process over positions as integers."""
+    """Provide `optuna_gp`: Optuna's Gaussian process over positions as integers."""
 
     name = "optuna_gp"
     patience = 5

@@ -1,4 +1,4 @@
-"""What a model of times is fitted to, and how much faster than the fastest is worth hoping for."""
+"""Transform measured times into the targets of a regression, and set the threshold of improvement."""
 
 from __future__ import annotations
 
@@ -18,27 +18,34 @@ STEP, MOST = 0.02, 0.5  # logarithm of time: how much more for each of them, and
 
 @dataclass(frozen=True)
 class Targets:
-    """`values` have mean 0 and variance 1, in the order of the times; `slope` is how far one moves with the logarithm
-    of its time while its rank stays."""
+    """Hold regression targets with mean 0 and variance 1, in the order of the times.
+
+    `gradient` is the change of a target per unit of the logarithm of its time, at constant rank.
+    """
 
     values: Floats
-    slope: float
+    gradient: float
 
     @classmethod
     def of(cls, times: Floats) -> Targets:
-        """The mean of standardised log times and of the ranks' normal scores. The logarithm makes factors alike; the
-        ranks tame configurations a hundred times slower and spread the fast ones (a Gaussian copula, as in Salinas et
-        al. 2020)."""
+        """Average the standardised log times and the normal scores of the ranks.
+
+        The logarithm makes equal factors equally important. The ranks bound the influence of configurations that are
+        a hundred times slower and spread out the fast ones (a Gaussian copula, as in Salinas et al. 2020).
+        """
         logs = np.log(times)
+        # Each on the same scale, or the wider one would dominate the average.
         both = _standardised(logs) + _standardised(ndtri((rankdata(logs) - 0.5) / len(logs)))
-        return cls(_standardised(both), 1.0 / (_spread(logs) * _spread(both)))
+        return cls(_standardised(both), 1.0 / (_std(logs) * _std(both)))
 
 
-def hoped_for(times: Sequence[float]) -> float:
-    """By how much (logarithm of time) the next configuration should be faster than the fastest of `times`, which are in
-    the order they were measured. Nothing while the search gets on; the longer it doesn't, the more. On a plateau of
-    configurations that are alike, expected improvement is spent on the little that the model thinks one of them may be
-    better; what is asked to be much better lies elsewhere."""
+def improvement_margin(times: Sequence[float]) -> float:
+    """Return by how much (in log time) the next configuration should be faster than the fastest of `times`.
+
+    `times` are in the order of measurement. The result is zero while the search progresses and grows with every
+    measurement without progress. On a plateau of similar configurations, plain expected improvement is spent on tiny
+    expected gains within the plateau; a demand for a large gain moves the search elsewhere.
+    """
     best, at = np.inf, 0
     for number, log in enumerate(np.log(times)):
         if log < best - GAIN:
@@ -48,9 +55,9 @@ def hoped_for(times: Sequence[float]) -> float:
 
 
 def _standardised(values: Floats) -> Floats:
-    standardised: Floats = (values - values.mean()) / _spread(values)
+    standardised: Floats = (values - values.mean()) / _std(values)
     return standardised
 
 
-def _spread(values: Floats) -> float:
+def _std(values: Floats) -> float:
     return max(float(values.std()), 1e-9)

@@ -1,4 +1,4 @@
-"""Text and JSON from outside, made fit for PostgreSQL."""
+"""Make text and JSON from outside fit for PostgreSQL."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def storable_text(text: str) -> str:
-    """Without what PostgreSQL refuses: NUL characters and lone surrogates become U+FFFD."""
+    """Replace what PostgreSQL refuses, NUL characters and lone surrogates, by U+FFFD."""
     return text.replace("\x00", "�").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def storable(value: Any) -> Any:
-    """The same JSON value with storable text in keys and strings, and no NaN or infinity (they become null)."""
+    """Return the JSON value with storable text in keys and strings; NaN and infinity become null."""
     if isinstance(value, str):
         return storable_text(value)
     if isinstance(value, float):

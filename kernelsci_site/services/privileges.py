@@ -1,4 +1,4 @@
-"""PostgreSQL refuses to run as root. This finds out how root may step down here."""
+"""Find out how root can drop its privileges on this machine, as PostgreSQL refuses to run as root."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from kernelsci_site.services.part import LEASH
+from kernelsci_site.services.part import LAUNCHER
 
 NOBODY = 65534
 
 
 @cache
-def way_down() -> str | None:
-    """None for an ordinary user; else `namespace`, or `setuid:UID` where user namespaces are blocked."""
+def drop_method() -> str | None:
+    """Return None for an ordinary user, else `namespace`, or `setuid:UID` where user namespaces are blocked."""
     if os.geteuid() != 0:
         return None
     return "namespace" if _namespace_works() else f"setuid:{_service_user()}"
 
 
 def command_prefix(how: str | None) -> list[str]:
-    """What to put before a command that must end before we do (initdb)."""
+    """Return the prefix for a command that must end before this process does (initdb)."""
     if how is None:
         return []
-    leash = [sys.executable, "-I", "-S", str(LEASH), "--parent", str(os.getpid()), "--signal", "9"]
-    return [*leash, "--unroot", how, "--"]
+    launcher = [sys.executable, "-I", "-S", str(LAUNCHER), "--parent", str(os.getpid()), "--signal", "9"]
+    return [*launcher, "--drop-privileges", how, "--"]
 
 
 def service_users() -> tuple[int, ...]:
-    """User ids that root may have become at an earlier start."""
+    """Return the user ids that root may have become at an earlier start."""
     return (_service_user(), NOBODY) if os.geteuid() == 0 else ()
 
 
 def hand_over(how: str | None, *folders: Path) -> None:
-    """Give `folders` to the user that root becomes; nothing to do in a namespace or for an ordinary user."""
+    """Give `folders` to the user that root becomes; does nothing in a namespace or for an ordinary user."""
     if how is None or how == "namespace":
         return
     uid = int(how.removeprefix("setuid:"))

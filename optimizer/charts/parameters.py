@@ -1,7 +1,7 @@
-"""Tuned parameters: parallel coordinates and importance.
+"""Draw tuned parameters: parallel coordinates and importance.
 
-Parallel coordinates are drawn as ordinary lines: plotly's own trace for them compiles programs from text, which our
-content security policy forbids.
+Parallel coordinates are drawn as ordinary lines, because plotly's own trace for them compiles code from text, which
+our content security policy forbids.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from optimizer.charts import style
-from optimizer.tuned import Importance, Space, Trial
+from optimizer.parameter_importance import Importance, TrialGroup, TunedTrial
 from runners.job import TunableValue
 
 BANDS = (("Fastest fifth", style.GOOD, 2.2, 0.9), ("Second fifth", style.ACCENT, 1.2, 0.6),
@@ -19,8 +19,8 @@ BANDS = (("Fastest fifth", style.GOOD, 2.2, 0.9), ("Second fifth", style.ACCENT,
          ("Slowest fifth", style.BAD, 1.0, 0.45))  # fmt: skip
 
 
-def parallel(space: Space) -> go.Figure:
-    """One line a trial through its parameters' values to its time; slower fifths are drawn first."""
+def parallel(space: TrialGroup) -> go.Figure:
+    """Draw one line per trial through its parameter values to its time; slower fifths are drawn first."""
     ranked = sorted(space.trials, key=lambda trial: trial.time_us)
     axes = [_places(sorted({trial.values[name] for trial in ranked}, key=_order)) for name in space.names]
     fastest, slowest = ranked[0].time_us, ranked[-1].time_us
@@ -41,6 +41,7 @@ def parallel(space: Space) -> go.Figure:
         xaxis={"automargin": True, "tickvals": list(range(len(space.names) + 1)),
                "ticktext": [*(style.label(name, 20) for name in space.names), "time"],
                "range": [-0.25, len(space.names) + 0.45]},
+        # Each parameter has its own scale from 0 to 1; the labels beside the axes give the values.
         yaxis={"visible": False, "range": [-0.08, 1.08]},
         annotations=[_mark(*mark) for mark in [*marks, *ends]],
         shapes=[{**style.level(n, across="y"), "line": {"color": style.LINE, "width": 1}}
@@ -49,7 +50,7 @@ def parallel(space: Space) -> go.Figure:
 
 
 def importance(rows: Sequence[Importance]) -> go.Figure:
-    """The share of the variation that each parameter explains alone."""
+    """Draw the share of the variation that each parameter explains alone."""
     bars = go.Bar(
         orientation="h", x=[row.share * 100 for row in rows], y=[style.label(row.name) for row in rows],
         marker={"color": style.ACCENT}, hovertemplate="%{y}: %{x:.0f} %<extra></extra>",
@@ -61,7 +62,7 @@ def importance(rows: Sequence[Importance]) -> go.Figure:
     )  # fmt: skip
 
 
-def _band(trials: Sequence[Trial], look: tuple[str, str, float, float], names: Sequence[str],
+def _band(trials: Sequence[TunedTrial], look: tuple[str, str, float, float], names: Sequence[str],
           axes: Sequence[dict[TunableValue, float]], height: object) -> go.Scatter:  # fmt: skip
     name, colour, width, opacity = look
     x: list[float | None] = []
@@ -79,7 +80,7 @@ def _band(trials: Sequence[Trial], look: tuple[str, str, float, float], names: S
 
 
 def _places(values: Sequence[TunableValue]) -> dict[TunableValue, float]:
-    """Evenly spaced, so that 16, 32, 64 do not crowd at one end."""
+    """Space the values evenly, so that 16, 32, 64 do not crowd at one end."""
     return {value: n / (len(values) - 1) if len(values) > 1 else 0.5 for n, value in enumerate(values)}
 
 

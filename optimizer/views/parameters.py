@@ -1,4 +1,4 @@
-"""What the tuned parameters of a run did."""
+"""Show the effect of tuned parameters."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from optimizer.access import access_run
-from optimizer.charts import tuned as charts
+from optimizer.charts import parameters as charts
 from optimizer.models import Run
-from optimizer.tuned import Space, fastest, importances, spaces_of
+from optimizer.parameter_importance import TrialGroup, fastest, importances, spaces_of
 from optimizer.views.signed_in import user_of
 
 ROWS = 200
@@ -19,7 +19,7 @@ ROWS = 200
 @login_required
 @require_safe
 def tuned(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Parallel coordinates and importances, each with its table."""
+    """Show parallel coordinates and importances, each with its table."""
     run = access_run(user_of(request), run_id, "view")
     spaces = spaces_of(run)
     space = _chosen(request, spaces)
@@ -37,7 +37,7 @@ def tuned(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def tuned_chart(request: HttpRequest, run_id: int, name: str) -> HttpResponse:
-    """`parallel` or `importance` as plotly JSON."""
+    """Return `parallel` or `importance` as plotly JSON."""
     space = _chosen(request, spaces_of(_run(request, run_id)))
     if space is None:
         raise Http404
@@ -49,6 +49,6 @@ def _run(request: HttpRequest, run_id: int) -> Run:
     return access_run(user_of(request), run_id, "view")
 
 
-def _chosen(request: HttpRequest, spaces: list[Space]) -> Space | None:
+def _chosen(request: HttpRequest, spaces: list[TrialGroup]) -> TrialGroup | None:
     wanted = request.GET.get("of")
     return next((space for space in spaces if space.key == wanted), spaces[0] if spaces else None)

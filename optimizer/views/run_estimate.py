@@ -1,4 +1,4 @@
-"""What a run will take and who would measure it, told on the form before the start."""
+"""Estimate on the start form what a run will take, and warn if no runner would measure it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from runners.dispatch import DISPATCHERS
 
 
 @dataclass(frozen=True)
-class OutlookLine:
-    """One figure: `Time`, `4 to 9 minutes`."""
+class EstimateLine:
+    """Hold one figure, such as `Time`, `4 to 9 minutes`."""
 
     label: str
     text: str
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """What can be told of the run that the form describes. `absence` is the sentence where nobody would measure."""
+class RunEstimate:
+    """Hold the estimate for the run that the form describes. `absence` is a warning if no runner would measure it."""
 
     estimate: Estimate
-    lines: list[OutlookLine]
+    lines: list[EstimateLine]
     absence: str
 
 
-def outlook_of(form: StartRunForm) -> Outlook | None:
-    """The outlook, or None while problem or target cannot be read."""
+def estimate_of(form: StartRunForm) -> RunEstimate | None:
+    """Return the estimate, or None while problem or target is invalid."""
     problem, target = form.sound("problem"), form.sound("target")
     if problem is None or target is None:
         return None
@@ -42,15 +42,15 @@ def outlook_of(form: StartRunForm) -> Outlook | None:
     )
     dispatcher = form.sound("dispatcher")
     absence = absence_of_runners(target.key, dispatcher) if dispatcher in DISPATCHERS else ""
-    return Outlook(found, _lines(found, form.strategy_class.needs_model), absence)
+    return RunEstimate(found, _lines(found, form.strategy_class.needs_model), absence)
 
 
-def _lines(found: Estimate, asks: bool) -> list[OutlookLine]:
-    """Time and device time; dollars and tokens where a model is asked."""
+def _lines(found: Estimate, asks: bool) -> list[EstimateLine]:
+    """Return time and device time; also dollars and tokens where a model is asked."""
     told = [("Time", _minutes(found.minutes)), ("Device", _minutes(found.device_minutes))]
     if asks:
         told += [("Cost", _dollars(found)), ("Tokens", _between(found.tokens, "{:,.0f}", "{:,.0f}"))]
-    return [OutlookLine(label, text) for label, text in told if text]
+    return [EstimateLine(label, text) for label, text in told if text]
 
 
 def _minutes(found: Range | None) -> str:
@@ -66,7 +66,7 @@ def _dollars(found: Estimate) -> str:
 
 
 def _between(found: Range | None, low_form: str, high_form: str) -> str:
-    """`4 to 9 minutes`, or `about 4 minutes` where both ends read the same."""
+    """Return `4 to 9 minutes`, or `about 4 minutes` where both ends read the same."""
     if found is None:
         return ""
     low, high = low_form.format(found.low), high_form.format(found.high)

@@ -1,6 +1,6 @@
-"""The two ways in which OpenAI-compatible servers are asked: Chat Completions and Responses.
+"""Speak the two dialects of OpenAI-compatible servers: Chat Completions and Responses.
 
-A form turns a request into the server's parameters and reads the answer, streamed or whole, into a `Draft`.
+A dialect turns a request into the server's parameters and reads the answer, streamed or whole, into a `PartialAnswer`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ if TYPE_CHECKING:  # pages show schemas in words without loading the SDK
 
 
 @dataclass
-class Draft:
-    """An answer while it arrives. `finish` stays empty until the server says how it ended. It is cut where it is
-    longer than any answer may be."""
+class PartialAnswer:
+    """Collect an answer while it arrives.
+
+    `finish` stays empty until the server says how the answer ended. An answer beyond the maximum length is cut.
+    """
 
     emit: Callable[[str], None]
     started: float = field(default_factory=time.monotonic)
@@ -35,7 +37,7 @@ class Draft:
     _length: int = 0
 
     def add(self, piece: str | None) -> bool:
-        """Append a piece; False when the answer is too long to go on."""
+        """Append a piece. Return False when the answer is too long to continue."""
         if not piece:
             return True
         if self.first_token_s is None:
@@ -45,32 +47,36 @@ class Draft:
         self._length += min(len(piece), room)
         self.emit(piece[:room])
         if len(piece) >= room:
+            # A hostile or broken server could stream forever.
             self.finish = "too_long"
         return len(piece) < room
 
     @property
     def content(self) -> str:
-        """What has arrived so far."""
+        """Return the text that has arrived so far."""
         return "".join(self._parts)
 
 
-class Form(ABC):
-    """How one API is spoken. `optional` lists parameters a request can do without, most dispensable first, each with
-    the words by which servers name it when they refuse it."""
+class Dialect(ABC):
+    """Define how one API is spoken.
+
+    `optional` lists the parameters that a request can do without, most dispensable first, each with the words by
+    which servers name it when they refuse it.
+    """
 
     optional: ClassVar[Mapping[str, tuple[str, ...]]]
 
     @abstractmethod
     def parameters(self, request: CompletionRequest, without: frozenset[str]) -> dict[str, Any]:
-        """The call's keyword arguments, leaving out those in `without`."""
+        """Return the keyword arguments of the call, without those in `without`."""
 
     @abstractmethod
-    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
-        """Send, and read the answer into `draft`."""
+    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], partial: PartialAnswer) -> None:
+        """Send the request and read the answer into `partial`."""
 
 
-class ChatForm(Form):
-    """POST /chat/completions, which every compatible server speaks."""
+class ChatDialect(Dialect):
+    """Speak POST /chat/completions, which every compatible server offers."""
 
     optional = {
         "stream_options": ("stream_options", "include_usage"),
@@ -82,7 +88,9 @@ class ChatForm(Form):
     }
 
     def parameters(self, request: CompletionRequest, without: frozenset[str]) -> dict[str, Any]:
-        """See `Form`. Older servers know `max_tokens` where newer ones want `max_completion_tokens`."""
+        """Return the keyword arguments of the call; older servers know `max_tokens`, newer ones
+        `max_completion_tokens`.
+        """
         limit = "max_tokens" if "max_completion_tokens" in without else "max_completion_tokens"
         wanted = {
             "temperature": request.temperature,
@@ -94,36 +102,37 @@ class ChatForm(Form):
         }
         return {"model": request.model, "messages": _messages(request, without)} | _present(wanted, without)
 
-    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
-        """See `Form`."""
+    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], partial: PartialAnswer) -> None:
+        """Send the request and read the answer into `partial`."""
         answer: Any = await client.chat.completions.create(**parameters)
         if not parameters.get("stream"):
-            self._take(_answering(answer, "choices"), draft, whole=True)
+            self._take(_answering(answer, "choices"), partial, whole=True)
             return
         async with answer:
             async for chunk in answer:
-                if not self._take(chunk, draft, whole=False):
+                if not self._take(chunk, partial, whole=False):
                     return
 
-    def _take(self, chunk: Any, draft: Draft, *, whole: bool) -> bool:
-        """Read one chunk, or a whole completion; False to stop reading. Servers leave fields out at will."""
-        draft.model = _text(getattr(chunk, "model", None)) or draft.model
-        draft.request_id = _text(getattr(chunk, "id", None)) or draft.request_id
+    def _take(self, chunk: Any, partial: PartialAnswer, *, whole: bool) -> bool:
+        """Read one chunk, or a whole completion. Return False to stop reading. Servers omit fields at will."""
+        partial.model = _text(getattr(chunk, "model", None)) or partial.model
+        partial.request_id = _text(getattr(chunk, "id", None)) or partial.request_id
         if getattr(chunk, "usage", None):
-            draft.usage = _chat_usage(chunk.usage)
+            partial.usage = _chat_usage(chunk.usage)
+        # Some servers send chunks without choices, for example with the usage only.
         going = True
         for choice in (getattr(chunk, "choices", None) or [])[:1]:
             piece = getattr(choice, "message" if whole else "delta", None)
-            draft.refusal += _text(getattr(piece, "refusal", None))
-            going = draft.add(_text(getattr(piece, "content", None)))
-            draft.finish = draft.finish or _CHAT_FINISH.get(
+            partial.refusal += _text(getattr(piece, "refusal", None))
+            going = partial.add(_text(getattr(piece, "content", None)))
+            partial.finish = partial.finish or _CHAT_FINISH.get(
                 _text(getattr(choice, "finish_reason", None)).lower(), ""
             )
         return going
 
 
-class ResponsesForm(Form):
-    """POST /responses. Nothing is stored on the server (`store` is false)."""
+class ResponsesDialect(Dialect):
+    """Speak POST /responses. Nothing is stored on the server (`store` is false)."""
 
     optional = {
         "temperature": ("temperature",),
@@ -135,7 +144,7 @@ class ResponsesForm(Form):
     }
 
     def parameters(self, request: CompletionRequest, without: frozenset[str]) -> dict[str, Any]:
-        """See `Form`."""
+        """Return the keyword arguments of the call."""
         wanted = {
             "temperature": request.temperature,
             "reasoning": request.effort and {"effort": request.effort},
@@ -146,50 +155,50 @@ class ResponsesForm(Form):
         }
         return {"model": request.model, "input": _messages(request, without)} | _present(wanted, without)
 
-    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], draft: Draft) -> None:
-        """See `Form`."""
+    async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], partial: PartialAnswer) -> None:
+        """Send the request and read the answer into `partial`."""
         answer: Any = await client.responses.create(**parameters)
         if not parameters.get("stream"):
-            draft.add(_answering(answer, "output").output_text)
-            self._end(answer, draft)
+            partial.add(_answering(answer, "output").output_text)
+            self._end(answer, partial)
             return
         async with answer:
             async for event in answer:
-                if not self._take(event, draft):
+                if not self._take(event, partial):
                     return
 
-    def _take(self, event: Any, draft: Draft) -> bool:
+    def _take(self, event: Any, partial: PartialAnswer) -> bool:
         kind = _text(getattr(event, "type", None))
         if kind == "response.output_text.delta":
-            return draft.add(_text(event.delta))
+            return partial.add(_text(event.delta))
         if kind == "response.refusal.delta":
-            draft.refusal += _text(event.delta)
+            partial.refusal += _text(event.delta)
         elif kind in {"response.completed", "response.incomplete", "response.failed"}:
-            self._end(event.response, draft)
+            self._end(event.response, partial)
         elif kind == "error":
             raise ServerReportedError(_text(event.message) or "the server reported an error without words")
         return True
 
-    def _end(self, response: Any, draft: Draft) -> None:
-        """Take over how a response ended and what it cost."""
-        draft.model, draft.request_id = _text(response.model), _text(response.id)
-        draft.usage = _responses_usage(response.usage) if response.usage else draft.usage
+    def _end(self, response: Any, partial: PartialAnswer) -> None:
+        """Copy from a finished response how it ended and what it cost."""
+        partial.model, partial.request_id = _text(response.model), _text(response.id)
+        partial.usage = _responses_usage(response.usage) if response.usage else partial.usage
         reason = response.incomplete_details.reason if response.incomplete_details else ""
         ends = {"max_output_tokens": "length", "content_filter": "filter"}
         if response.status == "failed":
             raise ServerReportedError(response.error.message if response.error else "the response failed")
-        draft.finish = draft.finish or ends.get(reason or "", "stop" if response.status == "completed" else "")
+        partial.finish = partial.finish or ends.get(reason or "", "stop" if response.status == "completed" else "")
 
 
 class ServerReportedError(Exception):
-    """The server said, in the middle of an answer, that it failed."""
+    """Report that the server announced a failure in the middle of an answer."""
 
 
 class NotThisApiError(Exception):
-    """What came is no answer of this API: most often the address is another page of the same host."""
+    """Report that the response is no answer of this API; usually the address is another page of the same host."""
 
 
-FORMS: Mapping[str, Form] = {"chat": ChatForm(), "responses": ResponsesForm()}
+DIALECTS: Mapping[str, Dialect] = {"chat": ChatDialect(), "responses": ResponsesDialect()}
 
 _CHAT_FINISH = {
     "stop": "stop",
@@ -207,12 +216,16 @@ _CHAT_FINISH = {
 
 
 def _answering(answer: Any, part: str) -> Any:
-    """A whole answer that has its `part`. Raises ServerReportedError for an error that came as success (gateways do
-    that) and NotThisApiError for anything else."""
+    """Return a whole answer that has its `part`.
+
+    Raises ServerReportedError for an error that came with a success status (gateways do that), and NotThisApiError
+    for anything else.
+    """
     reported = getattr(answer, "error", None)
     if reported:
         words = reported.get("message") if isinstance(reported, dict) else getattr(reported, "message", reported)
         raise ServerReportedError(str(words or "the server reported an error without words"))
+    # The SDK returns plain text for an HTML page with status 200.
     if not isinstance(getattr(answer, part, None), list):
         began = f"; it began: {answer[:80].strip()!r}" if isinstance(answer, str) else ""
         raise NotThisApiError(
@@ -223,7 +236,7 @@ def _answering(answer: Any, part: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A text as it came, or the text parts of a list of them (reasoning models of some servers); else empty."""
+    """Return a text as it came, or the joined text parts of a list (reasoning models of some servers), else ""."""
     if isinstance(value, list):
         parts = (part.get("text") if isinstance(part, dict) else None for part in value)
         return "".join(part for part in parts if isinstance(part, str))
@@ -231,7 +244,7 @@ def _text(value: Any) -> str:
 
 
 def schema_instruction(schema: Mapping[str, Any]) -> str:
-    """What is added to a prompt where the server (or a person) gets the schema in words only."""
+    """Return the paragraph that describes the schema where a server or person gets it in words only."""
     return (
         "Answer with one JSON object and nothing else. It must fit this JSON schema:\n"
         f"```json\n{json.dumps(schema, indent=1, ensure_ascii=False)}\n```"
@@ -239,9 +252,10 @@ def schema_instruction(schema: Mapping[str, Any]) -> str:
 
 
 def _messages(request: CompletionRequest, without: frozenset[str]) -> list[Message]:
-    """The prompt, with the schema in words where the server does not take it as a parameter."""
+    """Return the prompt, with the schema in words where the server does not take it as a parameter."""
     messages = [dict(message) for message in request.messages]
     if request.schema and {"response_format", "text"} & without:
+        # At the end, next to where the answer begins.
         messages[-1]["content"] += "\n\n" + schema_instruction(request.schema)
     return list(messages)
 
@@ -279,6 +293,6 @@ def _responses_usage(usage: Any) -> Usage:
 
 
 def _count(source: Any, name: str) -> int | None:
-    """A token count as the server gave it, where it is a plausible one."""
+    """Return a token count as the server gave it if it is plausible, else None."""
     value = getattr(source, name, None)
     return value if isinstance(value, int) and 0 <= value < 2**31 else None

@@ -1,4 +1,4 @@
-"""A database for a command that runs while the site does not."""
+"""Provide a database to a command while the site is not running."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from kernelsci_site.services.postgres import EmbeddedPostgres
 
 @contextmanager
 def database_at_rest() -> Iterator[None]:
-    """The database with nobody at work on it: the embedded server is started for the while, unless it answers. For a
-    server elsewhere only the caller can know who else is there. Raises `AlreadyRunningError` when the site runs
-    here."""
+    """Provide the database while nobody uses it, starting the embedded server if it is not running.
+
+    For a server elsewhere only the caller can know who else uses it. Raises `AlreadyRunningError` when the site is
+    running here.
+    """
     with only_instance(settings.VAR), running_servers(settings.VAR, postgres=_is_to_start(), redis=False):
         try:
             yield
@@ -31,8 +33,9 @@ def _is_to_start() -> bool:
 
 @contextmanager
 def database() -> Iterator[None]:
-    """The database, whether or not the site runs."""
+    """Provide the database, whether or not the site is running."""
     with ExitStack() as stack:
+        # If the site is running, its database is available already.
         with suppress(AlreadyRunningError):
             stack.enter_context(database_at_rest())
         yield

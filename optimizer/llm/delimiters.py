@@ -1,8 +1,8 @@
-"""Text from outside inside a prompt: capped, cleaned, and between marks that its author could not have guessed.
+"""Delimit text from outside in a prompt: cap and clean it, and wrap it in marks that its author cannot guess.
 
-Compiler and profiler output, kernel comments and reviewers' words re-enter prompts. A model cannot be made to obey
-the difference between data and instruction, but it can be shown where the data ends (Willison's delimiters, with a
-random part per prompt so that no log can close the fence it does not know).
+Compiler and profiler output, kernel comments and reviewers' words re-enter prompts. A model cannot be forced to
+distinguish data from instructions, but the end of the data can be made unambiguous: Willison's delimiters with a
+random part per prompt, so that no log can close a delimiter that it does not know.
 """
 
 from __future__ import annotations
@@ -26,38 +26,44 @@ NOTICE = (
 
 
 @dataclass
-class Fencer:
-    """The fences of one prompt: all share one random mark, chosen when the prompt is built.
+class Delimiters:
+    """Wrap data for one prompt in delimiters that share one random mark.
 
-    `mark` may be given where a prompt must come out the same twice (a seeded test); it must be unguessable
-    otherwise."""
+    A test may pass `mark` to get the same prompt twice; otherwise it must be unguessable.
+    """
 
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    def fence(self, text: str, label: str, cap: int = DEFAULT_CAP) -> str:
-        """`text` as data called `label`: without control characters, cut to `cap` characters in its middle, and
-        unable to close its own fence."""
+    def enclose(self, text: str, label: str, cap: int = DEFAULT_CAP) -> str:
+        """Return `text` as delimited data called `label`.
+
+        Control characters are removed, the text is cut in its middle to `cap` characters, and it cannot close its own
+        delimiter.
+        """
+        # Remove the mark last: cutting or cleaning could join pieces into it.
         inner = neutralise(cut_middle(clean(text), cap)).replace(self.mark, "")
         name = re.sub(r"[^\w .#-]", "", label)[:60]
         return f"<<<BEGIN DATA {self.mark} {name}>>>\n{inner}\n<<<END DATA {self.mark}>>>"
 
 
 def clean(text: str) -> str:
-    """Without terminal escapes, control and format characters (bidirectional overrides, zero-width, tags)."""
+    """Remove terminal escapes, control and format characters (bidirectional overrides, zero-width characters, tags)."""
     plain = _ANSI.sub("", text.replace("\r\n", "\n"))
     return "".join(char for char in plain if char in _KEPT_CONTROLS or not _is_invisible(char))
 
 
 def neutralise(text: str) -> str:
-    """Break what looks like our fences, code fences or chat templates' own tokens, keeping it readable."""
+    """Break what looks like our delimiters, code fences or the tokens of chat templates, and keep it readable."""
     text = _LOOKALIKE.sub(lambda match: " ".join(match.group()), text)
     text = _CHAT_TOKEN.sub(lambda match: match.group()[0] + " " + match.group()[1:], text)
     return _BACKTICKS.sub(lambda match: " ".join(match.group()), text)
 
 
 def cut_middle(text: str, cap: int) -> str:
-    """At most `cap` characters plus one line that says what is missing: compilers put the first error at the top and
-    the summary at the bottom, so the middle goes."""
+    """Return at most `cap` characters plus a line that says how many are missing.
+
+    The middle is cut, because compilers print the first error at the top and the summary at the bottom.
+    """
     if len(text) <= cap:
         return text
     head, tail = cap * 2 // 3, cap - cap * 2 // 3
@@ -65,4 +71,5 @@ def cut_middle(text: str, cap: int) -> str:
 
 
 def _is_invisible(char: str) -> bool:
+    # Control, format, surrogate, private-use and unassigned characters, none of which a reader can see.
     return unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn"}

@@ -1,4 +1,4 @@
-"""What a run would take, told before it is started."""
+"""Estimate what a run would take, before it is started."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ router = Router(tags=["runs"], auth=needs(TokenScope.READ))
 
 
 class RangeOut(Schema):
-    """Between the two."""
+    """Hold the limits of a range."""
 
     low: float
     high: float
 
 
-class OutlookOut(Schema):
-    """From ended runs that the caller may see: `based_on` counts them and `likeness` says in which way they are like
-    this one. A figure is null where nothing is known. `absence` says why nobody would measure, if so."""
+class EstimateOut(Schema):
+    """Describe an estimate from ended runs that the caller may see.
+
+    `based_on` counts those runs and `likeness` says in which way they resemble this one. A figure is null where
+    nothing is known. `absence` is a warning if no runner would measure the run.
+    """
 
     based_on: int
     likeness: str
@@ -39,9 +42,9 @@ class OutlookOut(Schema):
     absence: str
 
 
-@router.post("/estimate", response={200: OutlookOut, 422: Refusal}, summary="What a run would take")
+@router.post("/estimate", response={200: EstimateOut, 422: Refusal}, summary="What a run would take")
 def estimate(request: HttpRequest, body: StartRun) -> Any:
-    """Takes what a start takes, refuses what a start refuses, and starts nothing."""
+    """Estimate a run. The request is that of a start and is validated like one, but nothing is started."""
     new = check_start_run(caller(request), new_run(request, body))
     found = estimate_run(
         new.problem_version.problem,

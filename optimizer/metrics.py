@@ -1,5 +1,7 @@
-"""Figures of the whole installation for its operators: a handful of counts over indexed columns. Names of runs, teams
-and people are in none of them."""
+"""Compute the metrics of the whole installation: a few counts over indexed columns.
+
+They contain no names of runs, teams or people.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ Sample = tuple[dict[str, str], float]
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One metric: its name without the product's, `gauge` or `counter`, what it says, and its values by labels."""
+class Metric:
+    """Hold one metric: its name without the product's prefix, `gauge` or `counter`, help text, and values by labels."""
 
     name: str
     kind: str
@@ -35,25 +37,26 @@ class Figure:
     samples: list[Sample]
 
 
-def figures() -> list[Figure]:
-    """Everything that can be read from the rows."""
+def read_metrics() -> list[Metric]:
+    """Return all metrics that can be read from the database."""
     return [
-        Figure("queue_depth", "gauge", "Jobs that wait or are worked on, by queue.", _depth()),
-        Figure("queue_oldest_wait_seconds", "gauge", "Age of the oldest waiting job, by queue.", _oldest()),
-        Figure("evaluations_total", "counter", "Ended evaluations, by status and verdict.", _evaluations()),
-        Figure("jobs_claimed_again_total", "counter", "Jobs that lost a worker at least once.", _claimed_again()),
-        Figure("llm_calls", "gauge", "Questions to models, by state.", _calls()),
-        Figure("llm_cost_usd_total", "counter", "What models have cost, in dollars, as far as prices are known.",
+        Metric("queue_depth", "gauge", "Jobs that wait or are worked on, by queue.", _depth()),
+        Metric("queue_oldest_wait_seconds", "gauge", "Age of the oldest waiting job, by queue.", _oldest()),
+        Metric("evaluations_total", "counter", "Ended evaluations, by status and verdict.", _evaluations()),
+        Metric("jobs_claimed_again_total", "counter", "Jobs that lost a worker at least once.", _claimed_again()),
+        Metric("llm_calls", "gauge", "Questions to models, by state.", _calls()),
+        Metric("llm_cost_usd_total", "counter", "What models have cost, in dollars, as far as prices are known.",
                [({}, float(LlmCall.objects.aggregate(usd=Sum("cost_usd"))["usd"] or 0))]),
-        Figure("llm_tokens_total", "counter", "Tokens asked and answered.", _tokens()),
-        Figure("runs", "gauge", "Runs that have not ended, by state.", _runs()),
-        Figure("runners_alive", "gauge", "Measuring workers heard of within a minute.",
+        Metric("llm_tokens_total", "counter", "Tokens asked and answered.", _tokens()),
+        Metric("runs", "gauge", "Runs that have not ended, by state.", _runs()),
+        Metric("runners_alive", "gauge", "Measuring workers heard of within a minute.",
                [({}, sum(runner.is_alive for runner in Runner.objects.all()))]),
-        Figure("newest_event_age_seconds", "gauge", "How long ago anything last happened in a run.", _quiet()),
+        Metric("newest_event_age_seconds", "gauge", "How long ago anything last happened in a run.", _quiet()),
     ]  # fmt: skip
 
 
 def _depth() -> list[Sample]:
+    # `order_by()` removes the model's default order, whose columns would otherwise split the groups.
     rows = Job.objects.filter(state__in=[JobState.QUEUED, JobState.RUNNING])
     counted = rows.order_by().values_list("queue", "state").annotate(n=Count("pk"))
     return [({"queue": queue, "state": state}, n) for queue, state, n in counted]
@@ -92,7 +95,7 @@ def _runs() -> list[Sample]:
 
 
 def _by_state(counted: Iterable[tuple[str, int]], states: Iterable[str]) -> list[Sample]:
-    """One sample a state, zero where there is none: an alarm needs the series to be there."""
+    """Return one sample per state, zero where there is no row, because an alarm needs the series to exist."""
     found = dict(counted)
     return [({"state": str(state)}, found.get(state, 0)) for state in states]
 
