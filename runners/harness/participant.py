@@ -159,6 +159,11 @@ class CandidateProcess:
         with self._awake():
             self._ask({"op": "pack", "most_bytes": memory.size_bytes}, timeout_s, [memory.descriptor])
 
+    def release(self) -> None:
+        """Have the process give back the device memory that it keeps for later calls. Raises CandidateFailure."""
+        with self._awake():
+            self._ask({"op": "release"}, START_S)
+
     def replies(self, op: str, details: dict[str, Any], timeout_s: float) -> list[float]:
         """Return times in µs that a closer look gives (`floor`, `replay`), as claimed by the process; empty where it
         fails."""

@@ -37,6 +37,7 @@ HOST_BOUND = 1.2
 WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
 """For how long to warm the processor before a loop that the host paces, and how long the loop should take."""
 FEW_CALLS = 2
+LARGE_ARENA_BYTES = 1 << 30
 MOST_LOOKED_AT = 3
 PROBE_S, NOTICEABLE_US = 0.005, 2500.0
 """A call that is held for PROBE_S and enqueued that much later than without has waited for the device."""
@@ -317,7 +318,15 @@ class CaseTimer:
             kept, self._keeps = self._keeps, False
             self._request(side, self._make(1), Way.SINGLE)
             self._keeps = kept
-        self._last_side = side.name
+
+    def _release_others(self, side: CandidateProcess) -> None:
+        """Have the other sides give back what their allocators keep, where calls take gigabytes: results and
+        intermediate tensors of two sides would take the device's memory twice. The untimed call before a timed one
+        takes its own again."""
+        if side.arena.shared and side.arena.size_bytes > LARGE_ARENA_BYTES:
+            for other in self._sides:
+                if other is not side:
+                    other.release()
 
     def _ways(self, unit: int) -> list[Way]:
         """Return how the calls of a unit are made. Where the device cannot be held, call time decides, and a first unit
@@ -344,6 +353,9 @@ class CaseTimer:
 
     def _request(self, side: CandidateProcess, contents: list[Content], way: Way) -> tuple[list[StagedCall], Run]:
         """Stage, run, keep outputs for the checks, look at guards and inputs."""
+        if self._last_side not in ("", side.name):
+            self._release_others(side)
+        self._last_side = side.name
         calls = stage(side.arena, contents, self._rng)
         timeout_s = self._call_s * len(calls)
         messages = [call.message for call in calls]

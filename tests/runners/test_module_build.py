@@ -265,6 +265,26 @@ def test_packing_keeps_times_and_modes_and_leaves_links_and_locks_behind(
     assert found.stat().st_mtime_ns == 1_234_567_890_123_456_789 and os.access(found, os.X_OK)
 
 
+def test_library_that_is_loaded_already_is_replaced_and_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton's helper is loaded by a process that was started ahead, and lies in the caches of a build too."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "build"))
+    (tmp_path / "build" / "triton").mkdir(parents=True)
+    (tmp_path / "build" / "triton" / "helper.so").write_bytes(b"from the build")
+    packed = tmp_path / "packed"
+    caches.pack(os.open(packed, os.O_WRONLY | os.O_CREAT), 1 << 20)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "later"))
+    (tmp_path / "later" / "triton").mkdir(parents=True)
+    helper = tmp_path / "later" / "triton" / "helper.so"
+    helper.write_bytes(b"loaded here")
+    with helper.open("rb") as loaded:
+        caches.unpack(str(packed))
+        assert loaded.read() == b"loaded here"
+    assert helper.read_bytes() == b"from the build"
+    assert [path.name for path in helper.parent.iterdir()] == ["helper.so"]
+
+
 def test_what_a_module_leaves_is_kept_only_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "large").write_bytes(bytes(1 << 20))
     monkeypatch.setenv("TMPDIR", str(tmp_path))

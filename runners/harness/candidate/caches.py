@@ -106,9 +106,20 @@ def unpack(packed: str) -> None:
         for entry in read_index(file):
             path = root / entry.name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(file.read(entry.size_bytes))
-            path.chmod(0o700 if entry.executable else 0o600)
-            os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
+            _replace(path, file.read(entry.size_bytes), entry)
+
+
+def _replace(path: Path, content: bytes, entry: Entry) -> None:
+    """Put a file in the place of another.
+
+    A process that was started ahead may have loaded a library of that name (Triton's helper, while it warmed up):
+    overwritten in place, the code that it runs would change under it.
+    """
+    fresh = path.with_name(f".{path.name[:200]}.new")
+    fresh.write_bytes(content)
+    fresh.chmod(0o700 if entry.executable else 0o600)
+    os.utime(fresh, ns=(entry.mtime_ns, entry.mtime_ns))
+    fresh.replace(path)
 
 
 def read_index(file: BinaryIO) -> list[Entry]:

@@ -43,6 +43,7 @@ class Caller:
             "reach": lambda question: self._reach(question["number"]),
             "steady": lambda question: self._steady(question["calls"], question["warm_ns"]),
             "store": lambda question: self._store(),
+            "release": lambda question: self._release(),
             "repeated": lambda question: self._repeat(question["call"], question["count"]),
             "floor": lambda question: {"floor_ns": self._callee.floor_ns()},
             "replay": lambda question: {"replay_ns": self._callee.replays_ns(self._alone(question["call"]))},
@@ -108,6 +109,11 @@ class Caller:
                 self._callee.run(prepared)
         else:
             once(prepared, count)
+        return {}
+
+    def _release(self) -> dict[str, Any]:
+        self.forget()
+        self._callee.release()
         return {}
 
     def _store(self) -> dict[str, Any]:

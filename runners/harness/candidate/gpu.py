@@ -57,6 +57,9 @@ class GpuNativeCallee(NativeCallee):
         """Return what a call launches (see `insight.kernels`). Needs torch in this process."""
         return insight.kernels(lambda: self._function(*arguments))
 
+    def release(self) -> None:
+        """Give back nothing: a C function keeps no memory that this process knows of."""
+
     def floor_ns(self) -> list[int]:
         """Return device times in ns of the smallest launch there is."""
         return self._clock.floor_ns()

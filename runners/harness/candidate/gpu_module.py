@@ -67,3 +67,7 @@ class GpuModuleCallee(ModuleCallee):
     def floor_ns(self) -> list[int]:
         """Return device times in ns of the smallest launch there is."""
         return self._clock.floor_ns()
+
+    def release(self) -> None:
+        """Give back the memory that torch keeps for later calls."""
+        torch.cuda.empty_cache()
