@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from runners.job import JobResult, JobSpec
 
-HARNESS_VERSION = "1.0"
+HARNESS_VERSION = "2.0"
+"""2.0: all sides are processes of one kind; device time is free of the host, with call time beside it."""
 
 
 def evaluate(
