@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import select
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from runners.harness.candidate.channel import Channel, ChannelClosed, ChannelError, ChannelTimeout
 from runners.harness.errors import Cancelled
+from runners.waiting import readable
 
 POLL_S = 0.2
 
@@ -47,7 +47,7 @@ class Peer:
     @property
     def alive(self) -> bool:
         """Has the far end neither hung up nor spoken unasked?"""
-        return not select.select([self._socket], [], [], 0)[0]
+        return not readable(self._socket.fileno(), 0)
 
     def ask(
         self,
@@ -95,7 +95,7 @@ class Peer:
         self.far_socket.close()
 
     def _answered(self, within_s: float) -> bool:
-        return bool(select.select([self._socket], [], [], within_s)[0])
+        return readable(self._socket.fileno(), within_s)
 
     def _wait(self, deadline: float) -> None:
         while not self._answered(min(POLL_S, max(0.0, deadline - time.monotonic()))):

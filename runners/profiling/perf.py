@@ -11,7 +11,6 @@ of 64 bytes each over the copy bandwidth that `python -m runners probe` measured
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from functools import cache
 
 from runners.profiling.base import Attached, ProfilerError, Seen, number
 from runners.targets import Target, ceilings
+from runners.waiting import readable
 
 HARDWARE = ("cycles", "instructions", "cache-references", "cache-misses", "branch-misses")
 SOFTWARE = ("task-clock", "page-faults", "context-switches", "duration_time")
@@ -94,7 +94,7 @@ class _Control:
         """Raises ProfilerError where perf has ended, or does not answer."""
         try:
             os.write(self._tell, f"{word}\n".encode())
-            answered = select.select([self._acknowledged], [], [], ANSWER_S)[0] and os.read(self._acknowledged, 16)
+            answered = readable(self._acknowledged, ANSWER_S) and os.read(self._acknowledged, 16)
         except BrokenPipeError:
             answered = b""
         if not answered:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import selectors
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from runners.sandbox.base import Completed, KillReason, SandboxError, SandboxPol
 from runners.sandbox.capture import Capture
 from runners.sandbox.launch import Launch, sealed_input
 from runners.sandbox.meter import Sample, disk_bytes, process_tree, proportional_bytes, sample
+from runners.waiting import readable
 
 SAMPLE_S = 0.02
 SAMPLES_PER_DISK_CHECK = 10
@@ -88,7 +88,7 @@ class Sandboxed:
         """Let what `pause` stopped run on; what has ended meanwhile is forgotten."""
         with self._lock:
             self._paused = False
-            ended = [pid for pid, pidfd in self._members.items() if select.select([pidfd], [], [], 0)[0]]
+            ended = [pid for pid, pidfd in self._members.items() if readable(pidfd, 0)]
             for pid in ended:
                 os.close(self._members.pop(pid))
             self._signal_members(self._members, signal.SIGCONT)
@@ -270,7 +270,7 @@ class Sandboxed:
         """Wait until the namespace's init is gone, which is after everything in it."""
         if self._init_pidfd >= 0:
             self._signal(self._init_pidfd, signal.SIGKILL)
-            select.select([self._init_pidfd], [], [], STOP_GRACE_S)
+            readable(self._init_pidfd, STOP_GRACE_S)
 
     def _finish(self, process: subprocess.Popen[bytes]) -> None:
         wall_s = time.monotonic() - self._started_at

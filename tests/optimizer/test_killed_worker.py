@@ -29,13 +29,15 @@ PATIENCE_S = 420.0
 def start_worker(servers: None, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
     """Starts bench workers on the test database; whatever is left of them is killed at the end."""
     workers: list[subprocess.Popen[bytes]] = []
+    # The device's lock is this site's own: what else evaluates on this machine must not hold its workers up.
+    own_environment = {**environment(), "KERNELSCI_LOCKS": str(tmp_path)}
 
     def start() -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "celery", "-A", "kernelsci_site", "worker", "-Q", QUEUE, "-c", "1"]
         command += ["-n", f"bench{len(workers)}@test", "-l", "INFO", "--without-gossip", "--without-mingle"]
         with (tmp_path / f"worker{len(workers)}.log").open("wb") as log:
             workers.append(
-                subprocess.Popen(command, env=environment(), stdout=log, stderr=log, start_new_session=True)
+                subprocess.Popen(command, env=own_environment, stdout=log, stderr=log, start_new_session=True)
             )
         return workers[-1]
 

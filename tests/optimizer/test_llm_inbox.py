@@ -222,7 +222,7 @@ def test_the_command_line_lists_shows_and_answers(prompt: LlmCall, tmp_path: Pat
         ran("inbox", "--user", user.username, "answer", str(prompt.pk), "--file", str(file))
     file.write_text(GOOD)
     assert "answered" in ran("inbox", "--user", user.username, "answer", str(prompt.pk), "--file", str(file))
-    with pytest.raises(CommandError, match="waits no longer"):
+    with pytest.raises(CommandError, match="no longer waiting"):
         ran("inbox", "--user", user.username, "answer", str(prompt.pk), "--file", str(file))
 
 

@@ -7,6 +7,7 @@ objects is accepted. Nothing is ever unpickled.
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import socket
@@ -84,5 +85,7 @@ class Channel:
         if deadline is None:
             return
         left = max(0.0, deadline - time.monotonic())
-        if not select.select([self.descriptor], [], [], left)[0]:
+        waiting = select.poll()  # select.select refuses descriptors from 1024 on
+        waiting.register(self.descriptor, select.POLLIN)
+        if not waiting.poll(math.ceil(left * 1e3)):
             raise ChannelTimeout("no answer in time")
