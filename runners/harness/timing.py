@@ -311,9 +311,8 @@ class CaseTimer:
     def _return_to(self, side: CandidateProcess, calls: int) -> None:
         """Make an untimed call of its own content where the device last computed for another side.
 
-        The first call after such a change takes up to an eighth longer where gigabytes are touched (seen on an H100;
-        the device finds none of the process's address translations in its caches). In longer blocks the median ignores
-        it.
+        The first call after such a change was up to an eighth slower on an H100 where gigabytes are touched, probably
+        because the device's caches of address translations are cold. In longer blocks the median ignores it.
         """
         if self._oracle.on_gpu and self._last_side not in ("", side.name) and calls <= FEW_CALLS:
             kept, self._keeps = self._keeps, False
@@ -339,8 +338,8 @@ class CaseTimer:
         return [Way.SINGLE, Way.STEADY] if unit == 0 else [Way.STEADY]
 
     def _block(self, side: CandidateProcess, contents: list[Content], way: Way, place: int) -> float:
-        """Time one block. `place` seeds where its buffers lie: at the same offsets for every side, since on a GPU a
-        call that moves gigabytes is up to 15 % faster at some offsets than at others (seen on an H100)."""
+        """Time one block. `place` seeds where its buffers lie: at the same offsets for every side. Single calls that move
+        gigabytes were up to 15 % faster than the rest on an H100; that their addresses decide it is a guess."""
         calls, run = self._request(side, contents, way, random.Random(place))  # noqa: S311 - no secret
         times = self._result.sides[side.name]
         series = times.of(Objective.CALL if way is Way.STEADY else Objective.DEVICE)

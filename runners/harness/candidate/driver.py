@@ -18,7 +18,6 @@ RENAMED = {
         "MemAlloc": "cuMemAlloc_v2",
         "MemFree": "cuMemFree_v2",
         "MemcpyHtoD": "cuMemcpyHtoD_v2",
-        "MemGetInfo": "cuMemGetInfo_v2",
         "MemHostRegister": "cuMemHostRegister_v2",
         "MemHostGetDevicePointer": "cuMemHostGetDevicePointer_v2",
         "Synchronize": "cuCtxSynchronize",
@@ -116,12 +115,6 @@ class Driver:
         value = ctypes.c_int()
         self.call("DeviceGetAttribute", ctypes.byref(value), number, 0)
         return value.value
-
-    def free_bytes(self) -> tuple[int, int]:
-        """Return the device memory that is free and the whole of it, in bytes. Raises DriverError."""
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        self.call("MemGetInfo", ctypes.byref(free), ctypes.byref(total))
-        return free.value, total.value
 
     def synchronize(self) -> None:
         """Wait for everything on the device, on every stream. Raises DriverError for what went wrong since."""
