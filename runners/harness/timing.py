@@ -338,8 +338,8 @@ class CaseTimer:
         return [Way.SINGLE, Way.STEADY] if unit == 0 else [Way.STEADY]
 
     def _block(self, side: CandidateProcess, contents: list[Content], way: Way, place: int) -> float:
-        """Time one block. `place` seeds where its buffers lie: at the same offsets for every side. Single calls that move
-        gigabytes were up to 15 % faster than the rest on an H100; that their addresses decide it is a guess."""
+        """Time one block. `place` seeds where its buffers lie: at the same offsets for every side. Single calls that
+        move gigabytes were up to 15 % faster than the rest on an H100; that their addresses decide it is a guess."""
         calls, run = self._request(side, contents, way, random.Random(place))  # noqa: S311 - no secret
         times = self._result.sides[side.name]
         series = times.of(Objective.CALL if way is Way.STEADY else Objective.DEVICE)
