@@ -140,7 +140,7 @@ class TensorSpec:
 @dataclass(frozen=True)
 class CallInputs:
     """The inputs of one call in argument order: tensors and plain numbers by name. `structure` says in JSON how
-    the positional arguments of a Python entry point are rebuilt from them (`runners.harness.candidate.structure`);
+    the positional arguments of a Python entry point are rebuilt from them (`runners.candidate.structure`);
     None where each value is one argument."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -248,7 +248,7 @@ class Problem(ABC):
 
         Comes after `expected` for the same inputs. `inputs` makes a copy of them, which may take GiB and be changed.
         """
-        from runners.harness.compare import loss_of
+        from runners.problems.compare import loss_of
 
         own = self.reference(inputs())
         if len(own) != len(expected):

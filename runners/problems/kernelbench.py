@@ -234,7 +234,7 @@ class KernelBenchProblem(Problem):
             narrow = self._call(model, inputs)
         if wide is None or len(wide) != len(narrow):
             return Outcome(narrow, None, [])
-        from runners.harness.compare import loss_of
+        from runners.problems.compare import loss_of
 
         return Outcome(narrow, wide, [loss_of(own, exact) for own, exact in zip(narrow, wide, strict=True)])
 
@@ -355,7 +355,7 @@ class KernelBenchProblem(Problem):
 
     def _agree(self, outcome: Outcome, share: float) -> bool:
         """Tell whether the outputs in both precisions agree within a share of the tolerance."""
-        from runners.harness.compare import compare
+        from runners.problems.compare import compare
 
         for value, exact in zip(outcome.narrow, outcome.wide or [], strict=True):
             whole = self.tolerance(str(value.dtype).removeprefix("torch."))

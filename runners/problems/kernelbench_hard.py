@@ -238,7 +238,7 @@ def selection_error(
     select these values. Which of several equal elements is selected is free."""
     import torch
 
-    from runners.harness.compare import compare
+    from runners.problems.compare import compare
 
     source = next(iter(inputs.values.values()))
     (values, indices), wanted = outputs, expected[0]

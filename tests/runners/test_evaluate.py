@@ -160,7 +160,7 @@ def _sandboxed_processes() -> set[int]:
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        if b"harness/candidate" in line:
+        if b"runners/candidate" in line:
             found.add(pid)
     return found
 
