@@ -21,14 +21,14 @@ from typing import Any
 
 from runners.backends import Artefact, BuildRequest, backend_for
 from runners.errors import BASELINE, CANDIDATE, PARENT, Cancelled, CandidateFailure, InfraFailure, TooLarge
-from runners.harness import HARNESS_VERSION
 from runners.harness.building.module_build import BuildFailure, ModuleBuilds, compiles, looks_compiled
 from runners.harness.building.sample_arguments import samples_of
 from runners.harness.devices.device import Device, device_for, why_absent
 from runners.harness.devices.gpu_state import watched
 from runners.harness.devices.roofline import ensure_ceilings
+from runners.harness.memory.contents import Setups
 from runners.harness.memory.usage import MemoryWatch, need_of
-from runners.harness.oracle.client import OracleClient, Setups
+from runners.harness.oracle.client import OracleClient
 from runners.harness.oracle.pool import TrustedPool, pool
 from runners.harness.processes.participant import CandidateProcess
 from runners.harness.profiling import launches
@@ -36,6 +36,7 @@ from runners.harness.profiling.request import Sight, looked_closer
 from runners.harness.stages import Stages
 from runners.harness.timing import environment
 from runners.harness.timing.baseline import baseline_source
+from runners.harness.timing.environment import HARNESS_VERSION
 from runners.harness.timing.noise import UNMEASURED, known_floor, measured_floor, resolved
 from runners.harness.timing.sessions import Bench, Sides, Timings, overall_us
 from runners.harness.timing.timing import CONFIRM, FULL, QUICK, Plan

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runners.problems.base import Loss, Tolerance
+from runners.problems.tolerance import Loss, Tolerance
 
 CHUNK_BYTES = 256 << 20
 CPU_CHUNK_BYTES = 8 << 20

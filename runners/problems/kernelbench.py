@@ -27,19 +27,19 @@ from runners.problems.base import (
     CallInputs,
     CandidateSetup,
     Case,
-    Loss,
+    Footprint,
     Problem,
     ProblemError,
     Purpose,
     Seed,
-    Tolerance,
     Work,
     family_of,
 )
 from runners.problems.files import read_file
-from runners.problems.footprint import Footprint, footprint_of, of_module
+from runners.problems.footprint import footprint_of, of_module
 from runners.problems.signature import SYMBOL, read_signature
 from runners.problems.structure import flatten, is_tensor, positional, tensors_in
+from runners.problems.tolerance import Loss, Tolerance
 
 if TYPE_CHECKING:
     import torch

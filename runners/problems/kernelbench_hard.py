@@ -18,21 +18,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from runners.job import ProblemBundle, Source
-from runners.problems.base import (
-    CallInputs,
-    CandidateSetup,
-    Case,
-    ProblemError,
-    Purpose,
-    Tolerance,
-    Work,
-    family_of,
-)
+from runners.problems.base import CallInputs, CandidateSetup, Case, ProblemError, Purpose, Work, family_of
 from runners.problems.expressions import evaluate
 from runners.problems.forbidden import forbidden_in
 from runners.problems.kernelbench import PUBLISHED, WEIGHT_SEED, KernelBenchProblem, drawn
 from runners.problems.kernelbench_hard_task import ENTRY, FORMAT, REFERENCE
 from runners.problems.structure import flatten
+from runners.problems.tolerance import Tolerance
 
 if TYPE_CHECKING:
     import torch

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from runners.harness.memory.contents import Buffer, Content
 from runners.harness.memory.shared_memory import place
-from runners.harness.oracle.client import Buffer, Content
 from runners.harness.timing.noise import PLAN
 from runners.harness.timing.sessions import Bench
 from runners.harness.timing.timing import CONFIRM, FULL, MOST_LOOP_CALLS, QUICK, Plan

@@ -32,7 +32,6 @@ from runners.backends.cache import BuildCache
 from runners.backends.cpp import compiler_version, processor
 from runners.candidate.caches import LENGTH_BYTES, MOST_INDEX_BYTES, CacheError, read_index
 from runners.errors import CANDIDATE, CandidateFailure, InfraFailure
-from runners.harness import HARNESS_VERSION
 from runners.harness.devices.device import Device
 from runners.harness.memory import staging
 from runners.harness.memory.arena import Arena
@@ -41,6 +40,7 @@ from runners.harness.processes import compilers
 from runners.harness.processes.participant import CandidateProcess, candidate_policy, thread_count
 from runners.harness.processes.sandboxed_worker import Enclosure, enclose
 from runners.harness.timing import environment
+from runners.harness.timing.environment import HARNESS_VERSION
 from runners.harness.timing.sessions import Bench
 from runners.job import BuildReport, Language, Limits, Source, Status
 from runners.problems.base import Case, Purpose

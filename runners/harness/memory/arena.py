@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runners.harness.memory.shared_memory import SharedMemory
 
-if TYPE_CHECKING:
-    from runners.harness.oracle.client import OracleClient
+Ask = Callable[[dict[str, Any]], dict[str, Any]]
+"""Put one question to the oracle's process and return its answer. Raises InfraFailure."""
 
 
 @dataclass(frozen=True)
@@ -106,23 +106,23 @@ class SharedArena(Arena):
 class DeviceArena(Arena):
     """Device memory of the oracle's process, which does what is asked of it."""
 
-    def __init__(self, oracle: OracleClient, number: int, descriptor: int, device: dict[str, Any]) -> None:
-        self._oracle, self.number = oracle, number
+    def __init__(self, ask: Ask, number: int, descriptor: int, device: dict[str, Any]) -> None:
+        self._ask, self.number = ask, number
         self.descriptor, self.device = descriptor, device
         self.size_bytes = int(device["size_bytes"])
 
     def lay(self, pieces: Sequence[Piece]) -> None:
         """Write all pieces, and empty the device's caches of them. What another user left is overwritten first."""
-        self._ask("lay", pieces=[_plain(piece) for piece in pieces], wipe=self.shared)
+        self._request("lay", pieces=[_plain(piece) for piece in pieces], wipe=self.shared)
 
     def first_difference(self, pieces: Sequence[Piece]) -> int | None:
         """Index of the first piece that is no longer as it was laid, or None."""
-        index: int | None = self._ask("differing", pieces=[_plain(piece) for piece in pieces])["index"]
+        index: int | None = self._request("differing", pieces=[_plain(piece) for piece in pieces])["index"]
         return index
 
     def same(self, pairs: Sequence[tuple[int, int, int]]) -> bool:
         """Are two ranges alike, for every pair of offsets and size?"""
-        return bool(self._ask("same", pairs=list(pairs))["same"])
+        return bool(self._request("same", pairs=list(pairs))["same"])
 
     def close(self) -> None:
         """Close the descriptor here and the mapping there once the last user is done; a participant that still lives
@@ -131,10 +131,10 @@ class DeviceArena(Arena):
         if self.users <= 0 and self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-            self._ask("close")
+            self._request("close")
 
-    def _ask(self, what: str, **details: Any) -> dict[str, Any]:
-        return self._oracle.ask({"op": what, "arena": self.number, **details})
+    def _request(self, what: str, **details: Any) -> dict[str, Any]:
+        return self._ask({"op": what, "arena": self.number, **details})
 
 
 def _plain(piece: Piece) -> list[int | str]:

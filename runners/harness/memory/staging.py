@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from runners.errors import CandidateFailure
 from runners.harness.memory.arena import Arena, Piece
+from runners.harness.memory.contents import INTEGER_POISON, Buffer, Content, Plain
 from runners.harness.memory.shared_memory import (
     ALIGNMENT_BYTES,
     GUARD_BYTES,
@@ -21,7 +22,6 @@ from runners.harness.memory.shared_memory import (
     place,
     slot_bytes,
 )
-from runners.harness.oracle.client import INTEGER_POISON, Buffer, Content, Plain
 from runners.job import Status
 from runners.problems.base import Problem, Role
 

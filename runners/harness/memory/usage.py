@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from runners.errors import TooLarge
 from runners.harness.devices.device import Device
 from runners.harness.devices.nvml import NvmlError, nvml
-from runners.harness.oracle.client import Content, Setups
+from runners.harness.memory.contents import Content, Setups
 from runners.job import MemoryUse
 
 SAMPLE_S = 0.01

@@ -15,68 +15,19 @@ from typing import Any
 from runners.candidate.channel import ChannelError
 from runners.errors import CandidateFailure, InfraFailure, TooLarge
 from runners.harness.memory.arena import Arena, DeviceArena, SharedArena
+from runners.harness.memory.contents import Buffer, Content, Plain, Setups, poison_of
 from runners.harness.memory.shared_memory import Bump, SharedMemory
 from runners.harness.oracle.zygote import Zygote
 from runners.harness.processes.peer import Peer, Refused
 from runners.job import ProblemBundle, Status
-from runners.problems.base import Case
+from runners.problems.base import Case, Footprint
 from runners.problems.dtypes import ELEMENT_TYPES
-from runners.problems.footprint import Footprint
 from runners.sandbox.paths import share
 from runners.wire import from_plain, to_plain
 
 VAULT_BYTES = 32 << 30
 KEPT_BYTES = 256 << 20
 ANSWER_S = 300.0
-INTEGER_POISON = 0xAB
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A tensor's layout as plain data (`dtype`, `shape`, `strides` in elements), its place in the vault (-1 where it
-    has none yet), and the byte that poisons it."""
-
-    spec: dict[str, Any]
-    offset: int
-    size_bytes: int
-    poison: int
-
-
-Plain = bool | int | float | str | None
-
-
-@dataclass(frozen=True)
-class Content:
-    """The inputs of one call and the layouts of its outputs. `inputs` holds buffers and plain values, by name;
-    `structure` says how arguments are made of them (see `CallInputs`). `written` names the inputs that the reference
-    itself writes to, as where an output buffer is passed in."""
-
-    number: int
-    case: Case
-    distribution: str
-    inputs: dict[str, Buffer | Plain]
-    outputs: list[Buffer]
-    structure: Any = None
-    written: frozenset[str] = frozenset()
-
-    @property
-    def buffer_sizes(self) -> list[int]:
-        """Bytes of every buffer that a call needs, inputs first."""
-        inputs = [value.size_bytes for value in self.inputs.values() if isinstance(value, Buffer)]
-        return inputs + [output.size_bytes for output in self.outputs]
-
-
-@dataclass(frozen=True)
-class Setups:
-    """What Python candidates are given once: the folder, None where nothing is, and its setups by case name."""
-
-    folder: Path | None
-    names: dict[str, str]
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """What a sandbox must show of it."""
-        return () if self.folder is None else (self.folder,)
 
 
 @dataclass(frozen=True)
@@ -205,7 +156,7 @@ class GpuOracleClient(OracleClient):
             answer = self.ask({"op": "arena", "size_bytes": size_bytes})
             descriptor = self._peer.take_descriptor()
         device = {"kind": self._kind, "size_bytes": int(answer["size_bytes"]), "flush_bytes": self._flush_bytes}
-        return DeviceArena(self, int(answer["arena"]), descriptor, device)
+        return DeviceArena(self.ask, int(answer["arena"]), descriptor, device)
 
     def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
         """Snapshot a call's outputs; by what number the oracle knows them."""
@@ -234,10 +185,3 @@ def _output(spec: dict[str, Any]) -> Buffer:
     extent = 1 + sum((n - 1) * s for n, s in zip(spec["shape"], spec["strides"], strict=True))
     size = 0 if 0 in spec["shape"] else extent * ELEMENT_TYPES[spec["dtype"]].size_bytes
     return Buffer(spec, -1, size, poison_of(spec["dtype"]))
-
-
-def poison_of(dtype: str) -> int:
-    """The byte that, repeated, is a NaN of that dtype; 0xAB for integers."""
-    if not ELEMENT_TYPES[dtype].floating:
-        return INTEGER_POISON
-    return 0x80 if dtype.endswith("fnuz") else 0xFF

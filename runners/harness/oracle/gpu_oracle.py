@@ -19,7 +19,7 @@ from runners.candidate.device_bytes import DeviceBytes
 from runners.candidate.driver import Driver
 from runners.candidate.tensors import tensor_at
 from runners.harness.oracle.oracle import Expectation, Oracle, spec_of, storage_bytes
-from runners.harness.oracle.trusted import FLUSH_VARIABLE
+from runners.harness.oracle.protocol import FLUSH_VARIABLE
 from runners.problems.base import CallInputs, Case, TensorSpec
 from runners.wire import from_plain, to_plain
 

@@ -14,13 +14,16 @@ from typing import Any
 import torch
 
 from runners.candidate.tensors import Arena, tensor_at
+from runners.harness.oracle.protocol import Answer
 from runners.harness.oracle.setups import write_setup
-from runners.harness.oracle.trusted import Answer, open_problem
-from runners.problems.base import CallInputs, CandidateSetup, Case, Loss, Problem, TensorSpec
+from runners.job import ProblemBundle
+from runners.problems import open_bundle
+from runners.problems.base import CallInputs, CandidateSetup, Case, Problem, TensorSpec
 from runners.problems.compare import Comparison, compare, unexpected_special
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.footprint import footprint_of
 from runners.problems.structure import StructureError
+from runners.problems.tolerance import Loss
 from runners.wire import from_plain, to_plain
 
 
@@ -68,7 +71,7 @@ class Oracle:
         return self._answers[question["op"]](question)
 
     def _open(self, question: dict[str, Any]) -> dict[str, Any]:
-        self._problem = open_problem(question["bundle"])
+        self._problem = open_bundle(from_plain(ProblemBundle, question["bundle"]))
         return {}
 
     def _setup(self, question: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from runners.harness.devices.device import Device
 from runners.harness.oracle.client import GpuOracleClient, OracleClient
-from runners.harness.oracle.trusted import DEVICE_VARIABLE, FLUSH_VARIABLE
+from runners.harness.oracle.protocol import DEVICE_VARIABLE, FLUSH_VARIABLE
 from runners.harness.oracle.zygote import Zygote
 from runners.harness.processes.participant import thread_count, thread_environment
 from runners.harness.processes.warm_workers import Spares

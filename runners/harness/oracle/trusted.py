@@ -16,18 +16,10 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 from runners.candidate.channel import Channel, ChannelClosed
-from runners.wire import from_plain
-
-DEVICE_VARIABLE = "KERNELSCI_DEVICE"
-"""Set to the driver's kind where trusted processes compute on a GPU."""
-FLUSH_VARIABLE = "KERNELSCI_FLUSH_BYTES"
-"""How much to read there so that nothing of use is left in the caches."""
-
-Answer = Callable[[dict[str, Any]], dict[str, Any]]
+from runners.harness.oracle.protocol import DEVICE_VARIABLE, Answer
 
 
 def main(descriptor: int) -> None:
@@ -111,14 +103,6 @@ def _guarded(answer: Answer, question: dict[str, Any]) -> dict[str, Any]:
             "message": str(error),
             "text": text,
         }
-
-
-def open_problem(plain_bundle: dict[str, Any]) -> Any:
-    """The problem of a bundle that came over a channel."""
-    from runners.job import ProblemBundle
-    from runners.problems import open_bundle
-
-    return open_bundle(from_plain(ProblemBundle, plain_bundle))
 
 
 if __name__ == "__main__":

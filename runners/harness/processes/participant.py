@@ -17,8 +17,8 @@ from runners.candidate.gate import GATE_BYTES
 from runners.errors import CandidateFailure, InfraFailure
 from runners.harness.devices.device import Device, device_of
 from runners.harness.memory.arena import Arena
+from runners.harness.memory.contents import Setups
 from runners.harness.memory.shared_memory import SharedMemory
-from runners.harness.oracle.client import Setups
 from runners.harness.processes import compilers
 from runners.harness.processes.peer import Late, Refused
 from runners.harness.processes.priority import raise_tree

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runners.backends.base import Artefact
-from runners.harness.oracle.client import Setups
+from runners.harness.memory.contents import Setups
 from runners.harness.processes.peer import Peer
 from runners.sandbox import Sandboxed, SandboxPolicy, spawn
 

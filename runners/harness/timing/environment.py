@@ -16,6 +16,9 @@ from runners.harness.processes.participant import thread_count
 from runners.harness.processes.priority import may_raise
 from runners.targets import TARGETS, Target, ceilings, vector_extensions
 
+HARNESS_VERSION = "2.0"
+"""2.0: all sides are processes of one kind; device time is free of the host, with call time beside it."""
+
 
 def describe(target: Target, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Versions, processor, threads, clock governor and the load at the time of asking. `gpu`: what was seen of the GPU

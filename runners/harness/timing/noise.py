@@ -21,11 +21,11 @@ from statistics import fmean, median
 
 from runners.backends import Artefact, BuildRequest, backend_for
 from runners.errors import BASELINE, CANDIDATE, InfraFailure
-from runners.harness import HARNESS_VERSION
 from runners.harness.devices.device import device_for
 from runners.harness.oracle.pool import pool
 from runners.harness.timing import environment
 from runners.harness.timing.baseline import baseline_source
+from runners.harness.timing.environment import HARNESS_VERSION
 from runners.harness.timing.sessions import Bench, Timings
 from runners.harness.timing.statistics import Interval
 from runners.harness.timing.timing import FULL

@@ -15,7 +15,8 @@ from runners.backends.base import Artefact
 from runners.errors import BASELINE, CANDIDATE, CandidateFailure, InfraFailure
 from runners.harness.memory import staging
 from runners.harness.memory.arena import Arena
-from runners.harness.oracle.client import Content, OracleClient, Setups
+from runners.harness.memory.contents import Content, Setups
+from runners.harness.oracle.client import OracleClient
 from runners.harness.processes.participant import CandidateProcess, thread_count
 from runners.harness.processes.warm_workers import Spares
 from runners.harness.timing.statistics import Interval, clocks_agree, median_interval, speedup, spread_us

@@ -19,8 +19,9 @@ from enum import StrEnum
 from statistics import median, stdev
 
 from runners.errors import BASELINE, CANDIDATE, CandidateFailure
+from runners.harness.memory.contents import Content
 from runners.harness.memory.staging import StagedCall, case_layout, check_begun, check_untouched, stage
-from runners.harness.oracle.client import Content, Judgement, OracleClient
+from runners.harness.oracle.client import Judgement, OracleClient
 from runners.harness.processes.participant import CandidateProcess, Run
 from runners.harness.timing.statistics import TimedRequest, referee_us, unaccounted_us, unit_log_ratio, usable
 from runners.job import Objective, Status

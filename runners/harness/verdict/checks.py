@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runners.errors import CandidateFailure, InfraFailure
+from runners.harness.memory.contents import Content
 from runners.harness.memory.staging import StagedCall, arena_bytes, case_layout, check_untouched, stage
-from runners.harness.oracle.client import Content, Judgement, OracleClient
+from runners.harness.oracle.client import Judgement, OracleClient
 from runners.harness.processes.participant import CandidateProcess
 from runners.job import Limits, Status
 from runners.problems.base import Case, Problem, Purpose

@@ -15,8 +15,8 @@ import re
 
 from runners.backends.base import chosen_tunables
 from runners.backends.python import with_tunables
-from runners.dispatch.kernelbot.wrapper import hip_module, python_adapter
 from runners.job import JobSpec, Language, Source
+from runners.kernelbot.wrapper import hip_module, python_adapter
 from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError
 from runners.tunables import TunablesError, parse

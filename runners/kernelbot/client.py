@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx2
 
-from runners.dispatch.kernelbot.account import Account
-from runners.dispatch.kernelbot.order import Order
+from runners.kernelbot.account import Account
+from runners.kernelbot.order import Order
 
 TIMEOUT_S = 60.0
 MOST_BYTES = 16 << 20

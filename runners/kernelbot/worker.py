@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runners.dispatch.base import OutsideSource
-from runners.dispatch.kernelbot.account import account_from_environment
-from runners.dispatch.kernelbot.client import KernelBotClient
-from runners.dispatch.kernelbot.visit import Pace, Visit
+from runners.job_source import OutsideSource
+from runners.kernelbot.account import account_from_environment
+from runners.kernelbot.client import KernelBotClient
+from runners.kernelbot.visit import Pace, Visit
 from runners.worker import work_on
 
 LONGEST_VISIT_S = 24 * 3600.0

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from runners.dispatch.base import Claim, OutsideSource
-from runners.dispatch.kernelbot import client as bot
-from runners.dispatch.kernelbot.candidate import CandidateRefusedError, submission_of
-from runners.dispatch.kernelbot.client import KernelBotClient
-from runners.dispatch.kernelbot.order import Order, OrderError, read_order
-from runners.dispatch.kernelbot.outcome import has_ended, job_status, result_of
 from runners.job import JobResult, Status
+from runners.job_source import Claim, OutsideSource
+from runners.kernelbot import client as bot
+from runners.kernelbot.candidate import CandidateRefusedError, submission_of
+from runners.kernelbot.client import KernelBotClient
+from runners.kernelbot.order import Order, OrderError, read_order
+from runners.kernelbot.outcome import has_ended, job_status, result_of
 
 T = TypeVar("T")
 PAGES = 3

@@ -1,8 +1,4 @@
-"""Jobs for KernelBot, the evaluator behind GPU MODE's leaderboards and the MI300 competition.
-
-A worker on the queue `kernelbot.<target>` claims a job, turns its candidate into a submission (`candidate`), waits
-for its turn, hands it in and polls (`visit`), and maps the answer to a result (`outcome`). The worker needs no GPU.
-"""
+"""Jobs for KernelBot: a queue a target, served by a worker that needs an account there and no GPU."""
 
 from __future__ import annotations
 
@@ -10,8 +6,8 @@ from typing import Any, ClassVar
 
 from runners.dispatch.base import Dispatcher
 from runners.dispatch.celery import ring_worker
-from runners.dispatch.kernelbot.order import GPUS, MODES, OrderError, read_order
 from runners.job import Effort
+from runners.kernelbot.order import GPUS, MODES, OrderError, read_order
 
 QUEUE_PREFIX = "kernelbot."
 

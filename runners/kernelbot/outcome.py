@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from runners.dispatch.kernelbot.order import Order
 from runners.job import CaseResult, JobResult, JobSpec, StageResult, Status
+from runners.kernelbot.order import Order
 
 ENDED = frozenset({"succeeded", "failed", "timed_out", "hacked"})
 HARNESS = "kernelbot"
