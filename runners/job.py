@@ -88,6 +88,49 @@ class Objective(StrEnum):
     CALL = "call"
 
 
+class Flag(StrEnum):
+    """Observations on an evaluation that do not decide its status.
+
+    A result may also hold flags that are not listed here: the findings of a second reader, such as
+    `kernelguard:TIMER_MONKEYPATCH`, and flags of earlier versions.
+    """
+
+    NO_CUSTOM_KERNEL = "no_custom_kernel"
+    """The work is done by torch or a vendor's library."""
+    SLOW_REFERENCE = "slow_reference"
+    """The reference loops in Python, so a speedup over it says little."""
+    NONDETERMINISTIC = "nondeterministic"
+    """The same inputs gave other bits the second time."""
+    NOT_EXECUTED = "not_executed"
+    """The kernel was built and not run."""
+    NOT_TIMED = "not_timed"
+    """The kernel was checked and not timed."""
+    NO_BENCHMARK_CASE = "no_benchmark_case"
+    """The problem has no case to time on this target."""
+    ABANDONED_SLOW = "abandoned_slow"
+    """The quick timing found the kernel far behind the best, so the paired timing was left out."""
+    MEASURED_AGAIN = "measured_again"
+    """The first timing was not plausible; the figures are those of a second one in fresh processes."""
+    MEASURED_ELSEWHERE = "measured_elsewhere"
+    """An evaluator outside this installation took the times."""
+    BASELINE_DISAGREES = "baseline_disagrees"
+    """The baseline's own outputs are outside the tolerance."""
+    BASELINE_FAILED = "baseline_failed"
+    """The baseline failed, so there is no speedup."""
+    PARENT_FAILED = "parent_failed"
+    """The parent failed, so there is no comparison with it."""
+    UNCONFIRMED = "unconfirmed"
+    """The candidate's clock claims a speedup that the referee's clock does not confirm."""
+    NEEDS_REVIEW = "needs_review"
+    """The speedup is so large that a person should read the kernel."""
+    SYNCHRONISES = "synchronises"
+    """The call waits for the device, so it cannot be timed behind a gate; call time decides."""
+    LAUNCH_BOUND = "launch_bound"
+    """The call enqueues more launches than the device's queue holds; call time decides."""
+    HOST_BOUND = "host_bound"
+    """The call takes much longer with the host than on the device alone."""
+
+
 @dataclass(frozen=True)
 class Source:
     """One kernel as text. `tunables` override the defaults that the text declares; `flags` are compiler flags
@@ -199,7 +242,7 @@ class CaseResult:
     call_speedup_low: float | None = None
     call_speedup_high: float | None = None
     basis: Objective = Objective.DEVICE
-    flags: list[str] = field(default_factory=list)
+    flags: list[Flag | str] = field(default_factory=list)
     max_abs_error: float | None = None
     max_rel_error: float | None = None
     samples: dict[str, list[float]] = field(default_factory=dict)
@@ -293,7 +336,7 @@ class JobResult:
     job_id: str
     status: Status
     reasons: list[str] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
+    flags: list[Flag | str] = field(default_factory=list)
     verdict: Verdict | None = None
     speedup: Speedup | None = None
     versus_parent: Speedup | None = None

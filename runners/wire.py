@@ -71,16 +71,24 @@ def _decode(expected: Any, plain: Any, where: str) -> Any:
         return _decode_container(origin, typing.get_args(expected), plain, where)
     if dataclasses.is_dataclass(expected):
         return _decode_dataclass(typing.cast(type, expected), plain, where)
-    if isinstance(expected, type) and issubclass(expected, Enum):
+    if _is_enum(expected):
         return _decode_enum(expected, plain, where)
     return _decode_scalar(expected, plain, where)
+
+
+def _is_enum(expected: Any) -> bool:
+    return isinstance(expected, type) and issubclass(expected, Enum)
 
 
 def _decode_union(options: tuple[Any, ...], plain: Any, where: str) -> Any:
     if plain is None and type(None) in options:
         return None
     problems: list[str] = []
-    for option in sorted((o for o in options if o is not type(None)), key=lambda o: o is not type(plain)):
+    # An enumeration is tried before `str`, which would accept every value of it.
+    ranked = sorted(
+        (o for o in options if o is not type(None)), key=lambda o: (not _is_enum(o), o is not type(plain))
+    )
+    for option in ranked:
         try:
             return _decode(option, plain, where)
         except WireError as error:

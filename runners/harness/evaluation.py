@@ -49,6 +49,7 @@ from runners.job import (
     BuildReport,
     Effort,
     Failure,
+    Flag,
     JobResult,
     JobSpec,
     Language,
@@ -134,7 +135,7 @@ class Evaluation:
             if self.spec.effort is Effort.BUILD:
                 self._built(self.spec.candidate, problem, folder)
                 self._status = Status.CORRECT
-                self._flags.append("not_executed")
+                self._flags.append(Flag.NOT_EXECUTED)
                 return
             if absent := why_absent(self._target):
                 raise InfraFailure(absent)
@@ -232,7 +233,7 @@ class Evaluation:
         if self._duplicate_of is None:
             return False
         self._status = Status.CORRECT
-        self._flags.append("not_executed")
+        self._flags.append(Flag.NOT_EXECUTED)
         return True
 
     def _request(self, source: Source, problem: Problem, folder: Path) -> BuildRequest:
@@ -286,7 +287,7 @@ class Evaluation:
         return artefact
 
     def _note_opponent(self, side: str, stage: str, reason: str) -> None:
-        self._flags.append(f"{side}_failed")
+        self._flags.append(Flag(f"{side}_failed"))
         self._failures.append(Failure(side, stage, reason))
 
     def _check(self, bench: Bench, artefact: Artefact) -> None:
@@ -313,7 +314,7 @@ class Evaluation:
         else:
             bench.dismiss([process])
         if not all(outcome.deterministic for outcome in checks.outcomes):
-            self._flags.append("nondeterministic")
+            self._flags.append(Flag.NONDETERMINISTIC)
 
     @property
     def _first_plan(self) -> Plan:
@@ -346,7 +347,7 @@ class Evaluation:
     def _time(self, bench: Bench, device: Device, sides: Sides) -> None:
         self._status = Status.CORRECT
         if not bench.cases or not sides[CANDIDATE].timed or BASELINE not in sides:
-            self._flags.append("not_timed" if bench.cases else "no_benchmark_case")
+            self._flags.append(Flag.NOT_TIMED if bench.cases else Flag.NO_BENCHMARK_CASE)
             return
         with device.exclusively(self._stages.cancel) as waited_s, pool(device).spares.quiet():
             self._stages.forgive(waited_s)
@@ -355,7 +356,7 @@ class Evaluation:
                 with self._opponents(sides):
                     self._time_alone(bench, device, sides)
                     return
-        self._flags.append("not_timed")
+        self._flags.append(Flag.NOT_TIMED)
 
     def _time_alone(self, bench: Bench, device: Device, sides: Sides) -> None:
         """Time on a device that is held alone; quick timing comes first where a kernel may turn out too slow for more.
@@ -391,7 +392,7 @@ class Evaluation:
             if not self._far_behind(timings):
                 return False
             timings, against = self._judged(bench, timings, measure)
-        self._flags.append("abandoned_slow")
+        self._flags.append(Flag.ABANDONED_SLOW)
         self._conclude(timings, against)
         return True
 
@@ -414,7 +415,7 @@ class Evaluation:
         """
         if not (against := self._doubts(bench, timings)):
             return timings, against
-        self._flags.append("measured_again")
+        self._flags.append(Flag.MEASURED_AGAIN)
         self._speedups.clear()
         timings = measure()
         return timings, self._doubts(bench, timings)
@@ -459,12 +460,12 @@ class Evaluation:
     def _conclude(self, timings: Timings, against: list[str]) -> None:
         self._timings = timings
         if timings.opponent_errors(BASELINE):
-            self._flags.append("baseline_disagrees")
+            self._flags.append(Flag.BASELINE_DISAGREES)
         claimed = self._speedups[BASELINE]
         if claimed.low > claimed.band and claimed.verdict is not Verdict.FASTER:
-            self._flags.append("unconfirmed")
+            self._flags.append(Flag.UNCONFIRMED)
         if claimed.median > REVIEW_FACTOR:
-            self._flags.append("needs_review")
+            self._flags.append(Flag.NEEDS_REVIEW)
         self._flags += sorted({reason for case in timings.sessions for reason in timings.waits(case)})
         if against:
             raise CandidateFailure(Status.SUSPECT, "; ".join(against))

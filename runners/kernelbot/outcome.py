@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from runners.job import CaseResult, JobResult, JobSpec, StageResult, Status
+from runners.job import CaseResult, Flag, JobResult, JobSpec, StageResult, Status
 from runners.kernelbot.order import Order
 
 ENDED = frozenset({"succeeded", "failed", "timed_out", "hacked"})
@@ -42,7 +42,7 @@ def result_of(spec: JobSpec, order: Order, answer: dict[str, Any]) -> JobResult:
         job_id=spec.job_id,
         status=status,
         reasons=reasons,
-        flags=["measured_elsewhere"],
+        flags=[Flag.MEASURED_ELSEWHERE],
         cases=_cases(runs),
         stages=[_stage(run) for run in runs],
         sandbox=HARNESS,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-FLAG = "slow_reference"
 ENTRIES = ("Model", "reference", "ref_kernel")
 FEWEST_ROUNDS = 5
 _CUTTING = {"unbind", "split", "chunk", "tensor_split"}

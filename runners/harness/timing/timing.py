@@ -24,7 +24,7 @@ from runners.harness.memory.staging import StagedCall, case_layout, check_begun,
 from runners.harness.oracle.client import Judgement, OracleClient
 from runners.harness.processes.participant import CandidateProcess, Run
 from runners.harness.timing.statistics import TimedRequest, referee_us, unaccounted_us, unit_log_ratio, usable
-from runners.job import Objective, Status
+from runners.job import Flag, Objective, Status
 from runners.problems.base import Case, Problem
 
 SNAPSHOT_BYTES = 1 << 30
@@ -287,7 +287,7 @@ class CaseTimer:
         fill the queue, the former is enqueued later by that moment."""
         calls = stage(side.arena, contents, self._rng)
         run = side.run_held([call.message for call in calls], self._call_s, PROBE_S)
-        return "synchronises" if run.enqueue_us[0] - free_us > NOTICEABLE_US else "launch_bound"
+        return Flag.SYNCHRONISES if run.enqueue_us[0] - free_us > NOTICEABLE_US else Flag.LAUNCH_BOUND
 
     def _make(self, count: int) -> list[Content]:
         return self._oracle.make(self._case, self._distribution, count)

@@ -10,10 +10,9 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from runners.job import Language, Source
+from runners.job import Flag, Language, Source
 from runners.problems.base import Problem, TorchPolicy
 
-FLAG = "no_custom_kernel"
 ENTRIES = ("custom_kernel", "ModelNew", "Model")
 PYTHON = (Language.PYTHON, Language.TRITON)
 
@@ -60,8 +59,8 @@ def written_by_vendor(kernel_names: Iterable[str]) -> bool:
 
 def seen(problem: Problem, kernel_names: Iterable[str], known: list[str]) -> list[str]:
     """The flag, where the problem wants to know and a profiler saw nobody else's kernels; empty where it is known."""
-    wanted = problem.torch_policy is TorchPolicy.FLAG and FLAG not in known
-    return [FLAG] if wanted and written_by_vendor(kernel_names) else []
+    wanted = problem.torch_policy is TorchPolicy.FLAG and Flag.NO_CUSTOM_KERNEL not in known
+    return [Flag.NO_CUSTOM_KERNEL] if wanted and written_by_vendor(kernel_names) else []
 
 
 def _python_reaches_kernel(module: ast.Module) -> bool:

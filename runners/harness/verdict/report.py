@@ -10,7 +10,7 @@ from runners.errors import BASELINE, CANDIDATE, PARENT
 from runners.harness.timing.sessions import Timings
 from runners.harness.timing.statistics import verdict
 from runners.harness.verdict.checks import CaseOutcome
-from runners.job import CaseResult, JobSpec, Objective, Speedup, Verdict
+from runners.job import CaseResult, Flag, JobSpec, Objective, Speedup, Verdict
 from runners.problems import open_bundle
 from runners.targets import target
 
@@ -111,7 +111,7 @@ def _with_call_time(result: CaseResult, timings: Timings, sides: list[str], rng:
     ratio = timings.case_speedup(case, BASELINE, rng, Objective.CALL)
     flags = timings.waits(case)
     if not flags and times[CANDIDATE] > HOST_BOUND * (result.candidate_us or 0.0):
-        flags = ["host_bound"]
+        flags = [Flag.HOST_BOUND]
     return replace(
         result,
         candidate_call_us=times[CANDIDATE],

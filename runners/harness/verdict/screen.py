@@ -9,7 +9,7 @@ import re
 
 from runners.backends import REGISTRY, backend_for
 from runners.harness.verdict import library_calls, second_opinion
-from runners.job import JobSpec, Source
+from runners.job import Flag, JobSpec, Source
 from runners.problems import slow_reference
 from runners.problems.base import Problem, TorchPolicy
 
@@ -38,8 +38,8 @@ def advice(spec: JobSpec, problem: Problem) -> list[str]:
     """Return flags from reading texts: who does the work, where the problem wants to know, a reference whose loops make
     any speedup over it meaningless, and second opinions."""
     wanted = problem.torch_policy is TorchPolicy.FLAG
-    flags = [library_calls.FLAG] if wanted and library_calls.lacks_own_kernel(spec.candidate) else []
-    flags += [slow_reference.FLAG] if slow_reference.slow_loop(problem.reference_source) else []
+    flags = [Flag.NO_CUSTOM_KERNEL] if wanted and library_calls.lacks_own_kernel(spec.candidate) else []
+    flags += [Flag.SLOW_REFERENCE] if slow_reference.slow_loop(problem.reference_source) else []
     return flags + second_opinion.opinions(spec.candidate)
 
 
