@@ -1,6 +1,7 @@
-"""Strict JSON for the dataclasses of `runners.job`: unknown, missing or ill-typed fields raise WireError.
+"""Convert the dataclasses of `runners.job` to JSON and back, strictly.
 
-Standard library only (see `runners.job`); pydantic serves the same purpose on the optimizer's side.
+Unknown, missing or ill-typed fields raise WireError. Standard library only (see `runners.job`); pydantic serves the
+same purpose on the optimizer's side.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ T = TypeVar("T")
 
 
 class WireError(ValueError):
-    """The bytes are not what the contract says; the message names the field."""
+    """The bytes do not match the contract; the message names the field."""
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
-    """JSON text of a contract dataclass. NaN and infinities are refused: they are not JSON."""
+    """Return the JSON text of a contract dataclass. NaN and infinities are refused: they are not JSON."""
     return json.dumps(to_plain(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
@@ -35,7 +36,7 @@ def loads(cls: type[T], text: str | bytes) -> T:
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses to dicts, enums to values, tuples to lists; recursively."""
+    """Convert dataclasses to dicts, enums to values, tuples to lists; recursively."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):

@@ -1,4 +1,4 @@
-"""C++ for the CPU: a plain shared library with a C signature.
+"""Build C++ for the CPU: a plain shared library with a C signature.
 
 Measured on two cores: 0.26 s by g++, where the same kernel through torch's load_inline takes 28.5 s. The compiler
 runs in the sandbox too, since an #include can read files. Flags come from an allow-list.
@@ -69,7 +69,7 @@ class CppBackend(NativeBackend):
 
 
 def compiler() -> str:
-    """Absolute path of the C++ compiler. Raises InfraFailure naming the package to install."""
+    """Return the absolute path of the C++ compiler. Raises InfraFailure naming the package to install."""
     for name in (os.environ.get("KERNELSCI_CXX"), "g++", "clang++", "c++"):
         if name and (found := shutil.which(name)):
             return found
@@ -78,13 +78,13 @@ def compiler() -> str:
 
 @cache
 def compiler_version(path: str) -> str:
-    """First line of `--version`."""
+    """Return the first line of `--version`."""
     answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
     return answer.stdout.partition("\n")[0]
 
 
 @cache
 def processor() -> str:
-    """Model and feature flags, on which -march=native depends."""
+    """Return the processor's model and feature flags, on which -march=native depends."""
     lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))

@@ -1,5 +1,6 @@
-"""CUDA: a plain shared library by nvcc, with a C signature and a trailing stream argument. No torch headers, which is
-what makes load_inline take tens of seconds.
+"""Build CUDA with nvcc: a plain shared library with a C signature and a trailing stream argument.
+
+It includes no headers of torch, which are what makes torch's load_inline take tens of seconds.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from runners.sandbox import run
 from runners.targets import target
 
 FIXED_FLAGS = ("--shared", "-Xcompiler", "-fPIC", "-Xptxas", "-v", "--threads", "1")
+# Architectures whose matrix instructions need the architecture-specific target.
 SPECIFIC = {"sm_90": "90a", "sm_100": "100a"}
-"""Architectures whose matrix instructions need the architecture-specific target."""
 NVCC_PLACES = ("/usr/local/cuda/bin/nvcc", "/opt/cuda/bin/nvcc")
 NVCC_MEMORY_BYTES = 4 << 30
 _ALLOWED = re.compile(
@@ -72,7 +73,7 @@ class CudaBackend(NativeBackend):
 
 
 def nvcc() -> str:
-    """CUDA's compiler. Raises InfraFailure."""
+    """Return the path of CUDA's compiler. Raises InfraFailure."""
     for name in (os.environ.get("KERNELSCI_NVCC"), *NVCC_PLACES, "nvcc"):
         if name and (found := shutil.which(name)):
             return found
@@ -84,7 +85,7 @@ def _toolkit() -> tuple[Path, ...]:
 
 
 def cuobjdump() -> tuple[str, Path] | None:
-    """A disassembler: the toolkit's, or the one in the Triton wheel; with the folder to show."""
+    """Return a disassembler, the toolkit's or the one in the Triton wheel, and the folder to show in the sandbox."""
     beside = Path(nvcc()).resolve().parent / "cuobjdump"
     found = importlib.util.find_spec("triton")
     wheel = Path(found.origin).parent / "backends/nvidia/bin/cuobjdump" if found and found.origin else beside
@@ -92,7 +93,7 @@ def cuobjdump() -> tuple[str, Path] | None:
 
 
 def _sass(request: BuildRequest, library: Path, tools: Toolbox) -> str:
-    """The machine code as text; empty where there is no disassembler."""
+    """Return the machine code as text, empty if there is no disassembler."""
     tool = cuobjdump()
     if tool is None:
         return ""

@@ -1,5 +1,7 @@
-"""HIP for AMD GPUs: a plain shared library with a C signature and a trailing stream argument, where hipcc is there;
-else a static check, in which a stock clang compiles the device code for the target and nothing can be run.
+"""Build HIP for AMD GPUs: with hipcc a shared library, without it a static check of the device code.
+
+The library has a C signature and a trailing stream argument. Without hipcc, a stock clang compiles the device code
+for the target, and nothing can be run.
 
 Measured on two cores: 0.6 s for the device code of one kernel.
 """
@@ -86,13 +88,13 @@ class HipBackend(NativeBackend):
 
 
 def hipcc() -> str | None:
-    """ROCm's compiler driver, where it is installed."""
+    """Return the path of ROCm's compiler driver, or None if it is not installed."""
     found = shutil.which("hipcc")
     return found or next((place for place in HIPCC_PLACES if Path(place).exists()), None)
 
 
 def device_compiler(arch: str) -> str:
-    """What compiles device code for an architecture: hipcc, or a clang that knows it. Raises InfraFailure."""
+    """Return the compiler of device code for an architecture: hipcc, or a clang that knows it. Raises InfraFailure."""
     if rocm := hipcc():
         return rocm
     oldest = OLDEST_CLANG.get(arch, NEWEST_CLANG)
@@ -115,7 +117,7 @@ def _hip_version() -> str:
 
 
 def _link(request: BuildRequest, device: list[str], assembled: Compiled, product: Path, tools: Toolbox) -> Compiled:
-    """The shared library with hipcc; without it the assembly is all there is."""
+    """Link the shared library with hipcc; without it, keep the assembly as the product."""
     if hipcc() is None:
         shutil.copyfile(assembled.loadable, product)
         return Compiled(product, "", 0.0)

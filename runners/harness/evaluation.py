@@ -67,8 +67,8 @@ from runners.sandbox import SandboxError
 from runners.targets import UnknownTarget, target
 
 PLANS = {Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
+# Failures that say little without the side and the stage in which they happened.
 PLACED = (Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY)
-"""Failures that say little without the side and the stage in which they happened."""
 ABANDON_FACTOR = 3.0
 REVIEW_FACTOR = 10.0
 

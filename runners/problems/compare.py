@@ -18,15 +18,18 @@ from runners.problems.tolerance import Loss, Tolerance
 
 CHUNK_BYTES = 256 << 20
 CPU_CHUNK_BYTES = 8 << 20
+# Temporaries of one element at the peak: eight values in double precision and the masks.
 ELEMENT_BYTES = 80
-"""Temporaries of one element at the peak: eight values in double precision and the masks."""
+# Rows are the last axis, or as many trailing axes as make this many elements: a relative error of a few elements says
+# little, because any of them may be close to zero.
 SHORTEST_ROW = 64
-"""Rows are the last axis, or as many trailing axes as make this many elements: a relative error of a few elements says
-little, because any of them may be close to zero."""
 LOSS_FACTOR = 8.0
 ROW_FACTOR = 2.0
+# How much more is allowed where the reference cannot be run in double precision, so that nobody knows its loss.
 UNKNOWN_FACTOR = 10.0
-"""How much more is allowed where the reference cannot be run in double precision, so that nobody knows its loss."""
+# Relative error of the norm that is always allowed, by the output's dtype. For float32 it lies between a matrix product
+# in TF32 (measured 3e-4) and one in bfloat16 (2e-3); for the others at about four times the unit roundoff, because
+# intermediate values may be rounded to the same dtype.
 FLOORS = {
     "float64": 1e-6,
     "float32": 1e-3,
@@ -37,9 +40,6 @@ FLOORS = {
     "float8_e5m2": 0.2,
     "float8_e5m2fnuz": 0.2,
 }
-"""Relative error of the norm that is always allowed, by the output's dtype. For float32 it lies between a matrix
-product in TF32 (measured 3e-4) and one in bfloat16 (2e-3); for the others at about four times the unit roundoff,
-because intermediate values may be rounded to the same dtype."""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ _SCANS = set(
     sum mean prod any all aminmax logsumexp std var var_mean norm nansum trace
     """.split()  # noqa: SIM905 - a word list
 )
+# FLOPs for each element of the first tensor argument.
 _PER_ELEMENT = {
     "_softmax": 5.0, "_log_softmax": 5.0, "native_layer_norm": 8.0, "native_group_norm": 8.0,
     "native_batch_norm": 8.0, "_native_batch_norm_legit": 8.0, "_native_batch_norm_legit_no_training": 8.0,
@@ -53,7 +54,6 @@ _PER_ELEMENT = {
     "hardswish": 1.0, "hardswish_": 1.0, "nll_loss_forward": 0.0,
     "binary_cross_entropy": 4.0, "huber_loss": 4.0, "smooth_l1_loss": 4.0, "mse_loss": 3.0,
 }  # fmt: skip
-"""FLOPs for each element of the first tensor argument."""
 _TAPS = {"upsample_linear1d": 2, "upsample_bilinear2d": 4, "upsample_trilinear3d": 8}
 
 

@@ -51,12 +51,12 @@ REQUIRED = ("Model", "get_inputs", "get_init_inputs")
 WEIGHT_SEED = 42
 PUBLISHED = "published"
 SURVIVAL_SEED = 7
+# Most bytes of inputs and weights with which a reference is also run in float64, which takes twice as much.
 WIDE_BYTES = 2 << 30
-"""Most bytes of inputs and weights with which a reference is also run in float64, which takes twice as much."""
+# For how long to look for variants that a reference survives; a slow reference has fewer of them.
 SURVIVAL_S = 2.0
-"""For how long to look for variants that a reference survives; a slow reference has fewer of them."""
+# Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's.
 STEADY = 0.25
-"""Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's."""
 _RANDOM_LAYERS = re.compile(r"dropout|rrelu|drop_?path|gumbel", re.IGNORECASE)
 _RANDOM_WORDS = re.compile(r"dropout|bernoulli|multinomial|rand|normal_|rrelu|gumbel", re.IGNORECASE)
 

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
     from runners.problems.variants import Form
 
+# The key of a case's sizes that names a stress case which scales weights.
 STRESS = "stress"
-"""The key of a case's sizes that names a stress case which scales weights."""
 _DEFAULTS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2, "float8_e4m3fn": 0.1, "float8_e5m2": 0.1}
 _PEAK_DTYPES = {"fp8": "float8_e4m3fn", "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32"}
 _FIELDS = {"title", "regime", "flops", "bytes", "peak", "forbidden", "tolerance", "shapes", "stress", "peaks"}
+# Sizes of at least this many keep their remainder by it when they are reduced: kernels and references ask for tiles and
+# groups, and a shape that is not aligned is meant to stay so.
 _TILE = 128
-"""Sizes of at least this many keep their remainder by it when they are reduced: kernels and references ask for tiles
-and groups, and a shape that is not aligned is meant to stay so."""
 
 
 class KernelBenchHardProblem(KernelBenchProblem):

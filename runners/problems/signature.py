@@ -18,8 +18,8 @@ from runners.problems.expressions import ExpressionError, evaluate
 FILE = "signature.json"
 FORMAT_VERSION = 1
 SYMBOL = "kernel"
+# ctypes passes at most 1,024.
 MOST_ARGUMENTS = 1000
-"""ctypes passes at most 1,024."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCALARS = ("float64", "int64", "bool")
 _TENSORS = (Role.INPUT, Role.PARAMETER, Role.OUTPUT)

@@ -19,10 +19,10 @@ from torch.utils._pytree import tree_leaves
 
 from runners.problems.flops import dtype_of, flops_of
 
+# Operations that read as much of their first argument as they return.
 _LOOKUPS = {"embedding", "index_select", "gather", "index", "_unsafe_index"}
-"""Operations that read as much of their first argument as they return."""
+# Operations whose argument is a constant that the code has just written down (`torch.tensor(0.5)`).
 _CREATORS = {"lift_fresh"}
-"""Operations whose argument is a constant that the code has just written down (`torch.tensor(0.5)`)."""
 _OVERWRITES = {"copy_", "fill_", "zero_"}
 
 

@@ -19,8 +19,8 @@ from runners.problems.distributions import cast_finite
 
 SCALE = 3.0
 SHIFT = 1.5
+# Elements that are changed at a time: a tensor of GiB is not copied several times over.
 PART = 1 << 24
-"""Elements that are changed at a time: a tensor of GiB is not copied several times over."""
 
 
 class Form(StrEnum):

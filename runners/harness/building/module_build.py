@@ -49,8 +49,8 @@ from runners.sandbox.probe import allowed_level
 from runners.targets import Target
 from runners.wire import to_plain
 
+# How much one module may leave; a process's temporary directory holds twice that.
 MOST_CACHE_BYTES = 128 << 20
-"""How much one module may leave; a process's temporary directory holds twice that."""
 STORE_VARIABLE = "KERNELSCI_MODULE_CACHE_BYTES"
 STORE_BYTES = 4 << 30
 SCRATCH_BYTES = 1 << 30

@@ -14,8 +14,8 @@ from typing import Any
 
 from runners.harness.memory.shared_memory import SharedMemory
 
+# Put one question to the oracle's process and return its answer. Raises InfraFailure.
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
-"""Put one question to the oracle's process and return its answer. Raises InfraFailure."""
 
 
 @dataclass(frozen=True)

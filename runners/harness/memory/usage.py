@@ -15,10 +15,10 @@ from runners.harness.memory.contents import Content, Setups
 from runners.job import MemoryUse
 
 SAMPLE_S = 0.01
+# What a driver, torch and its libraries take of the device in one process.
 CONTEXT_BYTES = 600 << 20
-"""What a driver, torch and its libraries take of the device in one process."""
+# The oracle and two sides.
 PROCESSES = 3
-"""The oracle and two sides."""
 GIB = 1 << 30
 
 

@@ -23,13 +23,13 @@ from runners.harness.oracle.protocol import FLUSH_VARIABLE
 from runners.problems.base import CallInputs, Case, TensorSpec
 from runners.wire import from_plain, to_plain
 
+# How much of the inputs to keep; the newest is always kept.
 CACHED_BYTES = 1 << 30
-"""How much of the inputs to keep; the newest is always kept."""
+# What torch may keep for later of the memory that contents took; several oracles live side by side.
 RESERVED_BYTES = 1 << 30
-"""What torch may keep for later of the memory that contents took; several oracles live side by side."""
 KEPT_IN_PLACE_BYTES = 256 << 20
+# How much to compare at a time: the comparison's own result takes as much memory as what is compared.
 PIECE_BYTES = 256 << 20
-"""How much to compare at a time: the comparison's own result takes as much memory as what is compared."""
 
 
 def oracle(driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[str, Any]]:

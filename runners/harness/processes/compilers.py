@@ -23,8 +23,8 @@ from runners.harness.devices.device import Device
 from runners.sandbox.launch import DEFAULT_PATH
 
 MOST_JOBS = 4
+# torch's headers take g++ 1.4 GiB; nvcc with them takes less than 2.
 JOB_BYTES = 2 << 30
-"""torch's headers take g++ 1.4 GiB; nvcc with them takes less than 2."""
 REASON_LINES = 40
 NO_NINJA = (
     "ninja is not installed: apt install ninja-build (or pip install ninja, but never beside django-ninja, whose "

@@ -29,8 +29,8 @@ from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy
 from runners.sandbox.meter import process_tree
 
 START_S = 60.0
+# How long a call may take to be enqueued before it is taken for one that waits for the device.
 HOLD_S = 0.15
-"""How long a call may take to be enqueued before it is taken for one that waits for the device."""
 OPEN = b"\1\0\0\0"
 OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 

@@ -20,11 +20,11 @@ from runners.harness.processes.peer import Peer
 from runners.sandbox import Sandboxed, SandboxPolicy, spawn
 
 PROGRAM = Path(__file__).parents[2] / "candidate"
+# Makes a package of that one folder: nothing beside it is on the import path.
 BOOTSTRAP = (
     "import sys, types; package = types.ModuleType('candidate'); package.__path__ = [sys.argv[1]]; "
     "sys.modules['candidate'] = package; from candidate.main import main; main(*sys.argv[2:])"
 )
-"""Makes a package of that one folder: nothing beside it is on the import path."""
 
 
 @dataclass

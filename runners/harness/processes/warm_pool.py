@@ -16,8 +16,8 @@ from runners.harness.processes.peer import Peer, Refused
 from runners.sandbox import SandboxError
 
 MOST = 12
+# Long, because a start stands still while somebody is timing.
 START_S = 600.0
-"""Long, because a start stands still while somebody is timing."""
 FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
 
 Started = TypeVar("Started")

@@ -31,12 +31,12 @@ _NATIVE_VENDOR = re.compile(
     re.IGNORECASE,
 )
 _NATIVE_KERNEL = re.compile(r"\b__global__\b")
+# Kernels of ATen, cuBLAS, cuDNN, rocBLAS (Tensile), MIOpen, and those that torch.compile generates.
 _VENDOR_NAMES = re.compile(
     r"at::native|at_cuda_detail|cublas|cudnn|nvjet|cutlass_\d+_|^(sm\d+|ampere|volta|turing|hopper)_|^Cijk_|"
     r"rocblas|hipblas|miopen|^triton_(poi|red|per|tem|mm)_|Memcpy|Memset",
     re.IGNORECASE,
 )
-"""Kernels of ATen, cuBLAS, cuDNN, rocBLAS (Tensile), MIOpen, and those that torch.compile generates."""
 
 
 def lacks_own_kernel(source: Source) -> bool:

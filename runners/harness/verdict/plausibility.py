@@ -12,8 +12,8 @@ from runners.problems.base import Case, Problem
 from runners.targets import Target
 
 CLOCK_MARGIN = 1.02
+# How much longer than the baseline a candidate may keep the device busy outside its events.
 BUSY_US, BUSY_SHARE = 4.0, 0.05
-"""How much longer than the baseline a candidate may keep the device busy outside its events."""
 
 
 def doubts(

@@ -14,13 +14,13 @@ from runners.job import CaseResult, Flag, JobSpec, Objective, Speedup, Verdict
 from runners.problems import open_bundle
 from runners.targets import target
 
+# How far the referee's clock may stay behind a claimed speedup before a win is no longer believed: where it saw none,
+# and where it saw one.
 UNSEEN_FACTOR, SEEN_FACTOR = 1.5, 3.0
-"""How far the referee's clock may stay behind a claimed speedup before a win is no longer believed: where it saw none,
-and where it saw one."""
 
 
+# A call that takes this many times its device time is limited by the host.
 HOST_BOUND = 1.5
-"""A call that takes this many times its device time is limited by the host."""
 
 
 def speedup_of(
