@@ -1,4 +1,5 @@
-"""Why a measured time is not believed: each doubt is a sentence, and one is enough for the status `suspect`."""
+"""Check whether measured times are plausible. Each complaint is a sentence, and one is enough for the status
+`suspect`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ BUSY_US, BUSY_SHARE = 4.0, 0.05
 def doubts(
     problem: Problem, cases: list[Case], target: Target, timings: Timings, claimed: Speedup, rng: random.Random
 ) -> list[str]:
-    """Everything that speaks against the times; `claimed` is the speedup over the baseline that they amount to."""
+    """Return everything that speaks against the times. `claimed` is the speedup over the baseline that they amount
+    to."""
     found = [doubt for case in cases for doubt in _of_case(problem, case, target, timings, rng)]
     seen = timings.referee_speedup(BASELINE, rng)
     if claimed.low > max(claimed.band, seen.high * CLOCK_MARGIN):

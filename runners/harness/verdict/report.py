@@ -1,4 +1,4 @@
-"""From what was seen to the contract's results."""
+"""Convert what was seen to the results of the contract."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ HOST_BOUND = 1.5
 def speedup_of(
     timings: Timings, opponent: str, label: str, floor: float, rng: random.Random, basis: Objective | None = None
 ) -> Speedup:
-    """Return the speedup over all cases against one opponent with its verdict, each case by its own basis unless one is
-    asked for. A win that the referee's own clock saw nothing of, or that load on the machine hid from it, is `same`:
-    nothing was shown."""
+    """Return the speedup over all cases against one opponent with its verdict.
+
+    Each case counts by its own basis unless one is given. A win that the referee's own clock did not see, or that
+    load on the machine hid from it, is `same`: nothing was shown.
+    """
     interval = timings.speedup(opponent, rng, basis)
     found = verdict(interval, floor)
     if found is Verdict.FASTER and not _seen(timings, opponent, interval.low, rng):
@@ -51,7 +53,7 @@ def case_results(
     failed: tuple[str, str] | None,
     rng: random.Random,
 ) -> list[CaseResult]:
-    """One result a case: checked ones first, then the timed ones."""
+    """Return one result for each case: the checked ones first, then the timed ones."""
     checked = [_checked(outcome) for outcome in outcomes]
     if timings is not None:
         return checked + [_timed(spec, timings, case, failed, rng) for case in timings.sessions]
@@ -105,7 +107,7 @@ def _timed(
 
 
 def _with_call_time(result: CaseResult, timings: Timings, sides: list[str], rng: random.Random) -> CaseResult:
-    """Add what a call takes with the host, and the flags that say how the two times stand to each other."""
+    """Add what a call takes with the host, and the flags that relate the two times."""
     case = result.name
     times = {side: median(timings.samples(case, side, Objective.CALL)) for side in sides}
     ratio = timings.case_speedup(case, BASELINE, rng, Objective.CALL)
