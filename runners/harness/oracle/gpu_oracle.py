@@ -18,7 +18,7 @@ import torch
 from runners.candidate.device_bytes import DeviceBytes
 from runners.candidate.driver import Driver
 from runners.candidate.tensors import tensor_at
-from runners.harness.oracle.oracle import Expectation, Oracle, spec_of, storage_bytes
+from runners.harness.oracle.oracle import Expectation, Oracle, differs, spec_of, storage_bytes
 from runners.harness.oracle.protocol import FLUSH_VARIABLE
 from runners.problems.base import CallInputs, Case, TensorSpec
 from runners.wire import from_plain, to_plain
@@ -28,8 +28,6 @@ CACHED_BYTES = 1 << 30
 # What torch may keep for later of the memory that contents took; several oracles live side by side.
 RESERVED_BYTES = 1 << 30
 KEPT_IN_PLACE_BYTES = 256 << 20
-# How much to compare at a time: the comparison's own result takes as much memory as what is compared.
-PIECE_BYTES = 256 << 20
 
 
 def oracle(driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -180,17 +178,17 @@ class GpuOracle(Oracle):
     def _differing(self, question: dict[str, Any]) -> dict[str, Any]:
         arena = self._arenas[question["arena"]][0]
         pieces = [(n, piece) for n, piece in enumerate(question["pieces"]) if piece[1]]
-        differs = []
+        answers = []
         for _, (offset, size_bytes, byte, content, name) in pieces:
             wanted = self._input_bytes(content, name) if name else byte
-            differs.append(_differs(arena.bytes_at(offset, size_bytes), wanted))
-        found = torch.stack(differs).nonzero().flatten().tolist() if differs else []
+            answers.append(differs(arena.bytes_at(offset, size_bytes), wanted))
+        found = torch.stack(answers).nonzero().flatten().tolist() if answers else []
         return {"index": pieces[found[0]][0] if found else None}
 
     def _same(self, question: dict[str, Any]) -> dict[str, Any]:
         arena = self._arenas[question["arena"]][0]
         pairs = [(arena.bytes_at(a, n), arena.bytes_at(b, n)) for a, b, n in question["pairs"] if n]
-        return {"same": all(torch.equal(one, two) for one, two in pairs)}
+        return {"same": not any(bool(differs(one, two)) for one, two in pairs)}
 
     def _keep(self, question: dict[str, Any]) -> dict[str, Any]:
         arena = self._arenas[question["arena"]][0]
@@ -228,10 +226,17 @@ def _described(name: str, value: Any) -> dict[str, Any]:
 
 
 def _laid_out(value: Any) -> Any:
-    """Return the value on the device with the layout that `spec_of` will describe; gaps of the strides are zero."""
+    """Return a value on the device, with the layout that `spec_of` will describe; gaps of the strides are zero."""
     if not isinstance(value, torch.Tensor):
         return value
     spec = spec_of(value)
+    if (
+        value.is_cuda
+        and value.nbytes > CACHED_BYTES
+        and value.is_contiguous()
+        and tuple(spec.strides) == value.stride()
+    ):
+        return value  # as it is: a copy of gigabytes would take as much memory again
     whole = torch.zeros(storage_bytes(spec), dtype=torch.uint8, device="cuda")
     placed = whole.view(value.dtype).as_strided(spec.shape, spec.strides) if whole.numel() else value.to("cuda")
     return placed.copy_(value)
@@ -241,15 +246,6 @@ def _as_bytes(value: torch.Tensor) -> torch.Tensor:
     size_bytes = storage_bytes(spec_of(value))
     flat = value.as_strided((size_bytes // value.dtype.itemsize,), (1,))
     return flat.view(torch.uint8)
-
-
-def _differs(found: torch.Tensor, wanted: torch.Tensor | int) -> torch.Tensor:
-    """Return whether bytes differ from others or from one value, as a tensor on the device."""
-    parts = []
-    for start in range(0, len(found), PIECE_BYTES):
-        part = slice(start, start + PIECE_BYTES)
-        parts.append((found[part] != (wanted if isinstance(wanted, int) else wanted[part])).any())
-    return torch.stack(parts).any()
 
 
 def _size(made: CallInputs) -> int:

@@ -27,6 +27,9 @@ from runners.problems.structure import StructureError
 from runners.problems.tolerance import Loss
 from runners.wire import from_plain, to_plain
 
+PIECE_BYTES = 256 << 20
+"""How much to compare at a time: the comparison's own result takes as much memory as what is compared."""
+
 
 @dataclass
 class Layout:
@@ -224,7 +227,19 @@ def alike(one: Any, two: Any) -> bool:
     """Return whether two values of an input are the same, bit by bit if they are tensors."""
     if not isinstance(one, torch.Tensor):
         return bool(one == two)
-    return torch.equal(one.contiguous().view(torch.uint8), two.contiguous().view(torch.uint8))
+    if one.shape != two.shape or one.numel() == 0:
+        return bool(one.shape == two.shape)
+    bits = (value.contiguous().flatten().view(torch.uint8) for value in (one, two))
+    return not bool(differs(*bits))
+
+
+def differs(found: torch.Tensor, wanted: torch.Tensor | int) -> torch.Tensor:
+    """Tell whether bytes differ from others or from one value, as a tensor on the device."""
+    parts = []
+    for start in range(0, len(found), PIECE_BYTES):
+        part = slice(start, start + PIECE_BYTES)
+        parts.append((found[part] != (wanted if isinstance(wanted, int) else wanted[part])).any())
+    return torch.stack(parts).any()
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:

@@ -83,7 +83,11 @@ class CandidateProcess:
         try:
             with self._awake():
                 hello: dict[str, Any] = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol}
-                hello |= {"device": arena.device, "building": build_s is not None, **worker.placed(artefact, setups)}
+                hello |= {
+                    "device": arena.device,
+                    "building": build_s is not None,
+                    **worker.placed(artefact, setups),
+                }
                 self._ask(hello, build_s or START_S, self._descriptors)
         except BaseException as error:
             self.close()

@@ -221,11 +221,13 @@ class CaseTimer:
         self._keeps, self._surely_kept = False, 0
         self._loop_calls, self._warm_us = 0, 0.0
         self._last_side = ""
+        self._one_by_one = False
 
     def measure(self) -> CaseSession:
         """Warm up, choose the block size, and time units until they are precise enough. Raises CandidateFailure."""
         try:
             content, calls = self._warm_up()
+            self._one_by_one = calls == self._plan.doubled(calls, content)
             self._surely_kept = self._rng.randrange(self._least_units)
             started = time.monotonic()
             for unit in range(self._plan.units):
@@ -243,7 +245,7 @@ class CaseTimer:
 
         An even number of units has as many of K as of 2K calls.
         """
-        if units < 2 or units % 2:
+        if units < min(2, self._least_units) or (units % 2 and not self._one_by_one):
             return False
         if seconds > self._plan.case_s:
             return True
@@ -256,16 +258,21 @@ class CaseTimer:
     def _least_units(self) -> int:
         """Return the least units.
 
-        A session after another can end sooner, since the earlier one shows how much the units of a session vary.
+        A session after another can end sooner, since the earlier one shows how much the units of a session vary; and
+        sooner still if calls are so large that every request has only one.
         """
-        return min(FEW_UNITS, self._plan.least_units) if self._earlier else self._plan.least_units
+        if not self._earlier:
+            return self._plan.least_units
+        return 1 if self._one_by_one else min(FEW_UNITS, self._plan.least_units)
 
     @property
     def _compared(self) -> list[Objective]:
         """Return the times that have to be precise."""
         if not self._oracle.on_gpu:
             return [Objective.DEVICE]
-        return [Objective.DEVICE, Objective.CALL] if self._result.held else [Objective.CALL]
+        if not self._result.held:
+            return [Objective.CALL]
+        return [Objective.DEVICE] if self._one_by_one else [Objective.DEVICE, Objective.CALL]
 
     def _standard_error(self, basis: Objective) -> float:
         """Return the standard error of this session's mean log-ratio, by the variation within all sessions so far."""
@@ -318,7 +325,7 @@ class CaseTimer:
 
         If the host does, whose speed varies far more, warm the processor and loop for longer.
         """
-        if host_bound:
+        if host_bound and self._plan.most_in_a_request(content) > 1:
             wanted = 1 + math.ceil(LOOP_US / max(1.0, call_us))
             self._loop_calls = min(self._plan.most_in_a_request(content), MOST_LOOP_CALLS, max(2, wanted))
             self._warm_us = WARM_US
@@ -381,14 +388,12 @@ class CaseTimer:
                     other.release()
 
     def _ways(self, unit: int) -> list[Way]:
-        """Return how the calls of a unit are made.
-
-        If the device cannot be held, call time decides, and a first unit of single calls is enough to show.
-        """
+        """Return how the calls of a unit are made. Where the device cannot be held, call time decides, and a first unit
+        of single calls is enough to show. Where it can and calls are large, a first unit of loops is enough."""
         if not self._oracle.on_gpu:
             return [Way.SINGLE]
         if self._result.held:
-            return [Way.HELD, Way.STEADY]
+            return [Way.HELD] if self._one_by_one and unit else [Way.HELD, Way.STEADY]
         return [Way.SINGLE, Way.STEADY] if unit == 0 else [Way.STEADY]
 
     def _block(self, side: CandidateProcess, contents: list[Content], way: Way, place: int) -> float:
