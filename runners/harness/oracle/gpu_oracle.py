@@ -1,8 +1,8 @@
-"""The oracle on a GPU: it owns all device memory that is shared.
+"""Run the oracle on a GPU, where it owns all device memory that is shared.
 
 The oracle makes inputs on the device, lays them out in arenas that candidates map, and judges there; contents never
-travel through the host. What it needs again (an input that it compares after a call) it makes again from its seed, but
-for the last few. Kept outputs are copies in its own memory, or where they are large the arena's own.
+travel through the host. It makes what it needs again (an input to compare after a call) again from its seed, except
+for the last few. Kept outputs are copies in its own memory, or if they are large the arena's own.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from runners.harness.oracle.protocol import FLUSH_VARIABLE
 from runners.problems.base import CallInputs, Case, TensorSpec
 from runners.wire import from_plain, to_plain
 
+# How much of the inputs to keep; the newest is always kept.
 CACHED_BYTES = 1 << 30
-"""How much of the inputs to keep; the newest is always kept."""
+# What torch may keep for later of the memory that contents took; several oracles live side by side.
 RESERVED_BYTES = 1 << 30
-"""What torch may keep for later of the memory that contents took; several oracles live side by side."""
 KEPT_IN_PLACE_BYTES = 256 << 20
 
 
@@ -38,14 +38,14 @@ def oracle(driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[
 
 
 def opened(driver_kind: str) -> Driver:
-    """The device, ready for torch too."""
+    """Open the device, for torch too."""
     driver = Driver(driver_kind)
     torch.cuda.init()  # type: ignore[no-untyped-call]
     return driver
 
 
 class GpuOracle(Oracle):
-    """Answers, beside what every oracle does, `arena`, `lay`, `differing`, `same`, `keep`, `drop` and `close`."""
+    """Answer all questions of an oracle, and `arena`, `lay`, `differing`, `same`, `keep`, `drop` and `close`."""
 
     def __init__(self, driver: Driver, flush_bytes: int) -> None:
         self._driver = driver
@@ -85,7 +85,7 @@ class GpuOracle(Oracle):
         return answer
 
     def _trim(self) -> None:
-        """Give back what torch holds unused."""
+        """Give unused memory of torch back to the device."""
         if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > RESERVED_BYTES:
             torch.cuda.empty_cache()
 
@@ -114,7 +114,7 @@ class GpuOracle(Oracle):
         return described
 
     def _content(self, number: int) -> CallInputs:
-        """Return the inputs of a content: kept, or made again from its seed."""
+        """Return the inputs of a content, kept or made again from its seed."""
         if number not in self._made:
             case, seed, distribution = self._seeds[number]
             self._make_room()
@@ -129,7 +129,7 @@ class GpuOracle(Oracle):
         return self._made[number]
 
     def _make_room(self) -> None:
-        """Forget the inputs that were made before where they are large, so that two of them never exist at once."""
+        """Forget large inputs that were made before, so that two of them never exist at once."""
         while self._made_bytes > CACHED_BYTES:
             self._made_bytes -= _size(self._made.popitem(last=False)[1])
         self._trim()
@@ -141,8 +141,10 @@ class GpuOracle(Oracle):
         return found
 
     def _restored(self, content: int) -> CallInputs:
-        """Return inputs that the reference may change: copies, or where they are large the inputs themselves, which are
-        made again when they are needed again."""
+        """Return inputs that the reference may change.
+
+        These are copies, or if they are large the inputs themselves, which are made again at the next need.
+        """
         made = self._content(content)
         if _size(made) > CACHED_BYTES:
             self._made_bytes -= _size(self._made.pop(content))
@@ -165,6 +167,7 @@ class GpuOracle(Oracle):
                 arena.bytes_at(offset, size_bytes).copy_(self._input_bytes(content, name))
             elif size_bytes:
                 self._driver.fill(arena.base + offset, byte, size_bytes)
+        # Reading a buffer of twice the last-level cache evicts the inputs just written, so that every side starts cold.
         self._flush.max()
         torch.cuda.synchronize()
         return {}
