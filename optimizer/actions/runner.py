@@ -1,4 +1,4 @@
-"""Find the runners that can measure, and drain or undrain them."""
+"""Drain and undrain runners, and remember what they report."""
 
 from __future__ import annotations
 

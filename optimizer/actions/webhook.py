@@ -21,15 +21,7 @@ from django.http import Http404
 from django.utils import timezone
 
 from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
-from optimizer.models import (
-    DeliveryState,
-    Team,
-    TeamRole,
-    User,
-    Webhook,
-    WebhookDelivery,
-    WebhookEvent,
-)
+from optimizer.models import DeliveryState, Team, TeamRole, User, Webhook, WebhookDelivery, WebhookEvent
 from optimizer.secrets import keys
 
 MAX_WEBHOOKS = 20

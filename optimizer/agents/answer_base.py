@@ -9,14 +9,9 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from optimizer.agents.code_blocks import (
-    AnswerError,
-    Fault,
-)
+from optimizer.agents.code_blocks import AnswerError, Fault
 
 MAX_NAMED_PROBLEMS = 8
-
-
 MAX_JSON_STARTS = 50
 
 

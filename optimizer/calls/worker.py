@@ -19,13 +19,7 @@ from django.db.models.functions import Now
 from optimizer.agents.answer_base import Answer
 from optimizer.agents.answers import parse_answer
 from optimizer.agents.code_blocks import AnswerError
-from optimizer.calls.lifecycle import (
-    MAX_ATTEMPTS,
-    do_ask_again,
-    do_claim_call,
-    do_end_call,
-    do_keep_call,
-)
+from optimizer.calls.lifecycle import MAX_ATTEMPTS, do_ask_again, do_claim_call, do_end_call, do_keep_call
 from optimizer.calls.prepare import basis_of, prepare, request_of
 from optimizer.calls.registry import provider_for_call, row_of
 from optimizer.calls.stream import TokenStream

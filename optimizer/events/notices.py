@@ -12,17 +12,15 @@ from django.db import transaction
 from django.urls import reverse
 
 from optimizer.events.notify import NewNotification, do_notify
-from optimizer.models import (
-    Comment,
-    Kernel,
-    NotificationKind,
-    Review,
-    ReviewVerdict,
-    Run,
-    RunEvent,
-    RunState,
-    User,
+from optimizer.events.payloads import (
+    BestChanged,
+    BestRefuted,
+    BudgetWarned,
+    ReviewPublished,
+    RunNoted,
+    RunStateChanged,
 )
+from optimizer.models import Comment, Kernel, NotificationKind, Review, ReviewVerdict, Run, RunEvent, RunState, User
 from optimizer.queries.notifications import followers_of
 from optimizer.text.mentions import mentioned_names
 
@@ -136,10 +134,10 @@ def _review_page(review: Review) -> str:
 
 
 _ACTS: dict[str, Callable[[RunEvent], None]] = {
-    "best.changed": _best,
-    "best.refuted": _refuted,
-    "run.state": _state,
-    "run.note": _noted,
-    "budget.warned": _budget,
-    "review.published": _reviewed,
+    BestChanged.type: _best,
+    BestRefuted.type: _refuted,
+    RunStateChanged.type: _state,
+    RunNoted.type: _noted,
+    BudgetWarned.type: _budget,
+    ReviewPublished.type: _reviewed,
 }

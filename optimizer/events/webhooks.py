@@ -8,14 +8,8 @@ from typing import Any
 from django.utils import timezone
 
 from optimizer.enqueue import enqueue_delivery
-from optimizer.models import (
-    Run,
-    RunEvent,
-    RunState,
-    Webhook,
-    WebhookDelivery,
-    WebhookEvent,
-)
+from optimizer.events.payloads import BestChanged, RunStateChanged
+from optimizer.models import Run, RunEvent, RunState, Webhook, WebhookDelivery, WebhookEvent
 
 
 def queue_deliveries(event: RunEvent) -> list[WebhookDelivery]:
@@ -40,9 +34,9 @@ def queue_deliveries(event: RunEvent) -> list[WebhookDelivery]:
 
 
 def _kind(event: RunEvent) -> WebhookEvent | None:
-    if event.type == "run.state" and RunState(event.payload["state"]).is_terminal:
+    if event.type == RunStateChanged.type and RunState(event.payload["state"]).is_terminal:
         return WebhookEvent.RUN_FINISHED
-    if event.type == "best.changed" and event.payload["announce"]:
+    if event.type == BestChanged.type and event.payload["announce"]:
         return WebhookEvent.NEW_BEST
     return None
 

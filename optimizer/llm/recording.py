@@ -11,8 +11,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 FORMAT: Literal[1] = 1
-
-
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 
 

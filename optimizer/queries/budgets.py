@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 
-from optimizer.models import (
-    Run,
-)
+from optimizer.models import Run
+
+WARN_AT_PERCENT = (50, 80, 100)
+LABELS = {
+    "evaluations": "evaluations",
+    "minutes": "active minutes",
+    "usd": "dollars",
+    "tokens": "tokens",
+    "device_minutes": "device minutes",
+}
 
 
 @dataclass(frozen=True)
@@ -26,9 +33,6 @@ def budget_of(run: Run) -> Budget:
     return Budget(**{kind: getattr(run, f"budget_{kind}") for kind in asdict(Budget())})
 
 
-WARN_AT_PERCENT = (50, 80, 100)
-
-
 @dataclass(frozen=True)
 class BudgetLine:
     """Hold one budget; `spent` and `limit` are in the unit that `kind` names."""
@@ -41,15 +45,6 @@ class BudgetLine:
     def percent(self) -> float:
         """Return the share spent in per cent; a limit of zero is spent from the start."""
         return 100.0 * self.spent / self.limit if self.limit > 0 else 100.0
-
-
-LABELS = {
-    "evaluations": "evaluations",
-    "minutes": "active minutes",
-    "usd": "dollars",
-    "tokens": "tokens",
-    "device_minutes": "device minutes",
-}
 
 
 def budget_lines(run: Run) -> list[BudgetLine]:

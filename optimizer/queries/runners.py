@@ -17,8 +17,6 @@ from runners.job import Effort
 
 # Runners behind a spool report only when its directory is synchronised.
 SPOOL_LOST_AFTER = dt.timedelta(minutes=15)
-
-
 _HOW_TO_START = {
     CeleryDispatcher.name: "Start one on the machine that has the device: "
     "celery -A kernelsci_site worker -Q bench.{target} -c 1",
