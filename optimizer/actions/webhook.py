@@ -11,9 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import hmac
-import json
 import secrets
-from typing import Any
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
@@ -22,20 +20,8 @@ from django.db.models import F
 from django.http import Http404
 from django.utils import timezone
 
-from optimizer.enqueue import enqueue_delivery
 from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
-from optimizer.models import (
-    DeliveryState,
-    Run,
-    RunEvent,
-    RunState,
-    Team,
-    TeamRole,
-    User,
-    Webhook,
-    WebhookDelivery,
-    WebhookEvent,
-)
+from optimizer.models import DeliveryState, Team, TeamRole, User, Webhook, WebhookDelivery, WebhookEvent
 from optimizer.secrets import keys
 
 MAX_WEBHOOKS = 20
@@ -97,27 +83,6 @@ def do_delete_webhook(user: User, row: Webhook) -> None:
     row.delete()
 
 
-def queue_deliveries(event: RunEvent) -> list[WebhookDelivery]:
-    """Create a delivery for each subscribed webhook and enqueue it after commit. Most events have no subscribers.
-
-    Events of private runs are not delivered: the team's owners may see such a run, other programs may not.
-    """
-    kind = _kind(event)
-    # Other programs have no roles, so whoever reads the webhook's target would see a private run.
-    if kind is None or event.run.is_private:
-        return []
-    hooks = Webhook.objects.filter(team=event.run.team_id, is_enabled=True, events__contains=[kind.value])
-    rows = [
-        WebhookDelivery(webhook=hook, run=event.run, seq=event.seq, event=kind.value, next_at=timezone.now(),
-                        body=_body(event, kind))
-        for hook in hooks
-    ]  # fmt: skip
-    made = WebhookDelivery.objects.bulk_create(rows)
-    for row in made:
-        enqueue_delivery(row.pk)
-    return made
-
-
 def claim(delivery_id: int) -> WebhookDelivery | None:
     """Claim the delivery for sending, or return None where it was sent, is being sent, or is not due.
 
@@ -161,28 +126,3 @@ def headers_for(row: WebhookDelivery, now: dt.datetime) -> dict[str, str]:
 def signature(secret: str, stamp: str, body: str) -> str:
     """Return `v1=` and the HMAC-SHA256 of `stamp.body` in hexadecimal."""
     return "v1=" + hmac.new(secret.encode(), f"{stamp}.{body}".encode(), hashlib.sha256).hexdigest()
-
-
-def _kind(event: RunEvent) -> WebhookEvent | None:
-    if event.type == "run.state" and RunState(event.payload["state"]).is_terminal:
-        return WebhookEvent.RUN_FINISHED
-    if event.type == "best.changed" and event.payload["announce"]:
-        return WebhookEvent.NEW_BEST
-    return None
-
-
-def _body(event: RunEvent, kind: WebhookEvent) -> str:
-    run: Run = event.run
-    told: dict[str, Any] = {
-        "event": kind.value,
-        "run": run.pk,
-        "seq": event.seq,
-        "title": run.title,
-        "problem": run.problem_version.problem.slug,
-        "target": run.target.key,
-        "strategy": run.strategy,
-        "at": event.created_at.isoformat(),
-        "payload": event.payload,
-    }
-    # Serialised once and stored: the signature covers exactly these bytes at every attempt.
-    return json.dumps(told, sort_keys=True)

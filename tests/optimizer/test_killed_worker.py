@@ -16,9 +16,9 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from optimizer.actions.run import Budget
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, RunEvent, RunState
+from optimizer.queries.budgets import Budget
 from optimizer.upkeep.sweep import sweep
 from tests.factories import QUEUE, make_run
 

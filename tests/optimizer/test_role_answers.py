@@ -7,7 +7,8 @@ import json
 import pytest
 
 from optimizer.agents import role_answers  # noqa: F401  (registers the classes)
-from optimizer.agents.answers import Basis, json_schema_of, parse_answer
+from optimizer.agents.answer_base import Basis
+from optimizer.agents.answers import json_schema_of, parse_answer
 from optimizer.agents.code_blocks import AnswerError
 
 SOURCE = "int f() {\n  int x = 1;\n  return x;\n}\n"

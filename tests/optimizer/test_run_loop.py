@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from optimizer.actions.run import Budget, do_pause_run, do_raise_budget, do_resume_run, do_stop_run
+from optimizer.actions.run import do_pause_run, do_raise_budget, do_resume_run, do_stop_run
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import (
@@ -28,6 +28,7 @@ from optimizer.models import (
     Runner,
     RunState,
 )
+from optimizer.queries.budgets import Budget
 from optimizer.runs.dispatch import dispatch
 from optimizer.search import STRATEGIES
 from optimizer.search.base import Ask, Draft, Finish, History, Hypothesise, Note, Step, Strategy

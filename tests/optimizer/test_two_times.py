@@ -12,10 +12,11 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from optimizer.actions.run import Budget, NewRun, do_clone_run, do_start_run
+from optimizer.actions.run import NewRun, do_clone_run, do_start_run
 from optimizer.agents import sections
 from optimizer.agents.delimiters import Delimiters
 from optimizer.models import Job, Problem, Run, Runner, Target, Team, User
+from optimizer.queries.budgets import Budget
 from optimizer.queries.judged import as_judged, judged_mean_us
 from optimizer.queries.run_table import closing_table
 from optimizer.queries.timing import case_notes, failure_lines, roofline_text

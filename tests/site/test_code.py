@@ -1,13 +1,15 @@
-"""The code itself: style, formatting and types, as part of every full run."""
+"""The code itself: style, formatting, types and the direction of imports, as part of every full run."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from django.conf import settings
 
+BIN = Path(sys.executable).parent
 FOLDERS = ["kernelsci_site", "optimizer", "runners", "benchmarks", "tests", "manage.py"]
 
 
@@ -15,11 +17,17 @@ FOLDERS = ["kernelsci_site", "optimizer", "runners", "benchmarks", "tests", "man
 @pytest.mark.split
 @pytest.mark.parametrize(
     "command",
-    [["ruff", "check", *FOLDERS], ["ruff", "format", "--check", *FOLDERS], ["mypy"]],
-    ids=["style", "format", "types"],
+    [
+        ["ruff", "check", *FOLDERS],
+        ["ruff", "format", "--check", *FOLDERS],
+        ["mypy"],
+        ["lint-imports", "--no-logo"],
+    ],
+    ids=["style", "format", "types", "imports"],
 )
 def test_the_code_is_clean(command: list[str]) -> None:
+    program, *arguments = command
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=600
+        [BIN / program, *arguments], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
