@@ -30,6 +30,7 @@ from kernelsci_site.services import postgres, redis_server
 from kernelsci_site.services.embedded import running_servers
 from runners.doctor import hip_compiler, local_targets
 from tests.browser.axe import AXE
+from tests.leftovers import restored
 from tests.parallel import GroupScheduling, write_groups
 from tests.parties import EVALUATES, ORDINARY, TIMING, admitted
 
@@ -202,6 +203,13 @@ def module_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]
         with around:
             yield
             transaction.set_rollback(True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_behind() -> Iterator[None]:
+    """Fail the module that changes what all tests of a process share, see tests/leftovers.py."""
+    with restored():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture(autouse=True, scope="module")
-def harness_state() -> None:
+def harness_state() -> Iterator[None]:
     """Have every module's evaluations use one state folder, in which the noise floor is measured once.
 
     A test about the folder itself sets its own.
     """
     folder = Path(os.environ["KERNELSCI_TEST_VAR"]) / "harness"
     folder.mkdir(mode=0o700, exist_ok=True)
-    os.environ["KERNELSCI_STATE"] = str(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELSCI_STATE", str(folder))
+        yield

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,9 +77,11 @@ DOUBLE = "# load_inline\n" + PLAIN.replace("(x, 1)", "(x, 1).double()")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
-    os.environ["KERNELSCI_LOCKS"] = str(tmp_path_factory.mktemp("locks"))
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELSCI_STATE", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("KERNELSCI_LOCKS", str(tmp_path_factory.mktemp("locks")))
+        yield
 
 
 def outcome(text: str, parent: str | None = None, limits: Limits = LIMITS) -> JobResult:
