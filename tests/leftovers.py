@@ -26,7 +26,7 @@ RELEASED_WITHIN_S = 10.0
 
 @dataclass(frozen=True)
 class Shared:
-    """What tests of a process share and must restore."""
+    """Hold what tests of a process share and must restore."""
 
     environment: dict[str, str]
     folder: Path

@@ -1,4 +1,4 @@
-"""What holds for every page: it fits a telephone, breaks no policy, works without scripts, and can be read."""
+"""Test what holds for every page: it fits a telephone, breaks no policy, works without scripts, and can be read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INBOX = {"default": {"provider": "inbox"}}
 
 @pytest.fixture
 def run(team: Team) -> Run:
-    """A finished run with something on every page of it."""
+    """Return a finished run with something on every page of it."""
     run = drive(make_run(team))
     call = run.calls.create(key="d", role="designer", provider="inbox", model="m", state="answered")
     basis = run.kernels.get(number=1)
@@ -36,7 +36,7 @@ def run(team: Team) -> Run:
 
 
 def addresses(run: Run) -> list[str]:
-    """Every page there is; what follows a `#` is not asked of the server."""
+    """Return the address of every page; what follows a `#` is not asked of the server."""
     return ["/sign-in/", *about_runs(run), *about_kernels(run), *about_the_rest(run)]
 
 
@@ -76,7 +76,7 @@ def settled(page: Page) -> Page:
 
 @pytest.fixture
 def opened(visit: Visit, run: Run, page: Page) -> Iterator[tuple[str, Page]]:
-    """Every page in turn. A page that is told not to be there complains of nothing else."""
+    """Yield every page in turn. A page that is told not to be there complains of nothing else."""
 
     def each() -> Iterator[tuple[str, Page]]:
         for address in addresses(run):

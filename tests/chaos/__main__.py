@@ -1,4 +1,4 @@
-"""The whole site under faults.
+"""Run the whole site under faults.
 
     python -m tests.chaos --seed 1                            # short: 100 jobs, 20 faults
     python -m tests.chaos --seed 1 --jobs 1000 --faults 200   # long
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def environment(*, real: bool, trouble: bool) -> dict[str, str]:
-    """A short lease, so that recovery takes seconds, and an evaluation that sleeps."""
+    """Return an environment with a short lease, so that recovery takes seconds, and with an evaluation that sleeps."""
     chosen = {"KERNELSCI_LEASE_S": LEASE_S, "KERNELSCI_EVALUATE": "tests.chaos.backend.evaluate"}
     chosen |= {"KERNELSCI_CHAOS_REAL": "layernorm_residual"} if real else {}
     return chosen | ({} if trouble else {"KERNELSCI_CHAOS_TROUBLE": "0"})

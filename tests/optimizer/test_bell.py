@@ -1,4 +1,4 @@
-"""The bell that sends workers to the queue: a message that may be lost, and that nobody waits for."""
+"""Test the message that sends workers to the queue: it may be lost, and nobody waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search, lineage, leaderboards, knowledge, tuned parameters, reports and submissions."""
+"""Test search, lineage, leaderboards, knowledge, tuned parameters, reports and submissions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 @pytest.fixture
 def run(finished: Run) -> Run:
-    """Every run here has gone to its end."""
+    """Return a run that has gone to its end, as every run here has."""
     return finished
 
 

@@ -1,4 +1,4 @@
-"""What tests of the runners share: one folder for what the harness learns and caches about this machine."""
+"""Provide one folder for what the harness learns and caches about this machine."""
 
 from __future__ import annotations
 
@@ -19,4 +19,12 @@ def harness_state() -> Iterator[None]:
     folder.mkdir(mode=0o700, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNELSCI_STATE", str(folder))
+        yield
+
+
+@pytest.fixture(scope="module")
+def fresh_state(harness_state: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have the module's evaluations find no build and no cache of earlier ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELSCI_STATE", str(tmp_path_factory.mktemp("state")))
         yield

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.evaluates, pytest.mark.split]
 
 
 def shown() -> Iterator[Any]:
-    """Every cheat; those whose row of the table an earlier one shows already are left to the long form."""
+    """Yield every cheat; those whose row of the table an earlier one shows already are left to the long form."""
     rows: set[int] = set()
     for fixture in sorted(ON_CPU, key=lambda fixture: (fixture.row, fixture.path.suffix != ".cpp")):
         yield pytest.param(fixture, id=fixture.name, marks=[pytest.mark.long] if fixture.row in rows else [])

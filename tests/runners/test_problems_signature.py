@@ -1,4 +1,4 @@
-"""The C signature and the work figures that are derived from a KernelBench module."""
+"""Test the C signature and the work figures that are derived from a KernelBench module."""
 
 from __future__ import annotations
 

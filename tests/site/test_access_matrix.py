@@ -36,7 +36,7 @@ OF_A_LIVE_RUN = ("pause", "resume", "stop", "budget", "guidance", "labels", "arc
 
 
 def routes() -> set[str]:
-    """Every page's route, as the URL configuration has it."""
+    """Return every page's route, as the URL configuration has it."""
     found = {route for route in _walk(get_resolver()) if not route.startswith("api/v1/")}
     return {route for route in found if not route.startswith("static/")}
 
@@ -51,7 +51,7 @@ def _walk(resolver: URLResolver, prefix: str = "") -> Iterator[str]:
 
 
 def operations() -> set[tuple[str, str]]:
-    """(method, route with unnamed parameters) of everything in the API's own description."""
+    """Return (method, route with unnamed parameters) of everything in the API's own description."""
     described = api.get_openapi_schema()["paths"]
     return {
         (method.upper(), re.sub(r"\{\w+\}", "{}", path.removeprefix("/api/v1/")))
@@ -106,7 +106,7 @@ def test_everybody_gets_exactly_what_the_table_says(world: World) -> None:
 
 
 def expectation(row: Row, person: str) -> int:
-    """The status the table means."""
+    """Return the status that the table means."""
     standing = STANDING.get(person, person)
     if row.needs == OWNER_OF_ANY:
         stands = person in {"outsider", "owner", "superuser"}
@@ -143,7 +143,7 @@ def send(world: World, row: Row, person: str) -> HttpResponse:
 
 
 def address_of(world: World, row: Row) -> str:
-    """The row's address with the world's things in it."""
+    """Return the row's address with the world's things in it."""
     places = dict(world.places)
     if row.route in SLUGS:
         places["slug"] = SLUGS[row.route]
@@ -156,7 +156,7 @@ def address_of(world: World, row: Row) -> str:
 
 
 def data_of(world: World, row: Row) -> dict[str, Any]:
-    """What the row sends."""
+    """Return what the row sends."""
     return {
         name: value.format(**world.places) if isinstance(value, str) else value for name, value in row.data.items()
     }
@@ -176,7 +176,7 @@ async def test_sockets_open_for_those_whom_the_table_names() -> None:
 
 
 async def closed_with(world: World, route: str, person: str) -> int | None:
-    """The close code of a socket, or None where it speaks."""
+    """Return the close code of a socket, or None where it speaks."""
     address = re.sub(r"<int:(\w+)>", lambda found: str(world.places[found[1]]), route).format(**world.places)
     socket = WebsocketCommunicator(URLRouter(websocket_urlpatterns), f"/{address}")  # type: ignore[arg-type]
     socket.scope["user"] = world.people[person] or AnonymousUser()

@@ -1,4 +1,4 @@
-"""The suite's own parts: which tests may overlap, and the table of where the time went."""
+"""Test the suite's own parts: which tests may overlap, what a module may leave behind, and the table of times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JUNIT = """<testsuites><testsuite name="pytest" time="7.5">
 
 
 def is_admitted_beside(mine: str, others: str, folder: Path) -> bool:
-    """Whether a test of one party may start while one of another runs."""
+    """Return whether a test of one party may start while one of another runs."""
     entered = threading.Event()
 
     def enter() -> None:

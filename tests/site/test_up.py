@@ -1,4 +1,4 @@
-"""`manage.py up` from outside: what people see, and what is left when something is killed."""
+"""Test `manage.py up` from outside: what people see, and what is left when something is killed."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def var() -> Iterator[Path]:
-    """A folder that several tests start on, one after the other, as people do."""
+    """Provide a folder that several tests start on, one after the other, as people do."""
     with temporary_var() as path:
         yield path
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[SiteProcess]:
-    """A site that stays up while its parts are killed. The port it was told is taken, its folder new."""
+    """Run a site that stays up while its parts are killed. The port it was told is taken, its folder new."""
     with temporary_var() as path, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
