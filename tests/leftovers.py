@@ -16,8 +16,8 @@ from pathlib import Path
 
 from celery import current_app
 
-# pytest names the running test here.
-CHANGES_WITH_EVERY_TEST = "PYTEST_CURRENT_TEST"
+# Libraries add variables of their own when they are imported (KMP_DUPLICATE_LIB_OK), pytest names the running test.
+OURS = ("KERNELSCI_", "DJANGO_", "DATABASE_", "REDIS_", "CELERY_")
 LOCK = "kernelsci-*.lock"
 # A module may start servers that the following ones share.
 MOST_NEW_DESCRIPTORS = 64
@@ -35,7 +35,7 @@ class Shared:
     @classmethod
     def now(cls) -> Shared:
         """Return the present state."""
-        environment = {name: value for name, value in os.environ.items() if name != CHANGES_WITH_EVERY_TEST}
+        environment = {name: value for name, value in os.environ.items() if name.startswith(OURS)}
         return cls(environment, Path.cwd(), str(current_app.conf.broker_url))
 
     def differences(self, other: Shared) -> list[str]:
