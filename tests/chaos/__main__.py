@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=100, help="at least so many (default %(default)s)")
     parser.add_argument("--faults", type=int, default=20, help="at least so many (default %(default)s)")
+    parser.add_argument("--evaluations", type=int, default=20, help="of each run (default %(default)s)")
     parser.add_argument("--every", type=float, default=2.0, help="seconds between two faults (default %(default)s)")
     parser.add_argument("--bench", type=int, default=2, help="measuring workers for the processor")
     parser.add_argument("--patience", type=float, default=300.0, help="seconds that runs have after the faults")

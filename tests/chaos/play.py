@@ -26,7 +26,6 @@ from tests.llm_server import KEY
 
 ACTIVE = [state for state in RunState if not state.is_terminal]
 RUNS_AT_ONCE = 6
-EVALUATIONS = 20
 LOOK_EVERY_S = 0.5
 NEEDS_A_MOMENT = {"kill -9 of PostgreSQL", "PostgreSQL restarted", "kill -9 of Redis", "spool's disk full"}
 """After these the next fault waits longer, or it would strike nothing but the same outage."""
@@ -182,7 +181,7 @@ def kinds_of_runs(options: argparse.Namespace) -> Iterator[dict[str, object]]:
     ]  # fmt: skip
     real = [{"problem_version": Problem.objects.get(slug="layernorm_residual").latest(), "evaluations": 3}]
     for number, kind in enumerate(itertools.chain(real if options.real else [], itertools.cycle(kinds))):
-        yield {"evaluations": EVALUATIONS, "seed": options.seed * 1000 + number, **kind}
+        yield {"evaluations": options.evaluations, "seed": options.seed * 1000 + number, **kind}
 
 
 def _last_of(jobs: set[int]) -> str:
