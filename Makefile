@@ -21,12 +21,10 @@ install: $(STAMP)  ## a virtual environment with what the product runs on
 
 install-dev: $(DEV_STAMP)  ## the same, with what tests and checks need
 
-# Two processes share the tests, a file's tests in one of them; tests/conftest.py says what else goes together. What fails
-# there is run once more alone: some tests still disturb each other (docs/development.md), and a real fault fails twice.
+# Two processes share the tests, a file's tests in one of them; tests/conftest.py says what else goes together.
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(or $(PROCESSES),2) --dist=loadscope --no-loadscope-reorder
 test: install-dev axe  ## every test this machine can run; names what it leaves out
-	@$(PYTEST) --junitxml=var/tests.xml $(TESTS) || { echo "make test: once more, one after the other, what failed:"; \
-	  $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none $(TESTS); }
+	$(PYTEST) --junitxml=var/tests.xml $(TESTS)
 
 .PHONY: test-long check unit suite-time
 test-long: install-dev axe  ## the same with the long forms (all cheats, 1,000 jobs and 200 faults of chaos); an hour

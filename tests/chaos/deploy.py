@@ -41,7 +41,7 @@ KINDS: tuple[dict[str, object], ...] = (
 
 
 def rehearse(var: Var, port: int) -> int:
-    """Everything from the start of the servers to the verdict."""
+    """Run the rehearsal, from the start of the servers to the verdict."""
     print(provenance())
     with troubled_models(seed=1) as models, world(var, seed=1, bench=2, port=port) as stage:
         provide(models)
@@ -56,7 +56,8 @@ def rehearse(var: Var, port: int) -> int:
 
 
 def deploy(stage: World) -> int:
-    """As docs/operations.md says: drain, stop and start, undrain. How many processes were replaced."""
+    """Deploy as docs/operations.md says (drain, stop and start, undrain), and return how many processes were replaced.
+    How many processes were replaced."""
     do_drain_for_deploy()
     until(stage, "drained", lambda: not at_work())
     ours = [keeper for keeper in stage.supervisor.keepers if keeper.part.name.startswith(OURS)]
@@ -82,7 +83,7 @@ def until(stage: World, what: str, is_so: Callable[[], bool]) -> None:
 
 
 class Browser:
-    """Somebody who looks at a run all the while, on a thread of its own."""
+    """Look at a run all the while, on a thread of its own."""
 
     def __init__(self, stage: World, run: int) -> None:
         self.run = run
@@ -94,7 +95,7 @@ class Browser:
         asyncio.run(watch(where, cookie, self.seen, NEVER, asyncio.Semaphore(0)))
 
     def faults(self) -> list[str]:
-        """What of the run did not come, or came twice."""
+        """Return what of the run did not come, or came twice."""
         last = Run.objects.get(pk=self.run).last_seq
         deadline = time.monotonic() + 30
         while self.seen.last < last and time.monotonic() < deadline:
@@ -104,7 +105,7 @@ class Browser:
 
 
 def what_went_wrong() -> list[str]:
-    """Jobs and questions that a deploy without loss would not have."""
+    """Return the jobs and questions that a deploy without loss would not have."""
     again = Job.objects.filter(fence__gt=1).count()
     uncertain = LlmCall.objects.filter(state=CallState.UNCERTAIN).count()
     print(
@@ -114,7 +115,7 @@ def what_went_wrong() -> list[str]:
 
 
 def _cookie() -> str:
-    """A session of a member of the team."""
+    """Return the session cookie of a member of the team."""
 
     client = Client()
     client.force_login(make_user(Team.objects.get()))

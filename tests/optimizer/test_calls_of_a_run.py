@@ -1,4 +1,4 @@
-"""Questions to models: paid for once, asked again when their worker is lost."""
+"""Test that questions to models are paid for once, and asked again when their worker is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def call() -> LlmCall:
-    """A question that waits to be sent."""
+    """Return a question that waits to be sent."""
     team = make_team()
     Provider.objects.create(team=team, name="vllm", base_url="http://models.example/v1")
     run = make_run(team, providers={"writer": {"provider": "vllm", "model": "big", "temperature": 0.3}})

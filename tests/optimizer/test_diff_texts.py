@@ -1,4 +1,4 @@
-"""What else two kernels differ in than their source: generated assembly, parameters, compiler flags."""
+"""Test what else two kernels differ in than their source: generated assembly, parameters, compiler flags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run() -> Run:
 
 
 def built(kernel: Kernel, assembly: dict[str, str]) -> Kernel:
-    """The kernel as its build left it."""
+    """Return the kernel as its build left it."""
     result = JobResult("1", Status.CORRECT, build=BuildReport(True, 1.0, False, "", assembly=assembly))
     outcome = {"state": EvaluationState.DONE, "status": "correct", "result": wire.to_plain(result)}
     Evaluation.objects.create(kernel=kernel, target=kernel.run.target, first_of=kernel, **outcome)

@@ -1,4 +1,4 @@
-"""Search, lineage, leaderboards, knowledge, tuned parameters, reports and submissions."""
+"""Test search, lineage, leaderboards, knowledge, tuned parameters, reports and submissions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 @pytest.fixture
 def run(finished: Run) -> Run:
-    """Every run here has gone to its end."""
+    """Return a run that has gone to its end, as every run here has."""
     return finished
 
 
@@ -356,6 +356,16 @@ def test_synthetic_runs_are_not_loaded_beside_real_ones_unasked(run: Run) -> Non
         call_command("load_scale", runs=1, kernels=1, samples=10)
     call_command("load_scale", "--beside-real-runs", runs=1, kernels=1, samples=10)
     assert Run.objects.count() == 2
+
+
+def test_synthetic_rows_take_no_primary_key_that_another_row_had(run: Run) -> None:
+    User.objects.create_superuser("admin")
+    removed = named(run, "removed")
+    last_key = removed.pk
+    removed.delete()
+    call_command("load_scale", "--beside-real-runs", runs=1, kernels=1, samples=10)
+    synthetic = Kernel.objects.exclude(run=run).get()
+    assert last_key < synthetic.pk < named(run, "next").pk
 
 
 def test_every_problem_has_a_leaderboard_page(pages: Client, run: Run) -> None:

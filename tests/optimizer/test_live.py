@@ -1,4 +1,4 @@
-"""Events, the snapshot they keep fresh, and the socket that brings them."""
+"""Test events, the snapshot they keep fresh, and the socket that brings them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_publisher_without_redis_complains_and_goes_on(
 
 @asynccontextmanager
 async def looking(user: Any, run_id: int, after: str = "0") -> AsyncIterator[WebsocketCommunicator]:
-    """A browser on a run's socket."""
+    """Open a browser's socket of a run."""
     application = URLRouter(websocket_urlpatterns)
     communicator = WebsocketCommunicator(application, f"/ws/runs/{run_id}/?after={after}")
     communicator.scope["user"] = user
@@ -129,7 +129,7 @@ Setup = Callable[[], Awaitable[tuple[Run, User]]]
 
 @pytest.fixture
 def setup() -> Setup:
-    """A begun run and somebody who may look at it."""
+    """Return a begun run and somebody who may look at it."""
 
     def make() -> tuple[Run, User]:
         team = make_team()
@@ -234,7 +234,7 @@ async def test_a_member_who_is_removed_loses_the_open_socket(
 
 
 class Ear:
-    """A socket that notes what it was told."""
+    """Keep what the socket was told."""
 
     def __init__(self) -> None:
         self.told: list[int] = []
@@ -271,7 +271,7 @@ async def test_after_a_silence_news_is_told_at_once_and_what_follows_close_behin
 
 
 class Table:
-    """Stands for the table of events: how often it was read, and `newest`."""
+    """Represent the table of events: how often it was read, and `newest`."""
 
     def __init__(self, newest: int) -> None:
         self.newest, self.readings, self.fails = newest, 0, False

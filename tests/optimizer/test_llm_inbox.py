@@ -1,4 +1,4 @@
-"""Prompts that people and outside agents answer: pages, API, command line, and who may."""
+"""Test prompts that people and outside agents answer: pages, API, command line, and who may."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def make_provider(server: LlmServer, team: Any, **changes: Any) -> Provider:
 
 
 def asked_run(server: LlmServer, *, budget: Budget | None = None, concurrency: int = 1, **provider: Any) -> Run:
-    """A run whose strategy has just asked its first questions."""
+    """Return a run whose strategy has just asked its first questions."""
     team = make_team()
     make_provider(server, team, **provider)
     run = make_run(

@@ -1,4 +1,4 @@
-"""Who hears of what, who does not, and what reaches an open page."""
+"""Test who hears of what, who does not, and what reaches an open page."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def page_of(user: User, query: str = "", session: Any = None) -> WebsocketCommun
 
 
 async def message(socket: WebsocketCommunicator, kind: str) -> Any:
-    """The next message of that kind."""
+    """Return the next message of that kind."""
     for _ in range(10):
         found = await socket.receive_json_from(5)
         if found["kind"] == kind:

@@ -1,4 +1,4 @@
-"""From a fast kernel to a released one: two people, a second measurement, and nothing stale."""
+"""Test the way from a fast kernel to a released one: two people, a second measurement, and nothing stale."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def starter(member: User) -> User:
-    """Who started the run, and so is not alone in judging it."""
+    """Return who started the run, and so is not alone in judging it."""
     return member
 
 
 @pytest.fixture
 def run(finished: Run) -> Run:
-    """Every run here has gone to its end."""
+    """Return a run that has gone to its end, as every run here has."""
     return finished
 
 

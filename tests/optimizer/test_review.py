@@ -1,4 +1,5 @@
-"""Reviews below the pages: who may say what, what two people do at once, and where threads stand in other kernels."""
+"""Test reviews below the pages: who may say what, what two people do at once, and where threads stand in other
+kernels."""
 
 from __future__ import annotations
 
@@ -138,7 +139,7 @@ def test_of_two_who_resolve_at_once_one_is_told_and_a_reply_meanwhile_is_kept(ru
 
 
 def at_once(*acts: Callable[[], object]) -> list[object]:
-    """What each did or raised, begun together in threads of their own."""
+    """Return what each of several acts did or raised, begun together in threads of their own."""
     barrier = threading.Barrier(len(acts))
     outcomes: list[object] = []
 
@@ -321,7 +322,7 @@ def test_a_change_that_was_timed_in_turn_is_told_from_that_evaluation_alone(run:
 
 
 def timed_in_turn(spec: JobSpec, **_more: object) -> JobResult:
-    """Every kernel takes 100 µs, its parent 120."""
+    """Return times by which every kernel takes 100 µs, its parent 120."""
     result = correct_result(spec, 100.0)
     samples = {"candidate": [100.0, 101, 99, 100, 100], "parent": [120.0, 119, 121, 120, 120]}
     cases = [replace(case, parent_us=120.0, samples=samples) for case in result.cases]

@@ -296,12 +296,12 @@ def test_guidance_in_an_ended_run_is_refused_with_its_words_kept(
 
 
 def draft(user: User, kernel: Kernel, body: str, **fields: object) -> Comment:
-    """A draft on line 50, written as the page sends it."""
+    """Store a draft on line 50, written as the page sends it."""
     return say(user, kernel, body, now="", **fields).comments.get()
 
 
 def publish(user: User, kernel: Kernel, words: str) -> None:
-    """As a browser does it: with the address of the form on the kernel's page, whose button says `words`."""
+    """Publish as a browser does: to the address of the form on the kernel's page whose button says `words`."""
     text = page(user, kernel)
     assert words in text
     found = re.search(rf'action="({re.escape(reverse("review_publish", args=[kernel.run_id]))}[^"]*)"', text)

@@ -1,4 +1,4 @@
-"""Answers of selector, designer and planner, good and bad."""
+"""Test answers of selector, designer and planner, good and bad."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run advances, with a harness that answers at once."""
+"""Test how a run advances, with a harness that answers at once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Scripted(Strategy):
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
-    """A strategy registered for one test; the test sets its steps."""
+    """Register a strategy for one test; the test sets its steps."""
 
     class Fresh(Scripted):
         steps: ClassVar[list[Step]] = []
@@ -258,7 +258,7 @@ def test_the_headline_is_the_confirmed_interval() -> None:
 
 def test_a_quiet_moment_on_the_machine_makes_no_winner() -> None:
     def drifting(spec: JobSpec, **more: Any) -> JobResult:
-        """Everything takes a third of the time while tune.1 is measured; it is the slowest beside its baseline."""
+        """Take a third of the time for everything while tune.1 is measured; it is the slowest beside its baseline."""
         if spec.candidate.language == Language.PYTHON or spec.effort == Effort.CONFIRM:
             return correct_result(spec, 200.0)
         lucky = Job.objects.filter(state=JobState.RUNNING, evaluation__kernel__key="tune.1").exists()

@@ -177,7 +177,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule()
     def strategy_breaks(self) -> None:
-        """A bug of the strategy ends a run that runs, with its reason, and no other."""
+        """Break the strategy: a bug ends a run that runs, with its reason, and no other."""
         with patch("optimizer.loop.advance.strategy_of", side_effect=RuntimeError("bug")):
             advance(self.run.pk)
         self.run.refresh_from_db()
@@ -188,7 +188,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule()
     def worker_is_lost(self) -> None:
-        """A job under way loses its worker; the run stays what it is and loses nothing."""
+        """Lose the worker of a job under way; the run stays what it is and loses nothing."""
         claimed = queue.claim(QUEUE, "lost")
         if claimed is not None:
             do_start_job(claimed.job_id, claimed.fence)

@@ -1,4 +1,4 @@
-"""The form that starts a run: a model for each role, what the run will take, links and templates."""
+"""Test the form that starts a run: a model for each role, what the run will take, links and templates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 
 def filled(team: Team, **changes: Any) -> dict[str, Any]:
-    """A form for the scientist, answered by the inbox."""
+    """Return a form for the scientist, answered by the inbox."""
     return {
         "problem": "softmax_rows", "target": "cpu", "strategy": "scientist", "team": team.slug, "seed": 1,
         "baseline": "torch_eager", "budget_evaluations": 3, "dispatcher": "celery", "provider": "inbox",

@@ -1,4 +1,4 @@
-"""Kernels for a device that is not here are built before they cost a minute of it."""
+"""Test that kernels for a device that is not here are built before they cost a minute of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def run() -> Run:
-    """A begun run on an MI300 that nobody serves, its seeds out of the way."""
+    """Return a begun run on an MI300 that nobody serves, its seeds out of the way."""
     do_sync_targets()
     run = make_run(target=Target.objects.get(key="gfx942"), budget=Budget(evaluations=9))
     advance(run.pk)

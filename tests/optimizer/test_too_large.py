@@ -1,4 +1,5 @@
-"""Endings that are not the kernel's doing: a problem that the device has no memory for, and failures of other sides."""
+"""Test endings that are not the kernel's doing: a problem that the device has no memory for, failures of other
+sides."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ SENTENCE = "This problem needs 93.1 GiB, the device has 79.6 GiB."
 
 
 class Twice(Strategy):
-    """Writes one text twice, the second time while or after the first one is measured."""
+    """Write one text twice, the second time while or after the first one is measured."""
 
     name: ClassVar[str] = "twice"
     title: ClassVar[str] = "Twice"

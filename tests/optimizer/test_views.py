@@ -1,4 +1,4 @@
-"""The pages: who sees what, what is escaped, what a form says, and how many queries it takes."""
+"""Test the pages: who sees what, what is escaped, what a form says, and how many queries it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks: who is told, how it is signed, what is tried again, where nothing is ever sent."""
+"""Test webhooks: who is told, how it is signed, what is tried again, where nothing is ever sent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PUBLIC = "https://93.184.215.14/hook"  # a public address that no test connects 
 
 
 class Receiver(HTTPServer):
-    """Remembers what it was told; answers `status`."""
+    """Remember what it was told; answer `status`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -51,7 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_args: Any) -> None:
-        """Quiet."""
+        """Print nothing."""
 
 
 @pytest.fixture

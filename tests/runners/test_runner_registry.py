@@ -1,4 +1,4 @@
-"""Who is there: queues, names, devices, heartbeats, and what a run says when nobody is."""
+"""Test which workers are known: queues, names, devices, heartbeats, and what a run says when nobody is there."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_where_nobody_is_there_a_person_is_told_how_to_get_somebody(dispatcher: 
 
 @pytest.fixture
 def lonely(db: None) -> Run:
-    """A run on an MI300 that nobody serves, with one HIP kernel."""
+    """Return a run on an MI300 that nobody serves, with one HIP kernel."""
     do_sync_targets()
     run = make_run(target=Target.objects.get(key="gfx942"))
     advance(run.pk)

@@ -1,4 +1,4 @@
-"""Jobs of a run out to a spool directory and results in again."""
+"""Test jobs of a run out to a spool directory and results in again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def spool(tmp_path: Path) -> Spool:
 
 @pytest.fixture
 def run() -> Run:
-    """A begun run whose jobs go by spool."""
+    """Return a begun run whose jobs go by spool."""
     run = make_run(dispatcher="spool")
     advance(run.pk)
     return run

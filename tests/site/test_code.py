@@ -1,4 +1,4 @@
-"""The code itself: style, formatting, types and the direction of imports, as part of every full run."""
+"""Test the code itself: style, formatting, types and the direction of imports, as part of every full run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators rely on: health, metrics, logs, draining, backups, retention."""
+"""Test what operators rely on: health, metrics, logs, draining, backups, retention."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_retention_never_touches_the_evidence_of_a_released_kernel_or_of_its_anc
 
 
 def _aged_run() -> Run:
-    """A finished run of a year ago with samples, a prompt and a log."""
+    """Make a finished run of a year ago with samples, a prompt and a log."""
     run = drive(make_run(settings={"confirm": False}))
     Run.objects.filter(pk=run.pk).update(finished_at=NOW() - dt.timedelta(days=365))
     LlmCall.objects.create(run=run, key="k", role="solo", provider="p", messages=[{"role": "user"}], state="answered",
