@@ -21,7 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from kernelsci_site.sockets import OPEN
-from optimizer.metrics import read_metrics
+from optimizer.queries.metrics import read_metrics
 
 
 class DatabaseCollector(Collector):
