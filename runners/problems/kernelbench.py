@@ -234,7 +234,7 @@ class KernelBenchProblem(Problem):
             return []
 
     def _outcome(self, model: Any, inputs: CallInputs) -> Outcome:
-        """Run a model in float64, if it can and may, and then in its own precision, which may write to inputs."""
+        """Run a model in float64, where it can and may, and then in its own precision, which may write to inputs."""
         return self._beside(self._wide(model, inputs), model, inputs)
 
     def _beside(self, wide: list[torch.Tensor] | None, model: Any, inputs: CallInputs) -> Outcome:

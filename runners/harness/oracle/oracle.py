@@ -27,8 +27,8 @@ from runners.problems.structure import StructureError
 from runners.problems.tolerance import Loss
 from runners.wire import from_plain, to_plain
 
+# How much to compare at a time: the comparison's own result takes as much memory as what is compared.
 PIECE_BYTES = 256 << 20
-"""How much to compare at a time: the comparison's own result takes as much memory as what is compared."""
 
 
 @dataclass

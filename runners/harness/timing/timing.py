@@ -259,7 +259,7 @@ class CaseTimer:
         """Return the least units.
 
         A session after another can end sooner, since the earlier one shows how much the units of a session vary; and
-        sooner still if calls are so large that every request has only one.
+        sooner still if calls are so large that every request has one alone.
         """
         if not self._earlier:
             return self._plan.least_units
@@ -388,8 +388,11 @@ class CaseTimer:
                     other.release()
 
     def _ways(self, unit: int) -> list[Way]:
-        """Return how the calls of a unit are made. Where the device cannot be held, call time decides, and a first unit
-        of single calls is enough to show. Where it can and calls are large, a first unit of loops is enough."""
+        """Return how the calls of a unit are made.
+
+        If the device cannot be held, call time decides, and a first unit of single calls is enough to show. If it can
+        and calls are large, a first unit of loops is enough.
+        """
         if not self._oracle.on_gpu:
             return [Way.SINGLE]
         if self._result.held:
