@@ -23,6 +23,7 @@ from runners.problems.expressions import ExpressionError, Number, evaluate
 _LINE = re.compile(r"^\s*(?://|#)\s*@(tune|constraint|flags)\b(.*)$")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")
 _WORD = re.compile(r"^[A-Za-z0-9_.+-]{1,64}$")
+# Declarations come from a model's answer, so their number is limited.
 MOST_PARAMETERS = 32
 MOST_VALUES = 64
 
@@ -164,6 +165,7 @@ def read_value(word: str) -> TunableValue:
 
 def holds(constraint: str, values: Mapping[str, TunableValue]) -> bool:
     """Return whether the constraint is true of these values. Raises ExpressionError."""
+    # ast.parse takes time and memory beyond the text's length.
     if len(constraint) > 500:
         raise ExpressionError("a constraint of more than 500 characters")
     try:

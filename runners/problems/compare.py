@@ -27,14 +27,18 @@ import torch
 
 from runners.problems.tolerance import Loss, Tolerance
 
+# Small beside a GPU's memory, large enough that launching costs nothing in comparison.
 CHUNK_BYTES = 256 << 20
+# Temporaries of this size stay in the last-level cache.
 CPU_CHUNK_BYTES = 8 << 20
 # Temporaries of one element at the peak: eight values in double precision and the masks.
 ELEMENT_BYTES = 80
 # Rows are the last axis, or as many trailing axes as make this many elements: a relative error of a few elements says
 # little, because any of them may be close to zero.
 SHORTEST_ROW = 64
+# Three bits more than the reference itself loses.
 LOSS_FACTOR = 8.0
+# A single row varies more than the whole output.
 ROW_FACTOR = 2.0
 # How much more is allowed where the reference cannot be run in double precision, so that nobody knows its loss.
 UNKNOWN_FACTOR = 10.0
@@ -107,6 +111,7 @@ class Tally:
     def loss(self) -> Loss:
         """Return the relative errors of the norms, 0 if the norm of what is expected is 0 or not finite."""
         overall = _ratio(float(self.errors.sum()), float(self.norms.sum()))
+        # A row of zeros gives 0/0; `where` below drops it.
         rows = (self.errors / self.norms).sqrt()
         worst = float(torch.where(torch.isfinite(rows), rows, 0.0).max()) if rows.numel() else 0.0
         return Loss(overall, worst if rows.numel() > 1 else overall)
@@ -216,6 +221,7 @@ def _tally_piece(tally: Tally, piece: Piece, got: torch.Tensor, exact: torch.Ten
     value, reference = _cut(got, piece), _cut(exact, piece)
     difference, scale = (value - reference).abs_(), reference.abs()
     largest = _largest(got.dtype)
+    # The common case needs no masks: one reduction tells that all values are finite.
     if torch.isfinite(difference.max()) and scale.max() <= largest:
         right, rows = difference <= scale * tolerance.rtol + tolerance.atol, reference
     else:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 FORMAT = "kernelbench"
 REQUIRED = ("Model", "get_inputs", "get_init_inputs")
+# KernelBench's own seed, so that weights are the published ones.
 WEIGHT_SEED = 42
 PUBLISHED = "published"
 SURVIVAL_SEED = 7
@@ -57,6 +58,7 @@ WIDE_BYTES = 2 << 30
 SURVIVAL_S = 1.0
 # Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's.
 STEADY = 0.25
+# Layers that draw in every call. In a constructor other random words only initialise weights.
 _RANDOM_LAYERS = re.compile(r"dropout|rrelu|drop_?path|gumbel", re.IGNORECASE)
 _RANDOM_WORDS = re.compile(r"dropout|bernoulli|multinomial|rand|normal_|rrelu|gumbel", re.IGNORECASE)
 
@@ -277,6 +279,7 @@ class KernelBenchProblem(Problem):
             for form in forms:
                 before = time.monotonic()
                 inputs = changed(made, name, form)
+                # float64 first, since the other run may overwrite its inputs.
                 wide = self._wide(model, inputs)
                 if wide is None:
                     return  # without float64 nothing shows what the reference survives
@@ -348,6 +351,7 @@ class KernelBenchProblem(Problem):
         exec(compile(tree, self._file, "exec"), module.__dict__)  # noqa: S102 - in the oracle only
         torch.manual_seed(WEIGHT_SEED)
         arguments = module.get_init_inputs()
+        # Set again, because making the arguments may have drawn numbers.
         torch.manual_seed(WEIGHT_SEED)
         return module, module.Model(*arguments)
 

@@ -68,6 +68,7 @@ def _changed(value: object, change: Change) -> object:
     made, seen = torch.empty_like(source), _range(source)
     target = _flat(made)
     for start, part in zip(range(0, source.numel(), PART), _parts(_flat(source)), strict=True):
+        # Zeros stay zero, so masks and triangular matrices stay what they are.
         new = torch.where(part == 0, 0.0, change(part, seen))
         target[start : start + len(new)] = cast_finite(new, value.dtype)
     return made

@@ -28,10 +28,13 @@ from runners.problems.base import Case
 from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, python_paths
 from runners.sandbox.meter import process_tree
 
+# This includes importing torch, by several processes at the same time.
 START_S = 60.0
 # How long a call may take to be enqueued before it is taken for one that waits for the device.
 HOLD_S = 0.15
+# The word that the device waits for, in the machine's byte order (x86-64 and aarch64 are little-endian).
 OPEN = b"\1\0\0\0"
+# Python's, torch's and our driver's class.
 OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 
 
@@ -152,6 +155,7 @@ class CandidateProcess:
         self._wake()
         self._ask({"op": "lay", "calls": calls}, timeout_s)
         for number in range(len(calls)):
+            # A call that synchronises inside never returns while the device is held, so a late answer opens the gate.
             armed = self._ask({"op": "arm", "number": number}, timeout_s, late=Late(patience_s, give_up))
             started = time.perf_counter_ns()
             gate.write(0, OPEN)
@@ -203,6 +207,7 @@ class CandidateProcess:
     def _times(self, answer: dict[str, Any], name: str, count: int) -> list[float]:
         times = answer.get(name)
         if not isinstance(times, list) or len(times) != count or not all(type(t) is int for t in times):
+            # Answers come from a hostile process: types are checked exactly, because True would pass as an integer.
             raise self._failure(Status.CRASHED, "broke the protocol: an answer without its times")
         return [t / 1e3 for t in times]
 

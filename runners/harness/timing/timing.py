@@ -46,6 +46,7 @@ CLOCK_US = 25.0
 HOST_BOUND = 1.2
 # For how long to warm the processor before a loop that the host paces, and how long the loop should take.
 WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
+# In blocks of at most FEW_CALLS, the first call after a change of sides weighs on the median.
 FEW_CALLS, FEW_UNITS = 2, 2
 LARGE_ARENA_BYTES = 1 << 30
 MOST_LOOKED_AT = 3
@@ -344,6 +345,7 @@ class CaseTimer:
         return self._oracle.make(self._case, self._distribution, count)
 
     def _time_unit(self, unit: int, calls: int) -> None:
+        # The order of a unit's first half is reversed in its second, which makes the palindrome.
         order = self._rng.sample(self._sides, len(self._sides))
         for way in self._ways(unit):
             if way is Way.STEADY and self._loop_calls:
@@ -356,6 +358,7 @@ class CaseTimer:
             for half, sides in zip(
                 (contents[:calls], contents[calls : 2 * calls]), (order, order[::-1]), strict=True
             ):
+                # One draw for all sides of a half, so that their buffers lie at the same offsets.
                 place = self._rng.getrandbits(64)
                 for side in sides:
                     if returns:
