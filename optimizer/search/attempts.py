@@ -10,19 +10,27 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal
 
 from pydantic import Field
 
-from optimizer.search.base import CallView, Draft, History, Hypothesise, KernelView, StrategySettings
+from optimizer.search.base import (
+    CallView,
+    Draft,
+    History,
+    Hypothesise,
+    KernelView,
+    RecordedAsk,
+    StrategySettings,
+)
 from optimizer.search.flow import Flow, FlowStrategy, Waiting
-from optimizer.search.machinery.handoff import TuneSettings, tune_promising
+from optimizer.search.machinery.handoff import TuneSettings, tune_promising, tuned_winners
 from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
 from optimizer.search.machinery.proposals import propose
-from optimizer.search.machinery.seeds import reference_seed
+from optimizer.search.machinery.seeds import REFERENCE_KEY, reference_seed, starting_kernel
 from optimizer.search.tree import Node, Rules, Tree, debug_window, plan_window, select, tree_of
 from runners.job import Language, Source
 
@@ -106,7 +114,7 @@ class AttemptStrategy(FlowStrategy):
 
     @abstractmethod
     def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
-        """Return who chooses the node of a new attempt."""
+        """Return who chooses the node of a new attempt; `root` is the kernel from which the run starts."""
 
     @abstractmethod
     def opening_role(self, node: KernelView, settings: StrategySettings) -> str:
@@ -126,7 +134,8 @@ class AttemptStrategy(FlowStrategy):
         # Attempts in progress are pending nodes, so that parallel attempts do not all choose the same parent.
         done = {kernel.key for kernel in attempts if kernel.finished} | {f"a{number}"}
         pending = {key: parent for key, parent in _open_attempts(history) if key not in done}
-        return tree_of(reference_seed(history), attempts, pending, self.rules(history.settings))
+        given = given_kernels(history, attempts)
+        return tree_of(reference_seed(history), attempts, pending, self.rules(history.settings), given)
 
     def _attempt(self, flow: Flow, number: int) -> KernelView | None:
         attempt = self._reopen(flow.history, number) or self.open(flow.history, number)
@@ -141,7 +150,7 @@ class AttemptStrategy(FlowStrategy):
 
     def _reopen(self, history: History, number: int) -> Attempt | None:
         """Reconstruct an attempt from its first call, or return None when it was not opened yet."""
-        call = _opening_call(history, number)
+        call = _opening_call(history, number) or _recorded_opening(history, number)
         node = history.kernel(call.context["node"]) if call else None
         if call is None or node is None:
             return None
@@ -149,7 +158,8 @@ class AttemptStrategy(FlowStrategy):
         extra = {
             name: value for name, value in call.context.items() if name not in {"node", "window", "duplicate_of"}
         }
-        return Attempt(number, node, call.role, tuple(call.context["window"]), extra)
+        window = tuple(key for key in call.context["window"] if history.kernel(key))
+        return Attempt(number, node, call.role, window, extra)
 
     def open(self, history: History, number: int) -> Attempt:
         """Open a new attempt: choose its node and the window of its opening call."""
@@ -185,6 +195,27 @@ def is_attempt(key: str) -> bool:
     return key.startswith("a") and key[1:].isdigit()
 
 
+def given_kernels(history: History, attempts: Sequence[KernelView]) -> list[KernelView]:
+    """Return the correct kernels that belong into the tree although no attempt has brought them.
+
+    These are the configurations that won their tuning, people's edits and, with a warm start, all seeds beside the
+    reference.
+    """
+    # A configuration that was built upon stays, also after another one has turned out to be faster.
+    parents = {kernel.parent_keys[0] for kernel in attempts}
+    tuned = {kernel.key for kernel in tuned_winners(history).values()}
+    warm = history.settings.warm_start
+
+    def belongs(kernel: KernelView) -> bool:
+        if kernel.author_kind == "seed":
+            return warm and kernel.key != REFERENCE_KEY
+        if kernel.author_kind == "tuner":
+            return kernel.key in tuned or kernel.key in parents
+        return kernel.author_kind == "person"
+
+    return [kernel for kernel in history.kernels if kernel.correct and belongs(kernel)]
+
+
 def instruction(attempt: Attempt, plan: CallView) -> Hypothesise:
     """Convert the planner's grounded instruction (STARK) into a hypothesis."""
     answer = plan.answer or {}
@@ -208,6 +239,11 @@ def _opening_call(history: History, number: int) -> CallView | None:
     return next((history.calls[key] for key in keys if key in history.calls), None)
 
 
+def _recorded_opening(history: History, number: int) -> RecordedAsk | None:
+    keys = (f"a{number}.{role}" for role in OPENING_ROLES)
+    return next((history.recorded[key] for key in keys if key in history.recorded), None)
+
+
 def _open_attempts(history: History) -> Iterator[tuple[str, str]]:
     """Yield (kernel key, parent key) of every opened attempt, except those whose opening call failed for good."""
     for key, call in history.calls.items():
@@ -221,6 +257,9 @@ def _open_attempts(history: History) -> Iterator[tuple[str, str]]:
 def _chosen(chooser: str, tree: Tree, history: History, number: int) -> Node:
     if chooser == "tree":
         return select(tree, history.rng(f"a{number}.select"))
-    if chooser == "root":
-        return tree.root
-    return [node for node in tree.nodes if not node.pending][-1]
+    attempts = [node for node in tree.nodes if not node.pending and not node.given and node.parent is not None]
+    if chooser == "root" or not attempts:
+        return tree.by_key[starting_kernel(history).key]
+    last = attempts[-1]
+    winner = tuned_winners(history).get(last.key)
+    return tree.by_key[winner.key] if winner else last

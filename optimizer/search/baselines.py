@@ -37,11 +37,11 @@ class SoloStrategy(AttemptStrategy):
 
 
 class Sampling(SoloStrategy):
-    """Take the best of B independent samples from the reference."""
+    """Take the best of B independent samples from one kernel: the reference, or the best given one on a warm start."""
 
     name = "sampling"
     title = "Sampling"
-    summary = "Best of B: every kernel is written from the reference alone."
+    summary = "Best of B: every kernel is written from the one that the run starts with."
 
     def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
         """Return the root in every case."""
