@@ -1,4 +1,4 @@
-"""Provide the queue to the workers: `runners.dispatch.base.JobSource` on the database.
+"""Provide the queue to the workers: `runners.job_source.JobSource` on the database.
 
 The setting `KERNELSCI_JOB_SOURCE` names this class.
 """
@@ -22,8 +22,8 @@ from optimizer.live.publish import broadcast
 from optimizer.loop.dispatch import spec_from
 from optimizer.models import Evaluation, Job, Runner, Target
 from optimizer.storable import storable, storable_text
-from runners.dispatch.base import Beat, Claim, Receipt, RunnerCard
 from runners.job import JobResult
+from runners.job_source import Beat, Claim, Receipt, RunnerCard
 
 BROADCASTS_PER_S = 10
 

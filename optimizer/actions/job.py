@@ -23,8 +23,8 @@ from optimizer.loop.dispatch import queue_job
 from optimizer.loop.kernels import settle_duplicates
 from optimizer.loop.locking import lock_run_of
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run
-from runners.dispatch.base import Receipt
 from runners.job import Effort, JobResult, Status
+from runners.job_source import Receipt
 
 # Every claim reads these columns. Source and spec are wide, and the claim has read the spec already.
 _TO_START = (

@@ -15,8 +15,8 @@ from optimizer.loop import advance
 from optimizer.loop.dispatch import spec_of
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobLog, JobState, Run
 from optimizer.sweep import sweep
-from runners.dispatch.base import Receipt
 from runners.job import JobResult, Status
+from runners.job_source import Receipt
 from tests.factories import QUEUE, correct_result, failed_result, make_run
 
 

@@ -25,8 +25,8 @@ from optimizer.loop.dispatch import spec_of
 from optimizer.loop.locking import lock_run
 from optimizer.models import Evaluation, Job, JobState, Run, RunEvent
 from optimizer.sweep import sweep
-from runners.dispatch.base import Receipt
 from runners.job import JobResult, Status
+from runners.job_source import Receipt
 from tests.factories import QUEUE, correct_result, make_run
 
 

@@ -31,8 +31,8 @@ from optimizer.models import (
 )
 from optimizer.search import STRATEGIES
 from optimizer.search.base import Ask, Draft, Finish, History, Hypothesise, Note, Step, Strategy
-from runners.dispatch.base import RunnerCard
 from runners.job import Effort, JobResult, JobSpec, Language, Source, Status, Verdict
+from runners.job_source import RunnerCard
 from tests.factories import correct_result, drive, failed_result, fake_evaluate, make_run
 
 pytestmark = pytest.mark.django_db

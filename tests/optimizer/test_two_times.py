@@ -23,7 +23,6 @@ from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
 from optimizer.run_table import closing_table
 from runners.commands.table import table
-from runners.dispatch.base import RunnerCard
 from runners.job import (
     CaseResult,
     Effort,
@@ -39,6 +38,7 @@ from runners.job import (
     Status,
     Verdict,
 )
+from runners.job_source import RunnerCard
 from tests.factories import correct_result, drive, fake_time_us, make_run
 from tests.optimizer.clients import Call
 

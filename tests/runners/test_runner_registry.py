@@ -22,10 +22,10 @@ from optimizer.sweep import sweep
 from runners.dispatch import DISPATCHERS
 from runners.dispatch import card as cards
 from runners.dispatch import device_name as device_names
-from runners.dispatch.base import Claim, RunnerCard
 from runners.dispatch.card import card_of
 from runners.dispatch.device_name import processor
 from runners.job import BuildReport, Effort, JobResult, JobSpec, KernelResources, Language, Source, Status
+from runners.job_source import Claim, RunnerCard
 from runners.tasks import target_of
 from runners.worker import work_once
 from tests.factories import make_run, make_user
