@@ -18,10 +18,10 @@ from django.utils import timezone
 from optimizer import queue
 from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
 from optimizer.actions.target import do_sync_targets
-from optimizer.live.publish import broadcast
-from optimizer.loop.dispatch import spec_from
+from optimizer.events.sockets import broadcast
 from optimizer.models import Evaluation, Job, Runner, Target
-from optimizer.storable import storable, storable_text
+from optimizer.runs.dispatch import spec_from
+from optimizer.text.storable import storable, storable_text
 from runners.job import JobResult
 from runners.job_source import Beat, Claim, Receipt, RunnerCard
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.run import Budget, NewRun, do_start_run
 from optimizer.actions.target import do_sync_targets
-from optimizer.llm.record import load_record
+from optimizer.calls.record import load_record
 from optimizer.models import Membership, Problem, Run, Target, Team, TeamRole, User
 
 DEMO_PROBLEM = "softmax_rows"

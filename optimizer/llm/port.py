@@ -113,7 +113,7 @@ class CallCancelledError(ProviderError):
 
 
 class Provider(ABC):
-    """Answer requests. Each kind is a subclass that is registered in `optimizer.llm.registry`."""
+    """Answer requests. Each kind is a subclass that is registered in `optimizer.calls.registry`."""
 
     @abstractmethod
     def complete(self, request: CompletionRequest, *, on_token: OnToken, cancelled: Cancelled) -> Completion:

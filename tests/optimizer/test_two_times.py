@@ -14,14 +14,14 @@ from django.test import Client
 
 from optimizer.actions.run import Budget, NewRun, do_clone_run, do_start_run
 from optimizer.agents import sections
-from optimizer.llm.delimiters import Delimiters
-from optimizer.loop.history import history_of
+from optimizer.agents.delimiters import Delimiters
 from optimizer.models import Job, Problem, Run, Runner, Target, Team, User
 from optimizer.queries.judged import as_judged, judged_mean_us
+from optimizer.queries.run_table import closing_table
 from optimizer.queries.timing import case_notes, failure_lines, roofline_text
 from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
-from optimizer.run_table import closing_table
+from optimizer.runs.history import history_of
 from runners.commands.table import table
 from runners.job import (
     CaseResult,

@@ -17,7 +17,7 @@ from optimizer.actions.runner import do_drain_runner, live_runners
 from optimizer.actions.spool import do_sync_spool
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, Runner, Target
-from optimizer.sweep import sweep
+from optimizer.upkeep.sweep import sweep
 from runners import wire
 from runners.dispatch.spool import Slip, Spool, SpoolError
 from runners.dispatch.spool_source import SpoolSource
