@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -38,6 +38,8 @@ from runners.job import Language, Source
 MAX_FAILED_CALLS = 5
 
 OPENING_ROLES = ("plan", "debug", "solo")
+
+Q = TypeVar("Q", CallView, RecordedAsk)
 
 
 class AttemptSettings(StrategySettings):
@@ -98,7 +100,7 @@ class AttemptStrategy(FlowStrategy):
         failed_in_a_row = waiting = 0
         for number in count(1):
             # An attempt that was opened before the budget ran out is still replayed to its end.
-            if flow.out_of_budget and not _opening_call(flow.history, number):
+            if flow.out_of_budget and not _opening(flow.history.calls, number):
                 return None if waiting else flow.finish("every attempt of the budget was made")
             try:
                 # Count only consecutive failures: a model that is sometimes useless is still worth its budget.
@@ -134,7 +136,7 @@ class AttemptStrategy(FlowStrategy):
         # Attempts in progress are pending nodes, so that parallel attempts do not all choose the same parent.
         done = {kernel.key for kernel in attempts if kernel.finished} | {f"a{number}"}
         pending = {key: parent for key, parent in _open_attempts(history) if key not in done}
-        given = given_kernels(history, attempts)
+        given = given_kernels(history)
         return tree_of(reference_seed(history), attempts, pending, self.rules(history.settings), given)
 
     def _attempt(self, flow: Flow, number: int) -> KernelView | None:
@@ -149,8 +151,11 @@ class AttemptStrategy(FlowStrategy):
         return kernel
 
     def _reopen(self, history: History, number: int) -> Attempt | None:
-        """Reconstruct an attempt from its first call, or return None when it was not opened yet."""
-        call = _opening_call(history, number) or _recorded_opening(history, number)
+        """Reconstruct an attempt from its first call, or return None when it was not opened yet.
+
+        An attempt of a replayed recording is opened on the node that it was recorded on.
+        """
+        call = _opening(history.calls, number) or _opening(history.recorded, number)
         node = history.kernel(call.context["node"]) if call else None
         if call is None or node is None:
             return None
@@ -158,8 +163,10 @@ class AttemptStrategy(FlowStrategy):
         extra = {
             name: value for name, value in call.context.items() if name not in {"node", "window", "duplicate_of"}
         }
-        window = tuple(key for key in call.context["window"] if history.kernel(key))
-        return Attempt(number, node, call.role, window, extra)
+        window = [key for key in call.context.get("window", []) if history.kernel(key)]
+        return Attempt(
+            number, node, call.role, tuple(window or self._window(history, number, node, call.role)), extra
+        )
 
     def open(self, history: History, number: int) -> Attempt:
         """Open a new attempt: choose its node and the window of its opening call."""
@@ -168,8 +175,11 @@ class AttemptStrategy(FlowStrategy):
         chosen = _chosen(self.chooser_for(settings), tree, history, number)
         node = history.kernels_by_key[chosen.key]
         role = self.opening_role(node, settings)
-        window = self.window(tree, node.key, role, history.rng(f"a{number}.window"))
-        return Attempt(number, node, role, tuple(entry.key for entry in window))
+        return Attempt(number, node, role, tuple(self._window(history, number, node, role)))
+
+    def _window(self, history: History, number: int, node: KernelView, role: str) -> list[str]:
+        nodes = self.window(self.tree(history, number), node.key, role, history.rng(f"a{number}.window"))
+        return [entry.key for entry in nodes]
 
     def window(self, tree: Tree, key: str, role: str, rng: random.Random) -> list[Node]:
         """Return the nodes that the opening call sees."""
@@ -195,14 +205,14 @@ def is_attempt(key: str) -> bool:
     return key.startswith("a") and key[1:].isdigit()
 
 
-def given_kernels(history: History, attempts: Sequence[KernelView]) -> list[KernelView]:
+def given_kernels(history: History) -> list[KernelView]:
     """Return the correct kernels that belong into the tree although no attempt has brought them.
 
     These are the configurations that won their tuning, people's edits and, with a warm start, all seeds beside the
     reference.
     """
     # A configuration that was built upon stays, also after another one has turned out to be faster.
-    parents = {kernel.parent_keys[0] for kernel in attempts}
+    nodes = {str(call.context.get("node", "")) for call in history.calls.values()}
     tuned = {kernel.key for kernel in tuned_winners(history).values()}
     warm = history.settings.warm_start
 
@@ -210,7 +220,7 @@ def given_kernels(history: History, attempts: Sequence[KernelView]) -> list[Kern
         if kernel.author_kind == "seed":
             return warm and kernel.key != REFERENCE_KEY
         if kernel.author_kind == "tuner":
-            return kernel.key in tuned or kernel.key in parents
+            return kernel.key in tuned or kernel.key in nodes
         return kernel.author_kind == "person"
 
     return [kernel for kernel in history.kernels if kernel.correct and belongs(kernel)]
@@ -234,14 +244,9 @@ def instruction(attempt: Attempt, plan: CallView) -> Hypothesise:
     )
 
 
-def _opening_call(history: History, number: int) -> CallView | None:
+def _opening(questions: Mapping[str, Q], number: int) -> Q | None:
     keys = (f"a{number}.{role}" for role in OPENING_ROLES)
-    return next((history.calls[key] for key in keys if key in history.calls), None)
-
-
-def _recorded_opening(history: History, number: int) -> RecordedAsk | None:
-    keys = (f"a{number}.{role}" for role in OPENING_ROLES)
-    return next((history.recorded[key] for key in keys if key in history.recorded), None)
+    return next((questions[key] for key in keys if key in questions), None)
 
 
 def _open_attempts(history: History) -> Iterator[tuple[str, str]]:

@@ -102,8 +102,7 @@ def test_the_winner_of_a_tuning_is_a_node_that_stark_builds_on() -> None:
 def test_losing_configurations_are_no_nodes() -> None:
     run = played(Stark(), StarkSettings(epsilon=0.0))
     history = run.history()
-    attempts = [kernel for kernel in run.kernels if kernel.key[1:].isdigit()]
-    given_ = {kernel.key for kernel in given_kernels(history, attempts)}
+    given_ = {kernel.key for kernel in given_kernels(history)}
     losers = {kernel.key for kernel in run.kernels if kernel.author_kind == "tuner" and kernel.time_us > 30}
     assert losers and not losers & given_
 
