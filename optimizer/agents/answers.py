@@ -124,7 +124,7 @@ class KernelAnswer(TextAnswer):
     @classmethod
     def _complete(cls, text: str) -> Self:
         block, prose = only_block(text)
-        return cls(source=block.text, language=_language(block.info), **_told(prose))
+        return cls(source=block.text, language=_language(block.info), **told_around(prose))
 
     @classmethod
     def _edited(cls, text: str, basis: Basis | None) -> Self:
@@ -134,7 +134,7 @@ class KernelAnswer(TextAnswer):
         source = apply_edits(basis.text, edits)
         if not source.strip():
             raise AnswerError(Fault.NO_CODE, "The edits leave nothing of the kernel.")
-        return cls(source=source, language=Language(basis.language), edits=len(edits), **_told(prose))
+        return cls(source=source, language=Language(basis.language), edits=len(edits), **told_around(prose))
 
 
 def parse_answer(
@@ -240,7 +240,7 @@ def _language(info: str) -> Language | None:
             "triton": Language.TRITON}.get(info)  # fmt: skip
 
 
-def _told(prose: str) -> dict[str, str]:
+def told_around(prose: str) -> dict[str, str]:
     """Parse the text around the code by its labels TITLE:, REPORT: and RUBRIC:.
 
     Title and rubric take one line each. Unlabelled text belongs to the report.
