@@ -64,7 +64,13 @@ class Anchored:
         position = 0
         for (start, end), advice in zip(self.spans, self.advice, strict=True):
             told = [f"{mark} advice: {line}".rstrip() for line in advice.splitlines()]
-            written += [*self.lines[position:start], f"{mark} {BEGIN}", *told, *self.lines[start:end], f"{mark} {END}"]
+            written += [
+                *self.lines[position:start],
+                f"{mark} {BEGIN}",
+                *told,
+                *self.lines[start:end],
+                f"{mark} {END}",
+            ]
             position = end
         return "\n".join([*written, *self.lines[position:]])
 
@@ -82,6 +88,8 @@ def marked_blocks(text: str) -> list[Marked]:
     """Return the blocks that a planner has marked. Raises AnchorError when anchors are missing, repeated or out of
     order.
     """
+    if not _BEGIN.search(text):
+        raise AnchorError(f"The anchor {BEGIN} is missing. It must stand in a comment line of its own.")
     found: list[Marked] = []
     outside: list[str] = []
     inside: list[str] | None = None
@@ -100,9 +108,8 @@ def marked_blocks(text: str) -> list[Marked]:
             (outside if inside is None else inside).append(line)
     if inside is not None:
         raise AnchorError(f"The anchor {END} is missing. It must stand in a comment line of its own.")
-    if not 1 <= len(found) <= MOST_BLOCKS:
-        count = "is missing" if not found else f"occurs {len(found)} times"
-        raise AnchorError(f"The anchor {BEGIN} {count}. Mark the one block to change, or up to {MOST_BLOCKS}.")
+    if len(found) > MOST_BLOCKS:
+        raise AnchorError(f"{len(found)} blocks are marked. Mark the one to change, or up to {MOST_BLOCKS}.")
     return found
 
 

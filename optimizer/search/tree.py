@@ -82,13 +82,22 @@ class Tree:
                 children[node.parent].append(node)
         return children
 
+    @cached_property
+    def _attempts(self) -> Mapping[str, list[Node]]:
+        """Map each node to the attempts among its children, which alone count when a node is chosen."""
+        attempts: dict[str, list[Node]] = defaultdict(list)
+        for node in self.nodes:
+            if node.parent is not None and not node.given:
+                attempts[node.parent].append(node)
+        return attempts
+
     def children(self, key: str) -> list[Node]:
         """Return the children of a node, oldest first."""
         return self._children.get(key, [])
 
     def is_leaf(self, node: Node) -> bool:
         """Return whether no attempt was made on a node."""
-        return all(child.given for child in self.children(node.key))
+        return node.key not in self._attempts
 
     def siblings(self, key: str) -> list[Node]:
         """Return the other children of a node's parent, which the paper calls S(i)."""
@@ -109,7 +118,7 @@ class Tree:
         """Return whether a node may be chosen: not pending, not the throttled root, not a dead branch."""
         if node.pending:
             return False
-        children = [child for child in self.children(node.key) if not child.given]
+        children = self._attempts.get(node.key)
         if not children:
             return True
         # Otherwise a fast reference would be extended forever.
