@@ -130,8 +130,10 @@ def place(text: str, source: str) -> Anchored:
 def read_anchored(text: str) -> Anchored:
     """Read back what `Anchored.text` has written."""
     lines: list[str] = []
-    spans, advice = [], []
-    start, told = 0, []
+    spans: list[tuple[int, int]] = []
+    advice: list[str] = []
+    told: list[str] = []
+    start = 0
     for line in text.split("\n"):
         if _BEGIN.search(line):
             start, told = len(lines), []
