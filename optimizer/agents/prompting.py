@@ -242,6 +242,20 @@ def _stark(desk: Desk) -> list[str]:
     return [desk.task(), desk.knowledge(), *_stark_window(desk), *_troubles(desk)]
 
 
+def _solo(desk: Desk) -> list[str]:
+    """Return what the single agent sees: the window and, for Reflexion, its newest reflections."""
+    calls = [desk.history.calls.get(str(key)) for key in desk.context.get("reflections", [])]
+    texts = [str(call.answer["text"]) for call in calls if call is not None and call.answer is not None]
+    enclosed = [desk.delimiters.enclose(text, "reflection", sections.REPORT_CAP) for text in texts]
+    memory = "\n\n".join(["## Your reflections on earlier attempts, oldest first", *enclosed]) if enclosed else ""
+    return [desk.task(), desk.knowledge(), memory, *_stark_window(desk), *_troubles(desk)]
+
+
+def _reflect(desk: Desk) -> list[str]:
+    """Return the attempt to reflect on, and the kernel that it was made from."""
+    return [desk.task(), *_stark_window(desk)]
+
+
 def _code(desk: Desk) -> list[str]:
     """Return the coder's prompt with the planner's anchored source and instruction (STARK, section 4.3)."""
     plan = desk.history.calls[str(desk.context["plan"])].answer or {}
@@ -297,7 +311,8 @@ ROLES: Mapping[str, Callable[[Desk], list[str]]] = {
     "plan": _stark,
     "code": _code,
     "debug": _debug,
-    "solo": _stark,
+    "solo": _solo,
+    "reflect": _reflect,
     "meta": _meta,
 }
 

@@ -126,6 +126,10 @@ class AttemptStrategy(FlowStrategy):
     def write(self, flow: Flow, attempt: Attempt) -> Draft | None:
         """Let the agents write the attempt's kernel. Return None when they gave up. Raises Waiting."""
 
+    def conclude(self, flow: Flow, attempt: Attempt, kernel: KernelView) -> None:
+        """Do what a strategy does with the outcome of an attempt; nothing by default. Raises Waiting."""
+        return
+
     def rules(self, settings: StrategySettings) -> Rules:
         """Return the search parameters in force."""
         return Rules()
@@ -146,6 +150,7 @@ class AttemptStrategy(FlowStrategy):
             return None
         kernel = flow.evaluate(draft)
         settings = flow.history.settings.narrow(AttemptSettings)
+        self.conclude(flow, attempt, kernel)
         tune_promising(flow, kernel, settings.tune)
         write_meta_notes(flow, number, settings.meta)
         return kernel
