@@ -32,7 +32,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
 # ruff: noqa: E402 - prompts describe rows, and models need Django's settings first
-from optimizer.agents.answers import Basis, parse_answer
+from optimizer.agents.answers import parse_answer
 from optimizer.agents.code_blocks import AnswerError, split_blocks
 from optimizer.agents.knowledge import KnowledgeItem
 from optimizer.agents.prompting import Prompt, build_prompt
@@ -51,6 +51,9 @@ from optimizer.search.base import (
 from runners.job import BuildReport, CaseResult, Failure, JobResult, Language, Speedup, Status, Verdict
 from runners.problems import load, open_bundle
 from runners.problems.base import Purpose
+
+# Where `Basis` is defined differs between versions; all of them know it here.
+answers: Any = importlib.import_module("optimizer.agents.answers")
 
 CHARACTERS_PER_TOKEN = 4
 FIRST_US = 500.0
@@ -157,7 +160,7 @@ class Played:
     def _answer(self, ask: Ask, found: Mapping[str, Any], prompt: Prompt) -> dict[str, Any]:
         if ask.role == "selector":
             return self._selected(ask)
-        basis = Basis(prompt.edit_base, "cpp") if prompt.edit_base else None
+        basis = answers.Basis(prompt.edit_base, "cpp") if prompt.edit_base else None
         schema = "KernelAnswer" if ask.role == "code" else ask.answer_schema
         if ask.role == "plan" and "edit_language" not in {field.name for field in dataclasses.fields(Prompt)}:
             # Older versions did not check the anchors of a reference in another language.

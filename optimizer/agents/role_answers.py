@@ -7,20 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints
 
-from optimizer.agents.anchors import Anchored, AnchorError, marked_blocks, place, read_anchored
-from optimizer.agents.answers import Basis, JsonAnswer, KernelAnswer, TextAnswer, register, told_around
-from optimizer.agents.code_blocks import (
-    AnswerError,
-    Edit,
-    Fault,
-    apply_edits,
-    contains,
-    has_edits,
-    only_block,
-    split_blocks,
-    split_edits,
-)
-from runners.job import Language
+from optimizer.agents.anchors import AnchorError, marked_blocks, place
+from optimizer.agents.answer_base import Basis, JsonAnswer, TextAnswer, register
+from optimizer.agents.code_blocks import AnswerError, Fault, only_block
 
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300)]
 Paragraph = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=6000)]
@@ -28,9 +17,6 @@ Paragraph = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1
 # is no serious prediction.
 LEAST_GAIN, MOST_GAIN = -100, 100_000
 Per_cent = Annotated[float, Field(ge=LEAST_GAIN, le=MOST_GAIN)]
-
-# Characters up to which a line says nothing about where it comes from.
-SHORT_LINE = 8
 
 _GAIN = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*%?\s*(?:to|–|-|…|\.\.)\s*([-+]?\d+(?:\.\d+)?)")
 _LABEL = re.compile(r"^[#*\s]*(TITLE|INSTRUCTION|GAIN)\s*:\s*\**", re.IGNORECASE | re.MULTILINE)
@@ -139,61 +125,6 @@ def _anchored(text: str, basis: Basis | None) -> tuple[str, str]:
         return text, ""
     found = place(text, basis.text)
     return found.text(basis.language), "\n".join(found.advice).strip()
-
-
-@register
-class BlockAnswer(KernelAnswer):
-    """Hold a kernel of which the coder has written the marked blocks alone: everything else is the source's own.
-
-    The answer has one code block for each marked block, in their order, or SEARCH/REPLACE edits inside them. The basis
-    is the anchored source.
-    """
-
-    @classmethod
-    def read(cls, text: str, basis: Basis | None) -> Self:
-        """Parse the new blocks and put them into the source. Raises AnswerError."""
-        if basis is None:
-            raise AnswerError(Fault.NO_BASIS, "There are no marked blocks here. Send the complete kernel instead.")
-        anchored = read_anchored(basis.text)
-        blocks, prose = _edited_blocks(text, anchored) if has_edits(text) else _new_blocks(text, anchored)
-        source = anchored.replaced(blocks)
-        return cls(source=source, language=Language(basis.language), edits=len(blocks), **told_around(prose))
-
-
-def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
-    """Return the new content of every marked block, and the words around. Raises AnswerError."""
-    blocks, prose = split_blocks(text)
-    wanted = len(anchored.spans)
-    if len(blocks) != wanted:
-        fault = Fault.SEVERAL_BLOCKS if len(blocks) > wanted else Fault.NO_CODE
-        raise AnswerError(
-            fault, f"{wanted} blocks are marked, and the answer has {len(blocks)} code blocks. Send one for each."
-        )
-    # Braces and the like occur everywhere.
-    outside = {line.strip() for line in anchored.unmarked() if len(line.strip()) > SHORT_LINE}
-    for block in blocks:
-        repeated = {line.strip() for line in block.text.splitlines()} & outside
-        if len(repeated) > max(3, len(outside) / 2):
-            raise AnswerError(
-                Fault.WRONG_SHAPE, "The answer repeats the file. Send the new content of the marked blocks alone."
-            )
-    return [block.text for block in blocks], prose
-
-
-def _edited_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
-    """Return the marked blocks with the answer's edits applied, and the words around. Raises AnswerError."""
-    edits, prose = split_edits(text)
-    blocks = anchored.blocks()
-    mine: list[list[Edit]] = [[] for _ in blocks]
-    for number, edit in enumerate(edits, 1):
-        where = [at for at, block in enumerate(blocks) if contains(block, edit)]
-        if len(where) != 1:
-            fault = Fault.SEARCH_AMBIGUOUS if where else Fault.SEARCH_MISSING
-            raise AnswerError(
-                fault, f"Edit {number}: its SEARCH text must be inside one marked block, and is in {len(where)}."
-            )
-        mine[where[0]].append(edit)
-    return [apply_edits(block, own) for block, own in zip(blocks, mine, strict=True)], prose
 
 
 def _labelled(prose: str) -> dict[str, str]:

@@ -8,7 +8,8 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
-from optimizer.agents.answers import Basis, json_schema_of
+from optimizer.agents.answer_base import Basis
+from optimizer.agents.answers import json_schema_of
 from optimizer.agents.delimiters import Delimiters, cut_middle
 from optimizer.agents.knowledge import KnowledgeItem
 from optimizer.agents.prompting import build_prompt

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,7 +24,7 @@ class SoloStrategy(AttemptStrategy):
     """Let one agent write every kernel alone."""
 
     Settings = SoloSettings
-    roles = ("solo",)
+    roles: ClassVar[tuple[str, ...]] = ("solo",)
 
     def opening_role(self, node: KernelView, settings: StrategySettings) -> str:
         """Return the only agent's role."""

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.agents.anchors import AnchorError, place, read_anchored
-from optimizer.agents.answers import Basis, parse_answer
+from optimizer.agents.answer_base import Basis
+from optimizer.agents.answers import parse_answer
 from optimizer.agents.code_blocks import AnswerError
 
 LINES = [f"float line_{number} = {number}.0f;" for number in range(1, 101)]
