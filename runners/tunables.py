@@ -46,7 +46,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Space:
+class DeclaredSpace:
     """Hold everything that a kernel declares; empty if it declares nothing."""
 
     parameters: tuple[Parameter, ...] = ()
@@ -87,7 +87,7 @@ class Space:
         return count
 
 
-def parse(text: str) -> Space:
+def parse(text: str) -> DeclaredSpace:
     """Read the declarations of a kernel's text. Raises TunablesError naming every fault with its line."""
     reader = _Reader()
     for number, line in enumerate(text.splitlines(), start=1):
@@ -117,7 +117,7 @@ class _Reader:
         except ValueError as error:
             self._complaints.append(f"line {number}: {error}")
 
-    def space(self) -> Space:
+    def space(self) -> DeclaredSpace:
         """Return everything that was read. Raises TunablesError."""
         defaults = {p.name: p.default for p in self._parameters.values()}
         for number, constraint in self._constraints:
@@ -129,7 +129,7 @@ class _Reader:
         if self._complaints:
             raise TunablesError(self._complaints)
         constraints = tuple(text for _, text in self._constraints)
-        return Space(tuple(self._parameters.values()), constraints, tuple(self._flag_sets))
+        return DeclaredSpace(tuple(self._parameters.values()), constraints, tuple(self._flag_sets))
 
     def _take_parameter(self, rest: str) -> None:
         name, *words = rest.split() or [""]

@@ -44,7 +44,7 @@ from runners.problems.tolerance import Loss, Tolerance
 if TYPE_CHECKING:
     import torch
 
-    from runners.problems.variants import Form
+    from runners.problems.variants import VariantForm
 
 FORMAT = "kernelbench"
 REQUIRED = ("Model", "get_inputs", "get_init_inputs")
@@ -257,10 +257,10 @@ class KernelBenchProblem(Problem):
             return None
 
     @cached_property
-    def _survived(self) -> dict[str, Form]:
+    def _survived(self) -> dict[str, VariantForm]:
         return self._found_variants()
 
-    def _found_variants(self) -> dict[str, Form]:
+    def _found_variants(self) -> dict[str, VariantForm]:
         """Return the variants and forms that the reference survives, found on the case that a CPU gets."""
         try:
             module, model = self._built(self._reduced.sizes)
@@ -268,7 +268,7 @@ class KernelBenchProblem(Problem):
         except Exception:  # a reference that does not run when reduced has no variants
             return {}
 
-    def _surviving(self, made: CallInputs, model: Any) -> Iterator[tuple[str, Form]]:
+    def _surviving(self, made: CallInputs, model: Any) -> Iterator[tuple[str, VariantForm]]:
         from runners.problems.variants import VARIANTS, changeable, changed
 
         if not any(changeable(value) for value in made.values.values()):

@@ -31,7 +31,7 @@ from runners.problems.tolerance import Tolerance
 if TYPE_CHECKING:
     import torch
 
-    from runners.problems.variants import Form
+    from runners.problems.variants import VariantForm
 
 # The key of a case's sizes that names a stress case which scales weights.
 STRESS = "stress"
@@ -176,7 +176,7 @@ class KernelBenchHardProblem(KernelBenchProblem):
         return self._reduced_shapes[0]
 
     @cached_property
-    def _survived(self) -> dict[str, Form]:
+    def _survived(self) -> dict[str, VariantForm]:
         return {} if self._stress else self._found_variants()
 
     def _sorted(self, cases: list[Case]) -> list[Case]:

@@ -39,7 +39,7 @@ OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 
 
 @dataclass(frozen=True)
-class Run:
+class RequestTimes:
     """Hold the times of one request in µs.
 
     `inside_us` are times by the process's own clock, and therefore claims: one for each call, or for a loop the first
@@ -107,7 +107,7 @@ class CandidateProcess:
         with self._awake():
             self._ask({"op": "case", "case": {**layout, **self._of(case)}}, timeout_s)
 
-    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
+    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> RequestTimes:
         """Make the calls in order and bring the last one's outputs into the arena. Raises CandidateFailure.
 
         The referee's clock runs from the process's sign that it is awake until it stands still, so that waking is not
@@ -115,7 +115,7 @@ class CandidateProcess:
         """
         return self._clocked({"op": "run", "calls": calls}, timeout_s, len(calls))
 
-    def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0) -> Run:
+    def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0) -> RequestTimes:
         """Make the calls in a loop, as a user does, after repeating the first for `warm_us`. Raises CandidateFailure.
 
         `inside_us` has two times: the first until the processor is warm, and all others together (0 if there are
@@ -124,15 +124,15 @@ class CandidateProcess:
         question = {"op": "steady", "calls": calls, "warm_ns": round(1e3 * warm_us)}
         return self._clocked(question, timeout_s, 2)
 
-    def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> Run:
+    def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> RequestTimes:
         self._wake()
         self._ask({"op": "ready", "calls": len(question["calls"])}, START_S)
         started = time.perf_counter_ns()
         answer = self._ask(question, timeout_s)
         outside_us = (self._hold() - started) / 1e3
-        return Run(self._times(answer, "inside_ns", times), outside_us)
+        return RequestTimes(self._times(answer, "inside_ns", times), outside_us)
 
-    def run_held(self, calls: list[dict[str, Any]], timeout_s: float, patience_s: float = HOLD_S) -> Run:
+    def run_held(self, calls: list[dict[str, Any]], timeout_s: float, patience_s: float = HOLD_S) -> RequestTimes:
         """Make the calls one by one on a device that is held until each is enqueued. Raises CandidateFailure.
 
         The referee opens the gate, and its clock runs from there until the call's answer: the host's time for
@@ -165,7 +165,7 @@ class CandidateProcess:
             busy += self._times(answer, "busy_ns", 1)
             enqueue += self._times({"ns": [armed.get("enqueue_ns")]}, "ns", 1)
         self._hold()
-        return Run(inside, outside_ns / 1e3, busy, enqueue, held=not late)
+        return RequestTimes(inside, outside_ns / 1e3, busy, enqueue, held=not late)
 
     def pack(self, memory: SharedMemory, timeout_s: float) -> None:
         """Have the process write to that memory what its compilers left. Raises CandidateFailure."""
