@@ -18,7 +18,7 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from runners.dispatch.card import card_of
-from runners.dispatch.celery import BENCH_PREFIX, ring_worker
+from runners.dispatch.celery import BENCH_PREFIX, notify_worker
 from runners.dispatch.kernelbot import QUEUE_PREFIX as KERNELBOT_PREFIX
 from runners.job_source import OutsideSource
 from runners.worker import work_once
@@ -46,7 +46,7 @@ def look(queue: str) -> None:
     Several messages for one job do no harm: a worker that comes too late finds nothing.
     """
     if _work(queue):
-        ring_worker(queue)
+        notify_worker(queue)
 
 
 def _work(queue: str) -> bool:

@@ -18,7 +18,7 @@ MESSAGE_BYTES = 1 << 20
 
 
 class ChannelError(Exception):
-    """The bytes that arrived are malformed."""
+    """The message is malformed."""
 
 
 class ChannelClosed(ChannelError):

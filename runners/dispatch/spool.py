@@ -84,7 +84,7 @@ class SpoolDispatcher(Dispatcher):
         """Return the queue of a target."""
         return f"spool.{target}"
 
-    def ring(self, queue: str) -> None:
+    def notify(self, queue: str) -> None:
         """Do nothing: `manage.py spool sync` polls."""
 
 

@@ -97,7 +97,7 @@ class Bump:
         """Return the offset of a fresh range. Raises MemoryError if the memory is used up."""
         offset = aligned(self.next_offset)
         if offset + size_bytes > self.size_bytes:
-            raise MemoryError(f"{size_bytes} bytes do not fit into the vault")
+            raise MemoryError(f"{size_bytes} bytes do not fit into the reference buffers")
         self.next_offset = offset + size_bytes
         return offset
 

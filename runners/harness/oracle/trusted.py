@@ -68,7 +68,8 @@ def _role(memory_fd: int) -> Answer:
     from runners.candidate.tensors import HostArena
     from runners.harness.oracle.oracle import Oracle
 
-    return Oracle(HostArena(mmap.mmap(memory_fd, 0))).answer  # the vault is larger than what is ever used of it
+    # The mapping is far larger than what is ever used; untouched pages of it take no memory.
+    return Oracle(HostArena(mmap.mmap(memory_fd, 0))).answer
 
 
 def serve(channel: Channel, answer: Answer) -> None:

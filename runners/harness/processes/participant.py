@@ -22,7 +22,7 @@ from runners.harness.memory.shared_memory import SharedMemory
 from runners.harness.processes import compilers
 from runners.harness.processes.peer import Late, Refused
 from runners.harness.processes.priority import raise_tree
-from runners.harness.processes.sandboxed_worker import PROGRAM, Enclosure, enclose
+from runners.harness.processes.sandboxed_worker import PROGRAM, SandboxedWorker, start_worker
 from runners.job import Limits, Status
 from runners.problems.base import Case
 from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, python_paths
@@ -64,26 +64,30 @@ class CandidateProcess:
         limits: Limits,
         threads: int,
         cancel: Callable[[], bool] | None,
-        spare: Enclosure | None = None,
+        worker: SandboxedWorker | None = None,
         build_s: float | None = None,
     ) -> None:
         device = device_of(arena.device)
-        if spare is None:
+        if worker is None:
             shown = (*artefact.shown, *setups.paths)
             host_bytes = 0 if arena.device else arena.size_bytes
             policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes, artefact.scratch)
-            spare = enclose(artefact.kind, policy)
+            worker = start_worker(artefact.kind, policy)
         self.name, self.arena = name, arena
-        self._peer, self._native = spare.peer, artefact.kind == "native"
+        self._peer, self._native = worker.peer, artefact.kind == "native"
         self._peer.cancel = cancel
-        self._limits, self._setups, self._enclosure = limits, setups, spare
-        self._process = spare.process
+        self._limits, self._setups, self._worker = limits, setups, worker
+        self._process = worker.process
         self.level = self._process.level.value
         self._gate = None if arena.device is None else SharedMemory("gate", GATE_BYTES)
         try:
             with self._awake():
                 hello: dict[str, Any] = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol}
-                hello |= {"device": arena.device, "building": build_s is not None, **spare.placed(artefact, setups)}
+                hello |= {
+                    "device": arena.device,
+                    "building": build_s is not None,
+                    **worker.placed(artefact, setups),
+                }
                 self._ask(hello, build_s or START_S, self._descriptors)
         except BaseException as error:
             self.close()
@@ -292,7 +296,7 @@ class CandidateProcess:
 
     def close(self) -> None:
         """Close the connection and kill; return when nothing of the process is left."""
-        self._enclosure.close()
+        self._worker.close()
         if self._gate is not None:
             self._gate.close()
         self.arena.close()

@@ -24,7 +24,7 @@ Started = TypeVar("Started")
 _opening = threading.Lock()
 
 
-class Ahead(Generic[Started]):
+class WarmPool(Generic[Started]):
     """Start processes in the background. Threads may share a pool.
 
     `start` is given an event that is set once an evaluation waits for the process that it makes. `alive` says whether

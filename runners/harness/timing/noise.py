@@ -126,7 +126,7 @@ def _measured(target: Target) -> NoiseFloor:
             case = problem.cases(target.key, Purpose.BENCHMARK)[0]
             setups = oracle.set_up([case], Path(folder) / "setups")
             rng = random.Random()  # noqa: S311 - order of blocks
-            bench = Bench(problem, bundle, oracle, [case], setups, Limits(), rng, None, warm.spares)
+            bench = Bench(problem, bundle, oracle, [case], setups, Limits(), rng, None, warm.warm_workers)
             artefact = _artefact(problem, target, Path(folder))
             ratios = _until_settled(lambda: compare_with_itself(bench, artefact, case).median)
     finally:

@@ -18,7 +18,7 @@ from runners.harness.memory.arena import Arena
 from runners.harness.memory.contents import Content, Setups
 from runners.harness.oracle.client import OracleClient
 from runners.harness.processes.participant import CandidateProcess, thread_count
-from runners.harness.processes.warm_workers import Spares
+from runners.harness.processes.warm_workers import WarmWorkers
 from runners.harness.timing.first_calls import make_first_calls
 from runners.harness.timing.statistics import Interval, clocks_agree, median_interval, speedup, spread_us
 from runners.harness.timing.timing import CaseSession, CaseTimer, Plan
@@ -146,8 +146,7 @@ class Timings:
 class Bench:
     """Hold everything needed to start the sides of a session.
 
-    `spares` are warm workers. With `at_once`, modules may make their first calls, in which they compile, at the same
-    time.
+    With `at_once`, modules may make their first calls, in which they compile, at the same time.
     """
 
     problem: Problem
@@ -158,7 +157,7 @@ class Bench:
     limits: Limits
     rng: random.Random
     cancel: Callable[[], bool] | None
-    spares: Spares | None = None
+    warm_workers: WarmWorkers | None = None
     at_once: bool = False
     objective: Objective = Objective.DEVICE
     _checked: CandidateProcess | None = None
@@ -307,8 +306,8 @@ class Bench:
         self, name: str, artefact: Artefact, arena: Arena, *, with_torch: bool = False
     ) -> Callable[[], CandidateProcess]:
         ahead = (
-            self.spares.take_for(self.limits)
-            if self.spares and (with_torch or artefact.kind == "module") and not artefact.env
+            self.warm_workers.take_for(self.limits)
+            if self.warm_workers and (with_torch or artefact.kind == "module") and not artefact.env
             else None
         )
         return lambda: CandidateProcess(

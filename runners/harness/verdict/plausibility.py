@@ -17,7 +17,7 @@ CLOCK_MARGIN = 1.02
 BUSY_US, BUSY_SHARE = 4.0, 0.05
 
 
-def doubts(
+def failed_checks(
     problem: Problem, cases: list[Case], target: Target, timings: Timings, claimed: Speedup, rng: random.Random
 ) -> list[str]:
     """Return everything that speaks against the times. `claimed` is the speedup over the baseline that they amount
