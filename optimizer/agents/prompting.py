@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.agents import sections
-from optimizer.agents.knowledge import TOKEN_BUDGET, KnowledgeItem, Selection, choose_knowledge
+from optimizer.agents.knowledge import TOKEN_BUDGET, KnowledgeItem, Selection, choose_knowledge, task_pages
 from optimizer.llm.delimiters import NOTICE, Delimiters
 from optimizer.search.base import Ask, History, KernelView
 from optimizer.search.machinery.proposals import target_language
@@ -103,10 +103,9 @@ def build_prompt(
     budget_tokens: int = TOKEN_BUDGET,
 ) -> Prompt:
     """Build the messages for an ask. Raises KeyError for a role without a prompt."""
-    guided = [*knowledge, *_guidance(ask, history)]
-    desk = Desk(
-        ask, history, delimiters or Delimiters(), choose_knowledge(guided, budget_tokens), target_language(history)
-    )
+    language = target_language(history)
+    known = [*knowledge, *task_pages(ask, history, language), *_guidance(ask, history)]
+    desk = Desk(ask, history, delimiters or Delimiters(), choose_knowledge(known, budget_tokens), language)
     task, *rest = ROLES[ask.role](desk)
     # Guidance follows directly after the task: it should not be lost in a long prompt.
     parts = [part for part in (task, desk.guidance(), *rest) if part]
