@@ -4,9 +4,10 @@ A page begins with front matter, lines `name: value` up to a line `---`:
 
     title        what the page is about
     targets      prefixes of the target keys to which it applies, comma-separated: `sm_90`, `gfx` for all AMD GPUs
-    topic        `overview`, `matrix units`, `memory`, `scheduling`, `reductions`, `algorithms` or `tools`
+    topic        one of `TOPICS`
     bottlenecks  what it helps against, comma-separated, from `BOTTLENECKS`
     kinds        kinds of work for which it matters, comma-separated, from `optimizer.knowledge.kinds.KINDS`
+    emits        a regular expression that the snippet's machine code contains; once per instruction
     source       a document with its section and address; once per document
 
 A snippet is compiled, and where its hardware is there executed, by the tests. Its part above the line `CHECK` is shown
@@ -25,6 +26,7 @@ from runners.job import Language
 FOLDER = Path(__file__).parent / "pages"
 CHECK = "--- check ---"
 OVERVIEW = "overview"
+TOPICS = frozenset({OVERVIEW, "matrix units", "memory", "scheduling", "reductions", "algorithms", "precision"})
 BOTTLENECKS = frozenset(
     {"compute", "memory", "latency", "launch", "registers", "occupancy", "shared memory", "load balance"}
 )
@@ -40,7 +42,8 @@ _SNIPPETS = {
 class Page:
     """Hold one page. `name` is `<folder>/<file>`; `snippet` is the shown part of the snippet's source, in `language`.
 
-    `path` is the file of the whole snippet with its check. Pages without a snippet have None there.
+    `path` is the file of the whole snippet with its check, None where there is no snippet. `emits` are patterns of the
+    machine code.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Page:
     kinds: tuple[str, ...]
     sources: tuple[str, ...]
     text: str
+    emits: tuple[str, ...] = ()
     snippet: str = ""
     language: Language | None = None
     path: Path | None = None
@@ -98,6 +102,7 @@ def read_page(path: Path) -> Page:
         kinds=_listed(fields["kinds"]),
         sources=tuple(fields["source"]),
         text=text.strip(),
+        emits=tuple(fields["emits"]),
         snippet=_shown(snippet.read_text()) if snippet else "",
         language=_SNIPPETS[snippet.suffix] if snippet else None,
         path=snippet,
