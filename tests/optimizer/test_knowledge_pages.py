@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -135,18 +135,12 @@ def test_a_triton_snippet_builds_for_the_gpus_it_is_about(one: Page, key: str, t
 def built_triton(one: Page, key: str, folder: Path) -> BuildReport:
     """Build a snippet for a GPU that is not here, for the layouts of its own inputs."""
     assert one.path is not None
-    module: dict[str, object] = {"__name__": "snippet"}
-    text = one.path.read_text()
-    head, _, check = text.partition(CHECK)
-    exec(f"import torch\n#{check.replace('PAGE', '16')}", module)  # noqa: S102 - our own file
-    tensors = module["inputs"]("cpu")  # type: ignore[operator]
-    specs = (TensorSpec(str(t.dtype).removeprefix("torch."), tuple(t.shape), t.stride()) for t in tensors)
+    tensors = runpy.run_path(str(one.path))["inputs"]("cpu")
+    specs = [TensorSpec(str(t.dtype).removeprefix("torch."), tuple(t.shape), t.stride()) for t in tensors]
     sample = tuple(SampleArgument(spec) for spec in specs)
-    folder = folder / key
-    folder.mkdir()
-    os.chmod(folder, 0o755)
-    request = BuildRequest(Source(Language.TRITON, text), "", key, folder, Limits(), (sample,))
-    return backend_for(Language.TRITON).build(request).report
+    folder.chmod(0o755)
+    source = Source(Language.TRITON, one.path.read_text())
+    return backend_for(Language.TRITON).build(BuildRequest(source, "", key, folder, Limits(), (sample,))).report
 
 
 @pytest.mark.parametrize(
