@@ -1,4 +1,4 @@
-"""Our call time beside KernelBench's own evaluator, for the same kernels in one machine start.
+"""Compare our call time with that of KernelBench's own evaluator, for the same kernels in one machine start.
 
     python benchmarks/kernelbench_agreement.py --kernelbench CHECKOUT [--problems DIR] [--only NAME…] --out FILE.json
 
@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.agreement_rules import AGREES, Ours, Verdict, explained, loop_speedup, scatter, speedup, theirs
 from benchmarks.kernelbench_evaluator import Evaluated, evaluate_in_process
 from runners.harness import evaluate
-from runners.harness.devices import device_for
-from runners.harness.pool import pool
+from runners.harness.devices.device import device_for
+from runners.harness.oracle.pool import pool
 from runners.job import Effort, JobResult, JobSpec, Language, ProblemBundle, Source, Speedup
 from runners.problems import load
 from runners.targets import target
@@ -45,7 +45,7 @@ RUNS = 2
 
 @dataclass(frozen=True)
 class Kernel:
-    """One file of `benchmarks/agreement`, for the problem of its name."""
+    """Hold one file of `benchmarks/agreement`, for the problem of its name."""
 
     path: Path
 
@@ -66,7 +66,7 @@ class Kernel:
 
 
 class Results:
-    """What is done so far, by kernel, in a JSON file."""
+    """Keep what is done so far, by kernel, in a JSON file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from decimal import Decimal
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -12,35 +11,25 @@ from django.db import transaction
 from pydantic import ValidationError as SettingsError
 
 from optimizer.actions.audit import log_action
-from optimizer.actions.enqueue import enqueue_run
 from optimizer.actions.job import do_cancel_jobs
-from optimizer.actions.llm_call import do_cancel_calls
 from optimizer.actions.notification import do_follow
-from optimizer.languages import languages_for
-from optimizer.live.payloads import BudgetRaised
-from optimizer.live.publish import record
-from optimizer.llm.choice import ChoiceError, check_choices
+from optimizer.calls.choice import ChoiceError, check_choices
+from optimizer.calls.lifecycle import do_cancel_calls
+from optimizer.enqueue import enqueue_run
+from optimizer.events.payloads import BudgetRaised
+from optimizer.events.record import record
 from optimizer.loop.advance import enter
-from optimizer.loop.locking import lock_run
 from optimizer.models import AuditAction, ProblemVersion, Run, RunState, Target, Team, TeamRole, User
 from optimizer.models.run import RunTransitionError
+from optimizer.queries.budgets import Budget, budget_of
+from optimizer.runs.languages import languages_for
+from optimizer.runs.locking import lock_run
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
 from runners.job import Baseline, Objective
 from runners.targets import TARGETS
 
 MAX_SEED = 2**63 - 1
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Hold the limits of a run; None is unlimited."""
-
-    evaluations: int | None = None
-    minutes: float | None = None
-    usd: Decimal | None = None
-    tokens: int | None = None
-    device_minutes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -205,11 +194,6 @@ def as_new_run(run: Run) -> NewRun:
 def do_clone_run(user: User | None, run: Run) -> Run:
     """Start a run with the same settings. Raises ValidationError when they are no longer allowed."""
     return do_start_run(user, as_new_run(run))
-
-
-def budget_of(run: Run) -> Budget:
-    """Return the run's limits."""
-    return Budget(**{kind: getattr(run, f"budget_{kind}") for kind in asdict(Budget())})
 
 
 def _steer(run: Run, change: Callable[[Run], None]) -> Run:

@@ -1,7 +1,8 @@
 """Serve the socket of a run's page: everything after `?after=`, then new events, in order and without a gap.
 
 Messages to the browser, as JSON:
-  `{"kind": "events", "events": [{seq, type, payload, at}, …]}`: events in order, each number exactly once.
+  `{"kind": "events", "events": [{seq, type, payload}, …]}`: events in order, each number exactly once. `payload` has
+    only what pages use (`optimizer.live.tail.USED_BY_PAGES`); the API returns whole events.
   `{"kind": "heartbeat", "seq": n}`: once everything up to n was sent, and then every `HEARTBEAT_S`.
   `{"kind": "passing", "what": "token" | "stage" | "log", …}`: transient news that are not stored.
 
@@ -19,11 +20,11 @@ from urllib.parse import parse_qs
 
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
+from optimizer.events.sockets import group_of_person
 from optimizer.live import hub
-from optimizer.live.people import group_of_person
 from optimizer.live.rights import MALFORMED, person_of, refusal
 from optimizer.live.tail import PAGE, as_message, events_after
-from optimizer.whole_numbers import parse_whole_number
+from optimizer.text.whole_numbers import parse_whole_number
 
 HEARTBEAT_S = 15.0
 RECHECK_S = 30.0

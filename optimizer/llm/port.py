@@ -77,6 +77,7 @@ class Completion:
     tries: tuple[Try, ...] = ()
     dropped: tuple[str, ...] = ()
     recorded: bool = False
+    same_prompt: bool | None = None
     request_id: str = ""
 
 
@@ -113,7 +114,7 @@ class CallCancelledError(ProviderError):
 
 
 class Provider(ABC):
-    """Answer requests. Each kind is a subclass that is registered in `optimizer.llm.registry`."""
+    """Answer requests. Each kind is a subclass that is registered in `optimizer.calls.registry`."""
 
     @abstractmethod
     def complete(self, request: CompletionRequest, *, on_token: OnToken, cancelled: Cancelled) -> Completion:

@@ -7,9 +7,9 @@ from typing import Any, Self
 from django.db import models
 from django.db.models import Q
 
-from optimizer.llm import keys
 from optimizer.models.choices import TeamRole
 from optimizer.models.team import Team, User
+from optimizer.secrets import keys
 
 
 class ProviderKind(models.TextChoices):
@@ -18,6 +18,10 @@ class ProviderKind(models.TextChoices):
     OPENAI_COMPATIBLE = "openai_compatible", "OpenAI-compatible server"
     INBOX = "inbox", "People and outside agents"
     REPLAY = "replay", "Recorded answers"
+
+
+# Providers that exist in every team without a row.
+BUILT_IN = frozenset({ProviderKind.INBOX.value, ProviderKind.REPLAY.value})
 
 
 class ProviderApi(models.TextChoices):
@@ -108,7 +112,7 @@ class Provider(models.Model):
 
 
 class Record(models.Model):
-    """Store a recorded run from which the provider `replay` answers (see `optimizer.llm.record`). Rows are never
+    """Store a recorded run from which the provider `replay` answers (see `optimizer.calls.record`). Rows are never
     edited.
     """
 

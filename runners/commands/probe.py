@@ -1,4 +1,4 @@
-"""`python -m runners probe`: the ceilings that this machine reaches, kept for rooflines beside the data sheet's."""
+"""Measure the ceilings of this machine and store them for rooflines: `python -m runners probe`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import Any
 
-from runners.harness.devices import device_for, why_absent
-from runners.harness.errors import InfraFailure
-from runners.harness.roofline import measured_ceilings
-from runners.harness.state import state_dir, write_json
+from runners.errors import InfraFailure
+from runners.harness.devices.device import device_for, why_absent
+from runners.harness.devices.roofline import measured_ceilings
+from runners.state import state_dir, write_json
 from runners.targets import Target, UnknownTarget, target
 
 
@@ -21,7 +21,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, keep and print. 0: measured, 1: it failed, 2: no such target here."""
+    """Measure, store and print. Return 0 if it was measured, 1 if that failed, 2 if there is no such target here."""
     try:
         wanted = target(arguments.target)
     except UnknownTarget as error:

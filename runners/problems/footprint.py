@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runners.problems.base import CallInputs, Case, Problem, TensorSpec
+from runners.problems.base import CallInputs, Case, Footprint, Problem, TensorSpec
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.structure import flatten, is_tensor, positional, tensors_in
 
@@ -19,26 +18,11 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
-class Footprint:
-    """Bytes of one call. `outputs` is None where only running the reference tells, for example because it reads sizes
-    from a tensor's values."""
-
-    inputs: int
-    weights: int
-    outputs: int | None
-
-    @property
-    def total(self) -> int:
-        """Everything that is known, in bytes."""
-        return self.inputs + self.weights + (self.outputs or 0)
-
-
 def footprint_of(problem: Problem, case: Case) -> Footprint | None:
-    """Return the footprint of a case, or None where the problem's code cannot be run without data.
+    """Return the footprint of a case, or None if the problem's code cannot be run without data.
 
-    Where the outputs stay unknown but the problem declares the bytes that a call moves, what these leave beside inputs
-    and weights stands for the outputs.
+    If the outputs stay unknown but the problem declares the bytes that a call moves, the bytes beyond inputs and
+    weights stand for the outputs.
     """
     try:
         found = problem.footprint(case)

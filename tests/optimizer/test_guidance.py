@@ -1,4 +1,5 @@
-"""What people tell the agents: it enters the prompts it holds for, leads to the kernels that followed, and ends."""
+"""Test what people tell the agents: it enters the prompts it holds for, leads to the kernels that followed, and
+ends."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from django.core.exceptions import ValidationError
 
 from optimizer.actions.guidance import do_give_guidance, do_withdraw_guidance
 from optimizer.agents.prompting import GUIDANCE_HEADING, build_prompt
-from optimizer.guidance import taken_by
-from optimizer.loop.history import history_of
 from optimizer.models import Kernel, Run, RunState, TeamRole
+from optimizer.queries.guidance import taken_by
+from optimizer.runs.history import history_of
 from optimizer.search.base import Ask
 from tests.factories import drive, make_kernel, make_question, make_run, make_user
 
@@ -19,12 +20,12 @@ WORDS = "Keep the row in registers; do not write it back between the passes."
 
 @pytest.fixture
 def run() -> Run:
-    """A run with its seeds measured."""
+    """Return a run with its seeds measured."""
     return drive(make_run(), rounds=2)
 
 
 def solo(run: Run, node: Kernel) -> str:
-    """The prompt that would be sent about a kernel now."""
+    """Return the prompt that would be sent about a kernel now."""
     ask = Ask("q", "solo", {"node": node.key, "window": [node.key]}, "KernelAnswer")
     return build_prompt(ask, history_of(run)).messages[1]["content"]
 

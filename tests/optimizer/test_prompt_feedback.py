@@ -1,11 +1,11 @@
-"""What compiler and profiler found out of a kernel stands in the prompts about it, where there is any."""
+"""Test that prompts about a kernel hold what compiler and profiler found out of it, where there is any."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from optimizer.agents import sections
-from optimizer.llm.delimiters import Delimiters
+from optimizer.agents.delimiters import Delimiters
 from optimizer.search.base import History, KernelView, StrategySettings
 from runners.job import BuildReport, JobResult, KernelResources, Status
 from tests.optimizer.simulated_run import seed

@@ -1,4 +1,4 @@
-"""How a run advances, with a harness that answers at once."""
+"""Test how a run advances, with a harness that answers at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from optimizer.actions.run import Budget, do_pause_run, do_raise_budget, do_resume_run, do_stop_run
+from optimizer.actions.run import do_pause_run, do_raise_budget, do_resume_run, do_stop_run
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
-from optimizer.loop.dispatch import dispatch
 from optimizer.models import (
     AuthorKind,
     Evaluation,
@@ -29,10 +28,12 @@ from optimizer.models import (
     Runner,
     RunState,
 )
+from optimizer.queries.budgets import Budget
+from optimizer.runs.dispatch import dispatch
 from optimizer.search import STRATEGIES
 from optimizer.search.base import Ask, Draft, Finish, History, Hypothesise, Note, Step, Strategy
-from runners.dispatch.base import RunnerCard
 from runners.job import Effort, JobResult, JobSpec, Language, Source, Status, Verdict
+from runners.job_source import RunnerCard
 from tests.factories import correct_result, drive, failed_result, fake_evaluate, make_run
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +55,7 @@ class Scripted(Strategy):
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
-    """A strategy registered for one test; the test sets its steps."""
+    """Register a strategy for one test; the test sets its steps."""
 
     class Fresh(Scripted):
         steps: ClassVar[list[Step]] = []
@@ -120,7 +121,7 @@ def test_a_process_that_dies_before_its_commit_has_announced_nothing_and_lost_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, rung = make_run(), []
-    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.ring", lambda self, queue: rung.append(queue))
+    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.notify", lambda self, queue: rung.append(queue))
 
     class Killed(BaseException):
         pass
@@ -138,14 +139,14 @@ def test_a_process_that_dies_before_its_commit_has_announced_nothing_and_lost_no
 
 @pytest.mark.django_db(transaction=True)
 def test_a_process_that_dies_between_commit_and_bell_costs_only_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from optimizer.sweep import sweep
+    from optimizer.upkeep.sweep import sweep
 
-    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.ring", lambda self, queue: None)
+    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.notify", lambda self, queue: None)
     run = make_run()
     advance(run.pk)
 
     heard: list[str] = []
-    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.ring", lambda self, queue: heard.append(queue))
+    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.notify", lambda self, queue: heard.append(queue))
     sweep()
     assert heard == ["bench.cpu"]
 
@@ -257,7 +258,7 @@ def test_the_headline_is_the_confirmed_interval() -> None:
 
 def test_a_quiet_moment_on_the_machine_makes_no_winner() -> None:
     def drifting(spec: JobSpec, **more: Any) -> JobResult:
-        """Everything takes a third of the time while tune.1 is measured; it is the slowest beside its baseline."""
+        """Take a third of the time for everything while tune.1 is measured; it is the slowest beside its baseline."""
         if spec.candidate.language == Language.PYTHON or spec.effort == Effort.CONFIRM:
             return correct_result(spec, 200.0)
         lucky = Job.objects.filter(state=JobState.RUNNING, evaluation__kernel__key="tune.1").exists()

@@ -1,4 +1,4 @@
-"""The papers' strategies, played on a simulated run."""
+"""Test the papers' strategies, played on a simulated run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optimizer.agents.prompting import build_prompt
 from optimizer.search import tree
 from optimizer.search.attempts import SoloSettings
 from optimizer.search.base import Ask, Draft, KernelView
-from optimizer.search.baselines import Reflexion, Sampling
+from optimizer.search.baselines import Reflexion, ReflexionSettings, Sampling
 from optimizer.search.islands import Islands, IslandsSettings, replay_archive
 from optimizer.search.machinery.bandit import Pull, choose_model
 from optimizer.search.machinery.crossover import complement, pareto_front
@@ -43,8 +43,8 @@ def played(strategy, settings, *, budget=12, failing=0.3, answer=None, seed_=1) 
 
 
 def test_stark_defaults_are_those_of_sections_4_and_5_of_the_paper() -> None:
-    """arXiv 2510.16996: temperatures 0.8/0.1/0.1 (0.7 for the baselines), B = 30, ε = 0.3, n_root = 5, dead after
-    more than 3 failing children, r = 2, windows of 5 (sections 4.4, 4.5 and 5)."""
+    """The defaults are those of arXiv 2510.16996: temperatures 0.8/0.1/0.1 (0.7 for the baselines), B = 30, ε = 0.3,
+    n_root = 5, dead after more than 3 failing children, r = 2, windows of 5 (sections 4.4, 4.5 and 5)."""
     settings = StarkSettings()
     assert (settings.plan_temperature, settings.code_temperature, settings.debug_temperature) == (0.8, 0.1, 0.1)
     assert (settings.solo_temperature, SoloSettings().temperature) == (0.7, 0.7)
@@ -54,7 +54,7 @@ def test_stark_defaults_are_those_of_sections_4_and_5_of_the_paper() -> None:
 
 
 def test_scientist_asks_for_ten_avenues_and_five_experiments_as_the_paper_does() -> None:
-    """arXiv 2506.20807, section 3.2."""
+    """The numbers are those of arXiv 2506.20807, section 3.2."""
     settings = ScientistSettings()
     assert (settings.avenues, settings.experiments) == (10, 5)
 
@@ -135,7 +135,7 @@ def test_windows_hold_the_node_first_no_node_twice_and_at_most_five(
 
 @given(trees(), st.data())
 def test_uncapped_windows_are_exactly_the_sets_of_the_paper(grown: tree.Tree, data: st.DataObject) -> None:
-    """Section 4.5: plan = {i, root} ∪ D(i) ∪ Top-r(C) outside i's subtree; code = {i, root} ∪ D(i) ∪ children of
+    """Section 4.5 defines plan = {i, root} ∪ D(i) ∪ Top-r(C) outside i's subtree; code = {i, root} ∪ D(i) ∪ children of
     S(i); debug = {i, root} ∪ S(i)."""
     roomy = tree.Tree(grown.nodes, tree.Rules(window_cap=10_000))
     key = data.draw(st.sampled_from([n.key for n in grown.nodes]))
@@ -205,7 +205,7 @@ def test_stark_without_search_revises_the_last_attempt_and_without_agents_asks_o
 def test_sampling_always_starts_from_the_reference_and_reflexion_from_the_last_attempt() -> None:
     sampling = played(Sampling(), SoloSettings())
     assert {k.parent_keys for k in sampling.kernels[2:]} == {("seed.reference",)}
-    reflexion = played(Reflexion(), SoloSettings())
+    reflexion = played(Reflexion(), ReflexionSettings())
     assert [k.parent_keys[0] for k in reflexion.kernels[3:]] == [k.key for k in reflexion.kernels[2:-1]]
 
 
@@ -234,7 +234,7 @@ def test_a_repeated_kernel_is_sent_back_with_its_original_named_and_never_evalua
         (Stark(), StarkSettings(concurrency=2)),
         (Scientist(), ScientistSettings()),
         (Islands(), IslandsSettings()),
-        (Reflexion(), SoloSettings()),
+        (Reflexion(), ReflexionSettings()),
     ],
 )
 def test_deciding_again_on_the_same_history_says_the_same(strategy, settings) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.harness import HARNESS_VERSION, evaluate
+from runners.harness import evaluate
+from runners.harness.timing.environment import HARNESS_VERSION
 from runners.job import Effort, JobResult, JobSpec, Language, Limits, Source, Status
 from runners.problems import load
 from runners.sandbox.meter import process_tree
@@ -153,14 +154,14 @@ def test_evaluation_leaves_no_process_and_no_file_behind(tmp_path: Path, monkeyp
 
 
 def _sandboxed_processes() -> set[int]:
-    """Processes below this one that run the candidate's program."""
+    """Return the processes below this one that run the candidate's program."""
     found = set()
     for pid in process_tree(os.getpid()):
         try:
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        if b"harness/candidate" in line:
+        if b"runners/candidate" in line:
             found.add(pid)
     return found
 
@@ -215,7 +216,7 @@ def test_kernel_is_suspect_when_it_is_doubted_twice(
     times: int, status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = iter([["the clocks differ"]] * times)
-    monkeypatch.setattr("runners.harness.evaluation.doubts", lambda *_: next(heard, []))
+    monkeypatch.setattr("runners.harness.evaluation.failed_checks", lambda *_: next(heard, []))
     result = outcome(kernels.HONEST)
     assert result.status is status and "measured_again" in result.flags
     assert reason(result) == ("the clocks differ" if status is Status.SUSPECT else "")
@@ -224,7 +225,7 @@ def test_kernel_is_suspect_when_it_is_doubted_twice(
 def test_timings_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judged again they could be called suspect without having been doubted twice."""
     heard = iter([[], ["the clocks differ"]])
-    monkeypatch.setattr("runners.harness.evaluation.doubts", lambda *_: next(heard))
+    monkeypatch.setattr("runners.harness.evaluation.failed_checks", lambda *_: next(heard))
     result = outcome(kernels.HONEST)
     assert result.status is Status.CORRECT and "measured_again" not in result.flags
 

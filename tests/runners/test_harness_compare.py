@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from runners.harness import compare as comparing
-from runners.harness.compare import compare, loss_of, pieces, row_length
-from runners.problems.base import Tolerance
+from runners.problems import compare as comparing
+from runners.problems.compare import compare, loss_of, pieces, row_length
+from runners.problems.tolerance import Tolerance
 
 EXACT = torch.tensor([[1.0, -2.0], [1000.0, 0.0]], dtype=torch.float64)
 TOLERANCE = Tolerance(rtol=1e-3, atol=1e-6)
@@ -78,7 +78,7 @@ def rounded(x: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def judged(output: torch.Tensor, own: torch.Tensor, exact: torch.Tensor) -> str | None:
-    """What is said of an output where the reference in its own precision gives `own`."""
+    """Return what is said of an output where the reference in its own precision gives `own`."""
     return compare(output, exact, NO_TOLERANCE_HELPS, loss_of(own, exact)).error
 
 

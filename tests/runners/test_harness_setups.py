@@ -1,4 +1,4 @@
-"""What Python candidates are given once travels through files, whatever its size and dtype."""
+"""Test that what Python candidates are given once travels through files, whatever its size and dtype."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from runners.harness import setups as writer
-from runners.harness.candidate import setups as reader
-from runners.harness.candidate.entry import Setup, StateMismatch, entry_of
-from runners.harness.candidate.tensors import HostArena, tensor_at
-from runners.harness.memory import SharedMemory
+from runners.candidate import setups as reader
+from runners.candidate.entry import Setup, StateMismatch, entry_of
+from runners.candidate.tensors import HostArena, tensor_at
+from runners.harness.memory.shared_memory import SharedMemory
+from runners.harness.oracle import setups as writer
 from runners.problems.base import CallInputs, CandidateSetup
 
 GIB = 1 << 30
@@ -51,7 +51,7 @@ def test_a_tensor_of_more_than_two_gib_is_cut_into_all_of_its_bytes() -> None:
 
 
 def test_weights_behind_four_gib_are_found(tmp_path: Path) -> None:
-    """A sparse file stands for the weights in front."""
+    """A sparse file represents the weights in front."""
     path, offset = tmp_path / "0.bin", 4 * GIB + 64
     sent = torch.randn(7)
     with path.open("wb") as file:
@@ -94,7 +94,7 @@ def test_constructor_arguments_may_be_written_to(tmp_path: Path) -> None:
 
 
 class Model(torch.nn.Module):
-    """A model with one parameter and a buffer."""
+    """Hold one parameter and a buffer."""
 
     def __init__(self, width: int = 4) -> None:
         super().__init__()
@@ -136,3 +136,13 @@ def test_a_strict_setup_accepts_both_names_of_a_model_and_nothing_else() -> None
         assert entry_of({name: Model, "custom_kernel": None}, Setup("ModelNew", [], STATE, strict=True))
     with pytest.raises(LookupError, match="neither ModelNew nor Model"):
         entry_of({"custom_kernel": Model}, Setup("ModelNew", [], STATE, strict=True))
+
+
+def test_weights_of_each_setup_have_versions_that_no_earlier_ones_had() -> None:
+    versions = set[int]()
+    for _ in range(3):
+        model = entry_of({"Model": Model}, Setup("Model", [], STATE, strict=True))
+        assert isinstance(model, torch.nn.Module)
+        found = {tensor._version for tensor in model.state_dict(keep_vars=True).values()}
+        assert found.isdisjoint(versions)
+        versions |= found

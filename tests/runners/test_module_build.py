@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from runners.backends.cache import BuildCache
-from runners.harness import compilers, evaluate, module_build
-from runners.harness.candidate import caches
-from runners.harness.candidate.caches import CacheError, read_index
+from runners.candidate import caches
+from runners.candidate.caches import CacheError, read_index
+from runners.harness import evaluate
+from runners.harness.building import module_build
+from runners.harness.processes import compilers
 from runners.harness.stages import Stages
 from runners.job import BuildReport, Effort, JobResult, JobSpec, Language, Limits, Source, StageResult, Status
 from runners.problems import load
@@ -74,9 +76,8 @@ DOUBLE = "# load_inline\n" + PLAIN.replace("(x, 1)", "(x, 1).double()")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
-    os.environ["KERNELSCI_LOCKS"] = str(tmp_path_factory.mktemp("locks"))
+def state(fresh_state: None) -> None:
+    """Build everything here once more."""
 
 
 def outcome(text: str, parent: str | None = None, limits: Limits = LIMITS) -> JobResult:
@@ -98,7 +99,7 @@ def stage(result: JobResult, name: str) -> StageResult:
 
 @pytest.fixture(scope="module")
 def forgiven_s() -> list[float]:
-    """Seconds that did not count against the first evaluation's limit."""
+    """Return the seconds that did not count against the limit of the first evaluation."""
     return []
 
 
@@ -305,7 +306,7 @@ def test_store_drops_what_was_used_longest_ago(tmp_path: Path, monkeypatch: pyte
 
 
 def test_failure_outside_the_build_names_side_and_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runners.harness.participant.START_S", 5.0)
+    monkeypatch.setattr("runners.harness.processes.participant.START_S", 5.0)
     result = outcome("while True:\n    pass\n" + PLAIN)
     assert result.status is Status.TIMEOUT
     assert reason(result).startswith("candidate, smallest: was not loaded: no answer within 5 s")

@@ -1,8 +1,7 @@
-"""kernelbench.com's hard format: reading a directory, its shapes, tolerances, formulas and stress cases."""
+"""Test kernelbench.com's hard format: reading a directory, its shapes, tolerances, formulas and stress cases."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ import torch
 from runners.harness import evaluate
 from runners.job import Effort, JobResult, JobSpec, Language, Limits, Source, Status
 from runners.problems import find, load, open_bundle
-from runners.problems.base import CallInputs, ProblemError, Purpose, Tolerance
+from runners.problems.base import CallInputs, ProblemError, Purpose
 from runners.problems.kernelbench_hard import KernelBenchHardProblem, reduced, selection_error
+from runners.problems.tolerance import Tolerance
 
 REFERENCE = '''
 import torch
@@ -91,11 +91,6 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return (x.float() @ (self.weight.float().T * self.gain)).bfloat16()
 """
-
-
-@pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from runners.harness import ahead, spares
-from runners.harness.ahead import Ahead, warm_up
-from runners.harness.devices import Device
-from runners.harness.errors import InfraFailure
-from runners.harness.peer import Peer
+from runners.errors import InfraFailure
+from runners.harness.devices.device import Device
+from runners.harness.processes import warm_pool, warm_workers
+from runners.harness.processes.peer import Peer
+from runners.harness.processes.warm_pool import WarmPool, warm_up
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def locks(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Made:
-    """What a start made."""
+    """Hold what a start made."""
 
     def __init__(self) -> None:
         self.alive, self.closed = True, False
@@ -30,12 +30,12 @@ class Made:
         self.closed = True
 
 
-def queue(start: Callable[[threading.Event], Made]) -> Ahead[Made]:
-    return Ahead("test", start, lambda made: made.alive, Made.close)
+def queue(start: Callable[[threading.Event], Made]) -> WarmPool[Made]:
+    return WarmPool("test", start, lambda made: made.alive, Made.close)
 
 
 class Deaf(Peer):
-    """A far end that notes what it is asked and answers at once."""
+    """Note what it is asked and answer at once."""
 
     def __init__(self, asked: list[str]) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def test_a_start_that_failed_and_one_that_died_are_passed_over() -> None:
 
 
 def test_whoever_takes_a_process_says_so_to_its_start() -> None:
-    """A process that waits for the device to be free must not be waited for by whoever holds it."""
+    """The holder of a device must not wait for a process that waits for the device to be free."""
     waiting = queue(lambda wanted: Made() if wanted.wait(5.0) else pytest.fail("nobody said so"))
     waiting.expect(1)
     assert waiting.take() is not None
@@ -104,11 +104,11 @@ def test_the_device_is_not_opened_while_somebody_times_there() -> None:
     assert asked == ["prepare"]
     warm_up(Deaf(asked), device, threading.Event())
     assert asked == ["prepare", "prepare", "warm"]
-    assert not ahead._opening.locked()
+    assert not warm_pool._opening.locked()
 
 
 class Standing:
-    """A sandboxed process that can be stopped."""
+    """Represent a sandboxed process that can be stopped."""
 
     def __init__(self) -> None:
         self.stopped, self.alive = False, True
@@ -122,7 +122,7 @@ class Standing:
 
 
 class Begun:
-    """A spare whose start takes until it is told to end."""
+    """Represent a spare whose start takes until it is told to end."""
 
     def __init__(self) -> None:
         self.process, self.peer, self.begun, self.go_on = Standing(), Deaf([]), threading.Event(), threading.Event()
@@ -139,27 +139,27 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
         spare.begun.set()
         spare.go_on.wait(5.0)
 
-    monkeypatch.setattr(spares, "enclose", lambda *_: spare)
-    monkeypatch.setattr(spares, "candidate_policy", lambda *_: None)
-    monkeypatch.setattr(spares, "warm_up", warm)
+    monkeypatch.setattr(warm_workers, "start_worker", lambda *_: spare)
+    monkeypatch.setattr(warm_workers, "candidate_policy", lambda *_: None)
+    monkeypatch.setattr(warm_workers, "warm_up", warm)
     return spare
 
 
 def test_a_start_stands_still_while_somebody_is_timing(begun: Begun) -> None:
-    ahead_of_time = spares.Spares(Device("test"))
-    ahead_of_time.expect(1)
+    warm_workers_of_device = warm_workers.WarmWorkers(Device("test"))
+    warm_workers_of_device.expect(1)
     assert begun.begun.wait(5.0)
-    with ahead_of_time.quiet():
+    with warm_workers_of_device.quiet():
         assert begun.process.stopped
     assert not begun.process.stopped
     begun.go_on.set()
-    assert ahead_of_time.take() is not None
+    assert warm_workers_of_device.take() is not None
 
 
 def test_a_start_that_timing_waits_for_goes_on(begun: Begun) -> None:
-    ahead_of_time = spares.Spares(Device("test"))
-    with ahead_of_time.quiet():
-        ahead_of_time.expect(1)
+    warm_workers_of_device = warm_workers.WarmWorkers(Device("test"))
+    with warm_workers_of_device.quiet():
+        warm_workers_of_device.expect(1)
         assert not begun.begun.wait(0.2)
         begun.go_on.set()
-        assert ahead_of_time.take() is not None
+        assert warm_workers_of_device.take() is not None

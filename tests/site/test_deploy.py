@@ -1,5 +1,5 @@
-"""The files under deploy/: read by what would read them, as far as that is here, and agreeing with the product.
-Nothing here starts a container or a unit: docs/evidence/deploy.md says what came of doing so."""
+"""Test the files under deploy/: they are read by what would read them, as far as that is here, and agree with the
+product. Nothing here starts a container or a unit: docs/evidence/deploy.md says what came of doing so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 from django.conf import settings
 from django.core.management import get_commands
 
-from optimizer.actions.enqueue import AGENTS_QUEUE, TIMER_QUEUE
+from optimizer.enqueue import AGENTS_QUEUE, TIMER_QUEUE
 from runners.dispatch.celery import BENCH_PREFIX, BUILD_QUEUE
 from runners.targets import canonical
 

@@ -1,0 +1,133 @@
+"""Run the candidate's process: `main.py CHANNEL_FD PRELOAD`.
+
+PRELOAD names modules to import before anything else. Then comes the referee's hello (see `greeting`): the artefact's
+kind, path and symbol, the device (null for the CPU, else the driver's kind, the arena's size and how much to
+overwrite between calls), the folder of what Python candidates are given once and the packed caches of a module's
+build ("" if there are none), whether this is the process that builds, and after it the arena's descriptor and, for a
+GPU, the gate's.
+
+The process answers until the channel closes. Each answer repeats the question's nonce. Its reports (its own clock,
+its own word that a call finished) are claims: the referee checks outputs and keeps its own time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import sys
+import traceback
+from typing import Any
+
+from . import caches
+from .calls import Callee, Caller
+from .channel import Channel, ChannelClosed
+from .mapping import mapped
+
+ERROR_CHARS = 4000
+MESSAGE_CHARS = 1000
+
+
+def main(channel_fd: str, preload: str = "") -> None:
+    """Serve until the referee closes the channel."""
+    channel = Channel(int(channel_fd))
+    caches.name_folders()
+    for name in filter(None, preload.split(",")):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    try:
+        hello = greeting(channel)
+    except ChannelClosed:
+        return
+    try:
+        descriptors = [channel.take_descriptor() for _ in range(1 if hello["device"] is None else 2)]
+        caller = Caller(open_callee(hello, *descriptors))
+    except BaseException as error:
+        channel.send(failure(hello, error))
+        return
+    channel.send({"nonce": hello["nonce"], "ok": True})
+    serve(channel, caller)
+
+
+def greeting(channel: Channel) -> dict[str, Any]:
+    """Return the referee's hello.
+
+    Before it, a process that was started ahead may be asked to prepare itself for a kind of device (`prepare`) and to
+    open it (`warm`).
+    """
+    while (question := channel.receive())["op"] != "hello":
+        channel.send(prepared(question))
+    return question
+
+
+def prepared(question: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to a question before the hello."""
+    try:
+        from . import warm
+
+        warm.STEPS[question["op"]](question["device"])
+    except BaseException as error:
+        return failure(question, error)
+    return {"nonce": question["nonce"], "ok": True}
+
+
+def open_callee(hello: dict[str, Any], arena_fd: int, gate_fd: int = -1) -> Callee:
+    """Load the artefact: kind `native` or `module`. Only a GPU has a gate."""
+    caches.lay_out(hello["caches"], building=hello["building"])
+    kind, path, symbol, setups, device = (hello[name] for name in ("kind", "path", "symbol", "setups", "device"))
+    if device is not None:
+        from . import gpu
+
+        callee: Callee = gpu.open_callee(kind, path, symbol, setups, device, arena_fd, gate_fd)
+        return callee
+    arena = mapped(arena_fd)
+    if kind == "native":
+        from .native import NativeCallee
+
+        base = ctypes.addressof(ctypes.c_char.from_buffer(arena))
+        return NativeCallee(path, symbol, base, arena, setups)
+    from .module import ModuleCallee
+    from .tensors import HostArena
+
+    return ModuleCallee(path, HostArena(arena), setups)
+
+
+def serve(channel: Channel, caller: Caller) -> None:
+    """Answer questions one at a time."""
+    while True:
+        try:
+            question = channel.receive()
+            channel.send(packed(channel, question) if question["op"] == "pack" else guarded(caller, question))
+        except ChannelClosed:
+            return
+
+
+def guarded(caller: Caller, question: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer, or the exception as a message."""
+    try:
+        return {"nonce": question["nonce"], "ok": True, **caller.answer(question)}
+    except BaseException as error:
+        return failure(question, error)
+
+
+def packed(channel: Channel, question: dict[str, Any]) -> dict[str, Any]:
+    """Write what compilers have left in the temporary directory to the descriptor that follows the question."""
+    try:
+        caches.pack(channel.take_descriptor(), question["most_bytes"])
+    except BaseException as error:
+        return failure(question, error)
+    return {"nonce": question["nonce"], "ok": True}
+
+
+def failure(question: dict[str, Any], error: BaseException) -> dict[str, Any]:
+    """Return an exception as a message, with its class's name as `kind`. A text that is too long is printed whole."""
+    text = "".join(traceback.format_exception(error))
+    if len(text) > ERROR_CHARS:
+        print(text, file=sys.stderr, flush=True)
+    text = text[-ERROR_CHARS:]
+    message = str(error)[:MESSAGE_CHARS]
+    return {"nonce": question["nonce"], "ok": False, "kind": type(error).__name__, "message": message, "text": text}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

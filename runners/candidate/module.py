@@ -1,0 +1,140 @@
+"""Call a Python candidate, a module with `custom_kernel` or `ModelNew`, on buffers of the arena.
+
+The timed region ends when the outputs are plain, materialised torch tensors: a subclass or a lazy tensor is refused
+(exact type), and copying into the arena happens before the reply, so that nothing can be left for later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import math
+import sys
+import time
+from collections import deque
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from . import setups
+from .entry import entry_of
+from .structure import arguments_of, tensors_in
+from .tensors import Arena, tensor_at
+
+clock = time.perf_counter_ns
+POISON = 0xFF
+# How much larger a block is than the output that takes its place: the allocator needs some for alignment, and small
+# allocations that come between may take some.
+ROOM_BEYOND_BYTES = 64 << 10
+
+
+class WrongOutput(Exception):
+    """The candidate has returned the wrong type, count, shape or dtype."""
+
+
+def load(path: str) -> ModuleType:
+    """Import the candidate's file as a module of its own."""
+    loader = SourceFileLoader("candidate_kernel", path)
+    module = importlib.util.module_from_spec(ModuleSpec(loader.name, loader, origin=path))
+    module.__file__ = path
+    sys.modules[loader.name] = module
+    loader.exec_module(module)
+    return module
+
+
+class ModuleCallee:
+    """Call `custom_kernel(*inputs)`, or `ModelNew(*init)(*inputs)`, whichever the module defines.
+
+    `folder` holds the cases' setups, "" if there are none.
+    """
+
+    def __init__(self, path: str, arena: Arena, folder: str) -> None:
+        torch.set_grad_enabled(False)  # as where the reference runs
+        setups.make_importable(folder)
+        self._namespace = vars(load(path))
+        self._arena, self._folder = arena, folder
+        self._case: dict[str, Any] = {}
+        self._function: Any = None
+        self._room: deque[list[torch.Tensor]] = deque()
+
+    def set_case(self, case: dict[str, Any]) -> None:
+        """Take the layout of the coming calls. The callable is made again if its setup has changed."""
+        if self._function is None or case.get("setup") != self._case.get("setup"):
+            self._function = None  # a model's memory, before the next takes its own
+            setup = setups.read(self._folder, case.get("setup"))
+            self._function = entry_of(self._namespace, setup, self._arena.device)
+        self._case = case
+
+    def make_room(self, calls: int) -> None:
+        """Allocate memory for the outputs of so many calls and write to all of it.
+
+        The outputs of a request's calls live until it is answered, so each takes other memory. Its page faults, a
+        thousand for 4 MiB, and its cache misses would be charged to the candidate, while a C function writes to an
+        arena that the referee has just laid out. Each call gives its block back to the allocator just before its
+        clock starts, and its outputs come from there. On a GPU torch keeps its memory anyway.
+        """
+        self._room.clear()
+        if self._arena.device == "cpu":
+            sizes = [_dense_bytes(spec) for spec in self._case.get("outputs", [])]
+            self._room.extend([_written(size) for size in sizes] for _ in range(calls))
+
+    def prepare(self, call: dict[str, list[Any]]) -> dict[str, Any]:
+        """Return the positional arguments, with views of the inputs, before the clock starts."""
+        pairs = zip(self._case["inputs"], call["inputs"], strict=True)
+        values = {s["name"]: tensor_at(self._arena, s, v) if "shape" in s else v for s, v in pairs}
+        return {"values": arguments_of(self._case["structure"], values), "result": None}
+
+    def run(self, prepared: dict[str, Any]) -> int:
+        """Make one call, and return its duration in ns by this process's clock."""
+        function, values = self._function, prepared["values"]
+        if self._room:
+            self._room.popleft()
+        start = clock()
+        result = function(*values)
+        elapsed = clock() - start
+        prepared["result"] = result
+        return elapsed
+
+    def finish(self, prepared: dict[str, Any], call: dict[str, list[Any]]) -> None:
+        """Check the outputs strictly and copy them into the arena. Raises WrongOutput."""
+        tensors, specs = tensors_in(prepared["result"]), self._case["outputs"]
+        if len(tensors) != len(specs):
+            raise WrongOutput(f"expected {len(specs)} tensor(s), got {describe(prepared['result'])}")
+        for tensor, spec, offset in zip(tensors, specs, call["outputs"], strict=True):
+            check_output(tensor, spec)
+            tensor_at(self._arena, spec, offset).copy_(tensor)
+
+
+def _dense_bytes(spec: dict[str, Any]) -> int:
+    """Return the bytes of a tensor that is packed row by row, as outputs are."""
+    dtype: torch.dtype = getattr(torch, spec["dtype"])
+    return int(math.prod(spec["shape"])) * int(dtype.itemsize)
+
+
+def _written(size_bytes: int) -> torch.Tensor:
+    """Allocate a block through torch and fill it with the poison of an arena's outputs.
+
+    The results of earlier calls are gone, and what a candidate leaves out is NaN.
+    """
+    block = torch.empty(size_bytes + ROOM_BEYOND_BYTES, dtype=torch.uint8)
+    ctypes.memset(block.data_ptr(), POISON, block.nbytes)
+    return block
+
+
+def check_output(tensor: object, spec: dict[str, Any]) -> None:
+    """Check the exact type, dtype and shape, with real storage. Raises WrongOutput."""
+    wanted = (spec["dtype"], tuple(spec["shape"]))
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        raise WrongOutput(f"expected a plain tensor, got {describe(tensor)}")
+    found = (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+    if found != wanted:
+        raise WrongOutput(f"expected {wanted[0]} {list(wanted[1])}, got {found[0]} {list(found[1])}")
+
+
+def describe(value: object) -> str:
+    """Return a short name for what was returned."""
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__} of {len(value)}"
+    return type(value).__name__

@@ -1,0 +1,35 @@
+"""Define how an evaluation can end early.
+
+`InfraFailure` is the fault of the harness or the machine, `TooLarge` that of the problem.
+"""
+
+from __future__ import annotations
+
+from runners.job import Status
+
+# The sides of a comparison.
+CANDIDATE, BASELINE, PARENT = "candidate", "baseline", "parent"
+
+
+class CandidateFailure(Exception):
+    """A side of a comparison has failed; that is a result. `case` names the case if known, `side` the side that
+    failed."""
+
+    def __init__(self, status: Status, reason: str, case: str | None = None, side: str = CANDIDATE) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.case = case
+        self.side = side
+
+
+class InfraFailure(Exception):
+    """The harness, the oracle or the machine failed, so nothing is known of the candidate."""
+
+
+class TooLarge(Exception):
+    """The problem does not fit into the device's memory, so nothing is known of the candidate."""
+
+
+class Cancelled(Exception):
+    """The evaluation was cancelled."""

@@ -1,0 +1,110 @@
+"""Converse with another process, from the referee's end."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runners.candidate.channel import Channel, ChannelClosed, ChannelError, ChannelTimeout
+from runners.errors import Cancelled
+from runners.waiting import readable
+
+POLL_S = 0.2
+
+
+class Refused(Exception):
+    """The far end has answered that it failed. `kind` is the exception's class there, `text` its traceback: both are
+    claims."""
+
+    def __init__(self, kind: str, message: str, text: str) -> None:
+        super().__init__(message)
+        self.kind, self.message, self.text = kind, message, text
+
+
+@dataclass(frozen=True)
+class Late:
+    """Name what to do if an answer takes longer than `after_s` seconds."""
+
+    after_s: float
+    act: Callable[[], None]
+
+
+class Peer:
+    """Converse with one far end.
+
+    Each question has a nonce, which its answer repeats, and a time limit. `cancel` ends the waiting.
+    """
+
+    def __init__(self, cancel: Callable[[], bool] | None = None) -> None:
+        self._socket, self.far_socket = socket.socketpair()
+        self._channel = Channel(self._socket.fileno())
+        self.cancel = cancel
+
+    def started(self) -> None:
+        """Close our copy of the far end's descriptor, so that its death shows as the end of the stream."""
+        self.far_socket.close()
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the far end has neither closed the connection nor spoken unasked."""
+        return not readable(self._socket.fileno(), 0)
+
+    def ask(
+        self,
+        question: dict[str, Any],
+        timeout_s: float,
+        descriptors: Sequence[int] = (),
+        late: Late | None = None,
+    ) -> dict[str, Any]:
+        """Send a question, with descriptors after it, and wait for its answer.
+
+        `late` is called once if the answer takes longer than its limit; waiting goes on. Raises Refused,
+        ChannelTimeout, ChannelClosed, ChannelError, Cancelled.
+        """
+        nonce = secrets.token_hex(8)
+        deadline = time.monotonic() + timeout_s
+        self._channel.send({**question, "nonce": nonce})
+        for descriptor in descriptors:
+            self._hand_over(descriptor)
+        if late is not None and not self._answered(late.after_s):
+            late.act()
+        self._wait(deadline)
+        answer = self._channel.receive(max(0.1, deadline - time.monotonic()))
+        # A process that answers before it was asked can't know the nonce, so an old or prepared answer is rejected.
+        if answer.get("nonce") != nonce:
+            raise ChannelError("an answer without the question's nonce")
+        if answer.get("ok") is not True:
+            raise Refused(*(str(answer.get(key, ""))[:4000] for key in ("kind", "message", "text")))
+        return answer
+
+    def _hand_over(self, descriptor: int) -> None:
+        try:
+            socket.send_fds(self._socket, [b"d"], [descriptor])
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+
+    def take_descriptor(self) -> int:
+        """Return the descriptor that follows an answer. Raises ChannelError."""
+        _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
+        if not descriptors:
+            raise ChannelError("an answer without its descriptor")
+        return descriptors[0]
+
+    def close(self) -> None:
+        """Close the connection; the far end leaves its loop."""
+        self._socket.close()
+        self.far_socket.close()
+
+    def _answered(self, within_s: float) -> bool:
+        return readable(self._socket.fileno(), within_s)
+
+    def _wait(self, deadline: float) -> None:
+        while not self._answered(min(POLL_S, max(0.0, deadline - time.monotonic()))):
+            if self.cancel is not None and self.cancel():
+                raise Cancelled
+            if time.monotonic() >= deadline:
+                raise ChannelTimeout("no answer in time")

@@ -1,0 +1,101 @@
+"""Keep sandboxed interpreters warm for Python candidates on a GPU machine.
+
+They have imported torch and opened the device, and know nothing else. Each stands still until it is needed, serves
+one candidate process and ends. Importing torch takes a processor's caches and memory from neighbours, and a call that
+the host paces becomes slower by a quarter. So starts stand still while a job is timed, except those that the timing
+waits for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from runners.harness.devices.device import LOCK_POLL_S, Device
+from runners.harness.processes.participant import candidate_policy, thread_count
+from runners.harness.processes.sandboxed_worker import SandboxedWorker, new_inbox, start_worker
+from runners.harness.processes.warm_pool import WarmPool, warm_up
+from runners.job import Limits
+
+LIFE_S = 3600.0
+
+
+class WarmWorkers(WarmPool[SandboxedWorker]):
+    """Keep warm workers of one device, for candidates under the usual limits.
+
+    With `with_triton` set, workers that are started from now on prepare Triton too, which takes as long as importing
+    torch.
+    """
+
+    with_triton = False
+
+    def __init__(self, device: Device) -> None:
+        super().__init__("warm-workers", self._started, lambda worker: worker.process.alive, SandboxedWorker.close)
+        self._device = device
+        self._guard, self._changed = threading.Lock(), threading.Event()
+        self._starting: dict[threading.Event, SandboxedWorker] = {}
+        self._timing = 0
+
+    def take_for(self, limits: Limits) -> SandboxedWorker | None:
+        """Return a warm worker, or None if there is none or the limits are unusual."""
+        usual = Limits()
+        if (limits.memory_bytes, limits.log_bytes) != (usual.memory_bytes, usual.log_bytes):
+            return None
+        return self.take()
+
+    def hurry(self, wanted: threading.Event) -> None:
+        """Let a start go on that an evaluation waits for, even during timing."""
+        with self._guard:
+            if (worker := self._starting.get(wanted)) is not None:
+                worker.process.resume()
+        self._changed.set()
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Hold up all starts within this block except those that are waited for."""
+        with self._guard:
+            self._timing += 1
+            for wanted, worker in self._starting.items():
+                if not wanted.is_set():
+                    worker.process.pause()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._timing -= 1
+                for worker in self._starting.values() if not self._timing else ():
+                    worker.process.resume()
+            self._changed.set()
+
+    def _started(self, wanted: threading.Event) -> SandboxedWorker:
+        self._wait_for_quiet(wanted)
+        inbox = new_inbox()
+        policy = candidate_policy(self._device, Limits(total_s=LIFE_S), thread_count(), (inbox,))
+        with_triton = self.with_triton
+        worker = start_worker("module", policy, ("torch", "triton") if with_triton else ("torch",), inbox)
+        try:
+            with self._registered(worker, wanted):
+                warm_up(worker.peer, self._device, wanted, with_triton=with_triton)
+            worker.process.pause()
+        except BaseException:
+            worker.close()
+            raise
+        return worker
+
+    def _wait_for_quiet(self, wanted: threading.Event) -> None:
+        while self._timing and not wanted.is_set():
+            self._changed.clear()
+            self._changed.wait(LOCK_POLL_S)
+
+    @contextmanager
+    def _registered(self, worker: SandboxedWorker, wanted: threading.Event) -> Iterator[None]:
+        with self._guard:
+            self._starting[wanted] = worker
+            if self._timing and not wanted.is_set():
+                worker.process.pause()
+        try:
+            yield
+        finally:
+            with self._guard:
+                del self._starting[wanted]
