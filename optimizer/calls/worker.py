@@ -236,6 +236,7 @@ def _outcome(call: LlmCall, row: Provider | None, request: CompletionRequest, go
         "dropped": list(got.dropped),
         "reasoning_tokens": got.usage.reasoning,
         "recorded": got.recorded,
+        "same_prompt": got.same_prompt,
         "estimated": estimated,
         "price": price.model_dump(mode="json") if price else None,
     }
