@@ -44,9 +44,14 @@ suite-time: install-dev  ## where the time of the last `make test` went, by part
 axe:  # axe-core checks the pages' accessibility; without npm its tests are left out and named
 	@command -v npm >/dev/null || exit 0; test -d tests/browser/node_modules/axe-core || npm ci --silent --prefix tests/browser
 
-lint: install-dev  ## style and likely bugs
+lint: install-dev  ## style, likely bugs, and who may import whom (docs/development.md)
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: structure
+structure: install-dev  ## import cycles between folders and files, modules at the top of each package
+	$(BIN)/python -m benchmarks.structure --list
 
 format: install-dev  ## put the code in shape
 	$(BIN)/ruff check --fix $(CHECKED)

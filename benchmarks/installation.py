@@ -85,8 +85,9 @@ def migrate() -> None:
 
 def start_run(title: str, evaluations: int, **changes: object) -> Run:
     """Start a tuning run on the processor; `changes` are fields of `NewRun`."""
-    from optimizer.actions.run import Budget, NewRun, do_start_run
+    from optimizer.actions.run import NewRun, do_start_run
     from optimizer.models import Problem, Target, Team
+    from optimizer.queries.budgets import Budget
 
     wanted: dict[str, object] = {
         "team": Team.objects.get(),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelsci_site import environment as env
+from kernelsci_site.security_policy import policy_towards
 from kernelsci_site.services import postgres, redis_server
 from kernelsci_site.services.var import Var
 
@@ -38,6 +39,7 @@ INSTALLED_APPS = [
     "allauth",
     "allauth.account",
     "allauth.mfa",
+    "allauth.usersessions",
     "kernelsci_site.apps.SiteConfig",
     "optimizer.apps.OptimizerConfig",
 ]
@@ -97,10 +99,13 @@ ACCOUNT_ADAPTER = "kernelsci_site.accounts.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
+# Five wrong passwords for an account from one address, fifty from an address, five invitations that do not work.
+ACCOUNT_RATE_LIMITS = {"login_failed": "5/15m/key,50/15m/ip", "invitation": "5/15m/ip"}
 MFA_ADAPTER = "kernelsci_site.accounts.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Kernel Scientist"
 OIDC_SERVER = env.text("OIDC_SERVER")
+POLICY_TOWARDS_COMPANY = policy_towards(OIDC_SERVER)
 OIDC_NAME = env.text("OIDC_NAME", "the company's sign-in")
 if OIDC_SERVER:
     INSTALLED_APPS += ["allauth.socialaccount", "allauth.socialaccount.providers.openid_connect"]

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from optimizer.actions.problem import do_store_problem
-from optimizer.actions.run import Budget, NewRun, do_start_run
+from optimizer.actions.run import NewRun, do_start_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.calls.prepare import prepare
 from optimizer.job_source import DatabaseJobSource
@@ -27,6 +27,7 @@ from optimizer.models import (
     TeamRole,
     User,
 )
+from optimizer.queries.budgets import Budget
 from runners.job import (
     CaseResult,
     Effort,

@@ -77,6 +77,7 @@ class Completion:
     tries: tuple[Try, ...] = ()
     dropped: tuple[str, ...] = ()
     recorded: bool = False
+    same_prompt: bool | None = None
     request_id: str = ""
 
 

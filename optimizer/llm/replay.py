@@ -11,7 +11,7 @@ from optimizer.llm.port import (
     ProviderRefusedError,
     Usage,
 )
-from optimizer.llm.recording import RunRecord
+from optimizer.llm.recording import RunRecord, prompt_hash
 
 
 class Replay(Provider):
@@ -23,7 +23,8 @@ class Replay(Provider):
     def complete(self, request: CompletionRequest, *, on_token: OnToken, cancelled: Cancelled) -> Completion:
         """Return the recorded answer. Raises ProviderRefusedError for a question that the recording does not answer.
 
-        Measured times differ between machines, and with them the questions that a strategy asks.
+        The completion says whether the answer was given to the same prompt: measured times differ between machines, and
+        prompts between versions.
         """
         found = self.record.answer_to(request.key, request.role)
         if found is None:
@@ -36,4 +37,5 @@ class Replay(Provider):
             model=found.model,
             finish="stop",
             recorded=True,
+            same_prompt=prompt_hash(list(request.messages)) == found.prompt_sha256,
         )

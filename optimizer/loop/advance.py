@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from dataclasses import replace
 from enum import Enum
 
 from django.db import transaction
 from django.utils import timezone
 
-from optimizer.actions.runner import absence_of_runners
 from optimizer.calls.lifecycle import do_cancel_waiting_calls, open_calls
+from optimizer.calls.record import recorded_asks, replay_note
 from optimizer.events.payloads import RunNoted, RunStateChanged
 from optimizer.events.record import record
 from optimizer.loop import settling
 from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.steps import take_steps
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run, RunState
+from optimizer.queries.budgets import budget_lines
 from optimizer.queries.memory import shortage_of
+from optimizer.queries.runners import absence_of_runners
 from optimizer.runs import best, budget
 from optimizer.runs.history import history_of
 from optimizer.runs.locking import try_lock_run
@@ -124,8 +127,10 @@ def _decide(run: Run) -> None:
     run.
     """
     try:
+        if reason := best.ceiling_reached(run, settings_of(run).stop_at_roofline):
+            return _wind_down(run, reason)
         for _ in range(MAX_ROUNDS):
-            steps = strategy_of(run).decide(history_of(run))
+            steps = strategy_of(run).decide(replace(history_of(run), recorded=recorded_asks(run)))
             if take_steps(run, steps):
                 continue
             return _settle(run, next((step for step in steps if isinstance(step, Finish)), None))
@@ -152,12 +157,14 @@ def _wind_down(run: Run, reason: str) -> None:
     if settings.confirm and _may_measure(run) and settling.settle(run, settings.settle):
         return
     settling.conclude(run)
+    if note := replay_note(run):
+        record(run, RunNoted(text=note, tone="warn"))
     enter(run, RunState.FINISHED, reason)
 
 
 def _may_measure(run: Run) -> bool:
     """Return whether time and device minutes are left: a confirmation is not a counted evaluation but needs both."""
-    spent = {line.kind for line in budget.lines(run) if line.percent >= 100}
+    spent = {line.kind for line in budget_lines(run) if line.percent >= 100}
     return not spent & {"minutes", "device_minutes"}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.db.models import Count
 
 from optimizer.models import CallState, Evaluation, EvaluationState, EvaluationStatus, LlmCall, Run
-from optimizer.runs.budget import WARN_AT_PERCENT
+from optimizer.queries.budgets import WARN_AT_PERCENT
 
 STAGES = (
     ("select", "Select", ("selector",)),

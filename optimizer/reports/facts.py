@@ -13,7 +13,6 @@ from optimizer.models import Evaluation, EvaluationStatus, Hypothesis, Kernel, R
 from optimizer.queries.run_summary import RunSummary, summarise
 from optimizer.queries.settled import settled_in
 from optimizer.queries.timing import CaseRow, case_rows, has_call_time, newest_noise_warning
-from optimizer.runs.best import BEST_FIRST
 from optimizer.search import settings_in_force
 from runners.job import JobResult
 
@@ -27,7 +26,8 @@ class Facts:
 
     `line` is the best kernel with its ancestors, oldest first. `result` is the harness's result for the best kernel,
     and `rows` are its cases, with call time where `has_call` is True. `settings` are the strategy's with defaults
-    filled in. `settled` are the confirmations in cold processes. `noise` warns of a noisy machine.
+    filled in. `warm_start` names the kernels of earlier runs with which this one began. `settled` are the
+    confirmations in cold processes. `noise` warns of a noisy machine.
     """
 
     run: Run
@@ -44,6 +44,7 @@ class Facts:
     has_call: bool = False
     settled: Sequence[Evaluation] = ()
     noise: str = ""
+    warm_start: Sequence[str] = ()
 
 
 def facts_of(run: Run) -> Facts:
@@ -67,6 +68,7 @@ def facts_of(run: Run) -> Facts:
         has_call=has_call_time(result),
         settled=settled_in(run),
         noise=newest_noise_warning(run),
+        warm_start=_warm_start(run),
     )
 
 
@@ -81,7 +83,14 @@ def ancestry(kernel: Kernel) -> list[Kernel]:
     return line
 
 
+def _warm_start(run: Run) -> list[str]:
+    begun_with = (
+        run.kernels.filter(meta__has_key="earlier").order_by("number").values_list("meta__earlier", flat=True)
+    )
+    return [f"#{kernel['number']} of run {kernel['run']}" for kernel in begun_with]
+
+
 def _fastest(run: Run) -> list[Kernel]:
     timed = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
     light = timed.select_related("evaluation", "hypothesis").defer("source", "report", "meta", "evaluation__result")
-    return list(light.order_by(*BEST_FIRST)[:FASTEST])
+    return list(light.best_first()[:FASTEST])

@@ -69,7 +69,7 @@ def queue_job(run: Run, evaluation: Evaluation) -> Job:
 
 def notify_on_commit(dispatcher: str, queue: str) -> None:
     """Notify the queue's workers after commit, when they can see the job."""
-    transaction.on_commit(lambda: DISPATCHERS[dispatcher].ring(queue))
+    transaction.on_commit(lambda: DISPATCHERS[dispatcher].notify(queue))
 
 
 def spec_of(job: Job) -> JobSpec:

@@ -1,4 +1,4 @@
-"""Builds by content hash: the artefact and its report, in the state directory. Failed builds are kept too."""
+"""Cache builds by content hash in the state directory: the artefact and its report, also of failed builds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from runners.job import BuildReport
 from runners.state import state_dir
 from runners.wire import WireError, dumps, loads
 
+# Builds are small, but a search makes thousands; beyond this many of one kind, the oldest tenth goes.
 MOST_ENTRIES = 5000
 
 
 class BuildCache:
-    """One entry. Written whole and renamed into place, so that a reader never sees half of one. `most_bytes` limits all
-    artefacts of that kind together: the entries that were fetched longest ago go first."""
+    """Store one build.
+
+    An entry is written whole and renamed into place, so that a reader never sees half of one. `most_bytes` limits all
+    artefacts of that kind together: the entries that were fetched longest ago go first.
+    """
 
     def __init__(self, kind: str, key: str, most_bytes: int | None = None) -> None:
         self._entry = state_dir("builds", kind) / key
@@ -28,6 +32,7 @@ class BuildCache:
         """Copy the artefact to `artefact` and return the report, marked as cached; None where there is no entry."""
         try:
             if self._most_bytes is not None:
+                # The time stamp is what makes pruning least-recently-used.
                 os.utime(self._entry)
             report = loads(BuildReport, (self._entry / "report.json").read_text())
             if report.ok:
@@ -39,6 +44,7 @@ class BuildCache:
 
     def keep(self, artefact: Path, report: BuildReport) -> None:
         """Store an entry; whoever was first wins. A build that was stopped by a limit is not kept."""
+        # A limit depends on the machine's load, so the same source may build the next time.
         if not report.ok and "the compiler was stopped" in report.log:
             return
         folder = Path(tempfile.mkdtemp(dir=self._entry.parent))
@@ -46,6 +52,7 @@ class BuildCache:
         if report.ok:
             shutil.copyfile(artefact, folder / "artefact")
         try:
+            # Renaming onto an entry that another process stored meanwhile fails, and its entry is as good.
             folder.rename(self._entry)
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)
@@ -57,6 +64,7 @@ class BuildCache:
         doomed = entries[: MOST_ENTRIES // 10] if len(entries) > MOST_ENTRIES else []
         if self._most_bytes is not None:
             doomed += _beyond(entries[len(doomed) :], self._most_bytes)
+        # Several workers prune at the same time, so an entry may be gone already.
         for entry in doomed:
             with contextlib.suppress(OSError):
                 shutil.rmtree(entry.path)

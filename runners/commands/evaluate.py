@@ -1,4 +1,4 @@
-"""`python -m runners evaluate`: one kernel, one verdict."""
+"""Evaluate one kernel and print the verdict: `python -m runners evaluate`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def add_parser(subparsers: Any) -> None:
     effort.add_argument("--confirm", action="store_true", help="more sessions, all in cold processes")
     parser.add_argument("--total-s", type=float, default=Limits().total_s, help="limit for the whole evaluation")
     parser.add_argument("--call-s", type=float, default=Limits().call_s, help="limit for one call")
-    parser.add_argument("--profile", action="store_true", help="look closer: which kernels, bound by what")
+    parser.add_argument(
+        "--profile", action="store_true", help="profile: which kernels take the time, bound by what"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -52,7 +54,7 @@ def _target(name: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate and print; the exit code."""
+    """Evaluate and print. Return 0 if the kernel was evaluated, 1 if the harness failed, 2 for wrong usage."""
     try:
         spec = _spec(arguments)
     except (UsageError, ProblemError) as error:

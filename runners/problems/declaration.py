@@ -1,4 +1,4 @@
-"""What a native problem.toml declares, read and checked field by field, without executing anything."""
+"""Read what a native problem.toml declares, field by field, without executing anything."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ ENTRY = "problem.toml"
 FORMAT_VERSION = 1
 GENERIC_DISTRIBUTIONS = ("normal", "large_range", "near_constant", "adversarial")
 FIXED_DISTRIBUTIONS = ("standard_normal", "positive", "uniform", "ones")
+# Each case is checked and timed.
 MAX_CASES = 200
 
 _ROLES = (Role.INPUT, Role.OUTPUT, Role.SIZE, Role.SCALAR)
@@ -27,8 +28,11 @@ _ARITHMETIC_DTYPES = tuple(name for name, kind in ELEMENT_TYPES.items() if kind.
 
 @dataclass(frozen=True)
 class Declaration:
-    """A sound problem.toml with the texts of the files that it names. `flops` and `bytes_expression` are
-    expressions over the sizes; an empty `bytes_expression` means inputs read once plus outputs written once."""
+    """Hold a valid problem.toml with the texts of the files that it names.
+
+    `flops` and `bytes_expression` are expressions over the sizes. An empty `bytes_expression` means inputs read once
+    plus outputs written once.
+    """
 
     name: str
     title: str
@@ -200,6 +204,7 @@ def _read_tolerances(root: FieldReader) -> dict[str, Tolerance]:
         tolerance = Tolerance(reader.number("rtol", required=True), reader.number("atol", required=True))
         if dtype not in ELEMENT_TYPES:
             reader.complain("not a dtype we know")
+        # A relative tolerance of 1 would accept zeros for everything.
         if not (0 <= tolerance.rtol < 1 and 0 <= tolerance.atol < float("inf")):
             reader.complain("rtol must lie in [0, 1) and atol be finite and not negative")
         reader.close()

@@ -1,4 +1,4 @@
-"""Reading problem files from disk into memory, with caps. Nothing outside the directory is followed."""
+"""Read problem files from disk into memory, with size limits. Nothing outside the directory is followed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from pathlib import Path
 
 from runners.problems.base import ProblemError
 
+# A bundle travels whole with every job.
 FILE_BYTES = 512 << 10
 TOTAL_BYTES = 4 << 20
 FILE_COUNT = 200
+# Folders that tools leave behind; their content is not the problem's.
 _IGNORED = {"__pycache__", "node_modules"}
 
 
 def read_directory(root: Path, suffixes: tuple[str, ...] | None = None) -> dict[str, str]:
-    """Every UTF-8 text file below `root` by its relative POSIX path; hidden files and binaries are left out.
+    """Return every UTF-8 text file below `root` by its relative POSIX path, without hidden files and binaries.
 
     Raises ProblemError naming each file that is a link or too large, and directories with too many files.
     """
@@ -35,7 +37,7 @@ def read_directory(root: Path, suffixes: tuple[str, ...] | None = None) -> dict[
 
 
 def read_file(path: Path, name: str | None = None) -> str:
-    """One UTF-8 text file. Raises ProblemError."""
+    """Read one UTF-8 text file. Raises ProblemError."""
     complaints: list[str] = []
     files: dict[str, str] = {}
     label = name or path.name
@@ -72,6 +74,7 @@ def _read_into(
         if size > FILE_BYTES:
             complaints.append(f"{relative}: {size} bytes; at most {FILE_BYTES} are read")
             return
+        # The file may grow between the check and the reading.
         data = path.read_bytes()[: FILE_BYTES + 1]
     except OSError as error:
         complaints.append(f"{relative}: {error.strerror or error}")

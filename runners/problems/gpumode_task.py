@@ -1,8 +1,8 @@
-"""Reading a GPU MODE task directory: task.yml and the files it stages. Only at import; needs PyYAML.
+"""Read a GPU MODE task directory: task.yml and the files it stages. Only at import; needs PyYAML.
 
-What is read becomes `task.json` in the bundle, so that a runner needs neither PyYAML nor the directory. Hostile
-input: size caps, the safe loader without anchors (no cycles, no alias bombs), no file from further away than two
-directories up, no links.
+The content becomes `task.json` in the bundle, so that a runner needs neither PyYAML nor the directory. The input is
+hostile: sizes are limited, the safe loader accepts no anchors (no cycles, no alias bombs), no file may lie further
+away than two directories up, and links are refused.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from runners.problems.reading import FieldReader
 FORMAT = "gpumode"
 TASK_FILE = "task.yml"
 ENTRY = "task.json"
+# Limits the work of PyYAML on a hostile text.
 TASK_BYTES = 64 << 10
 TASK_DEPTH = 50
 MOST_CASES = 200
 MOST_FILES = 30
+# Published tasks share files above their own directory.
 LEVELS_UP = 2
 _SUBMISSION = "@SUBMISSION@"
+# Source and text only: everything in a bundle is stored and shown.
 _SUFFIXES = {".py", ".cu", ".cuh", ".cpp", ".h", ".hpp", ".hip", ".txt", ".md"}
 _RANKINGS = ("last", "mean", "geom")
 _SCALARS = (str, int, float, bool, type(None))
 
 
 def read_gpumode(directory: Path) -> ProblemBundle:
-    """The bundle of a task directory. Raises ProblemError with every fault found."""
+    """Return the bundle of a task directory. Raises ProblemError with every fault found."""
     complaints: list[str] = []
     reader = FieldReader(load_yaml(read_file(directory / TASK_FILE)), TASK_FILE, complaints)
     task = _read_task(reader, directory.name)
@@ -67,7 +70,7 @@ def load_yaml(text: str, file: str = TASK_FILE) -> Any:
 
 
 def _line_of(event: Any) -> str:
-    """Return `line 7: ` for an event on the seventh line, nothing for an event without a place."""
+    """Return `line 7: ` for an event on the seventh line, or an empty text for an event without a place."""
     return f"line {event.start_mark.line + 1}: " if event.start_mark else ""
 
 
@@ -123,7 +126,7 @@ def _read_files(reader: FieldReader, directory: Path, complaints: list[str]) -> 
 def _read_templates(
     reader: FieldReader, directory: Path, files: dict[str, str], complaints: list[str]
 ) -> dict[str, str]:
-    """Language label → path in the bundle."""
+    """Return the path in the bundle by language label."""
     templates: dict[str, str] = {}
     for label, source in reader.table("templates").rest().items():
         path = f"templates/{PurePosixPath(str(source)).name}"
@@ -140,6 +143,7 @@ def _read_named(directory: Path, source: str, name: str, files: dict[str, str], 
         complaints.append(f"{TASK_FILE}: {source!r} is not a source file near this directory")
         return
     place = directory.resolve()
+    # A link in between could lead out of the directory although the name does not.
     if not (place / source).resolve().is_relative_to(place.parents[min(LEVELS_UP, len(place.parents)) - 1]):
         complaints.append(f"{TASK_FILE}: {source!r} leads away from this directory")
         return

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from optimizer.actions.run import Budget
 from optimizer.models import Run, RunState, Team, User
+from optimizer.queries.budgets import Budget
 from tests.browser.conftest import PASSWORD
 from tests.factories import drive, make_run
 

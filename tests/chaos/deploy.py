@@ -19,9 +19,10 @@ from django.test import Client
 from benchmarks.installation import provenance, start_run
 from benchmarks.live import Watcher, watch
 from kernelsci_site.services.var import Var
-from optimizer.actions.runner import at_work, do_drain_for_deploy, do_undrain_after_deploy
+from optimizer.actions.runner import do_drain_for_deploy, do_undrain_after_deploy
 from optimizer.models import Job, JobState, LlmCall, Run, Team
 from optimizer.models.llm_call import CallState
+from optimizer.queries.runners import at_work
 from tests.chaos.models import troubled_models
 from tests.chaos.play import ACTIVE, provide
 from tests.chaos.world import World, world

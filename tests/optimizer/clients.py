@@ -34,6 +34,11 @@ def caller_of(user: User, *scopes: TokenScope) -> Call:
     return call
 
 
+def flowing(text: str) -> str:
+    """Return the page with one space for each run of whitespace, as a browser shows it."""
+    return " ".join(text.split())
+
+
 def streamed(answer: Any) -> str:
     """Return the text of an answer that comes piece by piece."""
 

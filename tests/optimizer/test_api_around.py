@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from optimizer.actions.notification import NewNotification, do_notify
 from optimizer.actions.team import do_make_service_account
+from optimizer.events.notify import NewNotification, do_notify
 from optimizer.models import (
     AuditEntry,
     Follow,

@@ -9,10 +9,11 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from optimizer.actions.run import Budget, do_stop_run
+from optimizer.actions.run import do_stop_run
 from optimizer.calls.lifecycle import do_claim_call, do_end_call, do_keep_call, do_request_call
 from optimizer.loop import advance
 from optimizer.models import CallState, LlmCall, Provider, Run
+from optimizer.queries.budgets import Budget
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask
 from optimizer.upkeep.sweep import sweep

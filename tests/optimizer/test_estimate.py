@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from optimizer.actions.run import Budget
 from optimizer.models import LlmCall, Problem, Run, RunState, Target, Team, User
+from optimizer.queries.budgets import Budget
 from optimizer.queries.estimate import Estimate, PastRun, Range, estimate, estimate_run
 from tests.factories import make_run, make_team, make_user
 

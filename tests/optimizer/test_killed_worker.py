@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from optimizer.actions.run import Budget
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, RunEvent, RunState
+from optimizer.queries.budgets import Budget
 from optimizer.upkeep.sweep import sweep
 from tests.factories import make_run
 from tests.site.served import bench_worker

@@ -11,11 +11,11 @@ import pytest
 from django.utils import timezone
 
 from optimizer.actions.leaders import do_rerank_leaders
-from optimizer.actions.run import Budget
 from optimizer.charts.curve import points_of
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Job, JobState, Notification, Run, RunState, Team, User
+from optimizer.queries.budgets import Budget
 from optimizer.runs.evidence import evidence_of
 from optimizer.runs.history import history_of
 from optimizer.search import STRATEGIES

@@ -13,13 +13,13 @@ from django.core.management import CommandError, call_command
 from django.db import transaction
 
 from optimizer.actions.record import do_import_record
-from optimizer.actions.run import Budget
 from optimizer.calls.prepare import knowledge_of
 from optimizer.calls.record import SHIPPED, Stripper, load_record, record_of, shipped
 from optimizer.calls.worker import answer
 from optimizer.llm.recording import RecordError, from_bytes, to_bytes
 from optimizer.loop.steps import take_steps
 from optimizer.models import CallState, LlmCall, Record, Run, Team, TeamRole, User
+from optimizer.queries.budgets import Budget
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask, Note
 from tests.factories import drive, make_run, make_team, make_user
@@ -200,7 +200,7 @@ def test_a_record_survives_its_file_and_is_the_same_bytes_twice(server: LlmServe
         (b"", "file"),
         (b"{}", "problem"),
         (b"\x1f\x8bnot gzip", "not a record"),
-        (b'{"format": 2}', "format"),
+        (b'{"format": 3}', "format"),
         (gzip.compress(b"[" * 100_000), "file"),
     ],
 )

@@ -37,7 +37,6 @@ from optimizer.models import (
     User,
 )
 from optimizer.queries.diff_change import change_between
-from optimizer.text.mentions import mentioned
 from runners.job import JobResult, JobSpec
 from tests.factories import (
     BASE,
@@ -159,13 +158,6 @@ def at_once(*acts: Callable[[], object]) -> list[object]:
     for one in threads:
         one.join(20)
     return outcomes
-
-
-def test_mentions_reach_members_and_nobody_else(run: Run, rosa: User) -> None:
-    make_user(name="stranger")
-    text = "@rosa see @stranger, mail a@rosa or /@rosa; `x`"
-    assert list(mentioned(text, run.team)) == [rosa]
-    assert not mentioned("mail a@rosa.", run.team).exists()
 
 
 def test_a_comment_as_guidance_enters_the_next_stored_prompt_with_the_lines_it_is_about(rosa: User) -> None:

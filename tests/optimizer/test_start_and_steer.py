@@ -23,10 +23,11 @@ from optimizer.access import access_run
 from optimizer.actions.demo import do_start_demo
 from optimizer.actions.job import do_start_job
 from optimizer.actions.problem import do_sync_shipped_problems
-from optimizer.actions.run import Budget, do_clone_run, do_pause_run, do_resume_run, do_stop_run
+from optimizer.actions.run import do_clone_run, do_pause_run, do_resume_run, do_stop_run
 from optimizer.loop import advance
 from optimizer.models import Job, Problem, ProblemVersion, Run, RunEvent, RunState, TeamRole
 from optimizer.models.run import RunTransitionError
+from optimizer.queries.budgets import Budget
 from optimizer.upkeep.sweep import sweep
 from tests.factories import QUEUE, drive, make_run, make_team, make_user
 

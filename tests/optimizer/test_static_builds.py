@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from optimizer.actions.run import Budget, do_stop_run
+from optimizer.actions.run import do_stop_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationState, Job, Kernel, Run, Target
+from optimizer.queries.budgets import Budget
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Draft

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import pytest
 from django.test import Client
 
-from optimizer.actions.run import Budget
 from optimizer.agents import sections
 from optimizer.agents.delimiters import Delimiters
 from optimizer.models import Evaluation, EvaluationStatus, Run, RunState, Team
+from optimizer.queries.budgets import Budget
 from optimizer.queries.memory import gib, too_large_text
 from optimizer.search import STRATEGIES
 from optimizer.search.base import Draft, Finish, History, KernelView, Step, Strategy

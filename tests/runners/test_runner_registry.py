@@ -10,11 +10,12 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from optimizer.actions.runner import absence_of_runners, do_drain_runner, do_undrain_runner, live_runners
+from optimizer.actions.runner import do_drain_runner, do_undrain_runner
 from optimizer.actions.target import do_sync_targets
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Job, JobState, Run, Runner, Target
+from optimizer.queries.runners import absence_of_runners, live_runners
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Draft

@@ -13,10 +13,11 @@ from django.utils import timezone
 
 from optimizer import queue
 from optimizer.actions.run import do_stop_run
-from optimizer.actions.runner import do_drain_runner, live_runners
+from optimizer.actions.runner import do_drain_runner
 from optimizer.actions.spool import do_sync_spool
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, Runner, Target
+from optimizer.queries.runners import live_runners
 from optimizer.upkeep.sweep import sweep
 from runners import wire
 from runners.dispatch.spool import Slip, Spool, SpoolError

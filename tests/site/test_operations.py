@@ -83,11 +83,11 @@ def test_metrics_count_what_the_rows_say(client: Client) -> None:
     depth = Job.objects.filter(queue=QUEUE, state="queued").count()
     correct = Evaluation.objects.filter(status="correct", verdict="faster").count()
     assert depth and correct
-    assert values[f'kernelsci_queue_depth{{queue="{QUEUE}",state="queued"}}'] == str(depth)
+    assert float(values[f'kernelsci_queue_depth{{queue="{QUEUE}",state="queued"}}']) == depth
     assert float(values[f'kernelsci_queue_oldest_wait_seconds{{queue="{QUEUE}"}}']) >= 0
-    assert values['kernelsci_evaluations_total{status="correct",verdict="faster"}'] == str(correct)
+    assert float(values['kernelsci_evaluations_total{status="correct",verdict="faster"}']) == correct
     assert {"kernelsci_llm_cost_usd_total", "kernelsci_sockets_open"} <= set(values)
-    assert values['kernelsci_runs{state="running"}'] == "1"
+    assert float(values['kernelsci_runs{state="running"}']) == 1
 
 
 @pytest.mark.django_db

@@ -1,4 +1,4 @@
-"""What a GPU is and what it is doing, from the vendor's own tool or library: recorded with every result, never set."""
+"""Record what a GPU is and does, from the vendor's own tool or library. Nothing is ever set."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from runners.sandbox.meter import process_tree
 from runners.targets import Target
 
 ASK_WITHIN_S = 10.0
+# Starting a vendor's program takes time, which must not delay an evaluation.
 _watcher = ThreadPoolExecutor(2, thread_name_prefix="gpu-state")
 NVIDIA_FIXED = {
     "name": "gpu",
@@ -34,7 +35,7 @@ NVIDIA_NOW = {
 
 
 def gpu_fixed(target: Target) -> dict[str, Any]:
-    """What stays the same between evaluations; empty without such a GPU or its tool."""
+    """Return what stays the same between evaluations, or nothing without such a GPU or its tool."""
     device = device_for(target.vendor, target.flush_bytes)
     if device.kind == "cuda":
         return _nvidia(device.index, tuple(NVIDIA_FIXED.items()))
@@ -42,12 +43,12 @@ def gpu_fixed(target: Target) -> dict[str, Any]:
 
 
 def watched(target: Target) -> Future[dict[str, Any]]:
-    """`gpu_now` of this moment, asked beside whatever goes on."""
+    """Ask for `gpu_now` in the background."""
     return _watcher.submit(gpu_now, target)
 
 
 def gpu_now(target: Target) -> dict[str, Any]:
-    """Clocks, power, temperature and load at the time of asking; how many processes compute on it that are not ours."""
+    """Return the current clocks, power, temperature and load, and how many foreign processes compute on the GPU."""
     device = device_for(target.vendor, target.flush_bytes)
     if device.kind == "cuda":
         return _nvidia_now(device.index)
@@ -55,7 +56,7 @@ def gpu_now(target: Target) -> dict[str, Any]:
 
 
 def _nvidia_now(index: str) -> dict[str, Any]:
-    """From the library; from the program where the library is not to be had."""
+    """Ask the library, or the program if the library can't be loaded."""
     try:
         library = nvml(index)
         now, computing = dict[str, Any](library.now()), library.processes()
@@ -63,6 +64,7 @@ def _nvidia_now(index: str) -> dict[str, Any]:
         others = _ask(["nvidia-smi", "-i", index, "--query-compute-apps=pid", "--format=csv,noheader"])
         now = _nvidia.__wrapped__(index, tuple(NVIDIA_NOW.items()))
         computing = {int(pid) for pid in others.split() if pid.isdigit()}
+    # Other users of the GPU disturb timings, so their number is recorded.
     return {**now, "other_processes": len(computing - set(process_tree(os.getpid())))} if now else {}
 
 
@@ -75,7 +77,7 @@ def _nvidia(index: str, fields: tuple[tuple[str, str], ...]) -> dict[str, Any]:
 
 
 def _amd(index: str, what: str) -> dict[str, Any]:
-    """amd-smi's own words, whose form differs between versions; untested on AMD hardware."""
+    """Return amd-smi's own words, whose form differs between versions; untested on AMD hardware."""
     answer = _ask(["amd-smi", what, "--gpu", index, "--json"])
     try:
         return {f"amd_smi_{what}": json.loads(answer)} if answer else {}
@@ -91,7 +93,7 @@ def _value(text: str) -> float | str:
 
 
 def _ask(command: list[str]) -> str:
-    """What a program says; empty when it is absent, fails or hangs."""
+    """Return what a program prints, or an empty text if it is absent, fails or hangs."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,6 +1,6 @@
-"""Write what a Python candidate is given once as files that it may read. The oracle, which alone runs the problem's
-code, writes them; `runners.candidate.setups` reads them in the sandbox.
+"""Write what a Python candidate is given once as files that it may read.
 
+The oracle, which alone runs the problem's code, writes them; `runners.candidate.setups` reads them in the sandbox.
 Nothing in them is secret (see `CandidateSetup`). The referee passes the paths on and reads none of the files.
 """
 
@@ -17,6 +17,7 @@ import torch
 from runners.candidate.setups import MODULES
 from runners.problems.base import CandidateSetup
 
+# A cache line, which is more than any dtype needs.
 ALIGNMENT_BYTES = 64
 CHUNK_BYTES = 64 << 20
 

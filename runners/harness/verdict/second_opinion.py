@@ -1,7 +1,7 @@
-"""A second reader of a candidate's text: KernelGuard (PyPI, MIT), where it is installed. Advice, never a verdict.
+"""Read a candidate's text with KernelGuard (PyPI, MIT), if it is installed. The findings are advice, never a verdict.
 
-KernelGuard is a rule-based detector of benchmark hacks. The text is hostile, so that it is read in the sandbox, with
-limits. Another reader joins by a function from text to rule names in READERS.
+KernelGuard is a rule-based detector of benchmark hacks. The text is hostile, so it is read in the sandbox, with
+limits. Another reader is added as a function from text to rule names in READERS.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _PROGRAM = (
 
 
 def kernelguard(source: Source) -> list[str]:
-    """Names of the rules of high or critical severity that match; empty where KernelGuard isn't installed, takes too
-    long or fails."""
+    """Return the matching rules of high or critical severity.
+
+    The list is empty if KernelGuard isn't installed, takes too long or fails.
+    """
     place = _place("kernelguard")
     if place is None:
         return []
@@ -38,6 +40,7 @@ def kernelguard(source: Source) -> list[str]:
         Path(folder).chmod(0o755)
         text = Path(folder, "kernel.txt")
         text.write_text(source.text)
+        # The sandbox reads it as a user of its own.
         text.chmod(0o644)
         limits = ResourceLimits(wall_s=READ_S, memory_bytes=1 << 30)
         policy = SandboxPolicy(read_only=(*python_paths(), place, text), limits=limits)
@@ -49,18 +52,19 @@ def kernelguard(source: Source) -> list[str]:
 
 
 def _place(module: str) -> Path | None:
-    """The folder that a module is imported from, None where it is not installed."""
+    """Return the folder from which a module is imported, or None if it is not installed."""
     found = importlib.util.find_spec(module)
     return Path(found.origin).resolve().parent if found and found.origin else None
 
 
 def _rules(answer: str) -> list[str]:
-    """At most MOST_RULES names from the reader's answer, which hostile text may have shaped."""
+    """Return at most MOST_RULES names from the reader's answer, which hostile text may have shaped."""
     try:
         rules = json.loads(answer)
     except ValueError:
         return []
     names = [rule for rule in rules if isinstance(rule, str)] if isinstance(rules, list) else []
+    # Flags are shown on pages and in prompts, so nothing but a plain name may pass.
     return [name[:64] for name in names if name.isidentifier()][:MOST_RULES]
 
 
@@ -68,5 +72,5 @@ READERS: dict[str, Callable[[Source], list[str]]] = {"kernelguard": kernelguard}
 
 
 def opinions(source: Source) -> list[str]:
-    """What every reader found, as flags: `kernelguard:TIMER_MONKEYPATCH`."""
+    """Return the findings of every reader as flags: `kernelguard:TIMER_MONKEYPATCH`."""
     return [f"{name}:{rule}" for name, read in READERS.items() for rule in read(source)]
