@@ -22,9 +22,8 @@ from optimizer.models import CallState, LlmCall, Record, Run, Team, TeamRole, Us
 from optimizer.queries.budgets import Budget
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask, Note
-from tests.factories import drive, make_run, make_team, make_user
+from tests.factories import drive, make_provider, make_run, make_team, make_user
 from tests.llm_server import KEY, LlmServer, Reply
-from tests.optimizer.test_llm_worker import make_provider
 
 pytestmark = pytest.mark.django_db
 ANSWERS = 3
