@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
 from optimizer.agents.answer_base import Basis
@@ -17,7 +16,7 @@ from optimizer.calls.choice import Parameters
 from optimizer.llm.dialects import schema_instruction
 from optimizer.llm.port import CompletionRequest
 from optimizer.models import CallState, Finding, LlmCall, Provider, Run
-from optimizer.runs.history import history_of
+from optimizer.runs.history import findings_for, history_of
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask
 from optimizer.text.storable import storable
@@ -106,18 +105,9 @@ def knowledge_of(run: Run) -> list[KnowledgeItem]:
 
     A finding that the run wrote under a digest's name is a digest; otherwise the narrowest scope counts.
     """
-    problem = run.problem_version.problem
-    rows = Finding.objects.filter(
-        # None means unrestricted in that scope.
-        Q(team__isnull=True) | Q(team=run.team_id),
-        Q(target__isnull=True) | Q(target=run.target_id),
-        Q(problem__isnull=True) | Q(problem=problem),
-        Q(run__isnull=True) | Q(run=run),
-        superseded_by__isnull=True,
-    )
     return [
         KnowledgeItem(f"finding-{row.pk}", _scope(row), row.title, row.text, row.origin)
-        for row in rows.order_by("pk")
+        for row in findings_for(run)
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from optimizer.models import (
     CallState,
@@ -49,7 +49,7 @@ def history_of(run: Run) -> History:
         calls=call_views(run),
         hypotheses=hypothesis_views(run),
         evaluations_left=evaluations_left(run),
-        findings=tuple(current_findings(run).values_list("text", flat=True)),
+        findings=tuple(findings_for(run).filter(kind="finding", origin="agent").values_list("text", flat=True)),
         guidance=guidance_views(run),
         objective=Objective(run.objective),
     )
@@ -106,6 +106,18 @@ def hypothesis_views(run: Run) -> dict[str, HypothesisView]:
 def current_findings(run: Run) -> QuerySet[Finding]:
     """Return the current findings that the run itself has written, oldest first."""
     return Finding.objects.filter(source=f"run {run.pk}", superseded_by__isnull=True).order_by("pk")
+
+
+def findings_for(run: Run) -> QuerySet[Finding]:
+    """Return all current findings, notes and digests that apply to the run, whoever wrote them, oldest first."""
+    return Finding.objects.filter(
+        # None means unrestricted in that scope.
+        Q(team__isnull=True) | Q(team=run.team_id),
+        Q(target__isnull=True) | Q(target=run.target_id),
+        Q(problem__isnull=True) | Q(problem=run.problem_version.problem_id),
+        Q(run__isnull=True) | Q(run=run),
+        superseded_by__isnull=True,
+    ).order_by("pk")
 
 
 @lru_cache(maxsize=64)
