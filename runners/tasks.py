@@ -67,6 +67,7 @@ def job_source() -> OutsideSource:
 
 @celeryd_after_setup.connect
 def _learn_post(sender: str, instance: Any, **_kwargs: Any) -> None:
+    # Celery tells the worker's name and queues only by this signal.
     global _post
     _post = Post(sender, tuple(instance.app.amqp.queues.consume_from))
 
@@ -78,6 +79,7 @@ def _take_post(**_kwargs: Any) -> None:
     if target is None:
         return
     threading.Thread(target=_check_in_for_ever, args=[target], name="check-in", daemon=True).start()
+    # Importing now costs seconds that the first job would otherwise wait.
     import_string(settings.KERNELSCI_EVALUATE)
 
 

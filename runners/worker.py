@@ -19,7 +19,9 @@ from runners.log_context import about
 
 # How long a harness may stay over its own limit, and how long it may take to stop.
 GRACE_S = 60.0
+# A result took a device's time, so it is not given up at the first failure.
 FINISH_PATIENCE_S = 300.0
+# EX_SOFTWARE of sysexits.h.
 EXIT_HUNG = 70
 
 Evaluate = Callable[..., JobResult]
@@ -136,6 +138,7 @@ class Heartbeat:
         self.stopped = True
         if not self._over.wait(GRACE_S):
             logger.critical("job %s: the harness does not stop; this process ends", self._claim.job_id)
+            # Not sys.exit: a harness that ignores its cancellation would ignore an exception in this thread too.
             os._exit(EXIT_HUNG)
 
 

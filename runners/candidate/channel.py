@@ -14,6 +14,7 @@ import socket
 import time
 from typing import Any
 
+# Far more than any real message: a larger length is an attempt to exhaust the referee's memory.
 MESSAGE_BYTES = 1 << 20
 
 

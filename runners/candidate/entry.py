@@ -48,6 +48,7 @@ def entry_of(namespace: Mapping[str, Any], setup: Setup, device: str = "cpu") ->
     them, StateMismatch if a strict state does not fit.
     """
     accepted = MODELS if setup.strict else ENTRY_POINTS
+    # The wanted name comes first, so that a module that defines several is called by the one that the problem asks for.
     name = next((n for n in (setup.wanted, *accepted) if n in namespace), None)
     if name is None:
         raise LookupError(f"the module defines neither {' nor '.join(accepted)}")

@@ -38,6 +38,7 @@ class CeleryDispatcher(Dispatcher):
 
 def notify_worker(queue: str) -> None:
     """Send the workers of a queue to look at it. Never raises."""
+    # A spool machine imports this module without Celery installed.
     from celery import current_app
 
     try:

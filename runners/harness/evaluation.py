@@ -70,7 +70,9 @@ from runners.targets import UnknownTarget, target
 PLANS = {Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
 # Failures that say little without the side and the stage in which they happened.
 PLACED = (Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY)
+# Far enough that no noise of a quick timing makes up for it.
 ABANDON_FACTOR = 3.0
+# Speedups this large are more often mistakes than discoveries, so a person should look.
 REVIEW_FACTOR = 10.0
 
 log = logging.getLogger(__name__)
@@ -86,6 +88,8 @@ class Evaluation:
         on_progress: Callable[[str, str], None] | None,
     ) -> None:
         self.spec = spec
+        # Seeded from the system's entropy, because a candidate that knew the order of blocks could recognise timed
+        # calls.
         self._rng = random.Random(secrets.randbits(64))  # noqa: S311 - order of blocks; seeds of inputs are secret
         self._stages = Stages(spec.limits, cancel, on_progress)
         self._status, self._reasons, self._flags = Status.INFRA_ERROR, list[str](), list[str]()
@@ -151,6 +155,7 @@ class Evaluation:
         sessions = PLANS[self.spec.effort].sessions
         modules = sum(source.language in (Language.PYTHON, Language.TRITON) for source in self._sources)
         warm.warm_workers.with_triton = any(source.language is Language.TRITON for source in self._sources)
+        # The checked process measures in the first plan. If that is quick timing, full timing needs others.
         checked = bool(modules) and self._may_abandon
         builds = sum(map(looks_compiled, self._sources)) + (self.spec.baseline is not Baseline.EAGER)
         warm.warm_workers.expect((modules + 1) * sessions + checked + builds + self.spec.profile)

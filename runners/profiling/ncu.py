@@ -38,6 +38,7 @@ STALLS = {
 }
 MOST_STALLS = 3
 METRICS = (*DETAILS.values(), CONFLICTS, WAVEFRONTS, *STALLS.values())
+# Each launch is replayed once for each group of counters.
 MOST_LAUNCHES = 64
 REFUSED = "ERR_NVGPUCTRPERM"
 NOT_PERMITTED = (
@@ -65,6 +66,7 @@ class Ncu(Launched):
         together."""
         metrics = ",".join([TIME, COMPUTE, MEMORY, *METRICS])
         options = ["--csv", "--page", "details", "--print-units", "base", "--profile-from-start", "off"]
+        # Locked clocks would need privileges, and times would no longer match the timing stage.
         options += ["--clock-control", "none", "--target-processes", "application-only"]
         options += ["--launch-count", str(MOST_LAUNCHES), "--metrics", metrics]
         return [self._path or self.name, *options, *argv]

@@ -52,12 +52,15 @@ from runners.wire import to_plain
 # How much one module may leave; a process's temporary directory holds twice that.
 MOST_CACHE_BYTES = 128 << 20
 STORE_VARIABLE = "KERNELSCI_MODULE_CACHE_BYTES"
+# Each module leaves up to MOST_CACHE_BYTES; the least recently used ones go first.
 STORE_BYTES = 4 << 30
 SCRATCH_BYTES = 1 << 30
+# Packing copies at most MOST_CACHE_BYTES, so this is generous even on a loaded machine.
 PACK_S = 60.0
 END_S = 5.0
 
 _TRITON = re.compile(r"\btriton\b", re.IGNORECASE)
+# Names by which Python code reaches a compiler. A miss costs time only: the module then compiles in each process.
 _COMPILES = re.compile(
     r"load_inline|cpp_extension|compile\(|torch\.compile|_dynamo|_inductor|torch\.jit|@jit|\bnumba\b|\bcupy\b|\bcffi\b"
     r"|nvrtc|hiprtc|tilelang|cutlass|\bcute\b|helion|taichi|pycuda|\bwarp\b|subprocess|_compile_kernel|CUDAExtension"
@@ -193,6 +196,7 @@ class _Build:
         try:
             yield process
         finally:
+            # The process has ended before its memory is read, so that it can't change the index after it was checked.
             process.close()
 
     def _call_all(self, process: CandidateProcess) -> None:
@@ -291,6 +295,7 @@ def _printed(worker: SandboxedWorker) -> str:
     )
 
 
+# A packed file with an empty index, for modules whose caches can't be kept.
 _EMPTY = len(b"[]").to_bytes(LENGTH_BYTES, "big") + b"[]"
 
 

@@ -25,8 +25,11 @@ from runners.problems.dtypes import ELEMENT_TYPES
 from runners.sandbox.paths import share
 from runners.wire import from_plain, to_plain
 
+# Address space only: pages that are never touched take no memory.
 REFERENCE_BYTES = 32 << 30
+# Pages up to here stay mapped between evaluations, which spares their page faults.
 KEPT_BYTES = 256 << 20
+# A reference in float64 may take minutes on a CPU.
 ANSWER_S = 300.0
 
 
@@ -64,6 +67,8 @@ class OracleClient:
     def make(self, case: Case, distribution: str, count: int = 1) -> list[Content]:
         """Make fresh inputs for `count` calls, each from a fresh secret seed."""
         first, self._count = self._count + 1, self._count + count
+        # From the system's entropy, and never sent to a participant: a candidate can't make the expected output from a
+        # seed.
         seeds = [secrets.randbits(62) for _ in range(count)]
         question = {"op": "inputs", "first": first, "case": to_plain(case), "distribution": distribution}
         answer = self.ask({**question, "seeds": seeds, "offset": self._bump.next_offset})

@@ -65,7 +65,6 @@ class Oracle:
             "open": self._open, "setup": self._setup, "inputs": self._inputs, "judge": self._judge,
             "forget": self._forget, "footprint": self._footprint, "distributions": self._usable,
         }  # fmt: skip
-        # The other half of the cores is left to the candidate's process, which starts meanwhile.
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from runners.harness.processes.warm_workers import WarmWorkers
 from runners.job import ProblemBundle
 from runners.state import state_dir
 
+# Each oracle is a process that holds its problem's weights.
 MOST_ORACLES = 4
 
 

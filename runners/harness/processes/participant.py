@@ -28,15 +28,18 @@ from runners.problems.base import Case
 from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, python_paths
 from runners.sandbox.meter import process_tree
 
+# This includes importing torch, by several processes at the same time.
 START_S = 60.0
 # How long a call may take to be enqueued before it is taken for one that waits for the device.
 HOLD_S = 0.15
+# The word that the device waits for, in the machine's byte order (x86-64 and aarch64 are little-endian).
 OPEN = b"\1\0\0\0"
+# Python's, torch's and our driver's class.
 OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 
 
 @dataclass(frozen=True)
-class Run:
+class RequestTimes:
     """Hold the times of one request in µs.
 
     `inside_us` are times by the process's own clock, and therefore claims: one for each call, or for a loop the first
@@ -104,7 +107,7 @@ class CandidateProcess:
         with self._awake():
             self._ask({"op": "case", "case": {**layout, **self._of(case)}}, timeout_s)
 
-    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
+    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> RequestTimes:
         """Make the calls in order and bring the last one's outputs into the arena. Raises CandidateFailure.
 
         The referee's clock runs from the process's sign that it is awake until it stands still, so that waking is not
@@ -112,7 +115,7 @@ class CandidateProcess:
         """
         return self._clocked({"op": "run", "calls": calls}, timeout_s, len(calls))
 
-    def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0) -> Run:
+    def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0) -> RequestTimes:
         """Make the calls in a loop, as a user does, after repeating the first for `warm_us`. Raises CandidateFailure.
 
         `inside_us` has two times: the first until the processor is warm, and all others together (0 if there are
@@ -121,15 +124,15 @@ class CandidateProcess:
         question = {"op": "steady", "calls": calls, "warm_ns": round(1e3 * warm_us)}
         return self._clocked(question, timeout_s, 2)
 
-    def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> Run:
+    def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> RequestTimes:
         self._wake()
         self._ask({"op": "ready", "calls": len(question["calls"])}, START_S)
         started = time.perf_counter_ns()
         answer = self._ask(question, timeout_s)
         outside_us = (self._hold() - started) / 1e3
-        return Run(self._times(answer, "inside_ns", times), outside_us)
+        return RequestTimes(self._times(answer, "inside_ns", times), outside_us)
 
-    def run_held(self, calls: list[dict[str, Any]], timeout_s: float, patience_s: float = HOLD_S) -> Run:
+    def run_held(self, calls: list[dict[str, Any]], timeout_s: float, patience_s: float = HOLD_S) -> RequestTimes:
         """Make the calls one by one on a device that is held until each is enqueued. Raises CandidateFailure.
 
         The referee opens the gate, and its clock runs from there until the call's answer: the host's time for
@@ -152,6 +155,7 @@ class CandidateProcess:
         self._wake()
         self._ask({"op": "lay", "calls": calls}, timeout_s)
         for number in range(len(calls)):
+            # A call that synchronises inside never returns while the device is held, so a late answer opens the gate.
             armed = self._ask({"op": "arm", "number": number}, timeout_s, late=Late(patience_s, give_up))
             started = time.perf_counter_ns()
             gate.write(0, OPEN)
@@ -161,7 +165,7 @@ class CandidateProcess:
             busy += self._times(answer, "busy_ns", 1)
             enqueue += self._times({"ns": [armed.get("enqueue_ns")]}, "ns", 1)
         self._hold()
-        return Run(inside, outside_ns / 1e3, busy, enqueue, held=not late)
+        return RequestTimes(inside, outside_ns / 1e3, busy, enqueue, held=not late)
 
     def pack(self, memory: SharedMemory, timeout_s: float) -> None:
         """Have the process write to that memory what its compilers left. Raises CandidateFailure."""
@@ -203,6 +207,7 @@ class CandidateProcess:
     def _times(self, answer: dict[str, Any], name: str, count: int) -> list[float]:
         times = answer.get(name)
         if not isinstance(times, list) or len(times) != count or not all(type(t) is int for t in times):
+            # Answers come from a hostile process: types are checked exactly, because True would pass as an integer.
             raise self._failure(Status.CRASHED, "broke the protocol: an answer without its times")
         return [t / 1e3 for t in times]
 

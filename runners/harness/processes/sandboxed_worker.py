@@ -68,6 +68,7 @@ def start_worker(
     profiler's.
     """
     peer = Peer()
+    # -S leaves out site packages, which a native kernel does not need.
     isolation = ["-I", "-S"] if kind == "native" else ["-I"]
     channel_fd = peer.far_socket.fileno()
     argv = [sys.executable, *isolation, "-c", BOOTSTRAP, str(PROGRAM), str(channel_fd), ",".join(preload)]

@@ -15,12 +15,14 @@ from runners.harness.devices.device import LOCK_POLL_S, Device
 from runners.harness.processes.peer import Peer, Refused
 from runners.sandbox import SandboxError
 
+# Each holds torch in memory, so their number is limited.
 MOST = 12
 # Long, because a start stands still while somebody is timing.
 START_S = 600.0
 FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
 
 Started = TypeVar("Started")
+# A driver opens its device for one process after the other, so more at a time only wait.
 _opening = threading.Lock()
 
 

@@ -18,6 +18,7 @@ from runners.harness.processes.sandboxed_worker import SandboxedWorker, new_inbo
 from runners.harness.processes.warm_pool import WarmPool, warm_up
 from runners.job import Limits
 
+# The sandbox's limit counts from the start, and a worker may wait long before it is used.
 LIFE_S = 3600.0
 
 

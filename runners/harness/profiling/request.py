@@ -29,8 +29,10 @@ from runners.sandbox import SandboxError
 from runners.targets import Target
 
 PROFILE_S = 60.0
+# Profilers print their tables to standard output, which is otherwise capped to a log's size.
 LOG_BYTES = 4 << 20
 CALLS = 3
+# Long enough that the calls outweigh starting and stopping the counters.
 CPU_PROFILE_US = 300_000.0
 MOST_CPU_CALLS = 1000
 FAILURES = (ProfilerError, CandidateFailure, InfraFailure, SandboxError)
@@ -61,7 +63,7 @@ Profile = Callable[[ProfilingRequest], list[Seen]]
 def profiled(request: ProfilingRequest) -> dict[str, Any]:
     """Return `normalised`, with the case and a note for every tool that could not be used; only notes if none could."""
     notes: list[str] = []
-    # On a CPU every tool observes the process as it runs.
+    # The last tool of each list works without starting the process anew; on a CPU all of them do.
     closely = request.closely or request.device.kind == "cpu"
     for tool, profile in TOOLS[request.device.kind][0 if closely else -1 :]:
         try:

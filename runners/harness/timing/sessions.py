@@ -27,6 +27,7 @@ from runners.problems.base import Case, Problem
 
 # Sessions whose processes have more memory in their arenas start one after the other and end at once.
 AT_ONCE_BYTES = 1 << 30
+# On a CPU an arena takes memory as soon as it is mapped (see `runners.candidate.mapping`).
 AT_ONCE_ON_CPU_BYTES = 128 << 20
 MOST_SLACK_BYTES = 256 << 20
 # On a GPU the sides of a session share an arena of at least this size: where memory lies physically changes the time of
@@ -104,6 +105,7 @@ class Timings:
         agreed = [
             clocks_agree(ours, trusted, slack_us=0.0 if strictly else spread_us(trusted)) for ours, trusted in pairs
         ]
+        # A majority, because load may disturb one session.
         return sum(agreed) * 2 > len(agreed)
 
     def busy_beyond_events_us(self, case: str, opponent: str) -> float:
@@ -283,6 +285,7 @@ class Bench:
         """Run one session: every case once, in random order, the sides at raised priority."""
         for side in sides:
             side.prioritise()
+        # In random order, so that no case always follows the same one and finds its caches or clocks.
         for case in self.rng.sample(self.cases, len(self.cases)):
             earlier = timings.sessions[case.name]
             timer = CaseTimer(self.problem, self.oracle, sides, case, plan, self.limits.call_s, self.rng, earlier)
@@ -338,6 +341,7 @@ def started_together(starts: Sequence[Callable[[], CandidateProcess]]) -> list[C
     with ThreadPoolExecutor(len(starts)) as threads:
         futures = [threads.submit(start) for start in starts]
     failure = next((error for future in futures if (error := future.exception())), None)
+    # Waiting for all before closing any: a process that is still starting can't be closed.
     if failure is None:
         return [future.result() for future in futures]
     for future in futures:
