@@ -204,7 +204,7 @@ def test_without_the_harness_beside_it_a_problem_has_no_stress_and_no_peaks(
     ("file", "text", "said"),
     [
         ("shapes.py", "SHAPES = [{'rows': 4, 'cols': __import__('os').getpid()}]", "no SHAPES"),
-        ("shapes.py", "SHAPES = [{'rows': 4, 'cols': -1}]", "shape 0 is no table of positive integers"),
+        ("shapes.py", "SHAPES = [{'rows': 4, 'cols': -1}]", "shape 0 is not a table of positive integers"),
         ("shapes.py", "SHAPES = [{'rows': 4, 'cols': 8, 'depth': 2}]", "neither depth nor DEPTH"),
         ("problem.yaml", TASK.replace("2 * rows", "__import__('os') * rows"), "flops_formula"),
         ("problem.yaml", TASK.replace("cols**2", "heads**2"), "'heads' is not a known size"),
