@@ -228,6 +228,7 @@ def test_packages_that_the_reference_needs_and_this_machine_lacks_are_named(dire
     assert opened(directory).obstacles == ("the reference imports no_such_package, which is not installed here",)
 
 
+@pytest.mark.evaluates
 @pytest.mark.parametrize("name", ["Model", "ModelNew"])
 def test_a_solution_is_correct_under_either_name(directory: Path, name: str) -> None:
     result = outcome(directory, FUSED.replace("class Model", f"class {name}"))
@@ -235,6 +236,7 @@ def test_a_solution_is_correct_under_either_name(directory: Path, name: str) -> 
     assert {case.name for case in result.cases} >= {"rows8-cols64", "rows8-cols64 small_weight"}
 
 
+@pytest.mark.evaluates
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
