@@ -81,9 +81,7 @@ def test_a_finding_that_was_written_meanwhile_stays(run: Run, piled: list[Findin
     )
     late = finding(run, 99)
     with transaction.atomic():
-        take_steps(
-            lock_run(run.pk), [Note("n", "- All.", "problem", call_key=QUESTION.key, consolidates=True)]
-        )
+        take_steps(lock_run(run.pk), [Note("n", "- All.", "problem", call_key=QUESTION.key, consolidates=True)])
     late.refresh_from_db()
     assert late.is_current
 
