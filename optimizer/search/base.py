@@ -40,8 +40,8 @@ class StrategySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    preset: Literal["", "as_published"] = Field(
-        "",
+    preset: Literal["default", "as_published"] = Field(
+        "default",
         description="As published: tools, tuning, warm start, profiling and the stop at the roofline are off, whatever "
         "the other settings say.",
     )

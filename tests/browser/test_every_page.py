@@ -205,9 +205,13 @@ def without_scripts(
 def test_without_scripts_a_run_can_be_started_read_and_stopped(without_scripts: Visit, run: Run) -> None:
     page = without_scripts("/runs/new/")
     page.get_by_role("button", name="Start the run").click()
+    # The page that answers is the sign that the form has arrived.
+    stop = page.get_by_role("button", name="Stop")
+    expect(stop).to_be_visible()
     started = Run.objects.latest("pk")
     assert started != run
-    page.get_by_role("button", name="Stop").click()
+    stop.click()
+    expect(stop).to_have_count(0)
     started.refresh_from_db()
     assert started.state in ("stopping", "stopped")
     page = without_scripts(f"/runs/{run.pk}/")

@@ -6,9 +6,12 @@ from dataclasses import replace as changed
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
-from optimizer.actions.run import Budget, do_clone_run
-from optimizer.models import AuthorKind, Run, RunEvent, RunState, Target, Team, TeamRole, User
+from optimizer.actions.run import do_clone_run
+from optimizer.calls.prepare import knowledge_of
+from optimizer.models import AuthorKind, Problem, Run, RunEvent, RunState, Target, Team, TeamRole, User
+from optimizer.queries.budgets import Budget
 from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
 from runners.job import Effort, JobResult, JobSpec
@@ -79,6 +82,33 @@ def test_a_private_runs_kernel_reaches_no_run_that_others_see(team: Team, member
 def test_equal_kernels_of_two_runs_are_taken_once(finished: Run) -> None:
     drive(make_run(finished.team, settings={"warm_start": False}))
     assert len(begun_with(another(finished))) == 1
+
+
+# kernels of other problems
+
+
+def references(run: Run) -> list[str]:
+    return [item.title for item in knowledge_of(run) if item.scope == "kernel"]
+
+
+def test_a_problem_of_the_same_kind_lends_its_best_kernel_as_a_reference(finished: Run) -> None:
+    Run.objects.filter(pk=finished.pk).update(best_speedup_low=1.5)
+    related = Problem.objects.get(slug="layernorm_residual")
+    assert references(another(finished, problem_version=related.latest())) == []
+    Problem.objects.filter(pk=related.pk).update(title="Softmax and layer normalisation")
+    run = another(finished, problem_version=related.latest())
+    (title,) = references(run)
+    assert f"of run {finished.pk}" in title and "Row-wise softmax" in title
+    assert begun_with(run) == [], "a kernel of another problem is read and not run"
+    cold = another(finished, problem_version=related.latest(), settings={"warm_start": False})
+    assert references(cold) == []
+
+
+def test_a_run_that_went_on_meanwhile_changes_no_prompt(finished: Run) -> None:
+    Problem.objects.filter(slug="layernorm_residual").update(title="Softmax and layer normalisation")
+    run = another(finished, problem_version=Problem.objects.get(slug="layernorm_residual").latest())
+    Run.objects.filter(pk=finished.pk).update(best_speedup_low=1.5, finished_at=timezone.now())
+    assert references(run) == []
 
 
 # the roofline
