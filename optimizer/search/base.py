@@ -52,7 +52,8 @@ class StrategySettings(BaseModel):
         0.95,
         ge=0,
         le=1,
-        description="The run ends when its best kernel reaches this share of the measured roofline in every case; 0: never.",
+        description="The run ends when its best kernel reaches this share of the measured roofline in every case; "
+        "0: never.",
     )
     concurrency: int = Field(
         1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."
