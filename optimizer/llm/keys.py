@@ -42,6 +42,15 @@ def redact(text: str, key: str) -> str:
     return text.replace(key, REDACTED) if len(key) >= 6 else text
 
 
+def redact_values(value: Any, key: str) -> Any:
+    """Remove the key from every text in a JSON value."""
+    if isinstance(value, str):
+        return redact(value, key)
+    if isinstance(value, dict):
+        return {redact(str(name), key): redact_values(item, key) for name, item in value.items()}
+    return [redact_values(item, key) for item in value] if isinstance(value, list) else value
+
+
 class Scrubber:
     """Redact a key from text that arrives in pieces, holding back what may be the beginning of the key."""
 
