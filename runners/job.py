@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it.
 3: jobs name an objective; results carry device time and call time, the noise floor, memory figures and the side that
-failed."""
+failed.
+4: the effort `check`."""
 
 TunableValue = int | float | str | bool
 
@@ -63,10 +64,11 @@ class Verdict(StrEnum):
 
 
 class Effort(StrEnum):
-    """How far the cascade goes. `build`: compile and report only. `quick`: short timing. `full`: paired timing
-    with an interval. `confirm`: full timing again in cold processes."""
+    """How far the cascade goes. `build`: compile and report only. `check`: run the test cases that everybody may see.
+    `quick`: short timing. `full`: paired timing with an interval. `confirm`: full timing again in cold processes."""
 
     BUILD = "build"
+    CHECK = "check"
     QUICK = "quick"
     FULL = "full"
     CONFIRM = "confirm"

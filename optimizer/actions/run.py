@@ -16,6 +16,7 @@ from optimizer.actions.enqueue import enqueue_run
 from optimizer.actions.job import do_cancel_jobs
 from optimizer.actions.llm_call import do_cancel_calls
 from optimizer.actions.notification import do_follow
+from optimizer.actions.tool_call import do_cancel_tool_calls
 from optimizer.languages import languages_for
 from optimizer.live.payloads import BudgetRaised
 from optimizer.live.publish import record
@@ -153,6 +154,7 @@ def do_stop_run(user: User | None, run: Run) -> Run:
     def stop(locked: Run) -> None:
         enter(locked, RunState.STOPPING, f"Stopped by {_name(user)}.")
         do_cancel_calls(locked)
+        do_cancel_tool_calls(locked)
         do_cancel_jobs(locked)
         log_action(AuditAction.RUN_STOPPED, user, locked)
 

@@ -83,11 +83,6 @@ def do_take_turn(call: LlmCall, new: NewTurn) -> bool:
     return True
 
 
-def do_start_tool_job(job: Job, fence: int) -> bool:
-    """Record that a worker has started a tool's job. Return False when that claim is no longer current."""
-    return job.tool_call.mark_started(fence)
-
-
 def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     """Store what a runner found. Call under the run's lock, in the transaction that closes the job."""
     tool = _tool_of(call)

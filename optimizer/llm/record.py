@@ -93,7 +93,7 @@ def record_of(run: Run, title: str = "") -> RunRecord:
     """Return the recording of a run, without private text."""
     strip = Stripper.of(run)
     calls = LlmCall.objects.filter(run=run).exclude(
-        state__in=[CallState.QUEUED, CallState.ASKING, CallState.WAITING]
+        state__in=[CallState.QUEUED, CallState.ASKING, CallState.WAITING, CallState.TOOLS]
     )
     return RunRecord(
         title=strip.prose(title),

@@ -10,7 +10,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
@@ -26,6 +27,7 @@ from optimizer.actions.llm_call import (
     do_give_up_lost_call,
     do_keep_call,
 )
+from optimizer.actions.tool_call import NewTurn, do_take_turn
 from optimizer.agents.answers import Answer, parse_answer
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.llm.inbox import AnsweredLaterError
@@ -35,6 +37,7 @@ from optimizer.llm.port import (
     CompletionRequest,
     InterruptedStreamError,
     ProviderError,
+    RequestedTool,
     Usage,
     estimated_tokens,
 )
@@ -45,6 +48,8 @@ from optimizer.llm.stream import TokenStream
 from optimizer.loop.budget import exhausted
 from optimizer.loop.locking import lock_run
 from optimizer.models import CallState, LlmCall, Provider, Run, RunState
+from optimizer.tools.conversation import is_over, toolbox_of
+from optimizer.tools.submission import requested_tools, submission_in
 from runners.log_context import about
 
 MAX_REPAIRS = 1
@@ -170,8 +175,19 @@ def _beater(call: LlmCall) -> Callable[[], bool]:
 
 
 def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, completion: Completion) -> None:
-    """Validate the answer and end the call: accepted, or failed with its fault and asked again at most once."""
+    """Validate the answer and end the call: accepted, or failed with its fault and asked again at most once.
+
+    An answer that calls tools ends nothing: the question goes on with their results.
+    """
     outcome = _outcome(call, row, request, completion)
+    requested = requested_tools(completion) if request.tools else []
+    submitted = submission_in(call, requested)
+    if submitted:
+        completion = replace(completion, text=submitted)
+        outcome["answer_text"] = submitted
+    elif requested:
+        _take_turn(call, completion, requested, outcome)
+        return
     try:
         answer = _parsed(call, completion)
     except AnswerError as error:
@@ -179,6 +195,17 @@ def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, c
         _end_and_ask_again(call, CallState.FAILED, error=str(error), again=_may_repair(call, error), **outcome)
         return
     do_end_call(call, CallState.ANSWERED, answer=answer.model_dump(mode="json"), **outcome)
+
+
+def _take_turn(
+    call: LlmCall, completion: Completion, requested: Sequence[RequestedTool], outcome: dict[str, Any]
+) -> None:
+    """Store an answer that calls tools, or end the question when it goes on after its limits."""
+    if reason := is_over(call, toolbox_of(call)):
+        do_end_call(call, CallState.FAILED, error=f"{reason} No kernel was submitted.", **outcome)
+        return
+    native = bool(completion.tool_calls)
+    do_take_turn(call, NewTurn(completion.text, requested, native, completion.items, outcome))
 
 
 def _parsed(call: LlmCall, completion: Completion) -> Answer:

@@ -6,17 +6,22 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q, QuerySet
 
 from optimizer.loop.artefacts import known_artefacts
 from optimizer.loop.strategies import settings_of
-from optimizer.models import Evaluation, EvaluationStatus, Job, Kernel, ProblemVersion, Run
+from optimizer.models import Evaluation, EvaluationStatus, Job, Kernel, LlmCall, ProblemVersion, Run, ToolCall
+from optimizer.tools.catalogue import Tool
 from runners import wire
 from runners.dispatch import DISPATCHERS
-from runners.dispatch.celery import CeleryDispatcher
-from runners.job import Baseline, Effort, JobSpec, Language, Objective
+from runners.dispatch.celery import BUILD_QUEUE, CeleryDispatcher
+from runners.job import Baseline, Effort, JobSpec, Language, Limits, Objective, Source
 
 # Lower numbers go first. A confirmation ends a run, and somebody waits for it.
 PRIORITY_OF_CONFIRMATIONS = -10
+CPU = "cpu"
+# A tool's job is short: a kernel that needs longer is not worth waiting for in the middle of a question.
+TOOL_LIMIT_S = 180.0
 # Languages that can be compiled for a device on a machine without it.
 DEVICE_LANGUAGES = frozenset({Language.HIP, Language.CUDA, Language.TRITON})
 
@@ -65,6 +70,31 @@ def queue_job(run: Run, evaluation: Evaluation) -> Job:
     )
     notify_on_commit(dispatcher, job.queue)
     return job
+
+
+def queue_tool_job(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> Job:
+    """Create the job of a tool call and notify the runners after commit. Call under the run's lock.
+
+    What needs no device is done by this installation's own workers. On a CPU target everything waits for its turn on
+    the target's queue, so that a compiler does not disturb a measurement on the same processor.
+    """
+    effort = tool.effort or Effort.BUILD
+    interpreted = tool.interpreted
+    here = effort == Effort.BUILD or interpreted
+    dispatcher = CeleryDispatcher.name if here else run.dispatcher
+    on_build = here and run.target.key != CPU
+    job = Job.objects.create(
+        queue=BUILD_QUEUE if on_build else DISPATCHERS[dispatcher].queue_for(run.target.key, Effort.FULL),
+        dispatcher=dispatcher,
+        spec=_tool_spec(run, call, tool_call, tool),
+    )
+    notify_on_commit(dispatcher, job.queue)
+    return job
+
+
+def jobs_of(run: Run) -> QuerySet[Job]:
+    """Return all jobs of a run, of evaluations and of tool calls."""
+    return Job.objects.filter(Q(evaluation__kernel__run=run) | Q(tool_call__run=run))
 
 
 def notify_on_commit(dispatcher: str, queue: str) -> None:
@@ -128,6 +158,30 @@ def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, 
     )
     # The files of a problem can have megabytes, and every job of a run would repeat them.
     return {**wire.to_plain(spec), "problem": run.problem_version_id}
+
+
+def _tool_spec(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> dict[str, Any]:
+    """Return a tool's `JobSpec` in the form of `_stored_spec`. Timing is paired with the kernel to be changed."""
+    base = _base_of(run, call) if tool.effort == Effort.QUICK else None
+    spec = JobSpec(
+        job_id=f"tool-{tool_call.pk}",
+        problem=run.problem_version.as_bundle(),
+        target=CPU if tool.interpreted else run.target.key,
+        candidate=Source(Language(tool_call.language), tool_call.source),
+        effort=tool.effort or Effort.BUILD,
+        baseline=Baseline(run.baseline),
+        parent=base.as_source() if base else None,
+        limits=Limits(total_s=TOOL_LIMIT_S),
+        profile=tool.profile,
+        objective=Objective(run.objective),
+    )
+    return {**wire.to_plain(spec), "problem": run.problem_version_id}
+
+
+def _base_of(run: Run, call: LlmCall) -> Kernel | None:
+    """Return the kernel that the question is to improve, if it works: timing cannot be paired with one that fails."""
+    named = [str(call.context[name]) for name in ("base", "node") if name in call.context]
+    return run.kernels.filter(key__in=named, evaluation__status=EvaluationStatus.CORRECT).first()
 
 
 def _name_opponent(evaluation: Evaluation) -> None:

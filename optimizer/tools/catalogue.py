@@ -1,6 +1,6 @@
 """List the tools, their arguments, and which of them a run offers. A new tool is one entry of TOOLS.
 
-A tool that needs a runner names the effort of its job; `optimizer.tools.jobs` makes the job. The others are answered
+A tool that needs a runner names the effort of its job; `optimizer.loop.dispatch` makes the job. The others are answered
 from the database at once (`optimizer.tools.answers`). Nothing that a model sends reaches anything but these arguments.
 """
 
@@ -68,13 +68,17 @@ class SearchArguments(Arguments):
 
 @dataclass(frozen=True)
 class Tool:
-    """Describe one tool. `effort` is that of its job, None where no runner is needed."""
+    """Describe one tool. `effort` is that of its job, None where no runner is needed.
+
+    With `interpreted`, the job runs a Triton kernel by its interpreter on a CPU.
+    """
 
     name: str
     description: str
     arguments: type[Arguments]
     effort: Effort | None = None
     profile: bool = False
+    interpreted: bool = False
 
     def spec(self) -> ToolSpec:
         """Return the tool as providers describe it to their models."""
@@ -121,6 +125,7 @@ TOOLS: dict[str, Tool] = {
 }
 _INTERPRETED = replace(
     TOOLS["check"],
+    interpreted=True,
     description="Run a kernel on the smallest cases with Triton's interpreter on a CPU, because the device is not "
     "here. Returns the first wrong element. Large cases and races are not seen.",
 )

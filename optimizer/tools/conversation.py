@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from django.db.models import Count, Q, QuerySet, Sum
@@ -23,6 +24,9 @@ from optimizer.tools.catalogue import SUBMIT, Tool, tools_for
 from optimizer.tools.limits import Limits, Spent, left_in_words, used_up
 from optimizer.tools.sources import Draft
 from runners.job import Language
+
+
+NOTICE = Path(__file__).with_name("notice.md")
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,12 @@ def offered(toolbox: Toolbox, spent: Spent) -> dict[str, Tool]:
     if not used_up(toolbox.limits, spent):
         return toolbox.tools
     return {name: tool for name, tool in toolbox.tools.items() if name == SUBMIT}
+
+
+def tools_notice(toolbox: Toolbox) -> str:
+    """Return what a prompt says about tools. It is the same for all questions of a run, so that it can be cached."""
+    limits = toolbox.limits
+    return NOTICE.read_text().strip().format(calls=limits.calls, device_s=limits.device_s)
 
 
 def writing_language(run: Run) -> Language:

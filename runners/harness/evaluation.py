@@ -61,7 +61,7 @@ from runners.profiling.summary import summary
 from runners.sandbox import SandboxError
 from runners.targets import UnknownTarget, target
 
-PLANS = {Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
+PLANS = {Effort.CHECK: QUICK, Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
 PLACED = (Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY)
 """Failures that say little without the side and the stage in which they happened."""
 ABANDON_FACTOR = 3.0
@@ -237,9 +237,12 @@ class Evaluation:
         return BuildRequest(source, problem.symbol, self._target.key, folder, self.spec.limits, samples)
 
     def _sides(self, artefact: Artefact, problem: Problem, folder: Path) -> Sides:
-        """Return what is compared: the candidate, the baseline, and the parent where there is one that builds."""
-        baseline = baseline_source(problem, self.spec.baseline, self._target.key)
+        """Return what is compared: the candidate, the baseline, and the parent where there is one that builds. The
+        candidate is alone where nothing is timed."""
         sides = {CANDIDATE: artefact}
+        if self.spec.effort is Effort.CHECK:
+            return sides
+        baseline = baseline_source(problem, self.spec.baseline, self._target.key)
         for name, source in ((BASELINE, baseline), (PARENT, self.spec.parent)):
             if source is not None and (built := self._built_opponent(name, source, problem, folder)):
                 sides[name] = built
@@ -286,8 +289,17 @@ class Evaluation:
         self._failures.append(Failure(side, stage, reason))
 
     def _check(self, bench: Bench, artefact: Artefact) -> None:
-        seeds = 1 if self.spec.effort is Effort.QUICK else 2
-        checks = Checks(bench.problem, bench.oracle, self._target.key, seeds, self.spec.limits, self._rng)
+        is_short = self.spec.effort in (Effort.CHECK, Effort.QUICK)
+        checks = Checks(
+            bench.problem,
+            bench.oracle,
+            self._target.key,
+            1 if is_short else 2,
+            self.spec.limits,
+            self._rng,
+            # Whoever may check as often as they like must not learn the hidden cases that way.
+            purposes=(Purpose.TEST,) if self.spec.effort is Effort.CHECK else (Purpose.TEST, Purpose.HIDDEN),
+        )
         self._outcomes = checks.outcomes
         with self._stages.stage("smallest"):
             process, stays = bench.for_checks(self._first_plan, artefact, checks.prepare)
