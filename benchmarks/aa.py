@@ -29,12 +29,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from runners.backends import Artefact, BuildRequest, backend_for
 from runners.harness import evaluate
-from runners.harness.baseline import baseline_source
-from runners.harness.devices import Device, device_for
-from runners.harness.noise import compare_with_itself, known_floor, measured_floor
-from runners.harness.pool import pool
-from runners.harness.sessions import Bench
-from runners.harness.statistics import Interval, quantile, verdict
+from runners.harness.devices.device import Device, device_for
+from runners.harness.oracle.pool import pool
+from runners.harness.timing.baseline import baseline_source
+from runners.harness.timing.noise import compare_with_itself, known_floor, measured_floor
+from runners.harness.timing.sessions import Bench
+from runners.harness.timing.statistics import Interval, quantile, verdict
 from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Limits, Verdict
 from runners.problems import load, open_bundle
 from runners.problems.base import ProblemError, Purpose

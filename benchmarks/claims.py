@@ -89,8 +89,8 @@ def fill(jobs: int, runs: list[int]) -> None:
     from django.db import connection
     from django.db.models import Max
 
-    from optimizer.loop.dispatch import _stored_spec
     from optimizer.models import Evaluation, Job, Kernel, Run
+    from optimizer.runs.dispatch import _stored_spec
 
     Job.objects.all().delete()
     some = list(Run.objects.filter(pk__in=runs))

@@ -62,8 +62,8 @@ def measure(lines: int, language: str = "cpp") -> Cost:
     """Medians over fresh texts, so that no cache helps."""
     from optimizer.diffs.differ import diff
     from optimizer.diffs.rows import compare
+    from optimizer.queries.diff_sides import Sides
     from optimizer.views.diff_page import Address, _all_rows
-    from optimizer.views.diff_sides import Sides
 
     diffs, rows, pages, kib = [], [], [], 0.0
     for repeat in range(REPEATS):

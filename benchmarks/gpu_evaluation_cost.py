@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.kernelbench_evaluator import evaluate_in_process
 from runners.harness import evaluate
-from runners.harness.devices import device_for
-from runners.harness.pool import TrustedPool, pool
+from runners.harness.devices.device import device_for
+from runners.harness.oracle.pool import TrustedPool, pool
 from runners.job import Effort, JobSpec, Language, ProblemBundle, Source
 from runners.targets import target
 

@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.agreement_rules import AGREES, Ours, Verdict, explained, loop_speedup, scatter, speedup, theirs
 from benchmarks.kernelbench_evaluator import Evaluated, evaluate_in_process
 from runners.harness import evaluate
-from runners.harness.devices import device_for
-from runners.harness.pool import pool
+from runners.harness.devices.device import device_for
+from runners.harness.oracle.pool import pool
 from runners.job import Effort, JobResult, JobSpec, Language, ProblemBundle, Source, Speedup
 from runners.problems import load
 from runners.targets import target

@@ -244,9 +244,9 @@ def produce(run_id: int, rate: float, count: int, log: Path) -> None:
     django.setup()
     from django.db import transaction
 
-    from optimizer.live.payloads import RunNoted
-    from optimizer.live.publish import record
-    from optimizer.loop.locking import lock_run
+    from optimizer.events.payloads import RunNoted
+    from optimizer.events.record import record
+    from optimizer.runs.locking import lock_run
 
     began = time.monotonic()
     with log.open("w") as noted:

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from runners.backends import BuildRequest, backend_for
 from runners.harness import evaluate
-from runners.harness.statistics import quantile
+from runners.harness.timing.statistics import quantile
 from runners.job import Effort, JobSpec, Language, Limits, ProblemBundle, Source, Status
 from runners.problems import load
 from runners.problems.filters import with_signature

@@ -11,7 +11,7 @@ from allauth.account.adapter import DefaultAccountAdapter
 from allauth.mfa.adapter import DefaultMFAAdapter
 from django.http import HttpRequest
 
-from optimizer.llm import keys
+from optimizer.secrets import keys
 
 
 class AccountAdapter(DefaultAccountAdapter):

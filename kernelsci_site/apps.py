@@ -22,7 +22,7 @@ class SiteConfig(AppConfig):
 
 def _notice(instance: Any, created: bool, **_kwargs: Any) -> None:
     """Create notifications for a stored event."""
-    from optimizer.actions.notices import notice
+    from optimizer.events.notices import notice
 
     if created:
         notice(instance)

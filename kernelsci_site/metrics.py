@@ -17,7 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
 
 from kernelsci_site.sockets import open_sockets
-from optimizer.metrics import Metric, read_metrics
+from optimizer.queries.metrics import Metric, read_metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

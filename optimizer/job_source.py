@@ -1,4 +1,4 @@
-"""Provide the queue to the workers: `runners.dispatch.base.JobSource` on the database.
+"""Provide the queue to the workers: `runners.job_source.JobSource` on the database.
 
 The setting `KERNELSCI_JOB_SOURCE` names this class.
 """
@@ -18,12 +18,12 @@ from django.utils import timezone
 from optimizer import queue
 from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
 from optimizer.actions.target import do_sync_targets
-from optimizer.live.publish import broadcast
-from optimizer.loop.dispatch import spec_from
+from optimizer.events.sockets import broadcast
 from optimizer.models import Evaluation, Kernel, Runner, Target, ToolCall
-from optimizer.storable import storable, storable_text
-from runners.dispatch.base import Beat, Claim, Receipt, RunnerCard
+from optimizer.runs.dispatch import spec_from
+from optimizer.text.storable import storable, storable_text
 from runners.job import JobResult
+from runners.job_source import Beat, Claim, Receipt, RunnerCard
 
 BROADCASTS_PER_S = 10
 

@@ -7,9 +7,9 @@ from importlib import import_module
 
 from celery import shared_task
 
-from optimizer.actions.enqueue import AGENTS_QUEUE, TIMER_QUEUE, enqueue_run
+from optimizer.enqueue import AGENTS_QUEUE, TIMER_QUEUE, enqueue_run
 from optimizer.loop.advance import Outcome, advance
-from optimizer.sweep import sweep
+from optimizer.upkeep.sweep import sweep
 
 BUSY_PAUSE_S = 0.2
 
@@ -29,14 +29,14 @@ def advance_run(run_id: int) -> str:
 def answer_call(call_id: int) -> None:
     """Answer a question with its provider."""
     # Import late: only the agents' workers need the model SDK, which is slow to load.
-    import_module("optimizer.llm.worker").answer(call_id)
+    import_module("optimizer.calls.worker").answer(call_id)
 
 
 @shared_task(name="optimizer.deliver", queue=AGENTS_QUEUE, ignore_result=True)
 def deliver_webhook(delivery_id: int) -> str:
     """Deliver a webhook if it is due."""
     # Import late: the HTTP client is needed by the agents' workers only.
-    return str(import_module("optimizer.webhook_sender").deliver(delivery_id))
+    return str(import_module("optimizer.upkeep.webhook_sender").deliver(delivery_id))
 
 
 @shared_task(name="optimizer.sweep", queue=TIMER_QUEUE, ignore_result=True)
@@ -48,4 +48,4 @@ def sweep_up() -> dict[str, int]:
 @shared_task(name="optimizer.mail_digests", queue=TIMER_QUEUE, ignore_result=True)
 def mail_digests() -> int:
     """Mail unread notifications."""
-    return int(import_module("optimizer.digest").mail_digests())
+    return int(import_module("optimizer.upkeep.digest").mail_digests())

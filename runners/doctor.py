@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from runners.backends.cpp import compiler
-from runners.harness.compilers import NO_NINJA, ninja
-from runners.harness.errors import InfraFailure
+from runners.errors import InfraFailure
+from runners.harness.processes.compilers import NO_NINJA, ninja
 from runners.sandbox.base import SandboxLevel
 from runners.sandbox.probe import probe_report
 

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runners.harness.state import read_json, state_dir
 from runners.problems.base import Work
+from runners.state import read_json, state_dir
 
 FACTOR_DTYPES = {
     "float8_e4m3fnuz": "float8",

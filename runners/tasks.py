@@ -17,10 +17,10 @@ from celery.signals import celeryd_after_setup, worker_process_init
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from runners.dispatch.base import OutsideSource
 from runners.dispatch.card import card_of
 from runners.dispatch.celery import BENCH_PREFIX, ring_worker
 from runners.dispatch.kernelbot import QUEUE_PREFIX as KERNELBOT_PREFIX
+from runners.job_source import OutsideSource
 from runners.worker import work_once
 
 CHECK_IN_EVERY_S = 15.0
@@ -49,7 +49,7 @@ def look(queue: str) -> None:
 def _work(queue: str) -> bool:
     """Do one job in the way of its queue; False when there was none."""
     if queue.startswith(KERNELBOT_PREFIX):
-        from runners.dispatch.kernelbot.worker import work_at_kernelbot
+        from runners.kernelbot.worker import work_at_kernelbot
 
         return work_at_kernelbot(job_source(), queue, _post.name)
     return work_once(job_source(), queue, _post.name, import_string(settings.KERNELSCI_EVALUATE))

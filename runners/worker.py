@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from runners.dispatch.base import Beat, Claim, JobSource, Receipt
 from runners.job import JobResult, JobSpec, Status
+from runners.job_source import Beat, Claim, JobSource, Receipt
 from runners.log_context import about
 
 GRACE_S = 60.0

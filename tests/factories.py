@@ -9,8 +9,8 @@ from typing import Any
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.run import Budget, NewRun, do_start_run
 from optimizer.actions.target import do_sync_targets
+from optimizer.calls.prepare import prepare
 from optimizer.job_source import DatabaseJobSource
-from optimizer.llm.prepare import prepare
 from optimizer.loop import advance
 from optimizer.models import (
     CallState,

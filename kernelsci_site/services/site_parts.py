@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kernelsci_site.services.part import Part
 from runners.dispatch.kernelbot import kernelbot_queues
-from runners.dispatch.kernelbot.account import is_configured
+from runners.kernelbot.account import is_configured
 
 PORTS_TRIED = 20
 LIVELY_WITHIN_S = 2.0

@@ -7,7 +7,7 @@ from django.core.validators import validate_email
 from django.db import transaction
 from django.http import HttpRequest
 
-from optimizer.live.people import recheck_access
+from optimizer.events.sockets import recheck_access
 from optimizer.models import SignIn, User
 
 BROWSER_CHARS = 200

@@ -7,7 +7,7 @@ from dataclasses import replace
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.run import Budget, NewRun, do_start_run
 from optimizer.actions.target import do_sync_targets
-from optimizer.llm.record import load_record
+from optimizer.calls.record import load_record
 from optimizer.models import Membership, Problem, Run, Target, Team, TeamRole, User
 
 DEMO_PROBLEM = "softmax_rows"
@@ -39,7 +39,8 @@ def do_start_demo() -> list[Run]:
     replayed = replace(
         _demo(team, f"Demo: {record.title} (recorded answers, timed on this machine)"),
         strategy=record.strategy,
-        settings=record.settings,
+        # Runs were recorded without tools before there were any.
+        settings={"tools": "none", **record.settings},
         seed=record.seed,
         providers={"default": {"provider": "replay", "record": DEMO_RECORD}},
         budget=Budget(evaluations=record.evaluations),

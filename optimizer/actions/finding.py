@@ -6,7 +6,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from optimizer.models import Finding, Problem, Target, Team, TeamRole, User
-from optimizer.storable import storable_text
+from optimizer.text.storable import storable_text
 
 MAX_TEXT = 50_000
 

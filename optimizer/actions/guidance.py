@@ -6,11 +6,11 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from optimizer.access import may
-from optimizer.live.payloads import GuidanceGiven, GuidanceWithdrawn
-from optimizer.live.publish import record
-from optimizer.loop.locking import lock_run
+from optimizer.events.payloads import GuidanceGiven, GuidanceWithdrawn
+from optimizer.events.record import record
 from optimizer.models import Comment, Guidance, Kernel, Run, User
-from optimizer.storable import storable_text
+from optimizer.runs.locking import lock_run
+from optimizer.text.storable import storable_text
 
 # About 2,000 tokens. Guidance is in every prompt, whatever the budget for other knowledge.
 MAX_CHARACTERS = 8_000

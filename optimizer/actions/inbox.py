@@ -14,14 +14,14 @@ from django.db.models.functions import Now
 from django.http import Http404
 from django.utils import timezone
 
-from optimizer.actions.llm_call import do_end_call
 from optimizer.agents.answers import Answer, parse_answer
 from optimizer.agents.code_blocks import AnswerError
-from optimizer.llm.choice import Parameters
-from optimizer.llm.delimiters import cut_middle
-from optimizer.llm.prepare import basis_of
+from optimizer.agents.delimiters import cut_middle
+from optimizer.calls.choice import Parameters
+from optimizer.calls.lifecycle import do_end_call
+from optimizer.calls.prepare import basis_of
 from optimizer.models import CallState, LlmCall, Run, TeamRole, User
-from optimizer.storable import storable_text
+from optimizer.text.storable import storable_text
 
 LEASE = dt.timedelta(minutes=30)
 KEPT_REFUSALS = 20

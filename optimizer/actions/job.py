@@ -12,20 +12,20 @@ from django.db import transaction
 from django.db.models import Q
 
 from optimizer import queue
-from optimizer.actions.enqueue import enqueue_run
-from optimizer.actions.evaluation import do_copy_outcome, do_share_outcome, do_store_result, finished
 from optimizer.actions.runner import do_note_noise_floor
-from optimizer.actions.tool_call import do_cancel_tool_call, do_finish_tool_call
-from optimizer.live.payloads import EvaluationStarted, HypothesisMeasured
-from optimizer.live.publish import record
-from optimizer.loop import best, budget
-from optimizer.loop.artefacts import is_sound, original_of
-from optimizer.loop.dispatch import queue_job
-from optimizer.loop.kernels import settle_duplicates
-from optimizer.loop.locking import lock_run_of
+from optimizer.calls.tool_calls import do_cancel_tool_call, do_finish_tool_call
+from optimizer.enqueue import enqueue_run
+from optimizer.events.payloads import EvaluationStarted, HypothesisMeasured
+from optimizer.events.record import record
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run, ToolCall
-from runners.dispatch.base import Receipt
+from optimizer.runs import best, budget
+from optimizer.runs.artefacts import is_sound, original_of
+from optimizer.runs.dispatch import queue_job
+from optimizer.runs.evaluation import do_copy_outcome, do_share_outcome, do_store_result, finished
+from optimizer.runs.kernels import settle_duplicates
+from optimizer.runs.locking import lock_run_of
 from runners.job import Effort, JobResult, Status
+from runners.job_source import Receipt
 
 # Every claim reads these columns. Source and spec are wide, and the claim has read the spec already.
 _TO_START = (

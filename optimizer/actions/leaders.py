@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
-from optimizer.loop.best import rerank_best
-from optimizer.loop.locking import lock_run
 from optimizer.models import Kernel, Run, RunState, VerdictChoice
+from optimizer.runs.best import rerank_best
+from optimizer.runs.locking import lock_run
 
 
 def do_rerank_leaders() -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from optimizer.live.people import announce_unread
+from optimizer.events.sockets import announce_unread
 from optimizer.models import Follow, Notification, NotificationChoice, NotificationKind, Run, User
 
 

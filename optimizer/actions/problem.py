@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils.text import slugify
 
 from optimizer.models import Problem, ProblemVersion
-from optimizer.storable import storable, storable_text
+from optimizer.text.storable import storable, storable_text
 from runners import wire
 from runners.job import ProblemBundle
 from runners.problems import load, open_bundle, shipped

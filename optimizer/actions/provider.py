@@ -13,11 +13,11 @@ from django.http import Http404
 from pydantic import ValidationError as PriceError
 
 from optimizer.actions.audit import log_action
-from optimizer.llm import keys
+from optimizer.calls.choice import BUILT_IN
 from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
-from optimizer.llm.choice import BUILT_IN
 from optimizer.llm.prices import Price
 from optimizer.models import AuditAction, Provider, ProviderApi, ProviderKind, Team, TeamRole, User
+from optimizer.secrets import keys
 
 MAX_CONCURRENCY = 256
 MAX_TIMEOUT_S = 4 * 3600.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.core.exceptions import ValidationError
 from django.utils.text import slugify
 
-from optimizer.llm.record import RunRecord, from_bytes, shipped
+from optimizer.calls.record import shipped
+from optimizer.llm.recording import RunRecord, from_bytes
 from optimizer.models import Record, Team, TeamRole, User
-from optimizer.storable import storable
+from optimizer.text.storable import storable
 
 
 def do_import_record(user: User, team: Team, name: str, data: bytes) -> Record:

@@ -17,8 +17,6 @@ from django.urls import reverse
 from optimizer.access import may
 from optimizer.actions.audit import log_action
 from optimizer.actions.notification import NewNotification, do_notify
-from optimizer.loop.dispatch import dispatch
-from optimizer.loop.locking import lock_run
 from optimizer.models import (
     AuditAction,
     AuthorKind,
@@ -34,6 +32,8 @@ from optimizer.models import (
     User,
     VerdictChoice,
 )
+from optimizer.runs.dispatch import dispatch
+from optimizer.runs.locking import lock_run
 from runners.job import Effort
 
 

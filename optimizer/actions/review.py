@@ -14,11 +14,11 @@ from django.utils import timezone
 from optimizer.access import may
 from optimizer.actions.guidance import MAX_CHARACTERS, add_guidance
 from optimizer.diffs.rows import Text
-from optimizer.live.payloads import ReviewPublished
-from optimizer.live.publish import record
-from optimizer.loop.locking import lock_run
+from optimizer.events.payloads import ReviewPublished
+from optimizer.events.record import record
 from optimizer.models import Comment, Hypothesis, Kernel, Review, ReviewVerdict, Run, Side, Thread, User
-from optimizer.storable import storable_text
+from optimizer.runs.locking import lock_run
+from optimizer.text.storable import storable_text
 
 # Characters. A longer text is a document and belongs to the knowledge base.
 MAX_COMMENT = 20_000

@@ -12,19 +12,19 @@ from django.db import transaction
 from pydantic import ValidationError as SettingsError
 
 from optimizer.actions.audit import log_action
-from optimizer.actions.enqueue import enqueue_run
 from optimizer.actions.job import do_cancel_jobs
-from optimizer.actions.llm_call import do_cancel_calls
 from optimizer.actions.notification import do_follow
-from optimizer.actions.tool_call import do_cancel_tool_calls
-from optimizer.languages import languages_for
-from optimizer.live.payloads import BudgetRaised
-from optimizer.live.publish import record
-from optimizer.llm.choice import ChoiceError, check_choices
+from optimizer.calls.choice import ChoiceError, check_choices
+from optimizer.calls.lifecycle import do_cancel_calls
+from optimizer.calls.tool_calls import do_cancel_tool_calls
+from optimizer.enqueue import enqueue_run
+from optimizer.events.payloads import BudgetRaised
+from optimizer.events.record import record
 from optimizer.loop.advance import enter
-from optimizer.loop.locking import lock_run
 from optimizer.models import AuditAction, ProblemVersion, Run, RunState, Target, Team, TeamRole, User
 from optimizer.models.run import RunTransitionError
+from optimizer.runs.languages import languages_for
+from optimizer.runs.locking import lock_run
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
 from runners.job import Baseline, Objective

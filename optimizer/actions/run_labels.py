@@ -14,7 +14,7 @@ from optimizer.access import may
 from optimizer.actions.run import do_stop_run
 from optimizer.models import Run, User
 from optimizer.models.run import RunTransitionError
-from optimizer.storable import storable_text
+from optimizer.text.storable import storable_text
 
 MAX_TAGS = 20
 TAG_CHARS = 40

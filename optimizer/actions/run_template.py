@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import Http404
 
 from optimizer.models import RunTemplate, Team, TeamRole, User
-from optimizer.storable import storable, storable_text
+from optimizer.text.storable import storable, storable_text
 
 MAX_TEMPLATES = 200
 MAX_FIELDS = 200

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from optimizer.models import CallState, Job, JobState, LlmCall, Runner, User
 from optimizer.models.runner import LOST_AFTER
-from optimizer.storable import storable
+from optimizer.text.storable import storable
 from runners import wire
 from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher

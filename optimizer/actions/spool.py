@@ -10,12 +10,12 @@ from django.utils import timezone
 
 from optimizer import queue
 from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
-from optimizer.loop.dispatch import spec_from
 from optimizer.models import Job, JobState, Runner, Target
-from optimizer.storable import storable
-from runners.dispatch.base import Receipt, RunnerCard
+from optimizer.runs.dispatch import spec_from
+from optimizer.text.storable import storable
 from runners.dispatch.spool import Slip, Spool, SpoolDispatcher
 from runners.job import Effort, JobResult, Status
+from runners.job_source import Receipt, RunnerCard
 
 # The machine behind a spool may be booked for days. Each sync renews the leases of jobs that are still there.
 LEASE = dt.timedelta(days=7)

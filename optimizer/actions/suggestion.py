@@ -14,13 +14,13 @@ from django.db import transaction
 from optimizer.access import may
 from optimizer.diffs.merge import merge
 from optimizer.diffs.positions import ancestors
-from optimizer.live.payloads import HypothesisAdded
-from optimizer.live.publish import record
-from optimizer.loop.kernels import add_kernel
-from optimizer.loop.locking import lock_run
+from optimizer.events.payloads import HypothesisAdded
+from optimizer.events.record import record
 from optimizer.models import AuthorKind, EvaluationStatus, Hypothesis, HypothesisKind, Kernel, Run, RunState, User
+from optimizer.runs.kernels import add_kernel
+from optimizer.runs.locking import lock_run
 from optimizer.search.base import Draft
-from optimizer.storable import storable_text
+from optimizer.text.storable import storable_text
 from runners.job import Language, Limits, Source
 
 MAX_WHY = 4_000

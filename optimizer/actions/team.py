@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 
 from optimizer.actions.audit import log_action
-from optimizer.live.people import recheck_access
+from optimizer.events.sockets import recheck_access
 from optimizer.models import (
     ApiToken,
     AuditAction,

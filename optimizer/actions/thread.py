@@ -8,10 +8,10 @@ from django.utils import timezone
 
 from optimizer.access import may
 from optimizer.actions.review import Words, check_words
-from optimizer.live.payloads import CommentEdited, ThreadChanged
-from optimizer.live.publish import record
-from optimizer.loop.locking import lock_run
+from optimizer.events.payloads import CommentEdited, ThreadChanged
+from optimizer.events.record import record
 from optimizer.models import Comment, CommentEdit, Run, Thread, ThreadState, User
+from optimizer.runs.locking import lock_run
 
 WORDS = {ThreadState.OPEN: "opened again", ThreadState.RESOLVED: "resolved", ThreadState.DROPPED: "dropped"}
 

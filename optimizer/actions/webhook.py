@@ -22,8 +22,7 @@ from django.db.models import F
 from django.http import Http404
 from django.utils import timezone
 
-from optimizer.actions.enqueue import enqueue_delivery
-from optimizer.llm import keys
+from optimizer.enqueue import enqueue_delivery
 from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
 from optimizer.models import (
     DeliveryState,
@@ -37,6 +36,7 @@ from optimizer.models import (
     WebhookDelivery,
     WebhookEvent,
 )
+from optimizer.secrets import keys
 
 MAX_WEBHOOKS = 20
 LEASE = dt.timedelta(seconds=60)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from optimizer.agents import sections
+from optimizer.agents.delimiters import NOTICE, Delimiters
 from optimizer.agents.knowledge import TOKEN_BUDGET, KnowledgeItem, Selection, choose_knowledge
-from optimizer.llm.delimiters import NOTICE, Delimiters
 from optimizer.search.base import Ask, History, KernelView
 from optimizer.search.machinery.proposals import target_language
 from optimizer.search.machinery.seeds import seeds

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from optimizer.llm.delimiters import Delimiters, clean, neutralise
+from optimizer.agents.delimiters import Delimiters, clean, neutralise
 from optimizer.queries.timing import CaseRow, case_rows, failure_lines, has_call_time, noise_warning
 from optimizer.search.base import History, HypothesisView, KernelView
 from runners.job import JobResult, KernelResources, Language, Objective

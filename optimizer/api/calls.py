@@ -13,7 +13,7 @@ from optimizer.access import access_run
 from optimizer.api.auth import caller, needs
 from optimizer.api.paging import Page, Window, newest_first
 from optimizer.models import LlmCall, TokenScope
-from optimizer.views.calls import LONG, line_of
+from optimizer.queries.calls import LONG, line_of
 
 TOLD = (
     "reasoning_tokens",

@@ -11,8 +11,9 @@ from ninja import Query, Router, Schema
 from optimizer.api.auth import caller, needs
 from optimizer.api.errors import Refusal
 from optimizer.api.runs import RunOut, plain_number, run_out
+from optimizer.forms.run_differences import differences_of
 from optimizer.models import Run, TokenScope
-from optimizer.views.compare import MOST, Outcome, compared, differences_of, on_same_ground, outcomes_of
+from optimizer.queries.comparison import MOST, Outcome, compared, on_same_ground, outcomes_of
 
 router = Router(tags=["runs"], auth=needs(TokenScope.READ))
 NUMBERS = rf"^[0-9]{{1,18}}(,[0-9]{{1,18}}){{1,{MOST - 1}}}$"

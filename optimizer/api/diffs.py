@@ -15,10 +15,10 @@ from optimizer.api.errors import Refusal
 from optimizer.diffs.folding import CONTEXT_ROWS, Gap, gaps, visible_rows
 from optimizer.diffs.rows import Row, TextDiff
 from optimizer.models import Kernel, TokenScope
+from optimizer.queries.diff_change import change_between, settings_between
+from optimizer.queries.diff_sides import SOURCE, Sides, other_of, sides_of
 from optimizer.reports.files import patch_attachment, submission_attachment
 from optimizer.reports.submission import NoSubmissionError
-from optimizer.views.diff_change import change_between, settings_between
-from optimizer.views.diff_sides import SOURCE, Sides, other_of, sides_of
 
 router = Router(tags=["kernels"], auth=needs(TokenScope.READ))
 

@@ -7,13 +7,13 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Router, Schema
 
-from optimizer.actions.estimate import as_plain, estimate_run
 from optimizer.actions.run import check_start_run
 from optimizer.actions.runner import absence_of_runners
 from optimizer.api.auth import caller, needs
 from optimizer.api.errors import Refusal
 from optimizer.api.runs import StartRun, new_run
 from optimizer.models import TokenScope
+from optimizer.queries.estimate import as_plain, estimate_run
 
 router = Router(tags=["runs"], auth=needs(TokenScope.READ))
 

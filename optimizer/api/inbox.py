@@ -22,7 +22,7 @@ from optimizer.actions.inbox import (
 from optimizer.agents.answers import MAX_ANSWER_BYTES, json_schema_of
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.api.auth import caller, needs
-from optimizer.llm.prepare import prompt_text
+from optimizer.calls.prepare import prompt_text
 from optimizer.models import LlmCall, TokenScope
 
 router = Router(tags=["inbox"], auth=needs(TokenScope.INBOX))

@@ -15,8 +15,8 @@ from optimizer.api.auth import caller, needs
 from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first
-from optimizer.fulltext import findings_seen_by
 from optimizer.models import Finding, Problem, Target, TeamRole, TokenScope
+from optimizer.queries.fulltext import findings_seen_by
 
 router = Router(tags=["knowledge"], auth=needs(TokenScope.READ))
 WRITE = needs(TokenScope.REVIEW)

@@ -22,8 +22,9 @@ from optimizer.api.auth import caller, needs
 from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.runs import RunOut, run_out
+from optimizer.forms.run_filter import runs_selected_by
 from optimizer.models import Run, TokenScope
-from optimizer.views.runs_export import export
+from optimizer.reports.runs_export import export
 
 router = Router(tags=["runs"], auth=needs(TokenScope.RUNS))
 MOST = 200
@@ -116,5 +117,4 @@ def export_jsonl(request: HttpRequest, only: Query[ExportFilter]) -> StreamingHt
 
 def _export(request: HttpRequest, form: Literal["csv", "jsonl"]) -> StreamingHttpResponse:
     """Stream the export, which parses the query string itself as the table does."""
-    caller(request)
-    return export(request, form)
+    return export(runs_selected_by(request.GET, caller(request)), form)

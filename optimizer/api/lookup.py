@@ -10,9 +10,9 @@ from ninja import Router, Schema
 
 from optimizer.access import access_run
 from optimizer.api.auth import caller, needs
-from optimizer.fulltext import MAX_TEXT, SOURCES, search
-from optimizer.leaderboard import leaders_of, published_for
 from optimizer.models import Problem, Target, TokenScope
+from optimizer.queries.fulltext import MAX_TEXT, SOURCES, search
+from optimizer.queries.leaderboard import leaders_of, published_for
 from optimizer.reports.files import report_attachment
 
 router = Router(tags=["lookup"], auth=needs(TokenScope.READ))

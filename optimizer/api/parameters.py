@@ -10,8 +10,7 @@ from ninja import Router, Schema
 from optimizer.access import access_run
 from optimizer.api.auth import caller, needs
 from optimizer.models import TokenScope
-from optimizer.parameter_importance import fastest, importances, spaces_of
-from optimizer.views.parameters import ROWS
+from optimizer.queries.parameter_importance import ROWS, fastest, importances, spaces_of
 from runners.job import TunableValue
 
 router = Router(tags=["runs"], auth=needs(TokenScope.READ))

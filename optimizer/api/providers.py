@@ -21,7 +21,7 @@ from optimizer.actions.provider import (
 from optimizer.api.auth import caller, needs
 from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
-from optimizer.llm.check import check_provider
+from optimizer.calls.check import check_provider
 from optimizer.models import Provider, ProviderApi, TeamRole, TokenScope
 
 router = Router(tags=["providers"], auth=needs(TokenScope.READ))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from optimizer.charts import style
-from optimizer.live.payloads import BestRefuted
+from optimizer.events.payloads import BestRefuted
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, LlmCall, Run, VerdictChoice
 
 Axis = Literal["evaluations", "minutes", "usd"]

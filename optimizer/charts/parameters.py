@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from optimizer.charts import style
-from optimizer.parameter_importance import Importance, TrialGroup, TunedTrial
+from optimizer.queries.parameter_importance import Importance, TrialGroup, TunedTrial
 from runners.job import TunableValue
 
 BANDS = (("Fastest fifth", style.GOOD, 2.2, 0.9), ("Second fifth", style.ACCENT, 1.2, 0.6),

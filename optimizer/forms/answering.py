@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 from django import forms
 
+from optimizer.calls.choice import Effort, Parameters
 from optimizer.forms.strategy_settings import limits_of
-from optimizer.llm.choice import Effort, Parameters
 
 DEFAULT = "default"
 PREFIX = "role."

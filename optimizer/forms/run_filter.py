@@ -6,9 +6,11 @@ from typing import Any, ClassVar, cast
 
 from django import forms
 from django.db.models import F, Q, QuerySet
+from django.http import QueryDict
 
 from optimizer.actions.run_labels import TAG_CHARS
-from optimizer.models import Problem, Run, RunState, Target
+from optimizer.models import Problem, Run, RunState, Target, User
+from optimizer.search import strategy_titles
 
 COLUMNS = {
     "problem": "Problem",
@@ -100,6 +102,13 @@ class RunFilterForm(forms.Form):
             named = Q(title__icontains=text) | Q(problem_version__problem__title__icontains=text)
             runs = runs.filter(named | Q(notes__icontains=text) | Q(tags__contains=[text]))
         return runs.filter(created_by_id=user_id) if values.get("mine") else runs
+
+
+def runs_selected_by(query: QueryDict, user: User) -> QuerySet[Run]:
+    """Return the runs that an address's query selects, of those that the person may see, in the requested order."""
+    form = RunFilterForm(query, strategies=strategy_titles())
+    mine = Run.objects.filter(pk__in=Run.objects.visible_to(user).order_by().values("pk"))
+    return ordered(form.narrow(mine, user.pk), query.get("sort", DEFAULT_SORT))
 
 
 def ordered(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:

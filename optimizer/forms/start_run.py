@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 
 from optimizer.actions.run import Budget, NewRun, check_start_run, has_call_time
+from optimizer.calls.choice import ChoiceError, check_choices
 from optimizer.forms.answering import (
     DEFAULT,
     OF_A_ROLE,
@@ -29,7 +30,6 @@ from optimizer.forms.strategy_settings import (
     settings_initial,
     settings_values,
 )
-from optimizer.llm.choice import ChoiceError, check_choices
 from optimizer.models import ObjectiveChoice, Problem, Provider, Record, Run, Target, Team, TeamRole, User
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS

@@ -19,11 +19,11 @@ from urllib.parse import parse_qs
 
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
+from optimizer.events.sockets import group_of_person
 from optimizer.live import hub
-from optimizer.live.people import group_of_person
 from optimizer.live.rights import MALFORMED, person_of, refusal
 from optimizer.live.tail import PAGE, as_message, events_after
-from optimizer.whole_numbers import parse_whole_number
+from optimizer.text.whole_numbers import parse_whole_number
 
 HEARTBEAT_S = 15.0
 RECHECK_S = 30.0

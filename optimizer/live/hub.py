@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from channels.layers import get_channel_layer
 
-from optimizer.live.publish import group_of
+from optimizer.events.sockets import group_of
 from optimizer.live.tail import events_after
 
 GATHER_S = 0.1

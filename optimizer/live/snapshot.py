@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from optimizer.live import payloads as p
+from optimizer.events import payloads as p
 from optimizer.models import CallState, Evaluation, Kernel, LlmCall, Run
 
 

@@ -24,7 +24,6 @@ from openai import AsyncOpenAI
 from optimizer.llm.addresses import ForbiddenAddressError, PinnedTransport, check_base_url
 from optimizer.llm.dialects import DIALECTS, Dialect, NotThisApiError, PartialAnswer, ServerReportedError
 from optimizer.llm.endpoint import Endpoint
-from optimizer.llm.keys import Scrubber, redact, redact_values
 from optimizer.llm.port import (
     CallCancelledError,
     Cancelled,
@@ -40,6 +39,7 @@ from optimizer.llm.port import (
 )
 from optimizer.llm.pump import Pump, PumpCancelledError
 from optimizer.llm.retries import RETRIED_STATUSES, retry_after_s
+from optimizer.secrets.keys import Scrubber, redact, redact_values
 
 MAX_ERROR_CHARACTERS = 2_000
 # What reading an answer raises that has another shape than the API's: the SDK checks none of it.

@@ -94,8 +94,8 @@ class Completion:
     """Hold an answer as it came.
 
     `finish` is stop, length, refusal or filter. `tool_calls` are the calls made through the server's tools API, and
-    `items` opaque parts that it wants back with the next request. `dropped` names the optional parameters that the server refused and
-    without which the request was repeated.
+    `items` opaque parts that it wants back with the next request. `dropped` names the optional parameters that the
+    server refused and without which the request was repeated.
     """
 
     text: str
@@ -146,7 +146,7 @@ class CallCancelledError(ProviderError):
 
 
 class Provider(ABC):
-    """Answer requests. Each kind is a subclass that is registered in `optimizer.llm.registry`."""
+    """Answer requests. Each kind is a subclass that is registered in `optimizer.calls.registry`."""
 
     @abstractmethod
     def complete(self, request: CompletionRequest, *, on_token: OnToken, cancelled: Cancelled) -> Completion:

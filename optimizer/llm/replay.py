@@ -11,7 +11,7 @@ from optimizer.llm.port import (
     ProviderRefusedError,
     Usage,
 )
-from optimizer.llm.record import RunRecord
+from optimizer.llm.recording import RunRecord
 
 
 class Replay(Provider):

@@ -148,7 +148,10 @@ def _chat_message(message: Message) -> dict[str, Any]:
     plain = {"role": message["role"], "content": message["content"]}
     if not message.get("tool_calls"):
         return plain
-    return plain | {"content": message["content"] or None, "tool_calls": list(map(_chat_call, message["tool_calls"]))}
+    return plain | {
+        "content": message["content"] or None,
+        "tool_calls": list(map(_chat_call, message["tool_calls"])),
+    }
 
 
 def _chat_call(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,20 +13,21 @@ from enum import Enum
 from django.db import transaction
 from django.utils import timezone
 
-from optimizer.actions.llm_call import do_cancel_waiting_calls, open_calls
 from optimizer.actions.runner import absence_of_runners
-from optimizer.actions.tool_call import do_cancel_tool_calls
-from optimizer.live.payloads import RunNoted, RunStateChanged
-from optimizer.live.publish import record
-from optimizer.loop import best, budget, settling
-from optimizer.loop.dispatch import jobs_of
-from optimizer.loop.history import history_of
-from optimizer.loop.locking import try_lock_run
+from optimizer.calls.lifecycle import do_cancel_waiting_calls, open_calls
+from optimizer.calls.tool_calls import do_cancel_tool_calls
+from optimizer.events.payloads import RunNoted, RunStateChanged
+from optimizer.events.record import record
+from optimizer.loop import settling
 from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.steps import take_steps
-from optimizer.loop.strategies import settings_of, strategy_of
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, JobState, Run, RunState
 from optimizer.queries.memory import shortage_of
+from optimizer.runs import best, budget
+from optimizer.runs.dispatch import jobs_of
+from optimizer.runs.history import history_of
+from optimizer.runs.locking import try_lock_run
+from optimizer.runs.strategies import settings_of, strategy_of
 from optimizer.search.base import Finish
 from runners.dispatch.celery import BUILD_QUEUE
 from runners.job import Effort

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from optimizer.languages import languages_for
-from optimizer.loop.history import problem_of
-from optimizer.loop.kernels import add_kernel
 from optimizer.models import AuthorKind, EvaluationState, Run
+from optimizer.runs.history import problem_of
+from optimizer.runs.kernels import add_kernel
+from optimizer.runs.languages import languages_for
 from optimizer.search.base import Draft
 from runners.problems.base import Seed
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from optimizer.live.payloads import RunNoted
-from optimizer.live.publish import record
-from optimizer.loop.best import confirmations, update_best
-from optimizer.loop.dispatch import dispatch
-from optimizer.loop.evidence import Evidence, Standing, evidence_of
+from optimizer.events.payloads import RunNoted
+from optimizer.events.record import record
 from optimizer.models import Evaluation, Kernel, Run, VerdictChoice
+from optimizer.runs.best import confirmations, update_best
+from optimizer.runs.dispatch import dispatch
+from optimizer.runs.evidence import Evidence, Standing, evidence_of
 from runners.job import Effort
 
 # Number of confirmations that a run may always request, so that a refuted leader's successor is confirmed too.

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from django.db.models import QuerySet
 
-from optimizer.actions.llm_call import do_request_call
-from optimizer.hostile_text import sanitized_line, sanitized_text
-from optimizer.live.payloads import FindingAdded, HypothesisAdded
-from optimizer.live.publish import record
-from optimizer.loop.budget import evaluations_left
-from optimizer.loop.kernels import add_kernel
+from optimizer.calls.lifecycle import do_request_call
+from optimizer.events.payloads import FindingAdded, HypothesisAdded
+from optimizer.events.record import record
 from optimizer.models import Finding, Hypothesis, Kernel, LlmCall, Run
+from optimizer.runs.budget import evaluations_left
+from optimizer.runs.kernels import add_kernel
 from optimizer.search.base import Ask, Draft, Hypothesise, Note, Step
+from optimizer.text.hostile_text import sanitized_line, sanitized_text
 
 KINDS_OF_NOTES = {"run": "note", "digest": "digest"}
 NOTED_SINCE = "*Noted by the agents since:*"

@@ -11,7 +11,7 @@ from optimizer.models.run import Run
 
 
 class RunEvent(models.Model):
-    """Store event number `seq` of a run. `optimizer.live.payloads` defines the types and their payloads."""
+    """Store event number `seq` of a run. `optimizer.events.payloads` defines the types and their payloads."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
     seq = models.PositiveBigIntegerField()

@@ -7,9 +7,9 @@ from typing import Any, Self
 from django.db import models
 from django.db.models import Q
 
-from optimizer.llm import keys
 from optimizer.models.choices import TeamRole
 from optimizer.models.team import Team, User
+from optimizer.secrets import keys
 
 
 class ProviderKind(models.TextChoices):
@@ -108,7 +108,7 @@ class Provider(models.Model):
 
 
 class Record(models.Model):
-    """Store a recorded run from which the provider `replay` answers (see `optimizer.llm.record`). Rows are never
+    """Store a recorded run from which the provider `replay` answers (see `optimizer.calls.record`). Rows are never
     edited.
     """
 

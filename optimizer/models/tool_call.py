@@ -53,8 +53,8 @@ class ToolCall(models.Model):
 
     `number` counts the calls of the question over all its attempts. `reference` is the provider's id of the call.
     `source` is the kernel that the call is about, complete; later calls of the question refer to it. `result_text` is
-    what the model reads. `job` is the runner's part of the work, if there is one. `summary` holds the outcome for pages: status, figures, resources. `device_s` is the device
-    time that the call took.
+    what the model reads. `job` is the runner's part of the work, if there is one. `summary` holds the outcome for
+    pages in a few words. `device_s` is the device time that the call took.
     """
 
     turn = models.ForeignKey(CallTurn, on_delete=models.CASCADE, related_name="tool_calls")

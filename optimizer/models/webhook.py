@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from optimizer.llm import keys
 from optimizer.models.run import Run
 from optimizer.models.team import Team, User
+from optimizer.secrets import keys
 
 
 class WebhookEvent(models.TextChoices):

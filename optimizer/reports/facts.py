@@ -9,11 +9,11 @@ from typing import Any
 from django.utils import timezone
 
 from optimizer.charts.curve import Point, points_of
-from optimizer.loop.best import BEST_FIRST
 from optimizer.models import Evaluation, EvaluationStatus, Hypothesis, Kernel, Run
+from optimizer.queries.run_summary import RunSummary, summarise
 from optimizer.queries.settled import settled_in
 from optimizer.queries.timing import CaseRow, case_rows, has_call_time, newest_noise_warning
-from optimizer.run_summary import RunSummary, summarise
+from optimizer.runs.best import BEST_FIRST
 from optimizer.search import settings_in_force
 from runners.job import JobResult
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from optimizer.models import Kernel
 from runners.backends.base import chosen_tunables
 from runners.backends.python import with_tunables
-from runners.dispatch.kernelbot.candidate import CandidateRefusedError, submission_of
 from runners.job import JobSpec, Language, Source
+from runners.kernelbot.candidate import CandidateRefusedError, submission_of
 from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError
 from runners.tunables import TunablesError, parse

@@ -28,3 +28,8 @@ def settings_in_force(strategy: str, given: Mapping[str, Any]) -> dict[str, Any]
     # Old runs stay readable after a strategy has changed its settings.
     except ValidationError:
         return dict(given)
+
+
+def strategy_titles() -> dict[str, str]:
+    """Return title by name, in the registry's order."""
+    return {name: strategy.title for name, strategy in STRATEGIES.items()}

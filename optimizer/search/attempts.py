@@ -23,6 +23,7 @@ from optimizer.search.machinery.handoff import TuneSettings, tune_promising
 from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
 from optimizer.search.machinery.proposals import propose
 from optimizer.search.machinery.seeds import reference_seed
+from optimizer.search.machinery.tool_use import WriterSettings
 from optimizer.search.tree import Node, Rules, Tree, debug_window, plan_window, select, tree_of
 from runners.job import Language, Source
 
@@ -32,7 +33,7 @@ MAX_FAILED_CALLS = 5
 OPENING_ROLES = ("plan", "debug", "solo")
 
 
-class AttemptSettings(StrategySettings):
+class AttemptSettings(WriterSettings):
     """Define the settings of every strategy that is made of attempts."""
 
     language: Language | None = Field(None, description="Language of new kernels; empty: the target's own.")

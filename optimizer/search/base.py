@@ -55,7 +55,7 @@ class KernelView:
 
     `times_us` maps each case to its median and `time_us` is their geometric mean. `time_us` is None until the kernel
     is known to be correct, and permanently where its claim was not confirmed or was refuted. Both are speedups over
-    the baseline that was timed alongside, converted back to time (see `optimizer.loop.drift`). `bound_us` is the same
+    the baseline that was timed alongside, converted back to time (see `optimizer.runs.drift`). `bound_us` is the same
     for the lower end of the speedup's interval: the time that is shown and that ranks. `beaten_by` holds the keys of
     kernels that were proven faster in a direct comparison. `finished` means that the evaluation has ended.
     """

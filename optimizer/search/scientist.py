@@ -26,7 +26,6 @@ from optimizer.search.base import (
     Hypothesise,
     KernelView,
     Note,
-    StrategySettings,
     fastest,
 )
 from optimizer.search.flow import Flow, FlowStrategy
@@ -36,6 +35,7 @@ from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
 from optimizer.search.machinery.proposals import REPAIR_TRIES, evaluate_with_repair
 from optimizer.search.machinery.seeds import seeds_finished
 from optimizer.search.machinery.stagnation import FLAT_ROUNDS, is_stagnant
+from optimizer.search.machinery.tool_use import WriterSettings
 from runners.job import Language, Source
 
 AVENUES = 10
@@ -45,7 +45,7 @@ CHOSEN = 3
 MAX_FAILED_ROUNDS = 3
 
 
-class ScientistSettings(StrategySettings):
+class ScientistSettings(WriterSettings):
     """Define the paper's parameters and our additions."""
 
     language: Language | None = Field(None, description="Language of new kernels; empty: the target's own.")

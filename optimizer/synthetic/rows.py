@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from optimizer.live import payloads
+from optimizer.events import payloads
 from optimizer.models import (
     Evaluation,
     Hypothesis,

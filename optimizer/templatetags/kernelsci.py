@@ -13,9 +13,9 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from optimizer.hostile_text import plain_log
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, RunState, VerdictChoice
 from optimizer.queries.timing import roofline_text
+from optimizer.text.hostile_text import plain_log
 from optimizer.views.theme import THEMES, theme_of
 
 register = template.Library()

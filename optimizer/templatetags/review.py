@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django import template
 
-from optimizer.guidance import taken_by
 from optimizer.models import Guidance, Kernel
+from optimizer.queries.guidance import taken_by
 
 register = template.Library()
 

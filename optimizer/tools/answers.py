@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from optimizer.agents import sections
+from optimizer.agents.delimiters import Delimiters
 from optimizer.agents.knowledge import KnowledgeItem
-from optimizer.llm.delimiters import Delimiters
 from optimizer.search.base import History
 from optimizer.tools.catalogue import Arguments, ReadKernelArguments, SearchArguments
 

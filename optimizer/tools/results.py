@@ -6,7 +6,7 @@ Everything here may contain a compiler's or a kernel's own words. The caller enc
 from __future__ import annotations
 
 from optimizer.agents import sections
-from optimizer.llm.delimiters import cut_middle
+from optimizer.agents.delimiters import cut_middle
 from optimizer.queries.timing import failure_lines
 from optimizer.tools.catalogue import Tool
 from runners.job import CaseResult, Effort, JobResult, KernelResources, Speedup, Status

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 from optimizer.diffs.folding import Gap, gaps
 from optimizer.diffs.intraline import Span
 from optimizer.diffs.rows import Row, RowKind, Text, TextDiff
-from optimizer.hostile_text import UNSEEN, unseen_name
+from optimizer.text.hostile_text import UNSEEN, unseen_name
 from optimizer.views.colour import Tokens, coloured, plain
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")

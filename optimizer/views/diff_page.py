@@ -21,12 +21,12 @@ from django.views.decorators.http import require_safe
 from optimizer.access import access_kernel
 from optimizer.diffs.folding import STEP_ROWS, Gap, Range, function_start, visible_rows
 from optimizer.diffs.rows import TextDiff
-from optimizer.hostile_text import lookalikes_in, unseen_in
 from optimizer.models import Kernel
+from optimizer.queries.diff_change import change_between, settings_between
+from optimizer.queries.diff_sides import SOURCE, Preset, Sides, assemblies, other_of, presets_of, sides_of
+from optimizer.text.hostile_text import lookalikes_in, unseen_in
 from optimizer.views import diff_threads
-from optimizer.views.diff_change import change_between, settings_between
 from optimizer.views.diff_markup import Painter, has_crlf
-from optimizer.views.diff_sides import SOURCE, Preset, Sides, assemblies, other_of, presets_of, sides_of
 from optimizer.views.signed_in import user_of
 
 LAYOUTS = {"split": "Side by side", "unified": "Unified"}

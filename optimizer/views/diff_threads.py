@@ -17,8 +17,8 @@ from optimizer.diffs.porting import Fit, Position
 from optimizer.diffs.positions import ancestors, first_parents, position_in
 from optimizer.diffs.rows import TextDiff
 from optimizer.forms.review import PublishForm, ThreadForm, WordsForm
-from optimizer.mentions import names_in
 from optimizer.models import Comment, Guidance, Kernel, Review, ReviewVerdict, Run, Thread, ThreadState, User
+from optimizer.text.mentions import names_in
 from optimizer.views.safe_html import markdown
 
 __all__ = ["Placed", "ThreadView", "first_parents", "forms", "placed", "views_of"]

@@ -12,8 +12,8 @@ from optimizer.models import Kernel
 from optimizer.reports.facts import ancestry
 from optimizer.reports.files import patch_attachment, report_attachment, submission_attachment
 from optimizer.reports.submission import NoSubmissionError, offers_for
+from optimizer.text.whole_numbers import COUNT_DIGITS, parse_whole_number
 from optimizer.views.signed_in import user_of
-from optimizer.whole_numbers import COUNT_DIGITS, parse_whole_number
 
 
 @login_required

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from optimizer.live import payloads
+from optimizer.events import payloads
 from optimizer.models import CallState, EvaluationStatus, ReviewVerdict, Run, RunEvent, RunState, ToolState
 
 SHOWN = 60

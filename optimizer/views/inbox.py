@@ -23,7 +23,7 @@ from optimizer.actions.inbox import (
     waiting_prompts,
 )
 from optimizer.agents.code_blocks import AnswerError
-from optimizer.llm.prepare import prompt_text
+from optimizer.calls.prepare import prompt_text
 from optimizer.models import CallState, LlmCall
 from optimizer.views.signed_in import user_of
 

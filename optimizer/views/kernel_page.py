@@ -16,10 +16,9 @@ from django.views.decorators.http import require_safe
 from optimizer.access import access_run
 from optimizer.charts import cases as charts
 from optimizer.charts.roofline import Position, positions, roofline
-from optimizer.hostile_text import Diagnostic, diagnostics_in, unseen_in
-from optimizer.loop.history import problem_of
 from optimizer.models import Evaluation, Kernel, LlmCall, Measurement, Run
 from optimizer.queries.judged import as_judged
+from optimizer.queries.kernel_resources import resource_rows
 from optimizer.queries.memory import memory_text, too_large_text
 from optimizer.queries.timing import (
     case_rows,
@@ -30,8 +29,9 @@ from optimizer.queries.timing import (
     notes_of,
 )
 from optimizer.reports.files import as_attachment
+from optimizer.runs.history import problem_of
+from optimizer.text.hostile_text import Diagnostic, diagnostics_in, unseen_in
 from optimizer.views.kernel_flags import determinism, observations, warns
-from optimizer.views.kernel_resources import resource_rows
 from optimizer.views.safe_html import SourceLine, source_lines
 from optimizer.views.signed_in import user_of
 from runners.job import BuildReport, JobResult, Language, Objective, Status

@@ -17,8 +17,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from optimizer.actions.finding import FindingSupersededError, do_edit_finding, do_write_finding, may_edit
 from optimizer.forms.finding import FindingFilterForm, FindingForm, teams_to_write_in
-from optimizer.fulltext import findings_seen_by
 from optimizer.models import Finding
+from optimizer.queries.fulltext import findings_seen_by
 from optimizer.views.safe_html import markdown
 from optimizer.views.signed_in import user_of
 

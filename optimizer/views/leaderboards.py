@@ -7,10 +7,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from optimizer.leaderboard import boards_for, bounds_for, leaders_of, published_for, published_suites
 from optimizer.models import Problem, Target
+from optimizer.queries.leaderboard import boards_for, bounds_for, leaders_of, published_for, published_suites
+from optimizer.text.whole_numbers import parse_whole_number
 from optimizer.views.signed_in import user_of
-from optimizer.whole_numbers import parse_whole_number
 
 
 @login_required

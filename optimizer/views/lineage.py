@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from optimizer.access import access_run
-from optimizer.lineage import Tree, tree_of
+from optimizer.queries.lineage import Tree, tree_of
 from optimizer.views.signed_in import user_of
 
 ROWS = 100

@@ -10,10 +10,8 @@ from django.views.decorators.http import require_safe
 from optimizer.access import access_run
 from optimizer.charts import parameters as charts
 from optimizer.models import Run
-from optimizer.parameter_importance import TrialGroup, fastest, importances, spaces_of
+from optimizer.queries.parameter_importance import ROWS, TrialGroup, fastest, importances, spaces_of
 from optimizer.views.signed_in import user_of
-
-ROWS = 200
 
 
 @login_required

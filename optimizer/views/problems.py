@@ -11,9 +11,9 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from optimizer.models import Problem, ProblemVersion, Run, Target, User
+from optimizer.text.whole_numbers import COUNT_DIGITS, parse_whole_number
 from optimizer.views.safe_html import markdown
 from optimizer.views.signed_in import user_of
-from optimizer.whole_numbers import COUNT_DIGITS, parse_whole_number
 from runners.problems import open_bundle
 from runners.problems.base import Problem as ReadProblem
 from runners.problems.base import ProblemError, Purpose

@@ -18,12 +18,12 @@ from optimizer.actions import account as actions
 from optimizer.actions.token import do_revoke_token
 from optimizer.forms.account import ProfileForm
 from optimizer.models import ApiToken, SignIn, TeamRole, User
+from optimizer.text.whole_numbers import parse_whole_number
 from optimizer.views.account import towards_company
 from optimizer.views.confirm import let_in_lately
 from optimizer.views.refusals import attempt, filled_in
 from optimizer.views.signed_in import user_of
 from optimizer.views.tokens import TokenForm, make_token
-from optimizer.whole_numbers import parse_whole_number
 
 
 @login_required

@@ -10,8 +10,8 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from optimizer.actions.provider import do_delete_provider, do_save_provider, owned_provider, usable_provider
+from optimizer.calls.check import check_provider
 from optimizer.forms.provider import ProviderForm, owned_teams
-from optimizer.llm.check import check_provider
 from optimizer.llm.prices import listed as listed_prices
 from optimizer.llm.prices import price_of
 from optimizer.models import Provider, TeamRole

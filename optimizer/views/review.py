@@ -21,9 +21,9 @@ from optimizer.actions.review import Place, do_begin_thread, do_publish_review, 
 from optimizer.actions.thread import do_change_thread, do_delete_draft, do_edit_comment
 from optimizer.forms.review import EditForm, PublishForm, StateForm, ThreadForm, WordsForm, place_of
 from optimizer.models import Comment, Hypothesis, Kernel, ReviewVerdict, Run, Side, Thread, ThreadState, User
+from optimizer.text.whole_numbers import COUNT_DIGITS, parse_whole_number
 from optimizer.views.diff_threads import drafts_beside, views_of
 from optimizer.views.signed_in import user_of
-from optimizer.whole_numbers import COUNT_DIGITS, parse_whole_number
 
 SHOWN_THREADS = 200
 

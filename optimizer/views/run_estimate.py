@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optimizer.actions.estimate import Estimate, Range, estimate_run
 from optimizer.actions.runner import absence_of_runners
 from optimizer.forms.start_run import StartRunForm
+from optimizer.queries.estimate import Estimate, Range, estimate_run
 from runners.dispatch import DISPATCHERS
 
 

@@ -21,16 +21,15 @@ from optimizer.charts import curve as charts
 from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
 from optimizer.models.run import RunTransitionError
+from optimizer.queries.run_summary import summarise
 from optimizer.queries.timing import newest_noise_warning
-from optimizer.run_summary import summarise
-from optimizer.search import STRATEGIES
+from optimizer.search import STRATEGIES, strategy_titles
+from optimizer.text.whole_numbers import parse_whole_number
 from optimizer.views import feed
 from optimizer.views.run_guidance import guidance_context
 from optimizer.views.run_labels import labels_context
 from optimizer.views.run_workers import workers_of
 from optimizer.views.signed_in import user_of
-from optimizer.views.strategies import strategy_titles
-from optimizer.whole_numbers import parse_whole_number
 from runners.dispatch import DISPATCHERS
 
 KERNELS_PER_PAGE = 50

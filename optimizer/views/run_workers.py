@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from django.db.models import F, QuerySet
 
-from optimizer.hostile_text import plain_log
 from optimizer.models import Job, JobLog, JobState, Run
+from optimizer.text.hostile_text import plain_log
 
 SHOWN = 12
 TAIL_LINES = 8

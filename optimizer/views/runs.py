@@ -10,9 +10,9 @@ from django.views.decorators.http import require_safe
 
 from optimizer.forms.run_filter import COLUMNS, DEFAULT_SORT, RunFilterForm, ordered
 from optimizer.models import Run
+from optimizer.search import strategy_titles
 from optimizer.views.frame import in_current_team
 from optimizer.views.signed_in import user_of
-from optimizer.views.strategies import strategy_titles
 
 PER_PAGE = 50
 HEAVY = ("problem_version__bundle", "problem_version__description", "settings", "providers", "guidance",

@@ -16,8 +16,8 @@ from django.views.decorators.http import require_POST
 
 from optimizer.actions.run_labels import BULK, Bulk, check_tags, do_in_bulk, operable
 from optimizer.models import Run, User
+from optimizer.text.whole_numbers import parse_whole_number
 from optimizer.views.signed_in import user_of
-from optimizer.whole_numbers import parse_whole_number
 
 MOST = 200
 

@@ -17,8 +17,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-from optimizer.hostile_text import UNSEEN, unseen_name
-from optimizer.mentions import MENTION
+from optimizer.text.hostile_text import UNSEEN, unseen_name
+from optimizer.text.mentions import MENTION
 from optimizer.views.colour import LEXERS
 
 COLOURED_CHARS = 200_000

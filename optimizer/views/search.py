@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from optimizer.fulltext import MAX_TEXT, SOURCES, Hit, search
+from optimizer.queries.fulltext import MAX_TEXT, SOURCES, Hit, search
 from optimizer.views.signed_in import user_of
 
 FEW, MANY = 8, 100

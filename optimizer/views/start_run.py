@@ -19,9 +19,9 @@ from optimizer.actions.run_template import access_template, templates_of
 from optimizer.forms.start_run import StartRunForm, values_of
 from optimizer.models import Run
 from optimizer.search import STRATEGIES
+from optimizer.text.whole_numbers import parse_whole_number
 from optimizer.views.run_estimate import estimate_of
 from optimizer.views.signed_in import user_of
-from optimizer.whole_numbers import parse_whole_number
 
 # Maximum length of an address, in characters. Servers and chat programs truncate longer ones.
 LONGEST_ADDRESS = 12_000

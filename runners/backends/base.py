@@ -40,7 +40,7 @@ class Artefact:
     """The outcome. `kind` says how the candidate's process loads `path`: `native` through ctypes, `module` by
     importing it, `static` not at all. `path` is None where the build failed. `env` is what the process that loads it
     needs in its environment; one that is not `timed` is checked only. `caches` is a packed file of what the module
-    compiled in its build (see `runners.harness.candidate.caches`), which every later process starts from; None where
+    compiled in its build (see `runners.candidate.caches`), which every later process starts from; None where
     there is none. `scratch` names the temporary directory that the caches belong to, where paths are not private."""
 
     kind: str

@@ -9,8 +9,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from runners.harness.state import state_dir
 from runners.job import BuildReport
+from runners.state import state_dir
 from runners.wire import WireError, dumps, loads
 
 MOST_ENTRIES = 5000

@@ -22,7 +22,7 @@ from runners.backends.cache import BuildCache
 from runners.backends.compiling import compile_source, digest, macro_text, moved_library
 from runners.backends.disassembly import disassembled
 from runners.backends.resources import vector_widths
-from runners.harness.errors import InfraFailure
+from runners.errors import InfraFailure
 from runners.job import BuildReport, KernelResources, Language, Source
 from runners.tunables import Space, parse
 

@@ -17,7 +17,7 @@ from runners.backends.cache import BuildCache
 from runners.backends.compiling import Toolbox, compile_source, digest, macro_text, moved_library, policy
 from runners.backends.cpp import compiler_version
 from runners.backends.resources import capped, from_ptxas, with_occupancy
-from runners.harness.errors import InfraFailure
+from runners.errors import InfraFailure
 from runners.job import BuildReport, Language, Source
 from runners.sandbox import run
 from runners.targets import Target, target

@@ -18,7 +18,7 @@ from runners.backends.compiling import Compiled, Toolbox, compile_source, digest
 from runners.backends.cpp import compiler_version
 from runners.backends.resources import capped, from_amdgcn
 from runners.backends.rocm import rocm_directory
-from runners.harness.errors import InfraFailure
+from runners.errors import InfraFailure
 from runners.job import BuildReport, Language, Source
 from runners.targets import Target, target
 from runners.tunables import Space, parse

@@ -12,8 +12,8 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from runners.harness.errors import InfraFailure
-from runners.harness.state import state_dir
+from runners.errors import InfraFailure
+from runners.state import state_dir
 
 BITCODE = (Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode"), Path("/usr/lib/aarch64-linux-gnu/amdgcn/bitcode"))
 SYSTEM_HEADERS = Path("/usr/include/hip")

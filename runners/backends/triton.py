@@ -19,10 +19,10 @@ from runners.backends.base import Artefact, BuildRequest, SampleArgument
 from runners.backends.compiling import Toolbox, log_of, policy
 from runners.backends.python import PythonBackend
 from runners.backends.resources import PTX_MATRIX, capped, from_amdgcn, from_sass_usage, with_occupancy
-from runners.harness.errors import InfraFailure
-from runners.harness.state import read_json, state_dir, write_json
+from runners.errors import InfraFailure
 from runners.job import BuildReport, KernelResources, Language
 from runners.sandbox import ResultFileError, Sandboxed, python_paths, read_result_file, spawn
+from runners.state import read_json, state_dir, write_json
 from runners.targets import Target, target
 from runners.wire import from_plain, to_plain
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from runners.backends import BuildRequest, backend_for
 from runners.commands.reading import UsageError, read_problem, read_source, read_tunables
-from runners.harness.errors import InfraFailure
-from runners.harness.samples import samples_of
+from runners.errors import InfraFailure
+from runners.harness.building.sample_arguments import samples_of
 from runners.job import BuildReport, KernelResources, Limits, Source
 from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError, Purpose

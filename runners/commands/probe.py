@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import Any
 
-from runners.harness.devices import device_for, why_absent
-from runners.harness.errors import InfraFailure
-from runners.harness.roofline import measured_ceilings
-from runners.harness.state import state_dir, write_json
+from runners.errors import InfraFailure
+from runners.harness.devices.device import device_for, why_absent
+from runners.harness.devices.roofline import measured_ceilings
+from runners.state import state_dir, write_json
 from runners.targets import Target, UnknownTarget, target
 
 

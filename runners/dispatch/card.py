@@ -9,8 +9,8 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from runners.dispatch.base import RunnerCard
 from runners.dispatch.device_name import device_name
+from runners.job_source import RunnerCard
 from runners.sandbox import probe
 from runners.targets import TARGETS
 

@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from runners.harness.gpu_state import gpu_fixed
+from runners.harness.devices.gpu_state import gpu_fixed
 from runners.targets import Target
 
 CPUINFO = Path("/proc/cpuinfo")

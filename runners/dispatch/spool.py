@@ -32,8 +32,9 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from runners import wire
-from runners.dispatch.base import Beat, Dispatcher, RunnerCard
+from runners.dispatch.base import Dispatcher
 from runners.job import PROTOCOL_VERSION, Effort, JobResult, JobSpec, Status
+from runners.job_source import Beat, RunnerCard
 from runners.sandbox.results import ResultFileError, read_result_file
 
 FOLDERS = ("jobs", "claimed", "results", "done", "refused", "cancel", "lost", "runners")

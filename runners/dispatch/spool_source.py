@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from runners.dispatch.base import Beat, Claim, Receipt, RunnerCard
 from runners.dispatch.spool import ABANDONED_AFTER_S, Slip, Spool, SpoolError
 from runners.job import JobResult
+from runners.job_source import Beat, Claim, Receipt, RunnerCard
 
 BEAT_S = 15.0
 
 
 class SpoolSource:
-    """`runners.dispatch.base.JobSource` on a `Spool`, for jobs of one target."""
+    """`runners.job_source.JobSource` on a `Spool`, for jobs of one target."""
 
     def __init__(self, spool: Spool, target: str | None = None) -> None:
         self.spool = spool

@@ -6,9 +6,6 @@ from collections.abc import Callable
 
 from runners.job import JobResult, JobSpec
 
-HARNESS_VERSION = "2.0"
-"""2.0: all sides are processes of one kind; device time is free of the host, with call time beside it."""
-
 
 def evaluate(
     spec: JobSpec,

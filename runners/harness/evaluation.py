@@ -20,26 +20,30 @@ from pathlib import Path
 from typing import Any
 
 from runners.backends import Artefact, BuildRequest, backend_for
-from runners.harness import HARNESS_VERSION, authorship, environment, insight, screen
-from runners.harness.baseline import baseline_source
-from runners.harness.checks import CaseOutcome, Checks
-from runners.harness.closer_look import Sight, looked_closer
-from runners.harness.contents import OracleClient, Setups
-from runners.harness.devices import Device, device_for, why_absent
-from runners.harness.doubts import doubts
-from runners.harness.errors import BASELINE, CANDIDATE, PARENT, Cancelled, CandidateFailure, InfraFailure, TooLarge
-from runners.harness.gpu_state import watched
-from runners.harness.memory_use import MemoryWatch, need_of
-from runners.harness.module_build import BuildFailure, ModuleBuilds, compiles, looks_compiled
-from runners.harness.noise import UNMEASURED, known_floor, measured_floor, resolved
-from runners.harness.participant import CandidateProcess
-from runners.harness.pool import TrustedPool, pool
-from runners.harness.report import case_results, speedup_of
-from runners.harness.roofline import ensure_ceilings
-from runners.harness.samples import samples_of
-from runners.harness.sessions import Bench, Sides, Timings, overall_us
+from runners.errors import BASELINE, CANDIDATE, PARENT, Cancelled, CandidateFailure, InfraFailure, TooLarge
+from runners.harness.building.module_build import BuildFailure, ModuleBuilds, compiles, looks_compiled
+from runners.harness.building.sample_arguments import samples_of
+from runners.harness.devices.device import Device, device_for, why_absent
+from runners.harness.devices.gpu_state import watched
+from runners.harness.devices.roofline import ensure_ceilings
+from runners.harness.memory.contents import Setups
+from runners.harness.memory.usage import MemoryWatch, need_of
+from runners.harness.oracle.client import OracleClient
+from runners.harness.oracle.pool import TrustedPool, pool
+from runners.harness.processes.participant import CandidateProcess
+from runners.harness.profiling import launches
+from runners.harness.profiling.request import Sight, looked_closer
 from runners.harness.stages import Stages
-from runners.harness.timing import CONFIRM, FULL, QUICK, Plan
+from runners.harness.timing import environment
+from runners.harness.timing.baseline import baseline_source
+from runners.harness.timing.environment import HARNESS_VERSION
+from runners.harness.timing.noise import UNMEASURED, known_floor, measured_floor, resolved
+from runners.harness.timing.sessions import Bench, Sides, Timings, overall_us
+from runners.harness.timing.timing import CONFIRM, FULL, QUICK, Plan
+from runners.harness.verdict import library_calls, screen
+from runners.harness.verdict.checks import CaseOutcome, Checks
+from runners.harness.verdict.plausibility import doubts
+from runners.harness.verdict.report import case_results, speedup_of
 from runners.job import (
     Baseline,
     BuildReport,
@@ -443,7 +447,7 @@ class Evaluation:
         def look(sides: list[CandidateProcess]) -> None:
             self._seen["gpu_at_end"] = watched(self._target)
             if bench.oracle.on_gpu and plan.sessions > QUICK.sessions:
-                self._profile["launch"] = insight.launches(bench, sides)
+                self._profile["launch"] = launches.launches(bench, sides)
 
         return bench.measure(plan, sides, partial(self._stages.progress, name), look)
 
@@ -462,7 +466,7 @@ class Evaluation:
             found = self._profile["kernels"] = looked_closer(sight)
             if bench.oracle.on_gpu and found["top"]:
                 names = [kernel["name"] for kernel in found["top"]]
-                self._flags += authorship.seen(bench.problem, names, self._flags)
+                self._flags += library_calls.seen(bench.problem, names, self._flags)
 
     def _conclude(self, timings: Timings, against: list[str]) -> None:
         self._timings = timings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from runners.harness.errors import Cancelled, CandidateFailure
+from runners.errors import Cancelled, CandidateFailure
 from runners.job import Limits, StageResult, Status
 
 

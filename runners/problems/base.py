@@ -14,11 +14,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from runners.job import Language, Source
+from runners.problems.tolerance import Loss, Tolerance
 
 if TYPE_CHECKING:
     import torch
-
-    from runners.problems.footprint import Footprint
 
 
 class ProblemError(ValueError):
@@ -91,19 +90,18 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Tolerance:
-    """|out - expected| <= atol + rtol * |expected|, for every element."""
+class Footprint:
+    """Bytes of one call. `outputs` is None where only running the reference tells, for example because it reads sizes
+    from a tensor's values."""
 
-    rtol: float
-    atol: float
+    inputs: int
+    weights: int
+    outputs: int | None
 
-
-@dataclass(frozen=True)
-class Loss:
-    """Relative errors of norms, |difference|₂ / |exact|₂: over the whole output, and of the row where it is largest."""
-
-    overall: float
-    worst_row: float
+    @property
+    def total(self) -> int:
+        """Everything that is known, in bytes."""
+        return self.inputs + self.weights + (self.outputs or 0)
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ class TensorSpec:
 @dataclass(frozen=True)
 class CallInputs:
     """The inputs of one call in argument order: tensors and plain numbers by name. `structure` says in JSON how
-    the positional arguments of a Python entry point are rebuilt from them (`runners.harness.candidate.structure`);
+    the positional arguments of a Python entry point are rebuilt from them (`runners.candidate.structure`);
     None where each value is one argument."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -248,7 +246,7 @@ class Problem(ABC):
 
         Comes after `expected` for the same inputs. `inputs` makes a copy of them, which may take GiB and be changed.
         """
-        from runners.harness.compare import loss_of
+        from runners.problems.compare import loss_of
 
         own = self.reference(inputs())
         if len(own) != len(expected):

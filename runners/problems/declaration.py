@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from runners.job import Language, Source
-from runners.problems.base import Argument, Case, ProblemError, Purpose, Role, Seed, Tolerance, TorchPolicy
+from runners.problems.base import Argument, Case, ProblemError, Purpose, Role, Seed, TorchPolicy
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.expressions import ExpressionError, evaluate, names_in
 from runners.problems.reading import FieldReader
+from runners.problems.tolerance import Tolerance
 
 ENTRY = "problem.toml"
 FORMAT_VERSION = 1

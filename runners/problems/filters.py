@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any
 from runners import wire
 from runners.job import ProblemBundle
 from runners.problems import kernelbench
-from runners.problems.base import CallInputs, Case, Problem, ProblemError, Purpose, Tolerance
+from runners.problems.base import CallInputs, Case, Problem, ProblemError, Purpose
 from runners.problems.signature import FILE, read_signature
 from runners.problems.slow_reference import slow_loop
 from runners.problems.structure import is_tensor
+from runners.problems.tolerance import Tolerance
 
 if TYPE_CHECKING:
     import torch

@@ -8,30 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runners.problems.base import CallInputs, Case, Problem, TensorSpec
+from runners.problems.base import CallInputs, Case, Footprint, Problem, TensorSpec
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.structure import flatten, is_tensor, positional, tensors_in
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """Bytes of one call. `outputs` is None where only running the reference tells, for example because it reads sizes
-    from a tensor's values."""
-
-    inputs: int
-    weights: int
-    outputs: int | None
-
-    @property
-    def total(self) -> int:
-        """Everything that is known, in bytes."""
-        return self.inputs + self.weights + (self.outputs or 0)
 
 
 def footprint_of(problem: Problem, case: Case) -> Footprint | None:

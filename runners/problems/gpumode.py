@@ -18,12 +18,10 @@ from runners.problems.base import (
     CallInputs,
     CandidateSetup,
     Case,
-    Loss,
     Problem,
     ProblemError,
     Purpose,
     Seed,
-    Tolerance,
     Work,
     family_of,
 )
@@ -31,6 +29,7 @@ from runners.problems.gpumode_task import ENTRY, FORMAT
 from runners.problems.modules import Modules
 from runners.problems.python_text import defined_names, on_its_device, parse
 from runners.problems.structure import flatten, positional, tensors_in
+from runners.problems.tolerance import Loss, Tolerance
 
 if TYPE_CHECKING:
     import torch

@@ -27,19 +27,19 @@ from runners.problems.base import (
     CallInputs,
     CandidateSetup,
     Case,
-    Loss,
+    Footprint,
     Problem,
     ProblemError,
     Purpose,
     Seed,
-    Tolerance,
     Work,
     family_of,
 )
 from runners.problems.files import read_file
-from runners.problems.footprint import Footprint, footprint_of, of_module
+from runners.problems.footprint import footprint_of, of_module
 from runners.problems.signature import SYMBOL, read_signature
 from runners.problems.structure import flatten, is_tensor, positional, tensors_in
+from runners.problems.tolerance import Loss, Tolerance
 
 if TYPE_CHECKING:
     import torch
@@ -234,7 +234,7 @@ class KernelBenchProblem(Problem):
             narrow = self._call(model, inputs)
         if wide is None or len(wide) != len(narrow):
             return Outcome(narrow, None, [])
-        from runners.harness.compare import loss_of
+        from runners.problems.compare import loss_of
 
         return Outcome(narrow, wide, [loss_of(own, exact) for own, exact in zip(narrow, wide, strict=True)])
 
@@ -355,7 +355,7 @@ class KernelBenchProblem(Problem):
 
     def _agree(self, outcome: Outcome, share: float) -> bool:
         """Tell whether the outputs in both precisions agree within a share of the tolerance."""
-        from runners.harness.compare import compare
+        from runners.problems.compare import compare
 
         for value, exact in zip(outcome.narrow, outcome.wide or [], strict=True):
             whole = self.tolerance(str(value.dtype).removeprefix("torch."))

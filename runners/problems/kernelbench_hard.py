@@ -18,21 +18,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from runners.job import ProblemBundle, Source
-from runners.problems.base import (
-    CallInputs,
-    CandidateSetup,
-    Case,
-    ProblemError,
-    Purpose,
-    Tolerance,
-    Work,
-    family_of,
-)
+from runners.problems.base import CallInputs, CandidateSetup, Case, ProblemError, Purpose, Work, family_of
 from runners.problems.expressions import evaluate
 from runners.problems.forbidden import forbidden_in
 from runners.problems.kernelbench import PUBLISHED, WEIGHT_SEED, KernelBenchProblem, drawn
 from runners.problems.kernelbench_hard_task import ENTRY, FORMAT, REFERENCE
 from runners.problems.structure import flatten
+from runners.problems.tolerance import Tolerance
 
 if TYPE_CHECKING:
     import torch
@@ -238,7 +230,7 @@ def selection_error(
     select these values. Which of several equal elements is selected is free."""
     import torch
 
-    from runners.harness.compare import compare
+    from runners.problems.compare import compare
 
     source = next(iter(inputs.values.values()))
     (values, indices), wanted = outputs, expected[0]

@@ -13,18 +13,19 @@ from runners.problems.base import (
     Argument,
     CallInputs,
     Case,
+    Footprint,
     Problem,
     Purpose,
     Role,
     TensorSpec,
-    Tolerance,
     Work,
     family_of,
 )
 from runners.problems.declaration import read_declaration
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.expressions import evaluate
-from runners.problems.footprint import Footprint, of_layouts
+from runners.problems.footprint import of_layouts
+from runners.problems.tolerance import Tolerance
 
 if TYPE_CHECKING:
     import torch

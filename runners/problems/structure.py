@@ -1,12 +1,12 @@
 """Nested call arguments as named flat values plus a JSON description; the way back is the candidate's
-(`runners.harness.candidate.structure`, where the trees are described)."""
+(`runners.candidate.structure`, where the trees are described)."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from runners.harness.candidate.structure import DEEPEST, StructureError, arguments_of, tensors_in
+from runners.candidate.structure import DEEPEST, StructureError, arguments_of, tensors_in
 from runners.problems.base import CallInputs
 
 if TYPE_CHECKING:

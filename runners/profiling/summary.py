@@ -1,7 +1,7 @@
 """Measured times against the target's ceilings, in a form that agents can read.
 
 For each timed case: achieved FLOP and byte rates, from the problem's own counts, as shares of the ceiling, and what
-binds it. What a profiler counted stands beside it (`runners.harness.closer_look`).
+binds it. What a profiler counted stands beside it (`runners.harness.profiling.request`).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from optimizer.live.publish import broadcast
-from optimizer.llm.stream import TokenStream
+from optimizer.calls.stream import TokenStream
+from optimizer.events.sockets import broadcast
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Guidance, Job, JobLog, Provider, Run, Team
 from tests.factories import drive, make_run

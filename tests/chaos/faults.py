@@ -12,11 +12,11 @@ from django.conf import settings
 from django.db import connection
 
 from optimizer.actions.job import do_finish_job
-from optimizer.loop.dispatch import spec_of
 from optimizer.models import Job, JobState
-from runners.dispatch.base import Receipt
+from optimizer.runs.dispatch import spec_of
 from runners.dispatch.celery import ring_worker
 from runners.job import JobResult
+from runners.job_source import Receipt
 from tests.chaos import disk
 from tests.chaos.world import World, children, kill
 from tests.factories import correct_result

@@ -9,8 +9,6 @@ from decimal import Decimal
 from django.db import transaction
 from django.db.models import Sum
 
-from optimizer.loop import best, budget
-from optimizer.loop.locking import lock_run
 from optimizer.models import (
     CallState,
     Evaluation,
@@ -23,6 +21,8 @@ from optimizer.models import (
     RunEvent,
     RunState,
 )
+from optimizer.runs import best, budget
+from optimizer.runs.locking import lock_run
 from tests.chaos.faults import MARK, accepted_wrongly
 
 OPEN_CALLS = [state for state in CallState if not state.is_terminal]

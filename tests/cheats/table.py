@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runners.doctor import local_targets
-from runners.harness import HARNESS_VERSION, evaluate
+from runners.harness import evaluate
+from runners.harness.timing.environment import HARNESS_VERSION
 from runners.job import JobResult, Status, Verdict
 from runners.targets import TARGETS
 from tests.cheats.fixture import Fixture, fixtures

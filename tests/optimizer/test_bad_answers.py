@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from optimizer.agents.delimiters import NOTICE, Delimiters
 from optimizer.agents.prompting import build_prompt
-from optimizer.llm.delimiters import NOTICE, Delimiters
-from optimizer.llm.worker import answer
-from optimizer.loop.history import history_of
+from optimizer.calls.worker import answer
 from optimizer.models import CallState, LlmCall, Provider, Run, Team
+from optimizer.runs.history import history_of
 from optimizer.search.base import Ask
 from runners.job import BuildReport, JobResult, JobSpec, Language, Status
 from tests.factories import drive, fake_evaluate, make_run

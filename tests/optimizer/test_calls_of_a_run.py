@@ -9,13 +9,13 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from optimizer.actions.llm_call import do_claim_call, do_end_call, do_keep_call, do_request_call
 from optimizer.actions.run import Budget, do_stop_run
+from optimizer.calls.lifecycle import do_claim_call, do_end_call, do_keep_call, do_request_call
 from optimizer.loop import advance
-from optimizer.loop.locking import lock_run
 from optimizer.models import CallState, LlmCall, Provider, Run
+from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask
-from optimizer.sweep import sweep
+from optimizer.upkeep.sweep import sweep
 from tests.factories import make_run, make_team
 
 pytestmark = pytest.mark.django_db

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from optimizer.actions.estimate import Estimate, PastRun, Range, estimate, estimate_run
 from optimizer.actions.run import Budget
 from optimizer.models import LlmCall, Problem, Run, RunState, Target, Team, User
+from optimizer.queries.estimate import Estimate, PastRun, Range, estimate, estimate_run
 from tests.factories import make_run, make_team, make_user
 
 QUICK = PastRun(evaluations=10, minutes=5.0, device_minutes=1.0, tokens=1000, usd=0.1)

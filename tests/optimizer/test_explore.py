@@ -10,12 +10,12 @@ from django.test import Client
 from django.urls import reverse
 
 from optimizer.actions.finding import FindingSupersededError, do_edit_finding, do_write_finding
-from optimizer.fulltext import excerpt_of, query_of, search
-from optimizer.leaderboard import leaders_of, published_for, published_suites
-from optimizer.lineage import best_path, layout, tree_of
-from optimizer.llm.prepare import knowledge_of
+from optimizer.calls.prepare import knowledge_of
 from optimizer.models import Finding, Hypothesis, Kernel, Problem, Run, Target, Team, TeamRole, User
-from optimizer.parameter_importance import TrialGroup, TunedTrial, importances, spaces_of
+from optimizer.queries.fulltext import excerpt_of, query_of, search
+from optimizer.queries.leaderboard import leaders_of, published_for, published_suites
+from optimizer.queries.lineage import best_path, layout, tree_of
+from optimizer.queries.parameter_importance import TrialGroup, TunedTrial, importances, spaces_of
 from optimizer.reports.facts import facts_of
 from optimizer.reports.html import html_report
 from optimizer.reports.markdown import markdown_report

@@ -7,9 +7,9 @@ from django.core.exceptions import ValidationError
 
 from optimizer.actions.guidance import do_give_guidance, do_withdraw_guidance
 from optimizer.agents.prompting import GUIDANCE_HEADING, build_prompt
-from optimizer.guidance import taken_by
-from optimizer.loop.history import history_of
 from optimizer.models import Kernel, Run, RunState, TeamRole
+from optimizer.queries.guidance import taken_by
+from optimizer.runs.history import history_of
 from optimizer.search.base import Ask
 from tests.factories import drive, make_kernel, make_question, make_run, make_user
 

@@ -10,11 +10,11 @@ from django.test import Client
 
 from optimizer.charts.hypotheses import calibration
 from optimizer.charts.roofline import positions, roofline
-from optimizer.intervals import geometric_mean, share
 from optimizer.models import Hypothesis, LlmCall
+from optimizer.queries.intervals import geometric_mean, share
+from optimizer.queries.kernel_resources import resource_rows
 from optimizer.views.hypotheses import range_bar, scale_of
 from optimizer.views.kernel_flags import determinism, observations
-from optimizer.views.kernel_resources import resource_rows
 from runners.job import BuildReport, CaseResult, JobResult, JobSpec, KernelResources, Status
 from runners.problems import load, open_bundle
 from runners.problems.base import Purpose

@@ -19,7 +19,7 @@ from django.utils import timezone
 from optimizer.actions.run import Budget
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, RunEvent, RunState
-from optimizer.sweep import sweep
+from optimizer.upkeep.sweep import sweep
 from tests.factories import QUEUE, make_run
 
 PATIENCE_S = 420.0

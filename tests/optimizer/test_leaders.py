@@ -15,9 +15,9 @@ from optimizer.actions.run import Budget
 from optimizer.charts.curve import points_of
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
-from optimizer.loop.evidence import evidence_of
-from optimizer.loop.history import history_of
 from optimizer.models import Evaluation, Job, JobState, Notification, Run, RunState, Team, User
+from optimizer.runs.evidence import evidence_of
+from optimizer.runs.history import history_of
 from optimizer.search import STRATEGIES
 from optimizer.search.base import Draft, Finish, History, Step, Strategy
 from runners.job import Effort, Failure, JobResult, JobSpec, Language, Source, Speedup, Status, Verdict

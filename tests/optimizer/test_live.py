@@ -15,14 +15,16 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser
 from pydantic import ValidationError
 
-from optimizer.live import consumers, hub, publish, rights, tail
-from optimizer.live.payloads import PAYLOADS, RunNoted, parse
-from optimizer.live.publish import broadcast, record
+from optimizer.events import sockets as publish
+from optimizer.events.payloads import PAYLOADS, RunNoted, parse
+from optimizer.events.record import record
+from optimizer.events.sockets import broadcast
+from optimizer.live import consumers, hub, rights, tail
 from optimizer.live.routing import websocket_urlpatterns
 from optimizer.live.snapshot import Snapshot, apply, snapshot_of
 from optimizer.loop import advance
-from optimizer.loop.locking import lock_run
 from optimizer.models import Membership, Run, RunEvent, RunState, User
+from optimizer.runs.locking import lock_run
 from runners.job import JobResult, JobSpec, Status
 from tests.factories import drive, failed_result, fake_evaluate, make_run, make_team, make_user
 
@@ -156,7 +158,7 @@ async def test_an_event_whose_announcement_was_lost_arrives_with_the_next_heartb
     monkeypatch.setattr(consumers, "HEARTBEAT_S", 0.3)
     run, user = await setup()
     async with looking(user, run.pk, after=str(run.last_seq)) as page:
-        monkeypatch.setattr("optimizer.live.publish.publish", lambda *_: None)
+        monkeypatch.setattr("optimizer.events.sockets.publish", lambda *_: None)
         await sync_to_async(note)(run, "nobody was told")
         message = await page.receive_json_from(5)
         while message["kind"] == "heartbeat":

@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from optimizer.actions.run import Budget
-from optimizer.llm.worker import answer, revive_calls
+from optimizer.calls.worker import answer, revive_calls
 from optimizer.models import ApiToken, CallState, LlmCall, Run, TeamRole, TokenScope, User
 from tests.factories import drive, make_run, make_team, make_user
 from tests.optimizer.clients import signed_in

@@ -18,15 +18,16 @@ from django.utils.html import escape
 
 from optimizer.actions.provider import ProviderFields, do_save_provider
 from optimizer.actions.token import do_revoke_token
+from optimizer.calls.check import check_provider
+from optimizer.calls.choice import ChoiceError, check_choices
+from optimizer.calls.record import record_of
+from optimizer.calls.worker import answer
 from optimizer.llm.addresses import ForbiddenAddressError, check_address, check_base_url
-from optimizer.llm.check import check_provider
-from optimizer.llm.choice import ChoiceError, check_choices
 from optimizer.llm.endpoint import Endpoint
 from optimizer.llm.openai_compatible import OpenAiCompatible
 from optimizer.llm.port import CompletionRequest, ProviderRefusedError, Usage
 from optimizer.llm.prices import listed, price_of
-from optimizer.llm.record import record_of, to_bytes
-from optimizer.llm.worker import answer
+from optimizer.llm.recording import to_bytes
 from optimizer.models import ApiToken, LlmCall, Provider, RunEvent, TeamRole, User
 from tests.factories import make_team, make_user
 from tests.llm_server import KEY, LlmServer, Reply, error

@@ -14,21 +14,13 @@ from django.db import transaction
 
 from optimizer.actions.record import do_import_record
 from optimizer.actions.run import Budget
-from optimizer.llm.prepare import knowledge_of
-from optimizer.llm.record import (
-    SHIPPED,
-    RecordError,
-    Stripper,
-    from_bytes,
-    load_record,
-    record_of,
-    shipped,
-    to_bytes,
-)
-from optimizer.llm.worker import answer
-from optimizer.loop.locking import lock_run
+from optimizer.calls.prepare import knowledge_of
+from optimizer.calls.record import SHIPPED, Stripper, load_record, record_of, shipped
+from optimizer.calls.worker import answer
+from optimizer.llm.recording import RecordError, from_bytes, to_bytes
 from optimizer.loop.steps import take_steps
 from optimizer.models import CallState, LlmCall, Record, Run, Team, TeamRole, User
+from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask, Note
 from tests.factories import drive, make_run, make_team, make_user
 from tests.llm_server import KEY, LlmServer, Reply
@@ -218,7 +210,7 @@ def test_a_file_that_is_no_record_is_refused_in_words(data: bytes, words: str) -
 
 
 def test_a_record_that_unpacks_to_gigabytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optimizer.llm.record.MAX_RECORD_BYTES", 1_000_000)
+    monkeypatch.setattr("optimizer.llm.recording.MAX_RECORD_BYTES", 1_000_000)
     with pytest.raises(RecordError, match="larger"):
         from_bytes(gzip.compress(b" " * 50_000_000))
 

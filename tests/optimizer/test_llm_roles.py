@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from optimizer.llm.worker import answer
-from optimizer.loop.locking import lock_run
+from optimizer.calls.worker import answer
 from optimizer.loop.steps import take_steps
 from optimizer.models import CallState, LlmCall
+from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask
 from tests.factories import drive, make_run, make_team
 from tests.llm_server import LlmServer, Reply, llm_server

@@ -20,12 +20,12 @@ from pathlib import Path
 import pytest
 
 from optimizer.agents.answers import json_schema_of
-from optimizer.llm.check import check_provider
+from optimizer.calls.check import check_provider
+from optimizer.calls.worker import answer
 from optimizer.llm.endpoint import Endpoint
 from optimizer.llm.openai_compatible import OpenAiCompatible
 from optimizer.llm.port import CallCancelledError, Completion, CompletionRequest, ProviderRefusedError
 from optimizer.llm.retries import RetryPolicy
-from optimizer.llm.worker import answer
 from optimizer.models import CallState, LlmCall, Provider, Run
 from tests.factories import drive, make_run, make_team
 

@@ -18,10 +18,10 @@ from django.db import close_old_connections, connection
 from django.utils import timezone
 
 from optimizer.actions.run import Budget
-from optimizer.llm.stream import TokenStream
-from optimizer.llm.worker import answer, revive_calls
-from optimizer.loop.history import call_views
+from optimizer.calls.stream import TokenStream
+from optimizer.calls.worker import answer, revive_calls
 from optimizer.models import CallState, LlmCall, Provider, Run, RunEvent
+from optimizer.runs.history import call_views
 from tests.factories import drive, make_run, make_team
 from tests.llm_server import KEY, LlmServer, Reply, error, llm_server
 
@@ -263,7 +263,7 @@ import sys, django
 django.setup()
 from django.conf import settings
 settings.DATABASES["default"]["NAME"] = sys.argv[2]
-from optimizer.llm.worker import answer
+from optimizer.calls.worker import answer
 answer(int(sys.argv[1]))
 """
 
@@ -300,8 +300,8 @@ def test_a_worker_killed_in_the_middle_of_a_call_costs_one_uncertain_row_and_not
 
 @pytest.mark.django_db(transaction=True)
 def test_a_stopped_run_ends_the_request_under_way(server: LlmServer) -> None:
-    from optimizer.actions.llm_call import do_cancel_calls
-    from optimizer.loop.locking import lock_run
+    from optimizer.calls.lifecycle import do_cancel_calls
+    from optimizer.runs.locking import lock_run
 
     server.script(Reply(text="x" * 4000, pause_s=0.1))
     run = asked_run(server)
@@ -334,7 +334,7 @@ def _wait_until(condition: Any, patience_s: float = 120.0) -> None:
 
 
 def test_keys_are_decrypted_with_old_secrets_and_encrypted_with_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    from optimizer.llm import keys
+    from optimizer.secrets import keys
 
     monkeypatch.setattr(settings, "PROVIDER_KEY_SECRETS", ["old"])
     token = keys.encrypt("sk-1")
@@ -365,7 +365,7 @@ def test_a_limit_in_dollars_asks_nobody_whose_price_is_unknown(server: LlmServer
 
 def test_tokens_reach_the_page_in_order_and_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[dict[str, Any]] = []
-    monkeypatch.setattr("optimizer.llm.stream.broadcast", lambda run, kind, **content: sent.append(content))
+    monkeypatch.setattr("optimizer.calls.stream.broadcast", lambda run, kind, **content: sent.append(content))
     stream, started = TokenStream(1, 2, "writer"), time.monotonic()
     while time.monotonic() - started < 1.0:
         stream.add("ab")

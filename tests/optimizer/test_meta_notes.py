@@ -10,10 +10,10 @@ from django.db import transaction
 from django.test import Client
 
 from optimizer.actions.finding import do_edit_finding
-from optimizer.llm.prepare import knowledge_of
-from optimizer.loop.locking import lock_run
+from optimizer.calls.prepare import knowledge_of
 from optimizer.loop.steps import take_steps
 from optimizer.models import Finding, Run, User
+from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask, Note
 from optimizer.search.machinery.meta import MetaSettings
 from optimizer.search.stark import Stark, StarkSettings

@@ -17,16 +17,16 @@ from django.urls import reverse
 from django.utils import timezone
 
 from optimizer.actions.account import do_end_sign_in
-from optimizer.actions.notices import mentioned_in
 from optimizer.actions.notification import Wanted, do_choose, do_follow, do_read
 from optimizer.actions.review import Place, Words, do_begin_thread, do_publish_review, do_say
 from optimizer.actions.team import do_remove_member, do_set_privacy
-from optimizer.digest import mail_digests
-from optimizer.live.payloads import BudgetWarned, KernelAdded, RunNoted
-from optimizer.live.publish import record
+from optimizer.events.notices import mentioned_in
+from optimizer.events.payloads import BudgetWarned, KernelAdded, RunNoted
+from optimizer.events.record import record
 from optimizer.live.routing import websocket_urlpatterns
-from optimizer.loop.locking import lock_run
 from optimizer.models import Notification, NotificationKind, ReviewVerdict, Run, SignIn, TeamRole, User
+from optimizer.runs.locking import lock_run
+from optimizer.upkeep.digest import mail_digests
 from tests.factories import drive, make_run, make_team, make_user
 
 
@@ -144,7 +144,7 @@ def test_opening_one_marks_it_as_read_and_leads_there(client: Client) -> None:
 
 @pytest.mark.django_db
 def test_trouble_with_telling_is_not_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from optimizer.actions import notices
+    from optimizer.events import notices
 
     run = make_run()
     monkeypatch.setitem(notices._ACTS, "run.note", lambda event: 1 / 0)

@@ -6,9 +6,9 @@ import pytest
 
 from optimizer.actions.target import do_sync_targets
 from optimizer.loop import advance
-from optimizer.loop.kernels import add_kernel
-from optimizer.loop.locking import lock_run
 from optimizer.models import Job, Target
+from optimizer.runs.kernels import add_kernel
+from optimizer.runs.locking import lock_run
 from optimizer.search.base import Draft
 from runners.job import Effort, Language, Source
 from tests.factories import make_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from optimizer.agents import sections
-from optimizer.llm.delimiters import Delimiters
+from optimizer.agents.delimiters import Delimiters
 from optimizer.search.base import History, KernelView, StrategySettings
 from runners.job import BuildReport, JobResult, KernelResources, Status
 from tests.optimizer.simulated_run import seed

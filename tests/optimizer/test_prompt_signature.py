@@ -8,7 +8,7 @@ import re
 import pytest
 
 from optimizer.agents import sections
-from optimizer.llm.delimiters import Delimiters
+from optimizer.agents.delimiters import Delimiters
 from runners import wire
 from runners.job import Language, ProblemBundle
 from runners.problems import load, open_bundle, shipped

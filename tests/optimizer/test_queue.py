@@ -12,11 +12,11 @@ from django.utils import timezone
 from optimizer import queue
 from optimizer.actions.job import do_cancel_jobs, do_fail_job, do_finish_job, do_let_go
 from optimizer.loop import advance
-from optimizer.loop.dispatch import spec_of
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobLog, JobState, Run
-from optimizer.sweep import sweep
-from runners.dispatch.base import Receipt
+from optimizer.runs.dispatch import spec_of
+from optimizer.upkeep.sweep import sweep
 from runners.job import JobResult, Status
+from runners.job_source import Receipt
 from tests.factories import QUEUE, correct_result, failed_result, make_run
 
 

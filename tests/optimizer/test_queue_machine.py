@@ -21,12 +21,12 @@ from hypothesis.stateful import (
 from optimizer import queue
 from optimizer.actions.job import do_cancel_jobs, do_finish_job, do_let_go
 from optimizer.loop import advance
-from optimizer.loop.dispatch import spec_of
-from optimizer.loop.locking import lock_run
 from optimizer.models import Evaluation, Job, JobState, Run, RunEvent
-from optimizer.sweep import sweep
-from runners.dispatch.base import Receipt
+from optimizer.runs.dispatch import spec_of
+from optimizer.runs.locking import lock_run
+from optimizer.upkeep.sweep import sweep
 from runners.job import JobResult, Status
+from runners.job_source import Receipt
 from tests.factories import QUEUE, correct_result, make_run
 
 

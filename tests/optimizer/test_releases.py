@@ -156,9 +156,9 @@ def test_what_was_asked_for_is_stale_when_another_kernel_leads(
 def test_a_new_leader_reaches_releases_through_the_runs_events(best: Kernel, run: Run, starter: User) -> None:
     from django.db import transaction
 
-    from optimizer.live.payloads import BestChanged
-    from optimizer.live.publish import record
-    from optimizer.loop.locking import lock_run
+    from optimizer.events.payloads import BestChanged
+    from optimizer.events.record import record
+    from optimizer.runs.locking import lock_run
 
     release = do_ask_release(starter, best)
     newer = run.kernels.exclude(pk=best.pk).latest("number")

@@ -20,7 +20,6 @@ from optimizer.diffs.merge import merge
 from optimizer.diffs.porting import Fit, Position
 from optimizer.diffs.positions import path_between, position_in
 from optimizer.diffs.rows import RowKind, compare
-from optimizer.mentions import mentioned
 from optimizer.models import (
     AuthorKind,
     Comment,
@@ -36,7 +35,8 @@ from optimizer.models import (
     ThreadState,
     User,
 )
-from optimizer.views.diff_change import change_between
+from optimizer.queries.diff_change import change_between
+from optimizer.text.mentions import mentioned
 from runners.job import JobResult, JobSpec
 from tests.factories import (
     BASE,

@@ -13,7 +13,6 @@ from django.utils import timezone
 from optimizer.actions.run import Budget, do_pause_run, do_raise_budget, do_resume_run, do_stop_run
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
-from optimizer.loop.dispatch import dispatch
 from optimizer.models import (
     AuthorKind,
     Evaluation,
@@ -29,10 +28,11 @@ from optimizer.models import (
     Runner,
     RunState,
 )
+from optimizer.runs.dispatch import dispatch
 from optimizer.search import STRATEGIES
 from optimizer.search.base import Ask, Draft, Finish, History, Hypothesise, Note, Step, Strategy
-from runners.dispatch.base import RunnerCard
 from runners.job import Effort, JobResult, JobSpec, Language, Source, Status, Verdict
+from runners.job_source import RunnerCard
 from tests.factories import correct_result, drive, failed_result, fake_evaluate, make_run
 
 pytestmark = pytest.mark.django_db
@@ -138,7 +138,7 @@ def test_a_process_that_dies_before_its_commit_has_announced_nothing_and_lost_no
 
 @pytest.mark.django_db(transaction=True)
 def test_a_process_that_dies_between_commit_and_bell_costs_only_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from optimizer.sweep import sweep
+    from optimizer.upkeep.sweep import sweep
 
     monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.ring", lambda self, queue: None)
     run = make_run()

@@ -27,7 +27,7 @@ from optimizer.actions.run import Budget, do_clone_run, do_pause_run, do_resume_
 from optimizer.loop import advance
 from optimizer.models import Job, Problem, ProblemVersion, Run, RunEvent, RunState, TeamRole
 from optimizer.models.run import RunTransitionError
-from optimizer.sweep import sweep
+from optimizer.upkeep.sweep import sweep
 from tests.factories import QUEUE, drive, make_run, make_team, make_user
 
 pytestmark = pytest.mark.django_db

@@ -9,9 +9,9 @@ import pytest
 from optimizer.actions.run import Budget, do_stop_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.loop import advance
-from optimizer.loop.kernels import add_kernel
-from optimizer.loop.locking import lock_run
 from optimizer.models import Evaluation, EvaluationState, Job, Kernel, Run, Target
+from optimizer.runs.kernels import add_kernel
+from optimizer.runs.locking import lock_run
 from optimizer.search.base import Draft
 from runners.job import Effort, JobResult, JobSpec, Language, Source, Status
 from tests.factories import drive, failed_result, fake_evaluate, make_run

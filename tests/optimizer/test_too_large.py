@@ -10,7 +10,7 @@ from django.test import Client
 
 from optimizer.actions.run import Budget
 from optimizer.agents import sections
-from optimizer.llm.delimiters import Delimiters
+from optimizer.agents.delimiters import Delimiters
 from optimizer.models import Evaluation, EvaluationStatus, Run, RunState, Team
 from optimizer.queries.memory import gib, too_large_text
 from optimizer.search import STRATEGIES

@@ -14,16 +14,15 @@ from django.test import Client
 
 from optimizer.actions.run import Budget, NewRun, do_clone_run, do_start_run
 from optimizer.agents import sections
-from optimizer.llm.delimiters import Delimiters
-from optimizer.loop.history import history_of
+from optimizer.agents.delimiters import Delimiters
 from optimizer.models import Job, Problem, Run, Runner, Target, Team, User
 from optimizer.queries.judged import as_judged, judged_mean_us
+from optimizer.queries.run_table import closing_table
 from optimizer.queries.timing import case_notes, failure_lines, roofline_text
 from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
-from optimizer.run_table import closing_table
+from optimizer.runs.history import history_of
 from runners.commands.table import table
-from runners.dispatch.base import RunnerCard
 from runners.job import (
     CaseResult,
     Effort,
@@ -39,6 +38,7 @@ from runners.job import (
     Status,
     Verdict,
 )
+from runners.job_source import RunnerCard
 from tests.factories import correct_result, drive, fake_time_us, make_run
 from tests.optimizer.clients import Call
 

@@ -9,12 +9,12 @@ import pytest
 from django.test import Client
 
 from optimizer.actions.leaders import do_rerank_leaders
+from optimizer.agents.delimiters import Delimiters
 from optimizer.agents.sections import outcome
 from optimizer.charts.curve import curve, points_of
-from optimizer.llm.delimiters import Delimiters
-from optimizer.loop.history import history_of
 from optimizer.models import Evaluation, EvaluationStatus, Run, RunEvent, Team, User
-from optimizer.views.compare import outcomes_of
+from optimizer.queries.comparison import outcomes_of
+from optimizer.runs.history import history_of
 from runners.job import JobResult, JobSpec, Verdict
 from tests.factories import correct_result, drive, fake_evaluate, make_run
 

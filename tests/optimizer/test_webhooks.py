@@ -17,12 +17,12 @@ from django.utils import timezone
 
 from optimizer.actions.run import do_stop_run
 from optimizer.actions.webhook import PAUSES_S, claim, do_make_webhook, finish, signature
-from optimizer.live.payloads import BestChanged, RunStateChanged
-from optimizer.live.publish import record
+from optimizer.events.payloads import BestChanged, RunStateChanged
+from optimizer.events.record import record
 from optimizer.loop import advance
 from optimizer.models import Run, Team, TeamRole, User, Webhook, WebhookDelivery
-from optimizer.sweep import _due_deliveries
-from optimizer.webhook_sender import deliver
+from optimizer.upkeep.sweep import _due_deliveries
+from optimizer.upkeep.webhook_sender import deliver
 from tests.factories import make_run, make_team, make_user
 
 pytestmark = pytest.mark.django_db(transaction=True)

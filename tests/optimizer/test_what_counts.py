@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from optimizer.actions.run import Budget
-from optimizer.loop.history import history_of
 from optimizer.models import Run, Team
+from optimizer.runs.history import history_of
 from optimizer.search.base import History, KernelView, StrategySettings, fastest
 from optimizer.search.machinery.descriptor import descriptor
 from optimizer.search.machinery.handoff import is_promising

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.whole_numbers import COUNT_DIGITS, KEY_DIGITS, parse_whole_number
+from optimizer.text.whole_numbers import COUNT_DIGITS, KEY_DIGITS, parse_whole_number
 
 
 @pytest.mark.parametrize(("text", "number"), [("0", 0), ("007", 7), ("9" * KEY_DIGITS, 10**KEY_DIGITS - 1)])

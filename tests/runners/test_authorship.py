@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runners.harness import second_opinion
-from runners.harness.authorship import lacks_own_kernel, written_by_vendor
+from runners.harness.verdict import second_opinion
+from runners.harness.verdict.library_calls import lacks_own_kernel, written_by_vendor
 from runners.job import Language, Source
 
 TRITON = """

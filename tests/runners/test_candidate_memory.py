@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from runners.harness.participant import thread_environment
+from runners.harness.processes.participant import thread_environment
 
 pytestmark = pytest.mark.evaluates
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import json, mmap, resource, sys
-from runners.harness.candidate.calls import Caller
-from runners.harness.candidate.module import ModuleCallee
-from runners.harness.candidate.tensors import HostArena
+from runners.candidate.calls import Caller
+from runners.candidate.module import ModuleCallee
+from runners.candidate.tensors import HostArena
 
 path, elements = sys.argv[1], int(sys.argv[2])
 size = 4 * elements

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from runners.errors import Cancelled, InfraFailure
 from runners.harness import evaluate
-from runners.harness.arena import Piece, SharedArena
-from runners.harness.errors import Cancelled, InfraFailure
-from runners.harness.memory import SharedMemory
-from runners.harness.sessions import Bench
+from runners.harness.memory.arena import Piece, SharedArena
+from runners.harness.memory.shared_memory import SharedMemory
+from runners.harness.timing.sessions import Bench
 from runners.job import JobResult, Status
 from tests.cheats.fixture import fixtures
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.harness import HARNESS_VERSION, evaluate
+from runners.harness import evaluate
+from runners.harness.timing.environment import HARNESS_VERSION
 from runners.job import Effort, JobResult, JobSpec, Language, Limits, Source, Status
 from runners.problems import load
 from runners.sandbox.meter import process_tree
@@ -160,7 +161,7 @@ def _sandboxed_processes() -> set[int]:
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        if b"harness/candidate" in line:
+        if b"runners/candidate" in line:
             found.add(pid)
     return found
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runners.harness import evaluate
-from runners.harness.devices import why_absent
+from runners.harness.devices.device import why_absent
 from runners.job import Effort, JobResult, JobSpec, Language, Limits, Source, Status
 from runners.problems import load, open_bundle
 from runners.targets import target

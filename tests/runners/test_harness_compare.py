@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from runners.harness import compare as comparing
-from runners.harness.compare import compare, loss_of, pieces, row_length
-from runners.problems.base import Tolerance
+from runners.problems import compare as comparing
+from runners.problems.compare import compare, loss_of, pieces, row_length
+from runners.problems.tolerance import Tolerance
 
 EXACT = torch.tensor([[1.0, -2.0], [1000.0, 0.0]], dtype=torch.float64)
 TOLERANCE = Tolerance(rtol=1e-3, atol=1e-6)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.harness.devices import Device
-from runners.harness.errors import Cancelled
+from runners.errors import Cancelled
+from runners.harness.devices.device import Device
 
 
 @pytest.fixture(autouse=True)

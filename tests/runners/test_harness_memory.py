@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.harness.candidate.mapping import mapped
-from runners.harness.memory import ALIGNMENT_BYTES, GUARD_BYTES, SharedMemory, aligned, place, slot_bytes
+from runners.candidate.mapping import mapped
+from runners.harness.memory.shared_memory import (
+    ALIGNMENT_BYTES,
+    GUARD_BYTES,
+    SharedMemory,
+    aligned,
+    place,
+    slot_bytes,
+)
 
 calls = st.lists(st.lists(st.integers(0, 20_000), min_size=1, max_size=4), min_size=1, max_size=6)
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from runners.harness import setups as writer
-from runners.harness.candidate import setups as reader
-from runners.harness.candidate.entry import Setup, StateMismatch, entry_of
-from runners.harness.candidate.tensors import HostArena, tensor_at
-from runners.harness.memory import SharedMemory
+from runners.candidate import setups as reader
+from runners.candidate.entry import Setup, StateMismatch, entry_of
+from runners.candidate.tensors import HostArena, tensor_at
+from runners.harness.memory.shared_memory import SharedMemory
+from runners.harness.oracle import setups as writer
 from runners.problems.base import CallInputs, CandidateSetup
 
 GIB = 1 << 30

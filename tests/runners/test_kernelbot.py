@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from runners.dispatch.base import Beat, Claim, Receipt, RunnerCard
 from runners.dispatch.kernelbot import KernelBotDispatcher
-from runners.dispatch.kernelbot.account import Account, NotConfiguredError, account_from_environment
-from runners.dispatch.kernelbot.client import KernelBotClient, RefusedError
-from runners.dispatch.kernelbot.order import OrderError, read_order
-from runners.dispatch.kernelbot.visit import Pace, Visit
-from runners.dispatch.kernelbot.worker import work_at_kernelbot
 from runners.job import Effort, JobResult, JobSpec, Language, Source, Status
+from runners.job_source import Beat, Claim, Receipt, RunnerCard
+from runners.kernelbot.account import Account, NotConfiguredError, account_from_environment
+from runners.kernelbot.client import KernelBotClient, RefusedError
+from runners.kernelbot.order import OrderError, read_order
+from runners.kernelbot.visit import Pace, Visit
+from runners.kernelbot.worker import work_at_kernelbot
 from runners.problems import load
 from tests.kernelbot_server import CLI_ID, PASSED, KernelBotServer, run, running_kernelbot
 

@@ -13,8 +13,8 @@ import torch
 import torch.utils.cpp_extension
 
 from kernelsci_site.services.site_parts import worker_parts
-from runners.dispatch.kernelbot.candidate import CandidateRefusedError, submission_of, without_stream
 from runners.job import JobSpec, Language, Source
+from runners.kernelbot.candidate import CandidateRefusedError, submission_of, without_stream
 from runners.problems import SHIPPED, load, open_bundle
 from runners.problems.base import Purpose
 

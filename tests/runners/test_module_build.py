@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from runners.backends.cache import BuildCache
-from runners.harness import compilers, evaluate, module_build
-from runners.harness.candidate import caches
-from runners.harness.candidate.caches import CacheError, read_index
+from runners.candidate import caches
+from runners.candidate.caches import CacheError, read_index
+from runners.harness import evaluate
+from runners.harness.building import module_build
+from runners.harness.processes import compilers
 from runners.harness.stages import Stages
 from runners.job import BuildReport, Effort, JobResult, JobSpec, Language, Limits, Source, StageResult, Status
 from runners.problems import load
@@ -305,7 +307,7 @@ def test_store_drops_what_was_used_longest_ago(tmp_path: Path, monkeypatch: pyte
 
 
 def test_failure_outside_the_build_names_side_and_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runners.harness.participant.START_S", 5.0)
+    monkeypatch.setattr("runners.harness.processes.participant.START_S", 5.0)
     result = outcome("while True:\n    pass\n" + PLAIN)
     assert result.status is Status.TIMEOUT
     assert reason(result).startswith("candidate, smallest: was not loaded: no answer within 5 s")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from runners.doctor import local_targets
-from runners.harness import compilers, evaluate
+from runners.harness import evaluate
+from runners.harness.processes import compilers
 from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Limits, ProblemBundle, Source, Status
 
 pytestmark = [

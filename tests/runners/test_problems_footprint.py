@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from runners.problems import load, open_bundle
-from runners.problems.base import Purpose
-from runners.problems.footprint import Footprint, footprint_of
+from runners.problems.base import Footprint, Purpose
+from runners.problems.footprint import footprint_of
 
 SOURCE = """
 import torch

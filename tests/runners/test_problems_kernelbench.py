@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runners.harness.candidate.entry import Setup, entry_of, load_matching
+from runners.candidate.entry import Setup, entry_of, load_matching
 from runners.job import Language
 from runners.problems import find, load, open_bundle
 from runners.problems.base import ProblemError, Purpose

@@ -11,8 +11,9 @@ import torch
 from runners.harness import evaluate
 from runners.job import Effort, JobResult, JobSpec, Language, Limits, Source, Status
 from runners.problems import find, load, open_bundle
-from runners.problems.base import CallInputs, ProblemError, Purpose, Tolerance
+from runners.problems.base import CallInputs, ProblemError, Purpose
 from runners.problems.kernelbench_hard import KernelBenchHardProblem, reduced, selection_error
+from runners.problems.tolerance import Tolerance
 
 REFERENCE = '''
 import torch

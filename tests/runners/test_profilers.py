@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from runners.harness import closer_look
-from runners.harness.closer_look import Sight, looked_closer
-from runners.harness.errors import CandidateFailure
-from runners.harness.state import state_dir, write_json
+from runners.errors import CandidateFailure
+from runners.harness.profiling import request
+from runners.harness.profiling.request import Sight, looked_closer
 from runners.job import Status
 from runners.profiling import perf
 from runners.profiling.base import ProfilerError, Seen, bound_by, normalised
@@ -26,6 +25,7 @@ from runners.profiling.ncu import NOT_PERMITTED, Ncu
 from runners.profiling.perf import Perf
 from runners.profiling.rocprofv3 import Rocprofv3
 from runners.profiling.summary import in_words
+from runners.state import state_dir, write_json
 from runners.targets import target
 
 RECORDED = Path(__file__).parent / "profilers"
@@ -191,12 +191,12 @@ def sight(kind: str, *, closely: bool = True) -> Sight:
 
 @contextmanager
 def looks(kind: str, *chain: tuple[str, Any]) -> Iterator[None]:
-    before = closer_look.LOOKS[kind]
-    closer_look.LOOKS[kind] = chain
+    before = request.LOOKS[kind]
+    request.LOOKS[kind] = chain
     try:
         yield
     finally:
-        closer_look.LOOKS[kind] = before
+        request.LOOKS[kind] = before
 
 
 def failing(error: Exception) -> Any:

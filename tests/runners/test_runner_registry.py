@@ -14,18 +14,18 @@ from optimizer.actions.runner import absence_of_runners, do_drain_runner, do_und
 from optimizer.actions.target import do_sync_targets
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
-from optimizer.loop.kernels import add_kernel
-from optimizer.loop.locking import lock_run
 from optimizer.models import Evaluation, Job, JobState, Run, Runner, Target
+from optimizer.runs.kernels import add_kernel
+from optimizer.runs.locking import lock_run
 from optimizer.search.base import Draft
-from optimizer.sweep import sweep
+from optimizer.upkeep.sweep import sweep
 from runners.dispatch import DISPATCHERS
 from runners.dispatch import card as cards
 from runners.dispatch import device_name as device_names
-from runners.dispatch.base import Claim, RunnerCard
 from runners.dispatch.card import card_of
 from runners.dispatch.device_name import processor
 from runners.job import BuildReport, Effort, JobResult, JobSpec, KernelResources, Language, Source, Status
+from runners.job_source import Claim, RunnerCard
 from runners.tasks import target_of
 from runners.worker import work_once
 from tests.factories import make_run, make_user

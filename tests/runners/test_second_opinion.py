@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.harness.second_opinion import opinions
+from runners.harness.verdict.second_opinion import opinions
 from runners.job import Language, Source
 
 CHEAT = Source(

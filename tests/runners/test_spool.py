@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from runners import wire
-from runners.dispatch.base import Beat, RunnerCard
 from runners.dispatch.spool import ABANDONED_AFTER_S, MOST_LOST, Slip, Spool, SpoolError
 from runners.dispatch.spool_source import SpoolSource
 from runners.job import PROTOCOL_VERSION, Effort, JobResult, JobSpec, Language, ProblemBundle, Source, Status
+from runners.job_source import Beat, RunnerCard
 from runners.problems import load
 from runners.worker import work_once
 

@@ -17,12 +17,12 @@ from optimizer.actions.runner import do_drain_runner, live_runners
 from optimizer.actions.spool import do_sync_spool
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, Runner, Target
-from optimizer.sweep import sweep
+from optimizer.upkeep.sweep import sweep
 from runners import wire
-from runners.dispatch.base import RunnerCard
 from runners.dispatch.spool import Slip, Spool, SpoolError
 from runners.dispatch.spool_source import SpoolSource
 from runners.job import JobResult, Status
+from runners.job_source import RunnerCard
 from runners.worker import work_once
 from tests.factories import fake_evaluate, make_run, make_user
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from runners.harness import ahead, spares
-from runners.harness.ahead import Ahead, warm_up
-from runners.harness.devices import Device
-from runners.harness.errors import InfraFailure
-from runners.harness.peer import Peer
+from runners.errors import InfraFailure
+from runners.harness.devices.device import Device
+from runners.harness.processes import warm_pool, warm_workers
+from runners.harness.processes.peer import Peer
+from runners.harness.processes.warm_pool import Ahead, warm_up
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def test_the_device_is_not_opened_while_somebody_times_there() -> None:
     assert asked == ["prepare"]
     warm_up(Deaf(asked), device, threading.Event())
     assert asked == ["prepare", "prepare", "warm"]
-    assert not ahead._opening.locked()
+    assert not warm_pool._opening.locked()
 
 
 class Standing:
@@ -139,14 +139,14 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
         spare.begun.set()
         spare.go_on.wait(5.0)
 
-    monkeypatch.setattr(spares, "enclose", lambda *_: spare)
-    monkeypatch.setattr(spares, "candidate_policy", lambda *_: None)
-    monkeypatch.setattr(spares, "warm_up", warm)
+    monkeypatch.setattr(warm_workers, "enclose", lambda *_: spare)
+    monkeypatch.setattr(warm_workers, "candidate_policy", lambda *_: None)
+    monkeypatch.setattr(warm_workers, "warm_up", warm)
     return spare
 
 
 def test_a_start_stands_still_while_somebody_is_timing(begun: Begun) -> None:
-    ahead_of_time = spares.Spares(Device("test"))
+    ahead_of_time = warm_workers.Spares(Device("test"))
     ahead_of_time.expect(1)
     assert begun.begun.wait(5.0)
     with ahead_of_time.quiet():
@@ -157,7 +157,7 @@ def test_a_start_stands_still_while_somebody_is_timing(begun: Begun) -> None:
 
 
 def test_a_start_that_timing_waits_for_goes_on(begun: Begun) -> None:
-    ahead_of_time = spares.Spares(Device("test"))
+    ahead_of_time = warm_workers.Spares(Device("test"))
     with ahead_of_time.quiet():
         ahead_of_time.expect(1)
         assert not begun.begun.wait(0.2)

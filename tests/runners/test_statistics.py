@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.harness.noise import floor_of, resolved
-from runners.harness.sessions import Timings
-from runners.harness.statistics import (
+from runners.harness.timing.noise import floor_of, resolved
+from runners.harness.timing.sessions import Timings
+from runners.harness.timing.statistics import (
     Interval,
     TimedRequest,
     clocks_agree,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from runners.backends import Artefact, BuildRequest, backend_for
-from runners.harness import staging
-from runners.harness.baseline import baseline_source
-from runners.harness.devices import Device
-from runners.harness.errors import BASELINE, CANDIDATE, PARENT
-from runners.harness.pool import pool
-from runners.harness.sessions import Bench
+from runners.errors import BASELINE, CANDIDATE, PARENT
+from runners.harness.devices.device import Device
+from runners.harness.memory import staging
+from runners.harness.oracle.pool import pool
+from runners.harness.timing.baseline import baseline_source
+from runners.harness.timing.sessions import Bench
 from runners.job import Baseline, Language, Limits, ProblemBundle, Source
 from runners.problems import load, open_bundle
 from runners.problems.base import Problem, Purpose

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runners.harness.environment import describe
-from runners.harness.state import state_dir, write_json
+from runners.harness.timing.environment import describe
 from runners.problems.base import Work
 from runners.profiling.summary import in_words, summary
+from runners.state import state_dir, write_json
 from runners.targets import ALIASES, TARGETS, UnknownTarget, canonical, ceilings_in, target
 
 GPUS = [found for found in TARGETS.values() if found.family == "gpu"]

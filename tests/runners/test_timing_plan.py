@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from runners.harness.contents import Buffer, Content
-from runners.harness.memory import place
-from runners.harness.noise import PLAN
-from runners.harness.sessions import Bench
-from runners.harness.timing import CONFIRM, FULL, MOST_LOOP_CALLS, QUICK, Plan
+from runners.harness.memory.contents import Buffer, Content
+from runners.harness.memory.shared_memory import place
+from runners.harness.timing.noise import PLAN
+from runners.harness.timing.sessions import Bench
+from runners.harness.timing.timing import CONFIRM, FULL, MOST_LOOP_CALLS, QUICK, Plan
 from runners.problems.base import Case, Purpose
 
 CASE = Case("case", {}, Purpose.BENCHMARK)

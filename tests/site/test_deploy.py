@@ -16,7 +16,7 @@ import yaml
 from django.conf import settings
 from django.core.management import get_commands
 
-from optimizer.actions.enqueue import AGENTS_QUEUE, TIMER_QUEUE
+from optimizer.enqueue import AGENTS_QUEUE, TIMER_QUEUE
 from runners.dispatch.celery import BENCH_PREFIX, BUILD_QUEUE
 from runners.targets import canonical
 

@@ -36,7 +36,7 @@ from optimizer.models import (
     Runner,
     Target,
 )
-from optimizer.retention import drop
+from optimizer.upkeep.retention import drop
 from runners.log_context import WorkFilter, about
 from tests.factories import QUEUE, drive, make_run
 

@@ -84,7 +84,9 @@ def test_migrations_are_complete() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("module", ["kernelsci_site.asgi", "optimizer.tasks", "optimizer.management.commands.up"])
+@pytest.mark.parametrize(
+    "module", ["kernelsci_site.asgi", "optimizer.tasks", "kernelsci_site.management.commands.up"]
+)
 def test_torch_stays_out_of_pages_and_workers(module: str) -> None:
     """It costs seconds and half a gigabyte a process; only what measures may load it."""
     code = f"import django; django.setup(); import {module}, sys; sys.exit('torch' in sys.modules)"

@@ -10,9 +10,9 @@ from django.core.management.base import CommandError
 from django.db.models import Model, QuerySet
 
 from optimizer.actions.finding import FindingSupersededError, do_edit_finding, do_write_finding
-from optimizer.fulltext import findings_seen_by
 from optimizer.management.words import Words, WordsCommand, named
 from optimizer.models import Finding, Problem, Target, Team, User
+from optimizer.queries.fulltext import findings_seen_by
 
 M = TypeVar("M", bound=Model)
 

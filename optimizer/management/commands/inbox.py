@@ -16,7 +16,7 @@ from optimizer.actions.inbox import (
     waiting_prompts,
 )
 from optimizer.agents.code_blocks import AnswerError
-from optimizer.llm.prepare import prompt_text
+from optimizer.calls.prepare import prompt_text
 from optimizer.management.words import Words, WordsCommand
 from optimizer.models import LlmCall
 

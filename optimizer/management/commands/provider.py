@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from optimizer.actions.provider import do_rotate_keys
-from optimizer.llm.check import check_provider
+from optimizer.calls.check import check_provider
 from optimizer.management.words import named
 from optimizer.models import Provider
 

@@ -10,7 +10,8 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from optimizer.actions.record import do_import_record
-from optimizer.llm.record import RecordError, record_of, shipped, to_bytes
+from optimizer.calls.record import record_of, shipped
+from optimizer.llm.recording import RecordError, to_bytes
 from optimizer.management.words import acting_user, named
 from optimizer.models import Record, Run, Team
 

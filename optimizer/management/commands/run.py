@@ -19,7 +19,7 @@ from optimizer.actions.run import Budget, NewRun, do_start_run, do_stop_run
 from optimizer.actions.runner import absence_of_runners
 from optimizer.actions.target import do_sync_targets
 from optimizer.models import Problem, ProblemVersion, Run, Target
-from optimizer.run_table import as_json, closing_table, progress_line
+from optimizer.queries.run_table import as_json, closing_table, progress_line
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
 from runners.job import Objective

@@ -2,7 +2,7 @@
 
 Two kernels are duplicates when text, tunables and flags are equal, also after comments and insignificant white space
 are removed. A third check, equal binaries, needs a build and is done by the harness (`JobSpec.known_artefacts`,
-`optimizer.loop.artefacts`).
+`optimizer.runs.artefacts`).
 """
 
 from __future__ import annotations

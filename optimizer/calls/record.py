@@ -1,0 +1,200 @@
+"""Save a run's answers as one file: enough to replay the run, and nothing about people or keys.
+
+Prompts are stored as hashes, because they quote guidance and comments. Answers are stored as text without what is
+known to be private to the team. The file is one JSON document, gzipped on disk, and is validated strictly when read,
+because recordings come from strangers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from optimizer.llm.recording import RecordedCall, RecordError, RunRecord, from_bytes
+from optimizer.models import CallState, Finding, Guidance, Kernel, LlmCall, Provider, Record, Run, Team, User
+from optimizer.secrets.keys import UnreadableKeyError
+
+SHIPPED = Path(__file__).parent / "records"
+REMOVED = "[removed]"
+_EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+# OpenAI, Anthropic, xAI, NVIDIA, GitLab and Slack; ours, GitHub, Groq, Hugging Face and Replicate, whose keys could be
+# identifiers but for a figure in them; Google and Amazon.
+_KEY = re.compile(
+    r"\b(?:(?:sk|pk|rk|xai|nvapi|glpat|xox[abeprs])-[A-Za-z0-9_-]{16,}"
+    r"|(?:ks|sk|gh[opsu]|github_pat|gsk|hf|r8)_(?=\w*\d)[A-Za-z0-9_-]{20,}"
+    r"|AIza[A-Za-z0-9_-]{30,}|AKIA[A-Z0-9]{16})"
+)
+_CODE = re.compile(
+    r"(^ {0,3}```.*?^ {0,3}```|^\s*<{5,9} ?SEARCH\b.*?^\s*>{5,9} ?REPLACE\b)", flags=re.DOTALL | re.MULTILINE
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_SHORTEST_PHRASE = 5
+
+
+def record_of(run: Run, title: str = "") -> RunRecord:
+    """Return the recording of a run, without private text."""
+    strip = Stripper.of(run)
+    calls = LlmCall.objects.filter(run=run).exclude(
+        state__in=[CallState.QUEUED, CallState.ASKING, CallState.WAITING, CallState.TOOLS]
+    )
+    return RunRecord(
+        title=strip.prose(title),
+        problem=run.problem_version.problem.slug,
+        target=run.target.key,
+        strategy=run.strategy,
+        settings=strip.values(run.settings),
+        seed=run.seed,
+        recorded_on=run.created_at.date(),
+        kernels=Kernel.objects.filter(run=run).count(),
+        evaluations=run.spent_evaluations,
+        best_speedup=run.best_speedup,
+        calls=[_recorded(call, strip) for call in calls.order_by("pk")],
+    )
+
+
+def load_record(team: Team, name: str) -> RunRecord:
+    """Return the team's recording of that name, else the shipped one. Raises RecordError."""
+    row = Record.objects.filter(team=team, name=name).first()
+    if row is not None:
+        return RunRecord.model_validate(row.content)
+    if name in shipped():
+        return from_bytes((SHIPPED / f"{name}.json.gz").read_bytes())
+    raise RecordError(f"there is no record called {name}")
+
+
+def shipped() -> list[str]:
+    """Return the names of the recordings that ship with the product."""
+    return sorted(path.name.removesuffix(".json.gz") for path in SHIPPED.glob("*.json.gz"))
+
+
+class Stripper:
+    """Remove what is private to a team from texts.
+
+    Removed everywhere: provider keys, e-mail addresses, anything shaped like a key, full names, and the team's own
+    phrases, however they are wrapped, quoted or capitalised. Removed in prose only: account names, and phrases that
+    could be identifiers (a run may be called "softmax").
+    """
+
+    def __init__(self, phrases: Iterable[str], accounts: Iterable[str], keys: Iterable[str] = ()) -> None:
+        long = {phrase.strip() for phrase in phrases if len(phrase.strip()) >= _SHORTEST_PHRASE}
+        names = {name for name in accounts if len(name) >= 3} | {phrase for phrase in long if phrase.isidentifier()}
+        self._keys = [key for key in keys if key]
+        self._phrases = _any_of(map(_loosely, _longest_first(phrase for phrase in long if phrase not in names)))
+        self._accounts = _any_of(rf"\b{re.escape(name)}\b" for name in _longest_first(names))
+
+    @classmethod
+    def of(cls, run: Run) -> Stripper:
+        """Collect what is private about a run: its team's people, keys, guidance and comments."""
+        people = list(User.objects.filter(memberships__team=run.team).distinct())
+        people += [run.created_by] if run.created_by else []
+        full = [name for person in people for name in (person.get_full_name(), person.email)]
+        return cls([*full, *_words_of(run)], [person.username for person in people], _keys(run.team))
+
+    def everywhere(self, text: str) -> str:
+        """Return the text without keys, phrases and addresses."""
+        for key in self._keys:
+            text = text.replace(key, REMOVED)
+        text = self._phrases.sub(REMOVED, text) if self._phrases else text
+        return _KEY.sub(REMOVED, _EMAIL.sub(REMOVED, text))
+
+    def prose(self, text: str) -> str:
+        """Return prose without account names as well; code blocks and edits keep them."""
+        parts = _CODE.split(self.everywhere(text))
+        # `re.split` with a group returns the code blocks at the odd positions.
+        return "".join(part if index % 2 else self._without_accounts(part) for index, part in enumerate(parts))
+
+    def values(self, settings: Any) -> Any:
+        """Clean the texts in a run's settings; names and numbers belong to the strategy and stay."""
+        if isinstance(settings, dict):
+            return {name: self.values(value) for name, value in settings.items()}
+        if isinstance(settings, list):
+            return [self.values(value) for value in settings]
+        return self.everywhere(settings) if isinstance(settings, str) else settings
+
+    def _without_accounts(self, text: str) -> str:
+        return self._accounts.sub(REMOVED, text) if self._accounts else text
+
+
+def _longest_first(texts: Iterable[str]) -> list[str]:
+    """Sort the texts, longest first, so that a phrase is removed before a part of it; ties in alphabetical order."""
+    return sorted(texts, key=lambda text: (-len(text), text))
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str] | None:
+    """Combine the patterns into one, or return None for none."""
+    joined = "|".join(patterns)
+    return re.compile(joined, re.IGNORECASE) if joined else None
+
+
+def _loosely(phrase: str) -> str:
+    """Build a pattern for the phrase with any white space between its words, also as written inside JSON."""
+    return r"(?:\s|\\[nrt])+".join("".join(map(_as_written, word)) for word in phrase.split())
+
+
+def _as_written(char: str) -> str:
+    """Build a pattern for one character as itself or as JSON escapes it."""
+    escaped = json.dumps(char)[1:-1]
+    return re.escape(char) if escaped == char else f"(?:{re.escape(char)}|{re.escape(escaped)})"
+
+
+def prompt_hash(messages: Any) -> str:
+    """Return the SHA-256 of messages as canonical JSON."""
+    return hashlib.sha256(json.dumps(messages, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _recorded(call: LlmCall, strip: Stripper) -> RecordedCall:
+    return RecordedCall(
+        key=call.key,
+        role=call.role,
+        attempt=call.attempt,
+        state=call.state,
+        model=strip.prose(str(call.transport.get("served_by") or call.model))[:120],
+        prompt_version=call.prompt_version,
+        prompt_sha256=prompt_hash(call.messages),
+        answer_schema=call.answer_schema,
+        answer_text=strip.prose(call.answer_text),
+        error=strip.prose(call.error)[:4_000],
+        prompt_tokens=call.prompt_tokens,
+        answer_tokens=call.answer_tokens,
+    )
+
+
+def _words_of(run: Run) -> list[str]:
+    """Return what people wrote about the run: whole texts, and their lines and sentences."""
+    texts = [text for source in PRIVATE_TEXTS for text in source(run)]
+    return [piece for text in texts for piece in (text, *text.splitlines(), *_SENTENCE_END.split(text))]
+
+
+def _peoples_findings(run: Run) -> list[str]:
+    """Return lines that people added to the team's findings, which prompts show; lines first written by an agent
+    stay.
+    """
+    written = Finding.objects.filter(team=run.team).values_list("origin", "text")
+    agents = {line for origin, text in written if origin != "person" for line in text.splitlines()}
+    return [
+        line for origin, text in written if origin == "person" for line in text.splitlines() if line not in agents
+    ]
+
+
+# Sources of people's texts about a run. Code that stores further texts (comments, notes) must add them here.
+PRIVATE_TEXTS: list[Callable[[Run], Iterable[str]]] = [
+    lambda run: (run.title, run.guidance),
+    lambda run: Guidance.objects.filter(run=run).values_list("text", flat=True),
+    _peoples_findings,
+]
+
+
+def _keys(team: Team) -> list[str]:
+    """Return the team's provider keys, as far as they can be decrypted."""
+    found = []
+    for provider in Provider.objects.filter(team=team):
+        try:
+            # Keys that cannot be decrypted cannot be searched for in the texts either.
+            found.append(provider.read_key())
+        except UnreadableKeyError:
+            continue
+    return found

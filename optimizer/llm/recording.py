@@ -1,0 +1,96 @@
+"""Define the file format of a recorded run: one JSON document, gzipped on disk, validated strictly when read."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import io
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from optimizer.models import CallState
+
+FORMAT: Literal[1] = 1
+
+
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+
+
+class RecordError(ValueError):
+    """Report a file that is not a recording; the message gives the reason."""
+
+
+class RecordedCall(BaseModel):
+    """Hold one attempt. `prompt_sha256` is the hash of the messages as canonical JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str = Field(max_length=120)
+    role: str = Field(max_length=20)
+    attempt: int = Field(ge=1)
+    state: str = Field(max_length=10)
+    model: str = Field(default="", max_length=120)
+    prompt_version: str = Field(default="", max_length=80)
+    prompt_sha256: str = Field(default="", max_length=64)
+    answer_schema: str = Field(default="", max_length=60)
+    answer_text: str = Field(default="", max_length=2_100_000)
+    error: str = Field(default="", max_length=4_000)
+    prompt_tokens: int | None = None
+    answer_tokens: int | None = None
+
+
+class RunRecord(BaseModel):
+    """Hold a recorded run: what was asked, what was answered, and the outcome on the machine where it ran."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = FORMAT
+    title: str = Field(default="", max_length=200)
+    problem: str = Field(max_length=200)
+    target: str = Field(max_length=80)
+    strategy: str = Field(max_length=40)
+    settings: dict[str, Any] = {}
+    seed: int = 0
+    recorded_on: dt.date
+    kernels: int = 0
+    evaluations: int = Field(default=0, ge=0)
+    best_speedup: float | None = None
+    calls: list[RecordedCall] = Field(max_length=100_000)
+
+    def answer_to(self, key: str, role: str) -> RecordedCall | None:
+        """Return the accepted answer to a question, or None."""
+        # A question may have failed attempts; only the accepted answer is replayed.
+        fits = (call for call in self.calls if (call.key, call.role, call.state) == (key, role, CallState.ANSWERED))
+        return next(fits, None)
+
+
+def to_bytes(record: RunRecord) -> bytes:
+    """Return the content of the file. Equal recordings give equal bytes."""
+    plain = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, sort_keys=True, indent=1)
+    # A time stamp in the gzip header would make equal recordings differ.
+    return gzip.compress(plain.encode(), mtime=0)
+
+
+def from_bytes(data: bytes) -> RunRecord:
+    """Parse a recording, gzipped or not. Raises RecordError."""
+    try:
+        # The magic bytes of gzip.
+        if data[:2] == b"\x1f\x8b":
+            data = _unzipped(data)
+        return RunRecord.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise RecordError(f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from error
+    except (OSError, EOFError, ValueError) as error:
+        raise RecordError(f"not a record: {error}") from error
+
+
+def _unzipped(data: bytes) -> bytes:
+    """Decompress up to the size limit. Raises RecordError beyond it, so that a small file cannot fill the memory."""
+    with gzip.open(io.BytesIO(data)) as file:
+        plain = file.read(MAX_RECORD_BYTES + 1)
+    if len(plain) > MAX_RECORD_BYTES:
+        raise RecordError("the record is larger than any run's")
+    return plain

@@ -1,0 +1,139 @@
+"""Summarise a run: stages at work, budgets, outcomes. It takes five queries, however many kernels there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Count
+
+from optimizer.models import (
+    CallState,
+    Evaluation,
+    EvaluationState,
+    EvaluationStatus,
+    LlmCall,
+    Run,
+    ToolCall,
+    ToolState,
+)
+from optimizer.runs.budget import WARN_AT_PERCENT
+
+STAGES = (
+    ("select", "Select", ("selector",)),
+    ("design", "Design", ("designer", "planner")),
+    ("write", "Write", ("writer", "coder", "debugger")),
+    ("build", "Build", ("screen", "static", "build")),
+    ("check", "Check", ("small", "test", "check", "correct", "hidden")),
+    ("time", "Time", ("quick", "full", "confirm", "tim", "baseline")),
+)
+OPEN_CALLS = (CallState.QUEUED, CallState.ASKING, CallState.WAITING, CallState.TOOLS)
+
+
+@dataclass(frozen=True)
+class StageNow:
+    """Hold one stage of the strip and the work in it: `#12 tests`, `designer waiting`."""
+
+    key: str
+    label: str
+    doing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BudgetBar:
+    """Hold a budget's spending and limit, as words and as numbers for the bar. `limit` None is unlimited."""
+
+    label: str
+    spent_text: str
+    limit_text: str
+    spent: float
+    limit: float | None
+
+    @property
+    def mark(self) -> int:
+        """Return the last announced threshold that was passed, in per cent; 0 before the first and without a limit."""
+        percent = 100 * self.spent / self.limit if self.limit else 0
+        return max((mark for mark in WARN_AT_PERCENT if percent >= mark), default=0)
+
+    @property
+    def tone(self) -> str:
+        """Return the tone: a warning from 80 % on. A budget that is used up is no error."""
+        if not self.limit:
+            return "muted"
+        return "warn" if self.mark >= 80 else "live"
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """Hold what the live parts of a run's page show."""
+
+    stages: list[StageNow]
+    budgets: list[BudgetBar]
+    outcomes: list[tuple[EvaluationStatus, int]]
+    evaluated: int
+    correct: int
+    queued: int
+
+
+def summarise(run: Run) -> RunSummary:
+    """Read the run's open work and outcomes."""
+    counts = _counts(run)
+    outcomes = [
+        (status, counts[key]) for status in EvaluationStatus if (key := (EvaluationState.DONE, status)) in counts
+    ]
+    return RunSummary(
+        stages=_stages(run),
+        budgets=_budgets(run),
+        outcomes=outcomes,
+        evaluated=sum(count for _, count in outcomes),
+        correct=dict(outcomes).get(EvaluationStatus.CORRECT, 0),
+        queued=sum(count for (state, _), count in counts.items() if state == EvaluationState.QUEUED),
+    )
+
+
+def stage_of(name: str) -> str:
+    """Return the strip's stage for a role or for a stage name of the harness."""
+    name = name.lower()
+    return next((key for key, _, starts in STAGES if name.startswith(starts)), "check")
+
+
+def _counts(run: Run) -> dict[tuple[str, str], int]:
+    # Confirmations are left out: the summary counts kernels and not measurements.
+    rows = Evaluation.objects.filter(first_of__run=run).values_list("state", "status").annotate(n=Count("pk"))
+    return {(state, status): n for state, status, n in rows}
+
+
+def _stages(run: Run) -> list[StageNow]:
+    doing: dict[str, list[str]] = {key: [] for key, _, _ in STAGES}
+    for role, state in LlmCall.objects.filter(run=run, state__in=OPEN_CALLS).values_list("role", "state")[:20]:
+        doing[stage_of(role)].append(f"{role}: {CallState(state).label.lower()}")
+    tools = ToolCall.objects.filter(run=run, state__in=[ToolState.QUEUED, ToolState.RUNNING])
+    for role, name, stage in tools.values_list("turn__call__role", "name", "stage")[:20]:
+        doing[stage_of(stage or "build")].append(f"{role}: {name}")
+    running = Evaluation.objects.filter(kernel__run=run, state=EvaluationState.RUNNING)
+    for number, stage in running.values_list("kernel__number", "stage")[:20]:
+        doing[stage_of(stage or "build")].append(f"#{number} {stage}".strip())
+    return [StageNow(key, label, tuple(doing[key])) for key, label, _ in STAGES]
+
+
+def _budgets(run: Run) -> list[BudgetBar]:
+    minutes = run.elapsed_s() / 60
+    bars = [
+        _bar("Evaluations", run.spent_evaluations, run.budget_evaluations, "{:.0f}"),
+        _bar("Minutes", minutes, run.budget_minutes, "{:.1f}"),
+    ]
+    # A bar for dollars or tokens would puzzle the owner of a run that asks no model.
+    if run.budget_usd is not None or run.spent_usd:
+        bars.append(_bar("Dollars", float(run.spent_usd), _number(run.budget_usd), "${:.2f}"))
+    if run.budget_tokens is not None or run.spent_tokens:
+        bars.append(_bar("Tokens", run.spent_tokens, run.budget_tokens, "{:,.0f}"))
+    if run.budget_device_minutes is not None:
+        bars.append(_bar("Device minutes", run.spent_device_s / 60, run.budget_device_minutes, "{:.1f}"))
+    return bars
+
+
+def _bar(label: str, spent: float, limit: float | None, form: str) -> BudgetBar:
+    return BudgetBar(label, form.format(spent), "no limit" if limit is None else form.format(limit), spent, limit)
+
+
+def _number(value: object) -> float | None:
+    return None if value is None else float(str(value))

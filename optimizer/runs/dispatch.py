@@ -1,0 +1,157 @@
+"""Turn a kernel into a job on a queue."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from optimizer.models import Evaluation, EvaluationStatus, Job, Kernel, ProblemVersion, Run
+from optimizer.runs.artefacts import known_artefacts
+from optimizer.runs.strategies import settings_of
+from runners import wire
+from runners.dispatch import DISPATCHERS
+from runners.dispatch.celery import CeleryDispatcher
+from runners.job import Baseline, Effort, JobSpec, Language, Objective
+
+# Lower numbers go first. A confirmation ends a run, and somebody waits for it.
+PRIORITY_OF_CONFIRMATIONS = -10
+# Languages that can be compiled for a device on a machine without it.
+DEVICE_LANGUAGES = frozenset({Language.HIP, Language.CUDA, Language.TRITON})
+
+
+def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
+    """Create the kernel's first evaluation. Call under the run's lock.
+
+    A kernel that is compiled for a device of another machine is built first, on any machine, since a compiler error
+    should not cost a minute of that device. On this processor the build is part of the measuring job, whose device
+    lock keeps compilers from disturbing the timing.
+    """
+    if not _is_built_first(run, kernel):
+        return dispatch(run, kernel, Effort.FULL, first=True)
+    evaluation = _evaluation(run, kernel, Effort.FULL, first=True)
+    dispatch(run, kernel, Effort.BUILD, first=False)
+    return evaluation
+
+
+def dispatch(
+    run: Run, kernel: Kernel, effort: Effort, *, first: bool, opponent: Kernel | None = None
+) -> Evaluation:
+    """Create an evaluation with its job, and notify the runners after commit. Call under the run's lock.
+
+    The kernel is timed in turns with `opponent`, or with its parent where no opponent is named.
+    """
+    evaluation = _evaluation(run, kernel, effort, first=first, opponent=opponent)
+    queue_job(run, evaluation)
+    return evaluation
+
+
+def queue_job(run: Run, evaluation: Evaluation) -> Job:
+    """Create the job of an evaluation that has none, and notify the runners after commit.
+
+    Static builds always go to this installation's own workers.
+    """
+    effort = Effort(evaluation.effort)
+    _name_opponent(evaluation)
+    # Compiling needs no device, so a queue outside, perhaps days long, is the wrong place for it.
+    dispatcher = CeleryDispatcher.name if effort == Effort.BUILD else run.dispatcher
+    job = Job.objects.create(
+        evaluation=evaluation,
+        queue=DISPATCHERS[dispatcher].queue_for(run.target.key, effort),
+        dispatcher=dispatcher,
+        priority=PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else 0,
+        spec=_stored_spec(run, evaluation.kernel, evaluation),
+    )
+    notify_on_commit(dispatcher, job.queue)
+    return job
+
+
+def jobs_of(run: Run) -> QuerySet[Job]:
+    """Return all jobs of a run, of evaluations and of tool calls."""
+    return Job.objects.filter(Q(evaluation__kernel__run=run) | Q(tool_call__run=run))
+
+
+def notify_on_commit(dispatcher: str, queue: str) -> None:
+    """Notify the queue's workers after commit, when they can see the job."""
+    transaction.on_commit(lambda: DISPATCHERS[dispatcher].ring(queue))
+
+
+def spec_of(job: Job) -> JobSpec:
+    """Return the complete job as a runner takes it.
+
+    The row omits the problem's files, which its problem version holds already.
+    """
+    return spec_from(job.spec)
+
+
+def spec_from(stored: dict[str, Any]) -> JobSpec:
+    """Return the complete job from the row's `spec` alone."""
+    return wire.from_plain(JobSpec, {**stored, "problem": _bundle(stored["problem"])})
+
+
+@lru_cache(maxsize=64)
+def _bundle(version_id: int) -> dict[str, Any]:
+    return dict(ProblemVersion.objects.values_list("bundle", flat=True).get(pk=version_id))
+
+
+def _evaluation(
+    run: Run, kernel: Kernel, effort: Effort, *, first: bool, opponent: Kernel | None = None
+) -> Evaluation:
+    return Evaluation.objects.create(
+        kernel=kernel,
+        target=run.target,
+        first_of=kernel if first else None,
+        effort=effort.value,
+        opponent=opponent,
+    )
+
+
+def _is_built_first(run: Run, kernel: Kernel) -> bool:
+    return run.target.key != "cpu" and Language(kernel.language) in DEVICE_LANGUAGES
+
+
+def _is_profiled(run: Run) -> bool:
+    wanted = settings_of(run).profile
+    return wanted == "always" or (wanted == "on_gpus" and run.target.key != "cpu")
+
+
+def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, Any]:
+    """Return a `JobSpec` as JSON, with the id of the problem version in place of its files."""
+    spec = JobSpec(
+        job_id=f"evaluation-{evaluation.pk}",
+        problem=run.problem_version.as_bundle(),
+        target=run.target.key,
+        candidate=kernel.as_source(),
+        effort=Effort(evaluation.effort),
+        baseline=Baseline(run.baseline),
+        parent=evaluation.opponent.as_source() if evaluation.opponent else None,
+        best_us=_best_us(run),
+        known_artefacts=known_artefacts(run) if evaluation.first_of_id else {},
+        profile=evaluation.effort == Effort.FULL and _is_profiled(run),
+        objective=Objective(run.objective),
+    )
+    # The files of a problem can have megabytes, and every job of a run would repeat them.
+    return {**wire.to_plain(spec), "problem": run.problem_version_id}
+
+
+def _name_opponent(evaluation: Evaluation) -> None:
+    """Choose the parent as the opponent of an evaluation that has none.
+
+    A parent that is not known to work is left out, since timing cannot be paired with a kernel that fails.
+    """
+    if evaluation.opponent_id is not None:
+        return
+    links = evaluation.kernel.parent_links.filter(rank=0, parent__evaluation__status=EvaluationStatus.CORRECT)
+    base = links.select_related("parent").first()
+    if base is not None:
+        evaluation.opponent = base.parent
+        evaluation.save(update_fields=["opponent"])
+
+
+def _best_us(run: Run) -> dict[str, float]:
+    """Map each case to the time in µs of the run's best kernel, by which the harness abandons clearly slower ones."""
+    evaluation = Evaluation.objects.filter(first_of_id=run.best_kernel_id).first() if run.best_kernel_id else None
+    result = evaluation.as_result() if evaluation else None
+    return {c.name: c.candidate_us for c in result.cases if c.candidate_us is not None} if result else {}

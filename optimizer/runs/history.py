@@ -1,0 +1,211 @@
+"""Present a run's rows as the immutable `History` on which strategies decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from django.db.models import QuerySet
+
+from optimizer.models import (
+    CallState,
+    Evaluation,
+    EvaluationState,
+    Finding,
+    Hypothesis,
+    Kernel,
+    LlmCall,
+    ProblemVersion,
+    Run,
+)
+from optimizer.queries.guidance import guidance_views
+from optimizer.runs.budget import evaluations_left
+from optimizer.runs.drift import Anchor, anchor_of
+from optimizer.runs.evidence import Evidence, evidence_of
+from optimizer.runs.strategies import settings_of
+from optimizer.search.base import CallView, History, HypothesisView, KernelView
+from runners.job import JobResult, Objective, Status
+from runners.problems import open_bundle
+from runners.problems.base import Problem
+
+MAX_CALL_ATTEMPTS = 3
+UNANCHORED = Anchor(0.0, {})
+
+
+def problem_of(run: Run) -> Problem:
+    """Return the run's problem, opened once per process and version, as versions never change."""
+    return _opened(run.problem_version_id)
+
+
+def history_of(run: Run) -> History:
+    """Return the snapshot of a run. Call under the run's lock, so that it shows one moment."""
+    return History(
+        problem=problem_of(run),
+        target=run.target.key,
+        settings=settings_of(run),
+        seed=run.seed,
+        kernels=kernel_views(run),
+        calls=call_views(run),
+        hypotheses=hypothesis_views(run),
+        evaluations_left=evaluations_left(run),
+        findings=tuple(current_findings(run).values_list("text", flat=True)),
+        guidance=guidance_views(run),
+        objective=Objective(run.objective),
+    )
+
+
+def kernel_views(run: Run) -> list[KernelView]:
+    """Return all kernels in order of their number.
+
+    The views of finished kernels change only when later evidence speaks against them, so the expensive part of each
+    is read once per process.
+    """
+    anchor, evidence = anchor_of(run), evidence_of(run)
+    rows = list(run.kernels.order_by("number").values_list("pk", "key", "evaluation__state"))
+    # Strategies know kernels by key, whereas evidence names them by id.
+    keys = {pk: key for pk, key, _ in rows}
+    return [
+        # The arguments are the key of the cache: a refuted kernel gets another view.
+        _ranked(_finished_view(pk, anchor, evidence.is_refuted(pk)), pk, evidence, keys, anchor)
+        if state == EvaluationState.DONE
+        else _view(pk)
+        for pk, _, state in rows
+    ]
+
+
+def _ranked(
+    view: KernelView, pk: int, evidence: Evidence, keys: Mapping[int, str], anchor: Anchor | None
+) -> KernelView:
+    """Add the kernels that were proven faster, and the bound from a confirmation.
+
+    Most kernels have neither and are returned unchanged.
+    """
+    if beaters := evidence.beaters(pk):
+        view = replace(view, beaten_by=frozenset(keys[one] for one in beaters))
+    standing = evidence.by_kernel.get(pk)
+    if standing is not None and standing.settled and standing.low and anchor is not None:
+        view = replace(view, bound_us=anchor.overall_us / standing.low)
+    return view
+
+
+def call_views(run: Run) -> dict[str, CallView]:
+    """Return the newest attempt of every question by key, with the cost of all its attempts."""
+    views: dict[str, CallView] = {}
+    for call in LlmCall.objects.filter(run=run).order_by("attempt", "pk"):
+        views[call.key] = _after(views.get(call.key), _call_view(call))
+    return views
+
+
+def hypothesis_views(run: Run) -> dict[str, HypothesisView]:
+    """Return every hypothesis by key."""
+    rows = Hypothesis.objects.filter(run=run).select_related("basis")
+    return {row.key: _hypothesis_view(row) for row in rows}
+
+
+def current_findings(run: Run) -> QuerySet[Finding]:
+    """Return the current findings that the run itself has written, oldest first."""
+    return Finding.objects.filter(source=f"run {run.pk}", superseded_by__isnull=True).order_by("pk")
+
+
+@lru_cache(maxsize=64)
+def _opened(version_id: int) -> Problem:
+    return open_bundle(ProblemVersion.objects.get(pk=version_id).as_bundle())
+
+
+@lru_cache(maxsize=8192)
+def _finished_view(kernel_id: int, anchor: Anchor | None, is_out: bool) -> KernelView:
+    view = _view(kernel_id, anchor)
+    # A refuted kernel keeps its source and result; only its times must not rank.
+    return replace(view, time_us=None, times_us={}) if is_out else view
+
+
+def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
+    kernel = Kernel.objects.select_related("evaluation", "hypothesis").get(pk=kernel_id)
+    evaluation: Evaluation | None = getattr(kernel, "evaluation", None)
+    result = _without_assembly(evaluation.as_result()) if evaluation else None
+    parents = kernel.parent_links.order_by("rank").values_list("parent__key", flat=True)
+    return KernelView(
+        key=kernel.key,
+        number=kernel.number,
+        parent_keys=tuple(parents),
+        author_kind=kernel.author_kind,
+        source=kernel.as_source(),
+        finished=evaluation is not None and EvaluationState(evaluation.state).is_terminal,
+        status=Status(evaluation.status) if evaluation and evaluation.status else None,
+        result=result,
+        time_us=_time_us(evaluation, anchor),
+        times_us=(anchor or UNANCHORED).by_case(result) if result and not _is_doubted(evaluation) else {},
+        hypothesis_key=kernel.hypothesis.key if kernel.hypothesis else None,
+        title=kernel.title,
+        report=kernel.report,
+        meta=kernel.meta,
+        bound_us=_bound_us(evaluation, anchor),
+    )
+
+
+def _is_doubted(evaluation: Evaluation | None) -> bool:
+    """Return whether the claim is unconfirmed; nothing is built on such times."""
+    return evaluation is not None and evaluation.unconfirmed
+
+
+def _without_assembly(result: JobResult | None) -> JobResult | None:
+    """Drop the assembly: no strategy reads it, and thousands of views stay in memory."""
+    if result is None or result.build is None or not result.build.assembly:
+        return result
+    return replace(result, build=replace(result.build, assembly={}))
+
+
+def _time_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | None:
+    if _is_doubted(evaluation):
+        return None
+    if evaluation is None or evaluation.time_us is None or anchor is None:
+        return evaluation.time_us if evaluation else None
+    return anchor.overall(evaluation)
+
+
+def _bound_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | None:
+    """Return the time that the lower end of the speedup's interval stands for; None without an interval."""
+    if evaluation is None or anchor is None or not evaluation.speedup_low or _is_doubted(evaluation):
+        return None
+    return anchor.overall_us / evaluation.speedup_low
+
+
+def _call_view(call: LlmCall) -> CallView:
+    state = CallState(call.state)
+    # An uncertain call is asked again in a new row, which the strategy must wait for.
+    asked_again = state == CallState.UNCERTAIN and call.attempt < MAX_CALL_ATTEMPTS
+    return CallView(
+        key=call.key,
+        role=call.role,
+        finished=state.is_terminal and not asked_again,
+        context=call.context,
+        answer=call.answer if state == CallState.ANSWERED else None,
+        error="" if state == CallState.ANSWERED else call.error or state.label,
+        model=call.model,
+        cost_usd=None if call.cost_usd is None else float(call.cost_usd),
+    )
+
+
+def _after(earlier: CallView | None, view: CallView) -> CallView:
+    """Return the view with the cost of the earlier attempts added, as far as it is known."""
+    if earlier is None or earlier.cost_usd is None:
+        return view
+    return replace(view, cost_usd=earlier.cost_usd + (view.cost_usd or 0.0))
+
+
+def _hypothesis_view(row: Hypothesis) -> HypothesisView:
+    return HypothesisView(
+        key=row.key,
+        kind=row.kind,
+        title=row.title,
+        basis_key=row.basis.key if row.basis else None,
+        chosen=row.chosen,
+        measured_gain=row.measured_gain,
+        description=row.description,
+        rubric=row.rubric,
+        predicted_min=row.predicted_min,
+        predicted_max=row.predicted_max,
+        innovation=row.innovation,
+        round=row.round,
+    )

@@ -1,0 +1,319 @@
+"""The build stage of Python candidates: what they compile at import and in their first calls is compiled there, once.
+
+A sandboxed process of its own imports the module and makes one call of every case that will be checked or timed. What
+its compilers leave behind (torch's extensions, Triton, inductor) is taken out as one packed file and kept by content;
+the processes that check and time the module start from copies of it, in this evaluation and in later ones.
+
+The build has a process of its own, so that checks and timing find the same warm caches: a module cannot tell one from
+the other by what is there. Nothing is written back after the build, and an entry's key holds the module's whole text,
+its problem, the target and all versions: no module finds another's files, and no process those of a later one.
+
+A module whose text mentions no compiler is not built. One that hides it compiles in each of its processes, and runs
+into their shorter limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from runners.backends.base import Artefact
+from runners.backends.cache import BuildCache
+from runners.backends.cpp import compiler_version, processor
+from runners.candidate.caches import LENGTH_BYTES, MOST_INDEX_BYTES, CacheError, read_index
+from runners.errors import CANDIDATE, CandidateFailure, InfraFailure
+from runners.harness.devices.device import Device
+from runners.harness.memory import staging
+from runners.harness.memory.arena import Arena
+from runners.harness.memory.shared_memory import SharedMemory
+from runners.harness.processes import compilers
+from runners.harness.processes.participant import CandidateProcess, candidate_policy, thread_count
+from runners.harness.processes.sandboxed_worker import Enclosure, enclose
+from runners.harness.timing import environment
+from runners.harness.timing.environment import HARNESS_VERSION
+from runners.harness.timing.sessions import Bench
+from runners.job import BuildReport, Language, Limits, Source, Status
+from runners.problems.base import Case, Purpose
+from runners.sandbox import SandboxLevel
+from runners.sandbox.probe import allowed_level
+from runners.targets import Target
+from runners.wire import to_plain
+
+MOST_CACHE_BYTES = 128 << 20
+"""How much one module may leave; a process's temporary directory holds twice that."""
+STORE_VARIABLE = "KERNELSCI_MODULE_CACHE_BYTES"
+STORE_BYTES = 4 << 30
+SCRATCH_BYTES = 1 << 30
+PACK_S = 60.0
+END_S = 5.0
+
+_TRITON = re.compile(r"\btriton\b", re.IGNORECASE)
+_COMPILES = re.compile(
+    r"load_inline|cpp_extension|compile\(|torch\.compile|_dynamo|_inductor|torch\.jit|@jit|\bnumba\b|\bcupy\b|\bcffi\b"
+    r"|nvrtc|hiprtc|tilelang|cutlass|\bcute\b|helion|taichi|pycuda|\bwarp\b|subprocess|_compile_kernel|CUDAExtension"
+)
+
+
+def looks_compiled(source: Source) -> bool:
+    """Say whether a source is a module whose text looks as if it compiled something when it runs."""
+    return source.language in (Language.PYTHON, Language.TRITON) and _mentions_compilers(source.text)
+
+
+def compiles(artefact: Artefact) -> bool:
+    """Say the same of what was written to be loaded. Triton's interpreter compiles nothing."""
+    if artefact.kind != "module":
+        return False
+    return _mentions_compilers(artefact.loadable.read_text(), triton="TRITON_INTERPRET" not in artefact.env)
+
+
+def _mentions_compilers(text: str, *, triton: bool = True) -> bool:
+    return bool((triton and _TRITON.search(text)) or _COMPILES.search(text))
+
+
+class BuildFailure(CandidateFailure):
+    """A module that does not build. `log` holds what its compilers printed, `seconds` how long it took."""
+
+    def __init__(self, cause: CandidateFailure, status: Status, reason: str, log: str, seconds: float) -> None:
+        super().__init__(status, reason, cause.case, cause.side)
+        self.log, self.seconds = log, seconds
+
+
+@dataclass
+class ModuleBuilds:
+    """Builds the modules of one evaluation, one side after the other."""
+
+    bench: Bench
+    device: Device
+    target: Target
+    _taken: Counter[str] = field(default_factory=Counter)
+
+    def built(self, side: str, artefact: Artefact) -> Artefact:
+        """Return the artefact with its caches and the report of its build; as it is where it compiles nothing.
+
+        Raises BuildFailure, and InfraFailure where a compiler is missing on this machine.
+        """
+        if not compiles(artefact):
+            return artefact
+        key = self._key(artefact)
+        scratch = self._scratch(key)
+        entry = BuildCache("modules", _digest([key, scratch, tempfile.gettempdir()]), _store_bytes())
+        packed = artefact.loadable.with_suffix(".caches")
+        report = entry.fetch(packed)
+        if report is None:
+            built_there = replace(artefact, scratch=scratch)
+            report = _Build(self.bench, self.device, self._cases(), built_there, side, packed).report()
+            entry.keep(packed, report)
+        packed.chmod(0o644)
+        report = replace(report, artefact_hash=artefact.report.artefact_hash)
+        return _with_caches(replace(artefact, report=report), packed, scratch)
+
+    def _key(self, artefact: Artefact) -> str:
+        """Everything that what is compiled depends on."""
+        cases = [to_plain(case) for case in self._cases()]
+        tools = compilers.environment(self.device)
+        versions = [compiler_version(tools[name]) for name in ("CXX",) if name in tools]
+        ninja = compilers.ninja()
+        versions += [compiler_version(ninja)] if ninja else []
+        versions += [str(compilers.cuda_home())] if self.device.kind == "cuda" else []
+        parts = [artefact.loadable.read_text(), sorted(artefact.env.items()), self.bench.bundle.content_hash, cases]
+        where = [environment.fixed(self.target), processor(), tools, versions, allowed_level().value]
+        return _digest([*parts, *where, HARNESS_VERSION, self.bench.limits.memory_bytes])
+
+    def _cases(self) -> list[Case]:
+        """Every case of the problem, each once."""
+        found = [case for purpose in Purpose for case in self.bench.problem.cases(self.target.key, purpose)]
+        return list({case.name: case for case in found}.values())
+
+    def _scratch(self, key: str) -> str:
+        """The name of the module's temporary directory where those are not private: another for a side of the same
+        text, since both are there at the same time."""
+        if allowed_level() is SandboxLevel.BUBBLEWRAP:
+            return ""
+        self._taken[key] += 1
+        return f"{key[:24]}-{self._taken[key]}"
+
+
+@dataclass
+class _Build:
+    """One build. `doing` says what it is at, for its failures."""
+
+    bench: Bench
+    device: Device
+    cases: list[Case]
+    artefact: Artefact
+    side: str
+    packed: Path
+    doing: str = "importing the module"
+
+    def report(self) -> BuildReport:
+        """Build, and leave the packed caches. Raises BuildFailure, InfraFailure."""
+        started = time.monotonic()
+        self._deadline = started + self.bench.limits.build_s
+        arena = self.bench.oracle.arena(self.side, self._arena_bytes())
+        enclosure = self._enclosure(arena)
+        note = ""
+        try:
+            with self._process(arena, enclosure) as process:
+                self._call_all(process)
+                note = self._harvested(process)
+        except CandidateFailure as failure:
+            raise self._explained(failure, _printed(enclosure), time.monotonic() - started) from failure
+        finally:
+            self.bench.oracle.reset()
+        log = "\n".join(part for part in (_printed(enclosure), note) if part)
+        return BuildReport(True, time.monotonic() - started, False, log)
+
+    @contextmanager
+    def _process(self, arena: Arena, enclosure: Enclosure) -> Iterator[CandidateProcess]:
+        bench, left_s = self.bench, self._left_s
+        process = CandidateProcess(
+            self.side,
+            self.artefact,
+            bench.setups,
+            arena,
+            self._limits,
+            thread_count(),
+            bench.cancel,
+            enclosure,
+            build_s=left_s,
+        )
+        try:
+            yield process
+        finally:
+            process.close()
+
+    def _call_all(self, process: CandidateProcess) -> None:
+        """One call of every case, in random order: nothing tells which of them will be timed, or is hidden."""
+        bench = self.bench
+        for case in bench.rng.sample(self.cases, len(self.cases)):
+            self.doing = f"the first call of case {case.name}"
+            content = bench.oracle.make(case, case.distributions[0])[0]
+            try:
+                process.set_case(staging.case_layout(bench.problem, content), case, self._left_s)
+                process.run([staging.stage(process.arena, [content], bench.rng)[0].message], self._left_s)
+            except CandidateFailure as failure:
+                failure.case = failure.case or case.name
+                raise
+            bench.oracle.reset()
+
+    def _harvested(self, process: CandidateProcess) -> str:
+        """Take the caches out of the process, which has ended by the time that they are read; a note where none are."""
+        memory = SharedMemory("caches", MOST_CACHE_BYTES)
+        try:
+            process.pack(memory, PACK_S)
+            process.close()
+            note, content = "", _checked(memory)
+        except (CandidateFailure, CacheError) as failure:
+            note, content = f"what it compiled is not kept: {str(failure).splitlines()[0]}", _EMPTY
+        finally:
+            memory.close()
+        self.packed.write_bytes(content)
+        return note
+
+    def _arena_bytes(self) -> int:
+        oracle, sizes = self.bench.oracle, []
+        for case in self.cases:
+            sizes.append(staging.arena_bytes(oracle.make(case, case.distributions[0])[0], 1))
+            oracle.reset()
+        return max(sizes)
+
+    @property
+    def _left_s(self) -> float:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise CandidateFailure(Status.TIMEOUT, "out of time", side=self.side)
+        return left_s
+
+    @property
+    def _limits(self) -> Limits:
+        """Those of the job, with room for compilers and a clock of their own."""
+        limits = self.bench.limits
+        return replace(
+            limits,
+            total_s=limits.build_s,
+            memory_bytes=limits.memory_bytes + compilers.jobs() * compilers.JOB_BYTES,
+        )
+
+    def _enclosure(self, arena: Arena) -> Enclosure:
+        """A process started ahead where there is one, else one with room for compilers."""
+        bench, artefact = self.bench, self.artefact
+        spare = (
+            bench.spares.take_for(bench.limits) if bench.spares and not (artefact.env or artefact.scratch) else None
+        )
+        if spare is not None:
+            return spare
+        shown, host_bytes = (*artefact.shown, *bench.setups.paths), 0 if arena.device else arena.size_bytes
+        policy = candidate_policy(
+            self.device, self._limits, thread_count(), shown, artefact.env, host_bytes, artefact.scratch
+        )
+        room = {name: max(SCRATCH_BYTES, getattr(policy.limits, name)) for name in ("scratch_bytes", "file_bytes")}
+        return enclose(artefact.kind, replace(policy, limits=replace(policy.limits, **room)))
+
+    def _explained(self, failure: CandidateFailure, log: str, seconds: float) -> CandidateFailure:
+        """The failure in words that name what was being done. Raises InfraFailure where the machine lacks a tool."""
+        said = f"{failure.reason}\n{log}"
+        status, reason = failure.status, f"{self.doing}: {failure.reason}"
+        if status is Status.TIMEOUT:
+            reason = f"{self.doing} did not end within the build's {self.bench.limits.build_s:g} s"
+        elif status in (Status.BUILD_FAILED, Status.CRASHED) and (
+            missing := compilers.complaint(self.device, said)
+        ):
+            if self.side == CANDIDATE:
+                raise InfraFailure(missing) from failure
+            reason = missing
+        elif "No space left on device" in said or "File too large" in said:
+            status, reason = Status.CRASHED, f"{self.doing}: wrote too much to disk"
+        elif status is Status.BUILD_FAILED and compilers.lacks_memory(said):
+            limit = self._limits.memory_bytes >> 20
+            status, reason = Status.OUT_OF_MEMORY, f"{self.doing}: a compiler needed more than {limit} MiB"
+        elif status is Status.BUILD_FAILED:
+            reason = compilers.essence(log) or compilers.essence(failure.reason) or reason
+        return BuildFailure(failure, status, reason, f"{failure.reason}\n{log}".strip(), seconds)
+
+
+def _printed(enclosure: Enclosure) -> str:
+    """What the process and its compilers printed, once it has ended."""
+    completed = enclosure.process.wait(END_S)
+    return (
+        "" if completed is None else "\n".join(filter(None, (completed.stdout.strip(), completed.stderr.strip())))
+    )
+
+
+_EMPTY = len(b"[]").to_bytes(LENGTH_BYTES, "big") + b"[]"
+
+
+def _checked(memory: SharedMemory) -> bytes:
+    """The packed file that a process left in that memory, which may hold anything. Raises CacheError."""
+    head = io.BytesIO(memory.read(0, min(memory.size_bytes, LENGTH_BYTES + MOST_INDEX_BYTES)))
+    entries = read_index(head)
+    size_bytes = head.tell() + sum(entry.size_bytes for entry in entries)
+    if size_bytes > memory.size_bytes:
+        raise CacheError(f"files of {size_bytes} bytes; at most {memory.size_bytes} are kept")
+    return memory.read(0, size_bytes)
+
+
+def _with_caches(artefact: Artefact, packed: Path, scratch: str) -> Artefact:
+    """Return the artefact with its caches; as it is where the file holds none."""
+    if packed.stat().st_size <= len(_EMPTY):
+        return artefact
+    return replace(artefact, caches=packed, scratch=scratch)
+
+
+def _store_bytes() -> int:
+    with suppress(ValueError):
+        return int(os.environ.get(STORE_VARIABLE, ""))
+    return STORE_BYTES
+
+
+def _digest(parts: list[object]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

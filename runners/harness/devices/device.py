@@ -1,0 +1,122 @@
+"""What the referee must know of a device: its lock, what a process needs to reach it, and how to empty its caches."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runners.errors import Cancelled
+from runners.sandbox import Devices
+from runners.targets import Target
+
+LOCK_POLL_S = 0.01
+GPU_HOST_BYTES = 12 << 30
+"""Host memory that the libraries of a GPU take besides a candidate's own."""
+GPU_LIMITS = {"processes": 4096, "open_files": 4096, "file_bytes": 1 << 30, "scratch_bytes": 1 << 30}
+UNBOUND = {"OMP_PROC_BIND": "false"}
+"""Binding threads puts every process's first thread on the same core: nothing on a CPU, where sides take turns, but
+several start at once beside a GPU."""
+VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES"}
+NVIDIA_NODE, AMD_NODE = Path("/dev/nvidiactl"), Path("/dev/kfd")
+SANDBOXES = {"cuda": Devices.NVIDIA, "hip": Devices.AMD}
+
+
+@dataclass(frozen=True)
+class Device:
+    """One measuring device. `kind` is `cpu` or the driver's (`cuda`, `hip`); `index` tells devices of one kind apart;
+    `environment` and `limits` are what a process on it gets, `host_bytes` what its libraries take."""
+
+    kind: str
+    index: str = "0"
+    sandbox: Devices = Devices.NONE
+    environment: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
+    host_bytes: int = 0
+    flush_bytes: int = 0
+
+    @contextmanager
+    def exclusively(self, cancel: Callable[[], bool] | None = None) -> Iterator[float]:
+        """Hold the device alone, for timing; yields the seconds waited. Raises Cancelled."""
+        with self._locked(fcntl.LOCK_EX, cancel) as waited_s:
+            yield waited_s
+
+    @contextmanager
+    def shared(self, cancel: Callable[[], bool] | None = None) -> Iterator[float]:
+        """Hold the device beside others who don't time: builds and checks wait while somebody is timing."""
+        with self._locked(fcntl.LOCK_SH, cancel) as waited_s:
+            yield waited_s
+
+    @contextmanager
+    def _locked(self, kind: int, cancel: Callable[[], bool] | None) -> Iterator[float]:
+        """Through a turnstile, so that whoever waits to be alone is not overtaken for ever by those who share."""
+        started = time.monotonic()
+        with _lock_file(f"{self.kind}-{self.index}") as device:
+            with _lock_file(f"{self.kind}-{self.index}-turn") as turn:
+                _wait_for(turn, fcntl.LOCK_EX, cancel)
+                _wait_for(device, kind, cancel)
+            yield time.monotonic() - started
+
+
+@contextmanager
+def _lock_file(name: str) -> Iterator[int]:
+    """A file for all of this machine's users and state directories, since they share its devices."""
+    path = Path(os.environ.get("KERNELSCI_LOCKS") or tempfile.gettempdir()) / f"kernelsci-{name}.lock"
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+        with contextlib.suppress(OSError):
+            os.fchmod(descriptor, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int, kind: int, cancel: Callable[[], bool] | None) -> None:
+    while not _try_lock(descriptor, kind):
+        if cancel is not None and cancel():
+            raise Cancelled
+        time.sleep(LOCK_POLL_S)
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def device_for(vendor: str, flush_bytes: int) -> Device:
+    """The device that this process measures on: the CPU, or the first GPU that is visible to it."""
+    kind = {"nvidia": "cuda", "amd": "hip"}.get(vendor)
+    return Device("cpu") if kind is None else _gpu(kind, flush_bytes)
+
+
+def why_absent(target: Target) -> str | None:
+    """Why nothing can run for that target here, or None where its kind of device is there."""
+    node = {"nvidia": NVIDIA_NODE, "amd": AMD_NODE}.get(target.vendor)
+    if node is None or node.exists():
+        return None
+    return f"this machine has no {target.title}: {node} is not there; kernels for it can be built here, not run"
+
+
+def device_of(arena: dict[str, Any] | None) -> Device:
+    """The device on which an arena lies."""
+    return Device("cpu") if arena is None else _gpu(arena["kind"], arena["flush_bytes"])
+
+
+def _gpu(kind: str, flush_bytes: int) -> Device:
+    index = os.environ.get(VISIBLE[kind], "0").split(",")[0] or "0"
+    environment = {VISIBLE[kind]: index, **UNBOUND}
+    return Device(kind, index, SANDBOXES[kind], environment, GPU_LIMITS, GPU_HOST_BYTES, flush_bytes)

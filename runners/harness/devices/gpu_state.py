@@ -1,0 +1,99 @@
+"""What a GPU is and what it is doing, from the vendor's own tool or library: recorded with every result, never set."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+from runners.harness.devices.device import device_for
+from runners.harness.devices.nvml import NvmlError, nvml
+from runners.sandbox.meter import process_tree
+from runners.targets import Target
+
+ASK_WITHIN_S = 10.0
+_watcher = ThreadPoolExecutor(2, thread_name_prefix="gpu-state")
+NVIDIA_FIXED = {
+    "name": "gpu",
+    "driver_version": "driver",
+    "power.limit": "power_limit_w",
+    "clocks.max.sm": "max_clock_mhz",
+}
+NVIDIA_NOW = {
+    "clocks.sm": "clock_mhz",
+    "clocks.mem": "memory_clock_mhz",
+    "power.draw": "power_w",
+    "temperature.gpu": "temperature_c",
+    "utilization.gpu": "utilisation_percent",
+    "memory.used": "memory_used_mib",
+    "clocks_event_reasons.active": "throttle_reasons",
+}
+
+
+def gpu_fixed(target: Target) -> dict[str, Any]:
+    """What stays the same between evaluations; empty without such a GPU or its tool."""
+    device = device_for(target.vendor, target.flush_bytes)
+    if device.kind == "cuda":
+        return _nvidia(device.index, tuple(NVIDIA_FIXED.items()))
+    return _amd(device.index, "static") if device.kind == "hip" else {}
+
+
+def watched(target: Target) -> Future[dict[str, Any]]:
+    """`gpu_now` of this moment, asked beside whatever goes on."""
+    return _watcher.submit(gpu_now, target)
+
+
+def gpu_now(target: Target) -> dict[str, Any]:
+    """Clocks, power, temperature and load at the time of asking; how many processes compute on it that are not ours."""
+    device = device_for(target.vendor, target.flush_bytes)
+    if device.kind == "cuda":
+        return _nvidia_now(device.index)
+    return _amd(device.index, "metric") if device.kind == "hip" else {}
+
+
+def _nvidia_now(index: str) -> dict[str, Any]:
+    """From the library; from the program where the library is not to be had."""
+    try:
+        library = nvml(index)
+        now, computing = dict[str, Any](library.now()), library.processes()
+    except NvmlError:
+        others = _ask(["nvidia-smi", "-i", index, "--query-compute-apps=pid", "--format=csv,noheader"])
+        now = _nvidia.__wrapped__(index, tuple(NVIDIA_NOW.items()))
+        computing = {int(pid) for pid in others.split() if pid.isdigit()}
+    return {**now, "other_processes": len(computing - set(process_tree(os.getpid())))} if now else {}
+
+
+@cache
+def _nvidia(index: str, fields: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    query = ",".join(name for name, _ in fields)
+    answer = _ask(["nvidia-smi", "-i", index, f"--query-gpu={query}", "--format=csv,noheader,nounits"])
+    values = [value.strip() for value in answer.splitlines()[0].split(",")] if answer else []
+    return {mine: _value(value) for (_, mine), value in zip(fields, values, strict=False)}
+
+
+def _amd(index: str, what: str) -> dict[str, Any]:
+    """amd-smi's own words, whose form differs between versions; untested on AMD hardware."""
+    answer = _ask(["amd-smi", what, "--gpu", index, "--json"])
+    try:
+        return {f"amd_smi_{what}": json.loads(answer)} if answer else {}
+    except ValueError:
+        return {}
+
+
+def _value(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _ask(command: list[str]) -> str:
+    """What a program says; empty when it is absent, fails or hangs."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_WITHIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,141 @@
+"""The memory that a participant computes in, as the referee uses it: laid out before a request, looked at afterwards.
+
+On the CPU an arena is shared memory that the referee maps itself. On a GPU it is device memory that the oracle's
+process shares; the referee, which never touches the device, asks the oracle to lay it out and to look.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runners.harness.memory.shared_memory import SharedMemory
+
+Ask = Callable[[dict[str, Any]], dict[str, Any]]
+"""Put one question to the oracle's process and return its answer. Raises InfraFailure."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A range of an arena and what belongs there: one byte repeated, or where `name` is set an input of a content
+    (by number), which lies at `vault_offset`."""
+
+    offset: int
+    size_bytes: int
+    byte: int = 0
+    content: int = 0
+    name: str = ""
+    vault_offset: int = 0
+
+
+class Arena(ABC):
+    """`descriptor` and `device` are what a participant needs to map it (`device` None: shared memory of the host).
+    `users`: how many participants compute in it, one after the other; it is given back when the last one closes it.
+    `shared`: there are several, and what one leaves is overwritten before the next."""
+
+    size_bytes: int
+    descriptor: int
+    device: dict[str, Any] | None = None
+    users: int = 1
+    shared: bool = False
+
+    @abstractmethod
+    def lay(self, pieces: Sequence[Piece]) -> None:
+        """Write all pieces."""
+
+    @abstractmethod
+    def first_difference(self, pieces: Sequence[Piece]) -> int | None:
+        """Index of the first piece that is no longer as it was laid, or None."""
+
+    def first_untouched(self, pieces: Sequence[Piece]) -> int | None:
+        """Index of the first piece that is still whole as it was laid, or None. Looked at only where a participant
+        could go on computing behind its answer; a device was idle when it was given."""
+        return None
+
+    @abstractmethod
+    def same(self, pairs: Sequence[tuple[int, int, int]]) -> bool:
+        """Are two ranges alike, for every pair of offsets and size?"""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+class SharedArena(Arena):
+    """Shared memory of the host, with the vault that inputs come from."""
+
+    def __init__(self, name: str, size_bytes: int, vault: SharedMemory) -> None:
+        self.memory = SharedMemory(name, size_bytes)
+        self._vault = vault
+        self.size_bytes, self.descriptor = self.memory.size_bytes, self.memory.descriptor
+
+    def lay(self, pieces: Sequence[Piece]) -> None:
+        """Write all pieces."""
+        for piece in pieces:
+            if piece.name:
+                self.memory.copy_from(piece.offset, self._vault, piece.vault_offset, piece.size_bytes)
+            else:
+                self.memory.fill(piece.offset, piece.size_bytes, piece.byte)
+
+    def first_difference(self, pieces: Sequence[Piece]) -> int | None:
+        """Index of the first piece that is no longer as it was laid, or None."""
+        return next((n for n, piece in enumerate(pieces) if not self._holds(piece)), None)
+
+    def first_untouched(self, pieces: Sequence[Piece]) -> int | None:
+        """Index of the first piece that is still whole as it was laid, or None."""
+        return next((n for n, piece in enumerate(pieces) if piece.size_bytes and self._holds(piece)), None)
+
+    def _holds(self, piece: Piece) -> bool:
+        if piece.name:
+            return self.memory.equals(piece.offset, self._vault, piece.vault_offset, piece.size_bytes)
+        return self.memory.filled(piece.offset, piece.size_bytes, piece.byte)
+
+    def same(self, pairs: Sequence[tuple[int, int, int]]) -> bool:
+        """Are two ranges alike, for every pair of offsets and size?"""
+        return all(self.memory.equals(one, self.memory, two, size) for one, two, size in pairs)
+
+    def close(self) -> None:
+        """Close the descriptor; the mapping goes with the last reference to it."""
+        self.memory.close()
+        self.descriptor = -1
+
+
+class DeviceArena(Arena):
+    """Device memory of the oracle's process, which does what is asked of it."""
+
+    def __init__(self, ask: Ask, number: int, descriptor: int, device: dict[str, Any]) -> None:
+        self._ask, self.number = ask, number
+        self.descriptor, self.device = descriptor, device
+        self.size_bytes = int(device["size_bytes"])
+
+    def lay(self, pieces: Sequence[Piece]) -> None:
+        """Write all pieces, and empty the device's caches of them. What another user left is overwritten first."""
+        self._request("lay", pieces=[_plain(piece) for piece in pieces], wipe=self.shared)
+
+    def first_difference(self, pieces: Sequence[Piece]) -> int | None:
+        """Index of the first piece that is no longer as it was laid, or None."""
+        index: int | None = self._request("differing", pieces=[_plain(piece) for piece in pieces])["index"]
+        return index
+
+    def same(self, pairs: Sequence[tuple[int, int, int]]) -> bool:
+        """Are two ranges alike, for every pair of offsets and size?"""
+        return bool(self._request("same", pairs=list(pairs))["same"])
+
+    def close(self) -> None:
+        """Close the descriptor here and the mapping there once the last user is done; a participant that still lives
+        keeps the memory."""
+        self.users -= 1
+        if self.users <= 0 and self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+            self._request("close")
+
+    def _request(self, what: str, **details: Any) -> dict[str, Any]:
+        return self._ask({"op": what, "arena": self.number, **details})
+
+
+def _plain(piece: Piece) -> list[int | str]:
+    return [piece.offset, piece.size_bytes, piece.byte, piece.content, piece.name]

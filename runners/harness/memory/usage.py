@@ -1,0 +1,107 @@
+"""Device memory of an evaluation: what a problem needs before anything runs, and what all processes took at their
+peak."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from runners.errors import TooLarge
+from runners.harness.devices.device import Device
+from runners.harness.devices.nvml import NvmlError, nvml
+from runners.harness.memory.contents import Content, Setups
+from runners.job import MemoryUse
+
+SAMPLE_S = 0.01
+CONTEXT_BYTES = 600 << 20
+"""What a driver, torch and its libraries take of the device in one process."""
+PROCESSES = 3
+"""The oracle and two sides."""
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Need:
+    """A problem's size in bytes, and what it takes to compare two programs on it."""
+
+    inputs: int
+    weights: int
+    outputs: int
+
+    @property
+    def footprint(self) -> int:
+        """Return inputs, weights and outputs once."""
+        return self.inputs + self.weights + self.outputs
+
+    @property
+    def needed(self) -> int:
+        """Return the least that an evaluation takes: an arena of inputs and outputs, inputs again in the oracle,
+        expected outputs and those that a side has returned, the weights of three processes, and their contexts."""
+        return 2 * self.inputs + 3 * self.outputs + 3 * self.weights + PROCESSES * CONTEXT_BYTES
+
+
+def need_of(content: Content, setups: Setups) -> Need:
+    """Return the need of the case that a content is of."""
+    outputs = sum(output.size_bytes for output in content.outputs)
+    name = setups.names.get(content.case.name)
+    stored = None if name is None or setups.folder is None else setups.folder / f"{name}.bin"
+    weights = stored.stat().st_size if stored is not None else 0
+    return Need(sum(content.buffer_sizes) - outputs, weights, outputs)
+
+
+class MemoryWatch:
+    """Samples a device's memory in use while an evaluation runs. Empty figures where no library tells."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._before = self._peak = self._total = 0
+        self._need = Need(0, 0, 0)
+        self._ended = threading.Event()
+
+    def check(self, needs: list[Need]) -> None:
+        """Remember the largest need. Raises TooLarge where the device has less memory than that."""
+        self._need = max(needs, key=lambda need: need.needed, default=self._need)
+        if self._total and self._need.needed > self._total:
+            raise TooLarge(f"{too_large(self._need.needed, self._total)}")
+
+    @property
+    def use(self) -> MemoryUse | None:
+        """Return the figures, or None where nothing was seen."""
+        if not self._total:
+            return None
+        peak = max(0, self._peak - self._before)
+        return MemoryUse(self._need.footprint, self._need.needed, self._total, peak)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Sample beside the block."""
+        if self._device.kind != "cuda" or not self._sample():
+            yield
+            return
+        self._before = self._peak
+        thread = threading.Thread(target=self._watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(SAMPLE_S):
+            self._sample()
+
+    def _sample(self) -> bool:
+        try:
+            used, self._total = nvml(self._device.index).memory_bytes()
+        except NvmlError:
+            return False
+        self._peak = max(self._peak, used)
+        return True
+
+
+def too_large(needed: int, available: int) -> str:
+    """Say in words that a problem does not fit."""
+    return f"this problem needs {needed / GIB:.1f} GiB of device memory, the device has {available / GIB:.1f} GiB"

@@ -1,0 +1,187 @@
+"""The referee's view of what the oracle makes: contents of calls in the vault, and judgements on outputs.
+
+Seeds come from the operating system's entropy and are told to the oracle alone.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runners.candidate.channel import ChannelError
+from runners.errors import CandidateFailure, InfraFailure, TooLarge
+from runners.harness.memory.arena import Arena, DeviceArena, SharedArena
+from runners.harness.memory.contents import Buffer, Content, Plain, Setups, poison_of
+from runners.harness.memory.shared_memory import Bump, SharedMemory
+from runners.harness.oracle.zygote import Zygote
+from runners.harness.processes.peer import Peer, Refused
+from runners.job import ProblemBundle, Status
+from runners.problems.base import Case, Footprint
+from runners.problems.dtypes import ELEMENT_TYPES
+from runners.sandbox.paths import share
+from runners.wire import from_plain, to_plain
+
+VAULT_BYTES = 32 << 30
+KEPT_BYTES = 256 << 20
+ANSWER_S = 300.0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The oracle's word on one call's outputs. `error` is None where they are right."""
+
+    error: str | None
+    max_abs_error: float
+    max_rel_error: float
+
+
+class OracleClient:
+    """One oracle for one problem; may live through many evaluations (`reset` in between). Questions may come from
+    several threads; contents are made and forgotten by one."""
+
+    on_gpu = False
+
+    def __init__(self, zygote: Zygote, bundle: ProblemBundle, vault_bytes: int = VAULT_BYTES) -> None:
+        self.vault = SharedMemory("vault", vault_bytes)
+        self._peer = Peer()
+        self._lock = threading.RLock()
+        zygote.fork(self._peer.far_socket.fileno(), self.vault.descriptor)
+        self._peer.started()
+        self._bump = Bump(vault_bytes)
+        self._count = 0
+        self._opening: dict[str, Any] | None = {"op": "open", "bundle": to_plain(bundle)}
+
+    def listen(self, cancel: Callable[[], bool] | None) -> None:
+        """Give up waiting when this says so."""
+        self._peer.cancel = cancel
+
+    def make(self, case: Case, distribution: str, count: int = 1) -> list[Content]:
+        """Fresh inputs for `count` calls, each from a fresh secret seed."""
+        first, self._count = self._count + 1, self._count + count
+        seeds = [secrets.randbits(62) for _ in range(count)]
+        question = {"op": "inputs", "first": first, "case": to_plain(case), "distribution": distribution}
+        answer = self.ask({**question, "seeds": seeds, "offset": self._bump.next_offset})
+        self._bump.next_offset = int(answer["end"])
+        outputs = [_output(spec) for spec in answer["outputs"]]
+        made = [{value["name"]: _input(value) for value in values} for values in answer["contents"]]
+        common = (outputs, answer["structure"], frozenset(answer["written"]))
+        return [Content(first + n, case, distribution, inputs, *common) for n, inputs in enumerate(made)]
+
+    def distributions(self, case: Case) -> list[str]:
+        """Return the input distributions that a case is checked with, the one that is timed first."""
+        names: list[str] = self.ask({"op": "distributions", "case": to_plain(case)})["distributions"]
+        return names
+
+    def footprint(self, case: Case) -> Footprint | None:
+        """Return the bytes of a case's inputs, weights and outputs, None where only running it tells."""
+        plain = self.ask({"op": "footprint", "case": to_plain(case)})["footprint"]
+        return None if plain is None else from_plain(Footprint, plain)
+
+    def set_up(self, cases: list[Case], folder: Path) -> Setups:
+        """Have the oracle write what Python candidates are given once for these cases."""
+        folder.mkdir(mode=0o755)
+        names = self.ask({"op": "setup", "cases": to_plain(cases), "folder": str(folder)})["names"]
+        return Setups(share(folder), names) if names else Setups(None, {})
+
+    def arena(self, name: str, size_bytes: int) -> Arena:
+        """Memory for a participant, laid out from this oracle's contents."""
+        return SharedArena(name, size_bytes, self.vault)
+
+    def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
+        """Snapshot a call's outputs from an arena into the vault; where they lie now."""
+        if not isinstance(arena, SharedArena):
+            raise TypeError("this oracle's arenas are shared memory")
+        kept = []
+        for output, offset in zip(content.outputs, offsets, strict=True):
+            place = self._bump.allocate(output.size_bytes)
+            self.vault.copy_from(place, arena.memory, offset, output.size_bytes)
+            kept.append(place)
+        return kept
+
+    def drop(self, places: list[int]) -> None:
+        """Forget a snapshot before the next `reset`; one in the vault stays until then."""
+
+    def judge(self, content: Content, kept: list[int]) -> Judgement:
+        """Compare a snapshot with what is expected for that content."""
+        pairs = zip(content.outputs, kept, strict=True)
+        outputs = [{**output.spec, "offset": offset} for output, offset in pairs]
+        answer = self.ask({"op": "judge", "content": content.number, "outputs": outputs})
+        return Judgement(answer["error"], answer["max_abs_error"], answer["max_rel_error"])
+
+    def reset(self) -> None:
+        """Forget every content. Memory is kept for the next ones, but for what lies beyond KEPT_BYTES."""
+        self.vault.discard(KEPT_BYTES, max(0, self._bump.next_offset - KEPT_BYTES))
+        self._bump.next_offset = 0
+        self.ask({"op": "forget"})
+
+    def close(self) -> None:
+        """Hang up; the child ends by itself."""
+        self._peer.close()
+        self.vault.close()
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """One question to the oracle's process. Raises InfraFailure."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            self.ask(opening)
+        try:
+            with self._lock:
+                return self._peer.ask(question, ANSWER_S)
+        except Refused as refused:
+            if refused.kind == "OutOfMemoryError":
+                raise TooLarge(refused.message) from refused
+            if refused.kind == "StructureError":
+                raise CandidateFailure(Status.REJECTED, f"not evaluated here: input {refused.message}") from refused
+            raise InfraFailure(f"the problem's reference failed: {refused.kind}: {refused.message}") from refused
+        except ChannelError as error:
+            raise InfraFailure(f"the oracle gave no answer: {error}") from error
+
+
+class GpuOracleClient(OracleClient):
+    """An oracle whose contents, arenas and kept outputs are in device memory. `kind`: the driver's, `cuda` or `hip`."""
+
+    on_gpu = True
+
+    def __init__(self, zygote: Zygote, bundle: ProblemBundle, kind: str, flush_bytes: int) -> None:
+        super().__init__(zygote, bundle, vault_bytes=1)
+        self._kind, self._flush_bytes = kind, flush_bytes
+
+    def arena(self, name: str, size_bytes: int) -> Arena:
+        """Device memory for a participant."""
+        with self._lock:
+            answer = self.ask({"op": "arena", "size_bytes": size_bytes})
+            descriptor = self._peer.take_descriptor()
+        device = {"kind": self._kind, "size_bytes": int(answer["size_bytes"]), "flush_bytes": self._flush_bytes}
+        return DeviceArena(self.ask, int(answer["arena"]), descriptor, device)
+
+    def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
+        """Snapshot a call's outputs; by what number the oracle knows them."""
+        if not isinstance(arena, DeviceArena):
+            raise TypeError("this oracle's arenas are in device memory")
+        outputs = [output.spec for output in content.outputs]
+        places: list[int] = self.ask({"op": "keep", "arena": arena.number, "outputs": outputs, "offsets": offsets})[
+            "places"
+        ]
+        return places
+
+    def drop(self, places: list[int]) -> None:
+        """Forget a snapshot."""
+        self.ask({"op": "drop", "places": places})
+
+
+def _input(value: dict[str, Any]) -> Buffer | Plain:
+    if "scalar" in value:
+        scalar: Plain = value["scalar"]
+        return scalar
+    spec = {key: value[key] for key in ("name", "dtype", "shape", "strides")}
+    return Buffer(spec, value["offset"], value["size_bytes"], poison_of(value["dtype"]))
+
+
+def _output(spec: dict[str, Any]) -> Buffer:
+    extent = 1 + sum((n - 1) * s for n, s in zip(spec["shape"], spec["strides"], strict=True))
+    size = 0 if 0 in spec["shape"] else extent * ELEMENT_TYPES[spec["dtype"]].size_bytes
+    return Buffer(spec, -1, size, poison_of(spec["dtype"]))

@@ -1,0 +1,242 @@
+"""The oracle on a GPU: it owns all device memory that is shared.
+
+The oracle makes inputs on the device, lays them out in arenas that candidates map, and judges there; contents never
+travel through the host. What it needs again (an input that it compares after a call) it makes again from its seed, but
+for the last few. Kept outputs are copies in its own memory, or where they are large the arena's own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from runners.candidate.device_bytes import DeviceBytes
+from runners.candidate.driver import Driver
+from runners.candidate.tensors import tensor_at
+from runners.harness.oracle.oracle import Expectation, Oracle, spec_of, storage_bytes
+from runners.harness.oracle.protocol import FLUSH_VARIABLE
+from runners.problems.base import CallInputs, Case, TensorSpec
+from runners.wire import from_plain, to_plain
+
+CACHED_BYTES = 1 << 30
+"""How much of the inputs to keep; the newest is always kept."""
+RESERVED_BYTES = 1 << 30
+"""What torch may keep for later of the memory that contents took; several oracles live side by side."""
+KEPT_IN_PLACE_BYTES = 256 << 20
+PIECE_BYTES = 256 << 20
+"""How much to compare at a time: the comparison's own result takes as much memory as what is compared."""
+
+
+def oracle(driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return what a trusted child on a GPU answers with. Reference code that names no device computes on it."""
+    os.close(memory_fd)
+    torch.set_default_device("cuda")
+    return GpuOracle(opened(driver_kind), int(os.environ[FLUSH_VARIABLE])).answer
+
+
+def opened(driver_kind: str) -> Driver:
+    """The device, ready for torch too."""
+    driver = Driver(driver_kind)
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    return driver
+
+
+class GpuOracle(Oracle):
+    """Answers, beside what every oracle does, `arena`, `lay`, `differing`, `same`, `keep`, `drop` and `close`."""
+
+    def __init__(self, driver: Driver, flush_bytes: int) -> None:
+        self._driver = driver
+        self._arenas: dict[int, tuple[DeviceBytes, int, int]] = {}
+        self._seeds: dict[int, tuple[Case, int, str]] = {}
+        self._made: OrderedDict[int, CallInputs] = OrderedDict()
+        self._made_bytes = 0
+        self._kept: dict[int, torch.Tensor] = {}
+        self._numbers = 0
+        self._flush = torch.zeros(max(flush_bytes, 1 << 20), dtype=torch.uint8)
+        super().__init__(DeviceBytes(0))
+        self._answers |= {
+            "arena": self._arena, "lay": self._lay, "differing": self._differing, "same": self._same,
+            "keep": self._keep, "drop": self._drop, "close": self._close,
+        }  # fmt: skip
+
+    def _arena(self, question: dict[str, Any]) -> dict[str, Any]:
+        address, size_bytes, descriptor = self._driver.share(question["size_bytes"])
+        number = self._next_number()
+        self._arenas[number] = (DeviceBytes(address), address, size_bytes)
+        return {"arena": number, "size_bytes": size_bytes, "descriptor": descriptor}
+
+    def _close(self, question: dict[str, Any]) -> dict[str, Any]:
+        _, address, size_bytes = self._arenas.pop(question["arena"])
+        torch.cuda.synchronize()
+        self._driver.unmap(address, size_bytes)
+        return {}
+
+    def _forget(self, question: dict[str, Any]) -> dict[str, Any]:
+        self._seeds.clear()
+        self._made.clear()
+        self._kept.clear()
+        self._made_bytes = 0
+        answer = super()._forget(question)
+        self._trim()
+        return answer
+
+    def _trim(self) -> None:
+        """Give back what torch holds unused."""
+        if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > RESERVED_BYTES:
+            torch.cuda.empty_cache()
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _inputs(self, question: dict[str, Any]) -> dict[str, Any]:
+        case = from_plain(Case, question["case"])
+        contents = []
+        for number, seed in enumerate(question["seeds"], start=question["first"]):
+            self._seeds[number] = (case, seed, question["distribution"])
+            made = self._content(number)
+            contents.append([_described(name, value) for name, value in made.values.items()])
+            self._check_layout(case, made, contents[-1])
+        return {"contents": contents, "end": 0, **self._common(case, question["first"])}
+
+    def _content(self, number: int) -> CallInputs:
+        """Return the inputs of a content: kept, or made again from its seed."""
+        if number not in self._made:
+            case, seed, distribution = self._seeds[number]
+            self._make_room()
+            made = self._problem.make_inputs(case, seed, distribution)
+            made = replace(made, values={name: _laid_out(value) for name, value in made.values.items()})
+            self._made[number] = made
+            self._made_bytes += _size(made)
+            del made
+            while self._made_bytes > CACHED_BYTES and len(self._made) > 1:
+                self._made_bytes -= _size(self._made.popitem(last=False)[1])
+        return self._made[number]
+
+    def _make_room(self) -> None:
+        """Forget the inputs that were made before where they are large, so that two of them never exist at once."""
+        while self._made_bytes > CACHED_BYTES:
+            self._made_bytes -= _size(self._made.popitem(last=False)[1])
+        self._trim()
+
+    def _outputs_of(self, case: Case, content: int) -> tuple[list[TensorSpec], list[str]]:
+        """Run the reference once, and give back what it took."""
+        found = super()._outputs_of(case, content)
+        self._trim()
+        return found
+
+    def _restored(self, content: int) -> CallInputs:
+        """Return inputs that the reference may change: copies, or where they are large the inputs themselves, which are
+        made again when they are needed again."""
+        made = self._content(content)
+        if _size(made) > CACHED_BYTES:
+            self._made_bytes -= _size(self._made.pop(content))
+            return made
+        values = {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in made.values.items()}
+        return replace(made, values=values)
+
+    def _made_input(self, content: int, name: str) -> Any:
+        return self._content(content).values[name]
+
+    def _case_of(self, content: int) -> Case:
+        return self._seeds[content][0]
+
+    def _lay(self, question: dict[str, Any]) -> dict[str, Any]:
+        arena, base, whole = self._arenas[question["arena"]]
+        if question["wipe"]:
+            self._driver.fill(base, 0xFF, whole)
+        for offset, size_bytes, byte, content, name in question["pieces"]:
+            if name and size_bytes:
+                arena.bytes_at(offset, size_bytes).copy_(self._input_bytes(content, name))
+            elif size_bytes:
+                self._driver.fill(arena.base + offset, byte, size_bytes)
+        self._flush.max()
+        torch.cuda.synchronize()
+        return {}
+
+    def _input_bytes(self, content: int, name: str) -> torch.Tensor:
+        return _as_bytes(self._content(content).values[name])
+
+    def _differing(self, question: dict[str, Any]) -> dict[str, Any]:
+        arena = self._arenas[question["arena"]][0]
+        pieces = [(n, piece) for n, piece in enumerate(question["pieces"]) if piece[1]]
+        differs = []
+        for _, (offset, size_bytes, byte, content, name) in pieces:
+            wanted = self._input_bytes(content, name) if name else byte
+            differs.append(_differs(arena.bytes_at(offset, size_bytes), wanted))
+        found = torch.stack(differs).nonzero().flatten().tolist() if differs else []
+        return {"index": pieces[found[0]][0] if found else None}
+
+    def _same(self, question: dict[str, Any]) -> dict[str, Any]:
+        arena = self._arenas[question["arena"]][0]
+        pairs = [(arena.bytes_at(a, n), arena.bytes_at(b, n)) for a, b, n in question["pairs"] if n]
+        return {"same": all(torch.equal(one, two) for one, two in pairs)}
+
+    def _keep(self, question: dict[str, Any]) -> dict[str, Any]:
+        arena = self._arenas[question["arena"]][0]
+        places = []
+        for spec, offset in zip(question["outputs"], question["offsets"], strict=True):
+            number = self._next_number()
+            place = tensor_at(arena, spec, offset)
+            self._kept[number] = place if place.nbytes >= KEPT_IN_PLACE_BYTES else place.clone()
+            places.append(number)
+        torch.cuda.synchronize()
+        return {"places": places}
+
+    def _drop(self, question: dict[str, Any]) -> dict[str, Any]:
+        for place in question["places"]:
+            self._kept.pop(place, None)
+        self._trim()
+        return {}
+
+    def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
+        answer = super()._judge(question)
+        if sum(output.nbytes for output in self._expected.outputs) > CACHED_BYTES:
+            self._expected = Expectation(-1, [])
+        self._trim()
+        return answer
+
+    def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
+        return self._kept[spec["offset"]]
+
+
+def _described(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, torch.Tensor):
+        return {"name": name, "scalar": value}
+    spec = spec_of(value)
+    return {"name": name, **to_plain(spec), "offset": 0, "size_bytes": storage_bytes(spec)}
+
+
+def _laid_out(value: Any) -> Any:
+    """On the device, with the layout that `spec_of` will describe; gaps of the strides are zero."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    spec = spec_of(value)
+    whole = torch.zeros(storage_bytes(spec), dtype=torch.uint8, device="cuda")
+    placed = whole.view(value.dtype).as_strided(spec.shape, spec.strides) if whole.numel() else value.to("cuda")
+    return placed.copy_(value)
+
+
+def _as_bytes(value: torch.Tensor) -> torch.Tensor:
+    size_bytes = storage_bytes(spec_of(value))
+    flat = value.as_strided((size_bytes // value.dtype.itemsize,), (1,))
+    return flat.view(torch.uint8)
+
+
+def _differs(found: torch.Tensor, wanted: torch.Tensor | int) -> torch.Tensor:
+    """Tell whether bytes differ from others or from one value, as a tensor on the device."""
+    parts = []
+    for start in range(0, len(found), PIECE_BYTES):
+        part = slice(start, start + PIECE_BYTES)
+        parts.append((found[part] != (wanted if isinstance(wanted, int) else wanted[part])).any())
+    return torch.stack(parts).any()
+
+
+def _size(made: CallInputs) -> int:
+    tensors = [value for value in made.values.values() if isinstance(value, torch.Tensor)]
+    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)

@@ -1,0 +1,243 @@
+"""The oracle: make inputs from secret seeds, compute what is expected, and judge output bytes.
+
+Runs in a trusted child (see `trusted`). It shares the vault with the referee and nothing with any candidate. Inputs
+are written to the vault and handed to the reference as views of it, cloned, so that no reference can change them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runners.candidate.tensors import Arena, tensor_at
+from runners.harness.oracle.protocol import Answer
+from runners.harness.oracle.setups import write_setup
+from runners.job import ProblemBundle
+from runners.problems import open_bundle
+from runners.problems.base import CallInputs, CandidateSetup, Case, Problem, TensorSpec
+from runners.problems.compare import Comparison, compare, unexpected_special
+from runners.problems.dtypes import ELEMENT_TYPES
+from runners.problems.footprint import footprint_of
+from runners.problems.structure import StructureError
+from runners.problems.tolerance import Loss
+from runners.wire import from_plain, to_plain
+
+
+@dataclass
+class Layout:
+    """What all contents of a case have in common, and what its reference showed when it was run once."""
+
+    sizes: dict[str, Any]
+    structure: Any
+    inputs: list[dict[str, Any]]
+    outputs: list[TensorSpec] | None = None
+    written: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Expectation:
+    """What is expected of a content, and what the reference itself loses (None until a norm is judged)."""
+
+    content: int
+    outputs: list[torch.Tensor]
+    losses: list[Loss | None] | None = None
+
+
+class Oracle:
+    """Answers `open`, `setup`, `footprint`, `distributions`, `inputs`, `judge` and `forget`."""
+
+    def __init__(self, vault: Arena) -> None:
+        self._vault = vault
+        self._problem: Problem
+        self._contents: dict[int, tuple[Case, list[dict[str, Any]]]] = {}
+        self._distributions: dict[int, str] = {}
+        self._layouts: dict[str, Layout] = {}
+        self._expected = Expectation(-1, [])
+        self._answers: dict[str, Answer] = {
+            "open": self._open, "setup": self._setup, "inputs": self._inputs, "judge": self._judge,
+            "forget": self._forget, "footprint": self._footprint, "distributions": self._usable,
+        }  # fmt: skip
+        torch.set_num_threads(max(1, torch.get_num_threads() // 2))
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Dispatch one question by its `op`."""
+        if question["op"] == "inputs":
+            numbers = range(question["first"], question["first"] + len(question["seeds"]))
+            self._distributions.update(dict.fromkeys(numbers, question["distribution"]))
+        return self._answers[question["op"]](question)
+
+    def _open(self, question: dict[str, Any]) -> dict[str, Any]:
+        self._problem = open_bundle(from_plain(ProblemBundle, question["bundle"]))
+        return {}
+
+    def _setup(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Write what candidates are given once; the setups' names by case, none where they are given nothing."""
+        names: dict[str, str] = {}
+        for case in (from_plain(Case, plain) for plain in question["cases"]):
+            setup = None if case.name in names else self._problem.candidate_setup(case)
+            if setup is not None and setup != CandidateSetup():
+                names[case.name] = str(len(names))
+                write_setup(Path(question["folder"]), names[case.name], setup, self._problem.entry_point)
+        return {"names": names}
+
+    def _footprint(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the bytes of a case's inputs, weights and outputs, None where nothing but running it tells."""
+        found = footprint_of(self._problem, from_plain(Case, question["case"]))
+        return {"footprint": None if found is None else to_plain(found)}
+
+    def _usable(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Return the input distributions that a case is checked with."""
+        return {"distributions": list(self._problem.distributions(from_plain(Case, question["case"])))}
+
+    def _forget(self, question: dict[str, Any]) -> dict[str, Any]:
+        self._contents.clear()
+        self._distributions.clear()
+        self._expected = Expectation(-1, [])
+        return {}
+
+    def _inputs(self, question: dict[str, Any]) -> dict[str, Any]:
+        case = from_plain(Case, question["case"])
+        offset, contents = question["offset"], []
+        for number, seed in enumerate(question["seeds"], start=question["first"]):
+            made = self._problem.make_inputs(case, seed, question["distribution"])
+            values: list[dict[str, Any]] = []
+            for name, value in made.values.items():
+                described, offset = self._store(name, value, offset)
+                values.append(described)
+            self._contents[number] = (case, values)
+            self._check_layout(case, made, values)
+            contents.append(values)
+        return {"contents": contents, "end": offset, **self._common(case, question["first"])}
+
+    def _check_layout(self, case: Case, made: CallInputs, values: list[dict[str, Any]]) -> None:
+        """All contents of a case are laid out alike. Raises StructureError."""
+        inputs = [{key: value.get(key) for key in ("name", "dtype", "shape", "strides")} for value in values]
+        layout = self._layouts.setdefault(case.name, Layout(case.sizes, made.structure, inputs))
+        if layout.sizes != case.sizes:
+            layout = self._layouts[case.name] = Layout(case.sizes, made.structure, inputs)
+        if (layout.structure, layout.inputs) != (made.structure, inputs):
+            raise StructureError(f"layouts of case {case.name} differ from seed to seed")
+
+    def _common(self, case: Case, content: int) -> dict[str, Any]:
+        """Outputs and structure of a case, with the inputs that its reference writes to."""
+        layout = self._layouts[case.name]
+        if layout.outputs is None:
+            layout.outputs, layout.written = self._outputs_of(case, content)
+        return {"outputs": to_plain(layout.outputs), "written": layout.written, "structure": layout.structure}
+
+    def _store(self, name: str, value: Any, offset: int) -> tuple[dict[str, Any], int]:
+        if not isinstance(value, torch.Tensor):
+            return {"name": name, "scalar": value}, offset
+        spec = spec_of(value)
+        size_bytes = storage_bytes(spec)
+        offset = -(-offset // 256) * 256
+        described = {"name": name, **to_plain(spec), "offset": offset, "size_bytes": size_bytes}
+        tensor_at(self._vault, described, offset).copy_(value)
+        return described, offset + size_bytes
+
+    def _outputs_of(self, case: Case, content: int) -> tuple[list[TensorSpec], list[str]]:
+        """Declared, or what running the reference shows: the layouts of its outputs, and the inputs it writes to."""
+        declared = self._problem.outputs(case)
+        if declared is not None:
+            return list(declared), []
+        inputs = self._restored(content)
+        self._problem.prepare(case)
+        specs = [spec_of(result.contiguous()) for result in self._problem.reference(inputs)]
+        written = [
+            name for name, value in inputs.values.items() if not alike(value, self._made_input(content, name))
+        ]
+        return specs, written
+
+    def _restored(self, content: int) -> CallInputs:
+        case, values = self._contents[content]
+        made = {value["name"]: self._value(value) for value in values}
+        return CallInputs(made, self._layouts[case.name].structure)
+
+    def _made_input(self, content: int, name: str) -> Any:
+        """Return one input as it was made."""
+        return self._value(next(value for value in self._contents[content][1] if value["name"] == name))
+
+    def _case_of(self, content: int) -> Case:
+        return self._contents[content][0]
+
+    def _value(self, value: dict[str, Any]) -> Any:
+        if "scalar" in value:
+            return value["scalar"]
+        view = tensor_at(self._vault, value, value["offset"])
+        return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype).copy_(view)
+
+    def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
+        content = question["content"]
+        outputs = [self._snapshot(spec) for spec in question["outputs"]]
+        self._problem.prepare(self._case_of(content))
+        expected = self._expectation(content)
+        if self._problem.unsuited(self._distributions[content]):
+            return {"error": None, "max_abs_error": 0.0, "max_rel_error": 0.0}
+        own = None
+        if self._problem.compares:
+            own = self._problem.compare(self._restored(content), outputs, expected.outputs)
+        compared = self._element_wise(outputs, expected, norms=own is None)
+        error = compared.error if own is None else (own or unexpected_special(outputs, expected.outputs))
+        return {"error": error, "max_abs_error": compared.max_abs_error, "max_rel_error": compared.max_rel_error}
+
+    def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
+        return tensor_at(self._vault, spec, spec["offset"]).clone()
+
+    def _expectation(self, content: int) -> Expectation:
+        """Return the expected outputs. The last are kept, since several sides are asked about the same content."""
+        if self._expected.content != content:
+            self._expected = Expectation(-1, [])  # frees the memory before the next takes its own
+            self._expected = Expectation(content, self._problem.expected(self._restored(content)))
+            restored = partial(self._restored, content)
+            self._expected.losses = self._problem.losses(restored, self._expected.outputs)
+        return self._expected
+
+    def _element_wise(self, outputs: list[torch.Tensor], expected: Expectation, *, norms: bool) -> Comparison:
+        """Compare every output; the complaint names the first that is wrong."""
+        if len(outputs) != len(expected.outputs):
+            return Comparison(f"{len(outputs)} outputs, expected {len(expected.outputs)}", 0.0, 0.0)
+        losses = expected.losses or [None] * len(outputs)
+        distribution = self._distributions[expected.content]
+        results = [
+            compare(output, exact, self._problem.tolerance_of(dtype_name(output), distribution), loss, norms=norms)
+            for output, exact, loss in zip(outputs, expected.outputs, losses, strict=True)
+        ]
+        faulty = [(n, r.error) for n, r in enumerate(results) if r.error]
+        prefix = f"output {faulty[0][0]}: " if faulty and len(results) > 1 else ""
+        error = f"{prefix}{faulty[0][1]}" if faulty else None
+        return Comparison(error, max(r.max_abs_error for r in results), max(r.max_rel_error for r in results))
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """`float32` for torch.float32."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def alike(one: Any, two: Any) -> bool:
+    """Are two values of an input the same, bit by bit where they are tensors?"""
+    if not isinstance(one, torch.Tensor):
+        return bool(one == two)
+    return torch.equal(one.contiguous().view(torch.uint8), two.contiguous().view(torch.uint8))
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """Layout of a tensor as it will travel; broadcast or overlapping tensors are described as contiguous.
+
+    Raises StructureError for a dtype that does not travel.
+    """
+    if dtype_name(tensor) not in ELEMENT_TYPES:
+        raise StructureError(f"a tensor of {dtype_name(tensor)} cannot be sent to a candidate")
+    dense = tensor if 0 not in tensor.stride() or tensor.numel() <= 1 else tensor.contiguous()
+    return TensorSpec(dtype_name(dense), tuple(dense.shape), tuple(dense.stride()))
+
+
+def storage_bytes(spec: TensorSpec) -> int:
+    """Bytes from the first element to the last, gaps of the strides included."""
+    if 0 in spec.shape:
+        return 0
+    extent = 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
+    return extent * int(getattr(torch, spec.dtype).itemsize)

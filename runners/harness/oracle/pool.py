@@ -1,0 +1,123 @@
+"""Warm trusted processes of this worker: one that holds torch, and oracles by problem.
+
+A cold command pays for importing torch once, while the candidate builds; a warm worker pays nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+from runners.harness.devices.device import Device
+from runners.harness.oracle.client import GpuOracleClient, OracleClient
+from runners.harness.oracle.protocol import DEVICE_VARIABLE, FLUSH_VARIABLE
+from runners.harness.oracle.zygote import Zygote
+from runners.harness.processes.participant import thread_count, thread_environment
+from runners.harness.processes.warm_workers import Spares
+from runners.job import ProblemBundle
+from runners.state import state_dir
+
+MOST_ORACLES = 4
+
+
+class TrustedPool:
+    """Hands out oracles of one device and takes them back. Safe to share between threads; not across a fork."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.spares = Spares(device)
+        self._lock = threading.Lock()
+        self._zygote: Zygote | None = None
+        self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
+        self._owner = os.getpid()
+        self._reaper = ThreadPoolExecutor(1, thread_name_prefix="reaper")
+        self._closing: list[Future[None]] = []
+
+    def zygote(self) -> Zygote:
+        """The process that holds torch, started on first use and again when it died."""
+        with self._lock:
+            if self._zygote is None or not self._zygote.alive:
+                self._drop_oracles()
+                environment = {**thread_environment(thread_count()), **_environment(self._device)}
+                environment.pop("PYTHONDONTWRITEBYTECODE")  # trusted: what it compiles spares candidates the work
+                self._zygote = Zygote(environment)
+            return self._zygote
+
+    def borrow(self, bundle: ProblemBundle) -> OracleClient:
+        """An oracle of that problem for one evaluation: a warm one where there is one."""
+        zygote = self.zygote()
+        with self._lock:
+            kept = self._oracles.pop(bundle.content_hash, None)
+        if kept is not None or self._device.kind == "cpu":
+            return kept or OracleClient(zygote, bundle)
+        return GpuOracleClient(zygote, bundle, self._device.kind, self._device.flush_bytes)
+
+    def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
+        """Take an oracle back after an evaluation that it came through well."""
+        oracle.listen(None)
+        oracle.reset()
+        with self._lock:
+            spare = self._oracles.pop(bundle.content_hash, None)
+            self._oracles[bundle.content_hash] = oracle
+            dropped = [spare] if spare else []
+            while len(self._oracles) > MOST_ORACLES:
+                dropped.append(self._oracles.popitem(last=False)[1])
+        for client in dropped:
+            client.close()
+
+    def afterwards(self, close: Callable[[], None]) -> None:
+        """Have an evaluation's processes ended in the background, while nobody is timing."""
+        self._closing = [future for future in self._closing if not future.done()]
+        self._closing.append(self._reaper.submit(self._close_undisturbing, close))
+
+    def _close_undisturbing(self, close: Callable[[], None]) -> None:
+        with self._device.shared():
+            close()
+
+    def close(self) -> None:
+        """End all processes; the pool may be used again."""
+        if os.getpid() != self._owner:
+            return
+        wait(self._closing)
+        self.spares.close()
+        with self._lock:
+            self._drop_oracles()
+            if self._zygote is not None:
+                self._zygote.close()
+                self._zygote = None
+
+    def _drop_oracles(self) -> None:
+        for oracle in self._oracles.values():
+            oracle.close()
+        self._oracles.clear()
+
+
+def _environment(device: Device) -> dict[str, str]:
+    if device.kind == "cpu":
+        return {}
+    return {
+        **device.environment,
+        DEVICE_VARIABLE: device.kind,
+        FLUSH_VARIABLE: str(device.flush_bytes),
+        "TORCHINDUCTOR_CACHE_DIR": str(state_dir("inductor")),
+        "TRITON_CACHE_DIR": str(state_dir("triton")),
+    }
+
+
+CPU = Device("cpu")
+_pools: dict[tuple[int, str, str], TrustedPool] = {}
+
+
+def pool(device: Device = CPU) -> TrustedPool:
+    """This process's pool for a device. A forked child gets one of its own."""
+    key = (os.getpid(), device.kind, device.index)
+    if key not in _pools:
+        for stale in [other for other in _pools if other[0] != key[0]]:
+            del _pools[stale]
+        _pools[key] = TrustedPool(device)
+        atexit.register(_pools[key].close)
+    return _pools[key]

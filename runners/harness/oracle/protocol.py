@@ -1,0 +1,14 @@
+"""Name what the referee and a trusted process have to agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+DEVICE_VARIABLE = "KERNELSCI_DEVICE"
+"""Set to the driver's kind where trusted processes compute on a GPU."""
+FLUSH_VARIABLE = "KERNELSCI_FLUSH_BYTES"
+"""How much to read there so that nothing of use is left in the caches."""
+
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+"""Answers one question of the referee."""

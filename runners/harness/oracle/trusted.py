@@ -1,0 +1,109 @@
+"""Trusted processes with torch: `python -m runners.harness.oracle.trusted SOCKET_FD`.
+
+Importing torch takes seconds, so it is imported once: this process imports it, stays single-threaded, and forks a
+clean child for every oracle that it is asked for, in milliseconds. None ever sees candidate code. A child serves one
+channel and ends when that closes.
+
+A request is one byte with two descriptors attached: the channel and the shared memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import signal
+import socket
+import sys
+import traceback
+from typing import Any
+
+from runners.candidate.channel import Channel, ChannelClosed
+from runners.harness.oracle.protocol import DEVICE_VARIABLE, Answer
+
+
+def main(descriptor: int) -> None:
+    """Serve fork requests until the socket closes."""
+    import torch
+
+    torch.set_grad_enabled(False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.freeze()
+    requests = socket.socket(fileno=descriptor)
+    while True:
+        try:
+            request, descriptors, _, _ = socket.recv_fds(requests, 1, 2)
+        except OSError:
+            return
+        if not request:
+            return
+        if os.fork() == 0:
+            requests.close()
+            _child(*descriptors)
+        for inherited in descriptors:
+            os.close(inherited)
+
+
+def _child(channel_fd: int, memory_fd: int) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    code = 1
+    try:
+        serve(Channel(channel_fd), _role(memory_fd))
+        code = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _role(memory_fd: int) -> Answer:
+    """Return an oracle for the device that the environment names."""
+    if DEVICE_VARIABLE in os.environ:
+        from runners.harness.oracle import gpu_oracle
+
+        return gpu_oracle.oracle(os.environ[DEVICE_VARIABLE], memory_fd)
+    from runners.candidate.tensors import HostArena
+    from runners.harness.oracle.oracle import Oracle
+
+    return Oracle(HostArena(mmap.mmap(memory_fd, 0))).answer  # the vault is larger than what is ever used of it
+
+
+def serve(channel: Channel, answer: Answer) -> None:
+    """Answer questions until the channel closes; an exception becomes an answer with `ok` false. A `descriptor` in an
+    answer follows it over the channel, and is closed here; one behind a question takes the place of its mark there."""
+    while True:
+        try:
+            question = channel.receive()
+            if question.get("descriptor") is True:
+                question["descriptor"] = channel.take_descriptor()
+            reply = _guarded(answer, question)
+            channel.send(reply)
+            if "descriptor" in reply:
+                _hand_over(channel.descriptor, reply["descriptor"])
+        except ChannelClosed:
+            return
+
+
+def _hand_over(channel_fd: int, descriptor: int) -> None:
+    with socket.socket(fileno=os.dup(channel_fd)) as stream:
+        socket.send_fds(stream, [b"d"], [descriptor])
+    os.close(descriptor)
+
+
+def _guarded(answer: Answer, question: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"nonce": question["nonce"], "ok": True, **answer(question)}
+    except Exception as error:
+        text = traceback.format_exc(limit=-8)
+        return {
+            "nonce": question["nonce"],
+            "ok": False,
+            "kind": type(error).__name__,
+            "message": str(error),
+            "text": text,
+        }
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Start sandboxed processes, keep some of them warm, and talk to them."""

@@ -1,0 +1,356 @@
+"""A process that computes on an arena in a sandbox: candidate, parent or baseline, all of the same kind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runners.backends.base import Artefact
+from runners.candidate.channel import ChannelClosed, ChannelError, ChannelTimeout
+from runners.candidate.gate import GATE_BYTES
+from runners.errors import CandidateFailure, InfraFailure
+from runners.harness.devices.device import Device, device_of
+from runners.harness.memory.arena import Arena
+from runners.harness.memory.contents import Setups
+from runners.harness.memory.shared_memory import SharedMemory
+from runners.harness.processes import compilers
+from runners.harness.processes.peer import Late, Refused
+from runners.harness.processes.priority import raise_tree
+from runners.harness.processes.sandboxed_worker import PROGRAM, Enclosure, enclose
+from runners.job import Limits, Status
+from runners.problems.base import Case
+from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, python_paths
+from runners.sandbox.meter import process_tree
+
+START_S = 60.0
+HOLD_S = 0.15
+"""How long a call may take to be enqueued before it is taken for one that waits for the device."""
+OPEN = b"\1\0\0\0"
+OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One request. `inside_us`: times by the process's own clock, claims; one a call, or for a loop the first call and
+    all others together. `outside_us`: the referee's time around it. For held calls, per call: `busy_us`, how long the
+    device stayed busy after its last event, and `enqueue_us`, what the host took to enqueue it. `held`: the device was
+    held until each whole call was enqueued."""
+
+    inside_us: list[float]
+    outside_us: float
+    busy_us: list[float] = field(default_factory=list)
+    enqueue_us: list[float] = field(default_factory=list)
+    held: bool = False
+
+
+class CandidateProcess:
+    """One side of a comparison: an artefact loaded in a sandbox. Whatever it does wrong becomes a CandidateFailure."""
+
+    def __init__(
+        self,
+        name: str,
+        artefact: Artefact,
+        setups: Setups,
+        arena: Arena,
+        limits: Limits,
+        threads: int,
+        cancel: Callable[[], bool] | None,
+        spare: Enclosure | None = None,
+        build_s: float | None = None,
+    ) -> None:
+        device = device_of(arena.device)
+        if spare is None:
+            shown = (*artefact.shown, *setups.paths)
+            host_bytes = 0 if arena.device else arena.size_bytes
+            policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes, artefact.scratch)
+            spare = enclose(artefact.kind, policy)
+        self.name, self.arena = name, arena
+        self._peer, self._native = spare.peer, artefact.kind == "native"
+        self._peer.cancel = cancel
+        self._limits, self._setups, self._enclosure = limits, setups, spare
+        self._process = spare.process
+        self.level = self._process.level.value
+        self._gate = None if arena.device is None else SharedMemory("gate", GATE_BYTES)
+        try:
+            with self._awake():
+                hello: dict[str, Any] = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol}
+                hello |= {"device": arena.device, "building": build_s is not None, **spare.placed(artefact, setups)}
+                self._ask(hello, build_s or START_S, self._descriptors)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, CandidateFailure) and error.status is Status.TIMEOUT:
+                error.reason = f"was not loaded: {error.reason}"
+            raise
+
+    @property
+    def _descriptors(self) -> list[int]:
+        return [self.arena.descriptor, *([self._gate.descriptor] if self._gate else [])]
+
+    def set_case(self, layout: dict[str, Any], case: Case, timeout_s: float = START_S) -> None:
+        """Tell the layout of the coming calls, which are of that case. Raises CandidateFailure."""
+        with self._awake():
+            self._ask({"op": "case", "case": {**layout, **self._of(case)}}, timeout_s)
+
+    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
+        """Make the calls in order and bring the last one's outputs into the arena. Raises CandidateFailure.
+
+        The referee's clock runs from when the process has shown that it is awake to when it stands still, so that
+        being woken is not counted and work after the answer is.
+        """
+        return self._clocked({"op": "run", "calls": calls}, timeout_s, len(calls))
+
+    def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0) -> Run:
+        """Make the calls in a loop, as a user does, after repeating the first for `warm_us`. `inside_us` has two times:
+        the first until the processor is warm, and all others together (0 where there are none). Raises
+        CandidateFailure."""
+        question = {"op": "steady", "calls": calls, "warm_ns": round(1e3 * warm_us)}
+        return self._clocked(question, timeout_s, 2)
+
+    def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> Run:
+        self._wake()
+        self._ask({"op": "ready", "calls": len(question["calls"])}, START_S)
+        started = time.perf_counter_ns()
+        answer = self._ask(question, timeout_s)
+        outside_us = (self._hold() - started) / 1e3
+        return Run(self._times(answer, "inside_ns", times), outside_us)
+
+    def run_held(self, calls: list[dict[str, Any]], timeout_s: float, patience_s: float = HOLD_S) -> Run:
+        """Make the calls one by one on a device that is held until each is enqueued. Raises CandidateFailure.
+
+        The referee opens the gate, and its clock runs from there until the call's answer: what the host takes to
+        enqueue is in neither clock. A call that is not enqueued within `patience_s` waits for the device inside, or
+        fills its queue: the gate is opened all the same, and `held` is false.
+        """
+        gate = self._gate
+        if gate is None:
+            raise ValueError("only a GPU can be held")
+        inside: list[float] = []
+        busy: list[float] = []
+        enqueue: list[float] = []
+        outside_ns, late = 0, False
+
+        def give_up() -> None:
+            nonlocal late
+            late = True
+            gate.write(0, OPEN)
+
+        self._wake()
+        self._ask({"op": "lay", "calls": calls}, timeout_s)
+        for number in range(len(calls)):
+            armed = self._ask({"op": "arm", "number": number}, timeout_s, late=Late(patience_s, give_up))
+            started = time.perf_counter_ns()
+            gate.write(0, OPEN)
+            answer = self._ask({"op": "reach", "number": number}, timeout_s)
+            outside_ns += time.perf_counter_ns() - started
+            inside += self._times(answer, "inside_ns", 1)
+            busy += self._times(answer, "busy_ns", 1)
+            enqueue += self._times({"ns": [armed.get("enqueue_ns")]}, "ns", 1)
+        self._hold()
+        return Run(inside, outside_ns / 1e3, busy, enqueue, held=not late)
+
+    def pack(self, memory: SharedMemory, timeout_s: float) -> None:
+        """Have the process write to that memory what its compilers left. Raises CandidateFailure."""
+        with self._awake():
+            self._ask({"op": "pack", "most_bytes": memory.size_bytes}, timeout_s, [memory.descriptor])
+
+    def release(self) -> None:
+        """Have the process give back the device memory that it keeps for later calls. Raises CandidateFailure."""
+        with self._awake():
+            self._ask({"op": "release"}, START_S)
+
+    def replies(self, op: str, details: dict[str, Any], timeout_s: float) -> list[float]:
+        """Return times in µs that a closer look gives (`floor`, `replay`), as claimed by the process; empty where it
+        fails."""
+        with contextlib.suppress(CandidateFailure, InfraFailure), self._awake():
+            times = self._ask({"op": op, **details}, timeout_s).get(f"{op}_ns")
+            if isinstance(times, list) and all(type(t) is int and t > 0 for t in times):
+                return [t / 1e3 for t in times]
+        return []
+
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[None]:
+        """Let the process run for a question. After a failure it is not stopped, since it must be able to end."""
+        self._wake()
+        yield
+        self._hold()
+
+    def _wake(self) -> None:
+        self._process.resume()
+
+    def _hold(self) -> int:
+        """Stop the process; return when it stood (time.perf_counter_ns). A thread or child that goes on after the
+        answer neither finishes an output nor takes the processor from whoever is timed meanwhile."""
+        return self._process.pause()
+
+    def _times(self, answer: dict[str, Any], name: str, count: int) -> list[float]:
+        times = answer.get(name)
+        if not isinstance(times, list) or len(times) != count or not all(type(t) is int for t in times):
+            raise self._failure(Status.CRASHED, "broke the protocol: an answer without its times")
+        return [t / 1e3 for t in times]
+
+    def _of(self, case: Case) -> dict[str, Any]:
+        """The name of what it was given for the case; neither sizes nor anything else that it does not need."""
+        name = self._setups.names.get(case.name)
+        return {} if name is None else {"setup": name}
+
+    def store(self, timeout_s: float) -> None:
+        """Bring the outputs of all but the last call into the arena; native kernels have written them there."""
+        if not self._native:
+            with self._awake():
+                self._ask({"op": "store"}, timeout_s)
+
+    def kernels(self, call: dict[str, Any], timeout_s: float) -> list[Any]:
+        """What the process says that a call launches: claims, of whatever form. Raises CandidateFailure."""
+        with self._awake():
+            found = self._ask({"op": "kernels", "call": call}, timeout_s).get("kernels")
+        return found if isinstance(found, list) else []
+
+    @property
+    def pids(self) -> list[int]:
+        """Everything in the sandbox, for whoever counts from outside."""
+        return process_tree(self._process.pid)
+
+    def repeated(self, call: dict[str, Any], count: int, timeout_s: float) -> None:
+        """Make one call again and again and nothing else, for a profiler to see. Raises CandidateFailure."""
+        with self._awake():
+            self._ask({"op": "repeated", "call": call, "count": count}, timeout_s)
+
+    def ended(self, timeout_s: float) -> str:
+        """Have the process leave by itself; what it, and a profiler around it, printed. Raises CandidateFailure."""
+        self._wake()
+        self._peer.close()
+        completed = self._process.wait(timeout_s)
+        if completed is None:
+            raise CandidateFailure(Status.TIMEOUT, f"did not end within {timeout_s:g} s")
+        return f"{completed.stdout}\n{completed.stderr}"
+
+    def prioritise(self) -> None:
+        """Raise everything in the sandbox."""
+        raise_tree(self._process.pid)
+
+    def _ask(
+        self,
+        question: dict[str, Any],
+        timeout_s: float,
+        descriptors: Sequence[int] = (),
+        late: Late | None = None,
+    ) -> dict[str, Any]:
+        """Ask the process; what goes wrong there becomes a CandidateFailure of this side."""
+        try:
+            return self._peer.ask(question, timeout_s, descriptors, late)
+        except Refused as refused:
+            raise self._refused(refused) from refused
+        except ChannelTimeout:
+            raise self._failure(Status.TIMEOUT, f"no answer within {timeout_s:g} s") from None
+        except ChannelClosed:
+            raise self._ended() from None
+        except ChannelError as error:
+            raise self._failure(Status.CRASHED, f"broke the protocol: {error}") from error
+
+    def _failure(self, status: Status, reason: str) -> CandidateFailure:
+        return CandidateFailure(status, reason, side=self.name)
+
+    def _refused(self, refused: Refused) -> CandidateFailure:
+        if refused.kind in OUT_OF_MEMORY_KINDS:
+            return self._failure(Status.OUT_OF_MEMORY, refused.message or refused.kind)
+        if compilers.is_compile_error(refused.kind, refused.message):
+            return self._failure(Status.BUILD_FAILED, f"{refused.message}\n{refused.text}".strip())
+        if refused.kind in ("WrongOutput", "StateMismatch"):
+            return self._failure(Status.INCORRECT, refused.message)
+        return self._failure(Status.CRASHED, f"{refused.kind}: {refused.message}\n{refused.text}".strip())
+
+    def _ended(self) -> CandidateFailure:
+        completed = self._process.wait(5.0)
+        if completed is None:
+            self._process.kill()
+            completed = self._process.wait(5.0)
+        if completed is None:
+            return self._failure(Status.CRASHED, "hung up and did not end")
+        failure = failure_of(completed, self._limits)
+        return self._failure(failure.status, failure.reason)
+
+    def log(self) -> str:
+        """What the process printed, once it has ended."""
+        completed = self._process.wait(0.0)
+        return "" if completed is None else f"{completed.stdout}{completed.stderr}"
+
+    def close(self) -> None:
+        """Hang up and kill; returns when nothing of it is left."""
+        self._enclosure.close()
+        if self._gate is not None:
+            self._gate.close()
+        self.arena.close()
+
+
+def candidate_policy(
+    device: Device,
+    limits: Limits,
+    threads: int,
+    shown: tuple[Path, ...],
+    env: Mapping[str, str] | None = None,
+    host_bytes: int = 0,
+    scratch: str = "",
+) -> SandboxPolicy:
+    """What a candidate's process may see and use. `host_bytes`: shared memory that counts as its own. `scratch` names
+    its temporary directory (see `SandboxPolicy`)."""
+    resources = ResourceLimits(
+        wall_s=limits.total_s + START_S,
+        memory_bytes=limits.memory_bytes + device.host_bytes + host_bytes,
+        log_bytes=limits.log_bytes,
+        **device.limits,
+    )
+    tools = compilers.environment(device)
+    environment = {**thread_environment(threads), **tools, **device.environment, **(env or {})}
+    paths = (*python_paths(), PROGRAM, *compilers.read_only(device), *shown)
+    return SandboxPolicy(paths, env=environment, devices=device.sandbox, limits=resources, scratch=scratch)
+
+
+def failure_of(completed: Completed, limits: Limits) -> CandidateFailure:
+    """How a process that ended before its answer failed."""
+    if completed.killed_reason is KillReason.TIMEOUT:
+        return CandidateFailure(Status.TIMEOUT, f"ran past {limits.total_s:g} s")
+    if completed.killed_reason is KillReason.MEMORY or "std::bad_alloc" in completed.stderr:
+        return CandidateFailure(Status.OUT_OF_MEMORY, f"needed more than {limits.memory_bytes >> 20} MiB")
+    if completed.killed_reason is not None:
+        what = {KillReason.OUTPUT: "printed too much", KillReason.DISK: "wrote too much to disk"}
+        return CandidateFailure(Status.CRASHED, what.get(completed.killed_reason, completed.killed_reason.value))
+    tail = completed.stderr.strip()[-500:]
+    if completed.signal is not None:
+        return CandidateFailure(Status.CRASHED, f"{_signal_name(completed.signal)}\n{tail}".strip())
+    return CandidateFailure(
+        Status.CRASHED, f"ended with exit code {completed.exit_code} before answering\n{tail}".strip()
+    )
+
+
+def _signal_name(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(number).name}"
+    return f"killed by signal {number}"
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """Thread counts and placement, the same for every process of a comparison. The C library keeps all memory that is
+    freed: allocations of any size come from its heap (none is mapped on its own, which glibc would do from 32 MiB), and
+    the heap is never trimmed, so that memory that was used once causes no more page faults."""
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "OMP_PROC_BIND": "close",
+        "OMP_PLACES": "cores",
+        "OMP_DYNAMIC": "false",
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def thread_count() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,105 @@
+"""The referee's end of a conversation with another process."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runners.candidate.channel import Channel, ChannelClosed, ChannelError, ChannelTimeout
+from runners.errors import Cancelled
+from runners.waiting import readable
+
+POLL_S = 0.2
+
+
+class Refused(Exception):
+    """The far end answered that it failed. `kind` is the exception's class there, `text` its traceback: claims."""
+
+    def __init__(self, kind: str, message: str, text: str) -> None:
+        super().__init__(message)
+        self.kind, self.message, self.text = kind, message, text
+
+
+@dataclass(frozen=True)
+class Late:
+    """What to do when an answer takes longer than `after_s` seconds."""
+
+    after_s: float
+    act: Callable[[], None]
+
+
+class Peer:
+    """One far end: a question, an answer with the same nonce, a time limit, and an ear for cancellation."""
+
+    def __init__(self, cancel: Callable[[], bool] | None = None) -> None:
+        self._socket, self.far_socket = socket.socketpair()
+        self._channel = Channel(self._socket.fileno())
+        self.cancel = cancel
+
+    def started(self) -> None:
+        """The far end has its descriptor: close our copy, so that its death shows as the end of the stream."""
+        self.far_socket.close()
+
+    @property
+    def alive(self) -> bool:
+        """Has the far end neither hung up nor spoken unasked?"""
+        return not readable(self._socket.fileno(), 0)
+
+    def ask(
+        self,
+        question: dict[str, Any],
+        timeout_s: float,
+        descriptors: Sequence[int] = (),
+        late: Late | None = None,
+    ) -> dict[str, Any]:
+        """Send a question, with descriptors behind it, and wait for its answer.
+
+        `late` is called once where the answer takes longer than its limit; waiting goes on. Raises Refused,
+        ChannelTimeout, ChannelClosed, ChannelError, Cancelled.
+        """
+        nonce = secrets.token_hex(8)
+        deadline = time.monotonic() + timeout_s
+        self._channel.send({**question, "nonce": nonce})
+        for descriptor in descriptors:
+            self._hand_over(descriptor)
+        if late is not None and not self._answered(late.after_s):
+            late.act()
+        self._wait(deadline)
+        answer = self._channel.receive(max(0.1, deadline - time.monotonic()))
+        if answer.get("nonce") != nonce:
+            raise ChannelError("an answer without the question's nonce")
+        if answer.get("ok") is not True:
+            raise Refused(*(str(answer.get(key, ""))[:4000] for key in ("kind", "message", "text")))
+        return answer
+
+    def _hand_over(self, descriptor: int) -> None:
+        try:
+            socket.send_fds(self._socket, [b"d"], [descriptor])
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+
+    def take_descriptor(self) -> int:
+        """The descriptor that follows an answer. Raises ChannelError."""
+        _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
+        if not descriptors:
+            raise ChannelError("an answer without its descriptor")
+        return descriptors[0]
+
+    def close(self) -> None:
+        """Hang up; the far end leaves its loop."""
+        self._socket.close()
+        self.far_socket.close()
+
+    def _answered(self, within_s: float) -> bool:
+        return readable(self._socket.fileno(), within_s)
+
+    def _wait(self, deadline: float) -> None:
+        while not self._answered(min(POLL_S, max(0.0, deadline - time.monotonic()))):
+            if self.cancel is not None and self.cancel():
+                raise Cancelled
+            if time.monotonic() >= deadline:
+                raise ChannelTimeout("no answer in time")

@@ -1,0 +1,100 @@
+"""A sandboxed interpreter that runs the candidate's program, started before or after it is known whose kernel it runs.
+
+What it is told later, in its `hello`, are paths that its sandbox shows: the artefact itself, or copies in an inbox that
+was made for a process started ahead. Memory to compute in comes as a descriptor over the channel.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runners.backends.base import Artefact
+from runners.harness.memory.contents import Setups
+from runners.harness.processes.peer import Peer
+from runners.sandbox import Sandboxed, SandboxPolicy, spawn
+
+PROGRAM = Path(__file__).parents[2] / "candidate"
+BOOTSTRAP = (
+    "import sys, types; package = types.ModuleType('candidate'); package.__path__ = [sys.argv[1]]; "
+    "sys.modules['candidate'] = package; from candidate.main import main; main(*sys.argv[2:])"
+)
+"""Makes a package of that one folder: nothing beside it is on the import path."""
+
+
+@dataclass
+class Enclosure:
+    """The process, our end of its channel, and its inbox where it has one."""
+
+    peer: Peer
+    process: Sandboxed
+    inbox: Path | None = None
+
+    def placed(self, artefact: Artefact, setups: Setups) -> dict[str, str]:
+        """Return where the process finds artefact, caches and setups: as they lie, or copied into its inbox."""
+        folder, inbox = setups.folder, self.inbox
+        if inbox is None:
+            placed = (artefact.loadable, artefact.caches or "", folder or "")
+        else:
+            copied = shutil.copytree(folder, inbox / "setups", copy_function=_linked) if folder else ""
+            caches = _copied(artefact.caches, inbox) if artefact.caches else ""
+            placed = (_copied(artefact.loadable, inbox), caches, copied)
+        return dict(zip(("path", "caches", "setups"), map(str, placed), strict=True))
+
+    def close(self) -> None:
+        """Hang up and kill; returns when nothing of it is left."""
+        self.peer.close()
+        self.process.kill()
+        self.process.wait(10.0)
+        if self.inbox is not None:
+            shutil.rmtree(self.inbox, ignore_errors=True)
+
+
+def enclose(
+    kind: str,
+    policy: SandboxPolicy,
+    preload: tuple[str, ...] = (),
+    inbox: Path | None = None,
+    around: Callable[[Sequence[str]], list[str]] = list,
+) -> Enclosure:
+    """Start the program for artefacts of that kind. `preload`: modules to import before it is told anything. `around`
+    makes its command line another's, a profiler's. Raises SandboxError."""
+    peer = Peer()
+    isolation = ["-I", "-S"] if kind == "native" else ["-I"]
+    channel_fd = peer.far_socket.fileno()
+    argv = [sys.executable, *isolation, "-c", BOOTSTRAP, str(PROGRAM), str(channel_fd), ",".join(preload)]
+    try:
+        process = spawn(around(argv), policy, (channel_fd,))
+    except BaseException:
+        peer.close()
+        raise
+    peer.started()
+    return Enclosure(peer, process, inbox)
+
+
+def new_inbox() -> Path:
+    """An empty folder that the sandbox's user may read."""
+    folder = Path(tempfile.mkdtemp(prefix="kernelsci-inbox-"))
+    folder.chmod(0o755)
+    return folder
+
+
+def _copied(file: Path, inbox: Path) -> Path:
+    path = inbox / file.name
+    shutil.copyfile(file, path)
+    path.chmod(0o644)
+    return path
+
+
+def _linked(source: str, target: str) -> str:
+    """The same file under another name, or a copy where that cannot be."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+    return target

@@ -1,0 +1,102 @@
+"""Processes started before anybody asks for them: on a GPU box, starting takes longer than everything else together."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Generic, TypeVar
+
+from runners.candidate.channel import ChannelError
+from runners.errors import Cancelled, InfraFailure
+from runners.harness.devices.device import LOCK_POLL_S, Device
+from runners.harness.processes.peer import Peer, Refused
+from runners.sandbox import SandboxError
+
+MOST = 12
+START_S = 600.0
+"""Long, because a start stands still while somebody is timing."""
+FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
+
+Started = TypeVar("Started")
+_opening = threading.Lock()
+
+
+class Ahead(Generic[Started]):
+    """Starts in the background with `start`, which is given a mark that is set once somebody waits for what it makes;
+    `alive` says whether it is still of use, `close` ends it. Safe to share between threads."""
+
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[threading.Event], Started],
+        alive: Callable[[Started], bool],
+        close: Callable[[Started], None],
+    ) -> None:
+        self._start, self._alive, self._close = start, alive, close
+        self._lock = threading.Lock()
+        self._ready: deque[tuple[Future[Started], threading.Event]] = deque()
+        self._evaluations = 0
+        self._threads = ThreadPoolExecutor(MOST, thread_name_prefix=name)
+
+    def take(self) -> Started | None:
+        """The first that is ready, else the one started first; None where there is none alive."""
+        while True:
+            with self._lock:
+                if not self._ready:
+                    return None
+                ready = (number for number, (future, _) in enumerate(self._ready) if future.done())
+                index = next(ready, 0)
+                future, wanted = self._ready[index]
+                del self._ready[index]
+            wanted.set()
+            self.hurry(wanted)
+            with suppress(*FAILURES):
+                started = future.result()
+                if self._alive(started):
+                    return started
+                self._close(started)
+
+    def hurry(self, wanted: threading.Event) -> None:
+        """Let a start go on that was held up, because somebody waits for it."""
+
+    def expect(self, needed: int) -> None:
+        """An evaluation that needs so many begins: start what is missing. From the second on there is a series, and
+        as many are started for each of the two after it, since one may end before a process is ready."""
+        with self._lock:
+            count = min(needed if self._evaluations == 0 else 3 * needed, MOST)
+            self._evaluations += 1
+            for _ in range(count - len(self._ready)):
+                wanted = threading.Event()
+                self._ready.append((self._threads.submit(self._start, wanted), wanted))
+
+    def close(self) -> None:
+        """End them all."""
+        with self._lock:
+            ended, self._ready = list(self._ready), deque()
+        for future, wanted in ended:
+            wanted.set()
+            with suppress(*FAILURES):
+                self._close(future.result())
+
+
+def warm_up(peer: Peer, device: Device, wanted: threading.Event, *, with_triton: bool = False) -> None:
+    """Have a process do what takes time and needs no kernel. What it does on the device waits until nobody is timing
+    there, and its turn, since a driver opens its device for one process after the other; it is left out as soon as
+    somebody waits for the process, and happens at its first use then."""
+    peer.ask({"op": "prepare", "device": device.kind if with_triton else ""}, START_S)
+    with suppress(Cancelled), _turn(wanted), device.shared(wanted.is_set):
+        peer.ask({"op": "warm", "device": device.kind}, START_S)
+
+
+@contextmanager
+def _turn(wanted: threading.Event) -> Iterator[None]:
+    while not _opening.acquire(timeout=LOCK_POLL_S):
+        if wanted.is_set():
+            raise Cancelled
+    try:
+        yield
+    finally:
+        _opening.release()

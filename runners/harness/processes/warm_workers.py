@@ -1,0 +1,97 @@
+"""Sandboxed interpreters started ahead, with torch imported, the device opened and nothing else known: for Python
+candidates on a GPU box. They stand still until they are wanted. Each serves one candidate process and is gone.
+
+Importing torch takes a processor's caches and memory from whoever runs beside it, and a call that the host paces is
+slower by a quarter then. So starts stand still while somebody is timing, but for those that the timing waits for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from runners.harness.devices.device import LOCK_POLL_S, Device
+from runners.harness.processes.participant import candidate_policy, thread_count
+from runners.harness.processes.sandboxed_worker import Enclosure, enclose, new_inbox
+from runners.harness.processes.warm_pool import Ahead, warm_up
+from runners.job import Limits
+
+LIFE_S = 3600.0
+
+
+class Spares(Ahead[Enclosure]):
+    """Spare processes of one device, for candidates under the usual limits. `with_triton`: have those that are started
+    from now on prepare Triton too, which takes as long as importing torch."""
+
+    with_triton = False
+
+    def __init__(self, device: Device) -> None:
+        super().__init__("spares", self._enclosed, lambda spare: spare.process.alive, Enclosure.close)
+        self._device = device
+        self._guard, self._changed = threading.Lock(), threading.Event()
+        self._starting: dict[threading.Event, Enclosure] = {}
+        self._timing = 0
+
+    def take_for(self, limits: Limits) -> Enclosure | None:
+        """A spare; None where there is none or the limits are unusual."""
+        usual = Limits()
+        if (limits.memory_bytes, limits.log_bytes) != (usual.memory_bytes, usual.log_bytes):
+            return None
+        return self.take()
+
+    def hurry(self, wanted: threading.Event) -> None:
+        """Let a start go on because somebody waits for it, also while somebody is timing."""
+        with self._guard:
+            if (spare := self._starting.get(wanted)) is not None:
+                spare.process.resume()
+        self._changed.set()
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Hold up all starts within this block but those that are waited for."""
+        with self._guard:
+            self._timing += 1
+            for wanted, spare in self._starting.items():
+                if not wanted.is_set():
+                    spare.process.pause()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._timing -= 1
+                for spare in self._starting.values() if not self._timing else ():
+                    spare.process.resume()
+            self._changed.set()
+
+    def _enclosed(self, wanted: threading.Event) -> Enclosure:
+        self._wait_for_quiet(wanted)
+        inbox = new_inbox()
+        policy = candidate_policy(self._device, Limits(total_s=LIFE_S), thread_count(), (inbox,))
+        with_triton = self.with_triton
+        spare = enclose("module", policy, ("torch", "triton") if with_triton else ("torch",), inbox)
+        try:
+            with self._registered(spare, wanted):
+                warm_up(spare.peer, self._device, wanted, with_triton=with_triton)
+            spare.process.pause()
+        except BaseException:
+            spare.close()
+            raise
+        return spare
+
+    def _wait_for_quiet(self, wanted: threading.Event) -> None:
+        while self._timing and not wanted.is_set():
+            self._changed.clear()
+            self._changed.wait(LOCK_POLL_S)
+
+    @contextmanager
+    def _registered(self, spare: Enclosure, wanted: threading.Event) -> Iterator[None]:
+        with self._guard:
+            self._starting[wanted] = spare
+            if self._timing and not wanted.is_set():
+                spare.process.pause()
+        try:
+            yield
+        finally:
+            with self._guard:
+                del self._starting[wanted]

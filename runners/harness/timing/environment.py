@@ -1,0 +1,80 @@
+"""Where and with what an evaluation ran: stored with every result."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from runners.harness.devices.gpu_state import gpu_fixed, gpu_now
+from runners.harness.processes.participant import thread_count
+from runners.harness.processes.priority import may_raise
+from runners.targets import TARGETS, Target, ceilings, vector_extensions
+
+HARNESS_VERSION = "2.0"
+"""2.0: all sides are processes of one kind; device time is free of the host, with call time beside it."""
+
+
+def describe(target: Target, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Versions, processor, threads, clock governor and the load at the time of asking. `gpu`: what was seen of the GPU
+    at a better time."""
+    return {
+        **fixed(target),
+        **_ceilings(target),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        **(gpu_now(target) if gpu is None else gpu),
+    }
+
+
+def fixed(target: Target) -> dict[str, Any]:
+    """What stays the same between evaluations on one machine: the key of everything cached by environment."""
+    return {
+        "target": target.key,
+        "device": target.title,
+        "threads": thread_count(),
+        "governor": _governor(),
+        "raised_priority": may_raise(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "triton": _version("triton"),
+        "platform": sys.platform,
+        **_processor(target),
+        **gpu_fixed(target),
+    }
+
+
+def _processor(target: Target) -> dict[str, Any]:
+    """For a CPU: its vector extensions and data caches in bytes, which decide how a kernel is to be written."""
+    return {"vector": vector_extensions(), "caches": dict(target.caches_bytes)} if target.family == "cpu" else {}
+
+
+def _ceilings(target: Target) -> dict[str, Any]:
+    """What a probe reached on this machine, so that whoever reads the result elsewhere sees the same roofs."""
+    found = asdict(ceilings(target.key))
+    return {"ceilings": found} if found["measured_at"] else {}
+
+
+def _governor() -> str:
+    try:
+        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def describe_safely(key: str, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """`describe`, or what is known where the target is not."""
+    return describe(TARGETS[key], gpu) if key in TARGETS else {"target": key, "machine": platform.machine()}

@@ -1,0 +1,162 @@
+"""The noise floor of a machine: how far comparisons of a program with itself stray from 1.
+
+It is a property of the machine and of the protocol, not of the problem at hand. So it is measured once per environment
+on a problem that we ship, with the protocol of full timing, and kept. A speedup counts only beyond it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import fmean, median
+
+from runners.backends import Artefact, BuildRequest, backend_for
+from runners.errors import BASELINE, CANDIDATE, InfraFailure
+from runners.harness.devices.device import device_for
+from runners.harness.oracle.pool import pool
+from runners.harness.timing import environment
+from runners.harness.timing.baseline import baseline_source
+from runners.harness.timing.environment import HARNESS_VERSION
+from runners.harness.timing.sessions import Bench, Timings
+from runners.harness.timing.statistics import Interval
+from runners.harness.timing.timing import FULL
+from runners.job import Baseline, Language, Limits, NoiseFloor
+from runners.problems import load, open_bundle
+from runners.problems.base import Case, Problem, Purpose
+from runners.state import read_json, state_dir, write_json
+from runners.targets import Target
+
+PROBLEM = "layernorm_residual"
+"""Several launches a call and parameters: what a single launch does not show, this does."""
+LEAST_COMPARISONS, MOST_COMPARISONS = 6, 12
+SETTLED = 0.002
+"""Stop comparing once the last two comparisons moved the floor by less than this, in log."""
+MARGIN, LEAST = 1.25, 1.01
+WIDE = 1.03
+"""A floor above this is measured again, and warned of where it stays."""
+PLAN = dataclasses.replace(FULL, content_bytes=192 << 20, checks=0)
+"""As full timing, with smaller contents."""
+UNMEASURED = NoiseFloor(1.10)
+"""Used by quick timing before a machine's floor is known."""
+KEPT_S, KEPT_WIDE_S = 7 * 86400.0, 3600.0
+RESOLUTION_US = 0.5
+"""By how much a call on a CPU can differ between processes that do the same: where code and data lie in memory is drawn
+when a process starts."""
+
+
+def known_floor(target: Target) -> NoiseFloor | None:
+    """Return this machine's floor where it was measured and is not too old."""
+    return _kept(_path(target))
+
+
+def measured_floor(target: Target) -> NoiseFloor:
+    """Measure this machine's floor and keep it. The caller holds the device alone.
+
+    Raises InfraFailure where the shipped problem cannot be run.
+    """
+    found = _measured(target)
+    if found.ratio > WIDE:
+        found = min(found, _measured(target), key=lambda floor: floor.ratio)
+        found = dataclasses.replace(found, wide=found.ratio > WIDE)
+    write_json(_path(target), {**environment.fixed(target), **dataclasses.asdict(found)})
+    return found
+
+
+def _path(target: Target) -> Path:
+    return state_dir("noise") / f"{_key(target)}.json"
+
+
+def resolved(floor: float, timings: Timings, target: Target) -> float:
+    """Return the floor, no narrower than what is unresolved in calls as short as the baseline's here."""
+    if target.family != "cpu":
+        return floor
+    times_us = [median(timings.samples(case, BASELINE)) for case in timings.sessions]
+    return max(floor, math.exp(fmean(math.log1p(RESOLUTION_US / time_us) for time_us in times_us)))
+
+
+def floor_of(ratios: Sequence[float]) -> float:
+    """Return the floor from comparisons of a program with itself: the largest deviation in log but for the very
+    largest, which is an outlier as often as not, times a margin for what a few comparisons do not show."""
+    deviations = sorted(abs(math.log(ratio)) for ratio in ratios)
+    if len(deviations) >= LEAST_COMPARISONS:
+        deviations.pop()
+    return max(LEAST, math.exp(MARGIN * max(deviations, default=0.0)))
+
+
+def compare_with_itself(bench: Bench, artefact: Artefact, case: Case) -> Interval:
+    """Make one whole comparison of an artefact with itself on a case."""
+    only = dataclasses.replace(bench, cases=[case])
+    with ExitStack() as ending:
+        ending.callback(only.close)
+        plan = dataclasses.replace(PLAN.on_gpu(), arena_bytes=64 << 20) if bench.oracle.on_gpu else PLAN
+        timings = only.measure(plan, {CANDIDATE: artefact, BASELINE: artefact}, lambda text: None)
+    return timings.speedup(BASELINE, bench.rng)
+
+
+def _kept(path: Path) -> NoiseFloor | None:
+    kept = read_json(path)
+    if not isinstance(kept, dict):
+        return None
+    names = {field.name for field in dataclasses.fields(NoiseFloor)}
+    floor = NoiseFloor(**{name: value for name, value in kept.items() if name in names})
+    age_s = time.time() - floor.measured_at
+    return floor if age_s < (KEPT_WIDE_S if floor.wide else KEPT_S) else None
+
+
+def _measured(target: Target) -> NoiseFloor:
+    bundle = load(PROBLEM)
+    problem = open_bundle(bundle)
+    warm = pool(device_for(target.vendor, target.flush_bytes))
+    oracle = warm.borrow(bundle)
+    try:
+        with tempfile.TemporaryDirectory(prefix="kernelsci-noise-") as folder:
+            Path(folder).chmod(0o755)
+            case = problem.cases(target.key, Purpose.BENCHMARK)[0]
+            setups = oracle.set_up([case], Path(folder) / "setups")
+            rng = random.Random()  # noqa: S311 - order of blocks
+            bench = Bench(problem, bundle, oracle, [case], setups, Limits(), rng, None, warm.spares)
+            artefact = _artefact(problem, target, Path(folder))
+            ratios = _until_settled(lambda: compare_with_itself(bench, artefact, case).median)
+    finally:
+        oracle.close()
+    driver = str(environment.fixed(target).get("driver", ""))
+    return NoiseFloor(floor_of(ratios), len(ratios), time.time(), driver, round(os.getloadavg()[0], 2))
+
+
+def _until_settled(compare: Callable[[], float]) -> list[float]:
+    """Compare until further comparisons no longer move the floor."""
+    ratios: list[float] = []
+    floors: list[float] = []
+    while len(ratios) < MOST_COMPARISONS:
+        ratios.append(compare())
+        floors.append(math.log(floor_of(ratios)))
+        if len(ratios) >= LEAST_COMPARISONS and max(floors[-2:]) - min(floors[-2:]) < SETTLED:
+            break
+    return ratios
+
+
+def _artefact(problem: Problem, target: Target, folder: Path) -> Artefact:
+    """Build what is compared with itself: on a CPU a C++ seed, whose processes start quickly; else the reference."""
+    source = baseline_source(problem, Baseline.EAGER, target.key)
+    if target.family == "cpu":
+        source = next(seed.source for seed in problem.seeds if seed.source.language is Language.CPP)
+    artefact = backend_for(source.language).build(
+        BuildRequest(source, problem.symbol, target.key, folder, Limits())
+    )
+    if artefact.path is None:
+        raise InfraFailure(f"the noise floor cannot be measured: {artefact.report.log[:500]}")
+    return artefact
+
+
+def _key(target: Target) -> str:
+    parts = [HARNESS_VERSION, environment.fixed(target)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]

@@ -1,0 +1,357 @@
+"""Timing sessions: fresh processes per side, all benchmark cases, and what the numbers of all sessions say together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median, mode
+from typing import Any
+
+from runners.backends.base import Artefact
+from runners.errors import BASELINE, CANDIDATE, CandidateFailure, InfraFailure
+from runners.harness.memory import staging
+from runners.harness.memory.arena import Arena
+from runners.harness.memory.contents import Content, Setups
+from runners.harness.oracle.client import OracleClient
+from runners.harness.processes.participant import CandidateProcess, thread_count
+from runners.harness.processes.warm_workers import Spares
+from runners.harness.timing.statistics import Interval, clocks_agree, median_interval, speedup, spread_us
+from runners.harness.timing.timing import CaseSession, CaseTimer, Plan
+from runners.job import Limits, Objective, ProblemBundle, Status
+from runners.problems.base import Case, Problem
+
+AT_ONCE_BYTES = 1 << 30
+"""Sessions whose processes have more memory in their arenas start one after the other and end at once."""
+AT_ONCE_ON_CPU_BYTES = 128 << 20
+MOST_SLACK_BYTES = 256 << 20
+SHARED_BYTES = 64 << 20
+"""On a GPU the sides of a session share an arena of at least this size: where memory lies physically changes the time
+of a call by up to a percent, so that both compute in the same place."""
+
+
+Sides = dict[str, Artefact]
+"""What is compared, by side, the candidate first."""
+
+
+@dataclass
+class Timings:
+    """Sessions by case name, in the order of the problem's cases. `objective` is what the job asks to compare."""
+
+    sessions: dict[str, list[CaseSession]] = field(default_factory=dict)
+    objective: Objective = Objective.DEVICE
+
+    @property
+    def has_call_time(self) -> bool:
+        """Say whether call time was measured apart from device time, as on a GPU."""
+        many = next(iter(self.sessions.values()), [])
+        return bool(many) and bool(many[0].sides[CANDIDATE].call.samples_us)
+
+    def basis(self, case: str) -> Objective:
+        """Return the time that a case's verdict rests on: call time where the job asks for it, or where some side's
+        device time could not be told from the host's."""
+        if not self.has_call_time:
+            return Objective.DEVICE
+        held = all(session.held for session in self.sessions[case])
+        return self.objective if held else Objective.CALL
+
+    def waits(self, case: str) -> list[str]:
+        """Return why the device could not be held in a case (`synchronises` or `launch_bound`), by the candidate's
+        sessions or else by those of its opponents; empty where it could."""
+        mine = [s.sides[CANDIDATE].waits for s in self.sessions[case] if s.sides[CANDIDATE].waits]
+        others = [side.waits for s in self.sessions[case] for side in s.sides.values() if side.waits]
+        return [mode(mine or others)] if others else []
+
+    def samples(self, case: str, side: str, basis: Objective = Objective.DEVICE) -> list[float]:
+        """Return all samples of one side in µs."""
+        return [sample for session in self.sessions[case] for sample in session.sides[side].of(basis).samples_us]
+
+    def time(self, case: str, side: str, rng: random.Random, basis: Objective = Objective.DEVICE) -> Interval:
+        """Return the median time of one side in µs with its interval, from the blocks' medians."""
+        blocks = [[median(unit) for unit in s.sides[side].of(basis).blocks] for s in self.sessions[case]]
+        return median_interval(blocks, rng)
+
+    def case_speedup(
+        self, case: str, opponent: str, rng: random.Random, basis: Objective | None = None
+    ) -> Interval:
+        """Return the speedup on one case, by its own basis unless another is asked for."""
+        return speedup([self._units(case, opponent, basis)], rng)
+
+    def speedup(self, opponent: str, rng: random.Random, basis: Objective | None = None) -> Interval:
+        """Return the geometric mean of the speedups over all cases, each by its own basis unless one is asked for."""
+        return speedup([self._units(case, opponent, basis) for case in self.sessions], rng)
+
+    def clocks_agree(self, case: str, *, strictly: bool) -> bool:
+        """Say whether in most sessions the referee's clock agrees with the candidate's.
+
+        Not strictly, what load makes of the baseline's own requests is allowed for: then nobody is accused of it, but
+        nothing is shown either.
+        """
+        basis = self.basis(case)
+        pairs = [
+            (s.sides[CANDIDATE].of(basis).requests, s.sides[BASELINE].of(basis).requests)
+            for s in self.sessions[case]
+        ]
+        agreed = [
+            clocks_agree(ours, trusted, slack_us=0.0 if strictly else spread_us(trusted)) for ours, trusted in pairs
+        ]
+        return sum(agreed) * 2 > len(agreed)
+
+    def busy_beyond_events_us(self, case: str, opponent: str) -> float:
+        """Return how much longer the candidate keeps the device busy after its last event than the opponent does, in µs
+        per call; 0 where nothing was held. Work on a stream that the events do not see shows here."""
+        sides = [session.sides for session in self.sessions[case]]
+        if not all(s[CANDIDATE].busy_us and s[opponent].busy_us for s in sides):
+            return 0.0
+        return median([median(s[CANDIDATE].busy_us) - median(s[opponent].busy_us) for s in sides])
+
+    def referee_speedup(self, opponent: str, rng: random.Random, case: str | None = None) -> Interval:
+        """Return the speedup on one case, or over all, by the referee's clock alone."""
+        names = list(self.sessions) if case is None else [case]
+        units = [[s.referee_ratios(opponent, self.basis(name)) for s in self.sessions[name]] for name in names]
+        return speedup(units, rng)
+
+    def overstates(self, case: str, rng: random.Random) -> bool:
+        """Say whether the candidate claims more than the referee's clock saw, by both of its signs: time in the
+        requests that nobody accounts for, and the paired ratios of whole requests."""
+        if self.clocks_agree(case, strictly=False):
+            return False
+        claimed = self.case_speedup(case, BASELINE, rng)
+        return claimed.median > self.referee_speedup(BASELINE, rng, case).high
+
+    def opponent_errors(self, opponent: str) -> list[str]:
+        """Return what was wrong with the opponent's outputs, by case."""
+        found = [(s.case.name, s.opponent_errors.get(opponent)) for many in self.sessions.values() for s in many]
+        return [f"{name}: {error}" for name, error in found if error]
+
+    def _units(self, case: str, opponent: str, basis: Objective | None) -> list[list[float]]:
+        chosen = basis or self.basis(case)
+        return [session.unit_ratios(opponent, chosen) for session in self.sessions[case]]
+
+
+@dataclass
+class Bench:
+    """Everything needed to start the sides of a session. `spares`: processes started ahead. `at_once`: modules may make
+    their first calls, in which they compile, at the same time."""
+
+    problem: Problem
+    bundle: ProblemBundle
+    oracle: OracleClient
+    cases: list[Case]
+    setups: Setups
+    limits: Limits
+    rng: random.Random
+    cancel: Callable[[], bool] | None
+    spares: Spares | None = None
+    at_once: bool = False
+    objective: Objective = Objective.DEVICE
+    _checked: CandidateProcess | None = None
+    _waiting: list[list[CandidateProcess]] = field(default_factory=list)
+    _dismissed: list[CandidateProcess] = field(default_factory=list)
+
+    def for_checks(
+        self, plan: Plan, artefact: Artefact, prepare: Callable[[], int]
+    ) -> tuple[CandidateProcess, bool]:
+        """Return a fresh process for the checks, and whether it may measure in the first session of that plan.
+
+        `prepare` tells the least size of its arena. On a GPU, where opening the device takes each process a tenth of a
+        second, the process stays unless its arena would be large.
+        """
+        timed_bytes = self.arena_bytes(plan) if self.oracle.on_gpu and self.cases else 0
+        least_bytes = prepare()
+        size = max(least_bytes, timed_bytes)
+        stays = bool(timed_bytes) and size <= AT_ONCE_BYTES
+        return self.candidate(CANDIDATE, artefact, size if stays else least_bytes), stays
+
+    def keep(self, checked: CandidateProcess) -> None:
+        """A candidate that came through the checks, for the first session."""
+        self._checked = checked
+
+    def start_ahead(self, plan: Plan, sides: Sides) -> None:
+        """Start the sides of all sessions of a plan, for `measure` to take, unless that takes much memory, or the
+        processes of a side have to take turns (see `Artefact.scratch`): they stand idle, and nobody imports torch while
+        somebody is timing. Raises CandidateFailure, InfraFailure."""
+        size = self.arena_bytes(plan)
+        too_large = size > (AT_ONCE_BYTES if self.oracle.on_gpu else AT_ONCE_ON_CPU_BYTES)
+        if too_large or any(artefact.scratch for artefact in sides.values()):
+            return
+        self._waiting = self._started(plan.sessions, sides, size)
+        if self.at_once and size < SHARED_BYTES and any(artefact.kind == "module" for artefact in sides.values()):
+            self._make_first_calls([side for started in self._waiting for side in started])
+
+    def measure(
+        self,
+        plan: Plan,
+        sides: Sides,
+        progress: Callable[[str], None],
+        at_end: Callable[[list[CandidateProcess]], None] = lambda sides: None,
+    ) -> Timings:
+        """Run all sessions of a plan; `at_end` is called with the sides of the last one. Raises CandidateFailure,
+        InfraFailure, Cancelled."""
+        timings = Timings({case.name: [] for case in self.cases}, self.objective)
+        if not self._waiting:
+            self.start_ahead(plan, sides)
+        size = self.arena_bytes(plan)
+        waiting, self._waiting = self._waiting, []
+        try:
+            for number in range(plan.sessions):
+                progress(f"session {number + 1} of {plan.sessions}")
+                if not waiting:
+                    waiting = self._started(1, sides, size)
+                self.session(plan, waiting[0], timings)
+                if number == plan.sessions - 1:
+                    at_end(waiting[0])
+                self.dismiss(waiting.pop(0))
+        finally:
+            for started in waiting:
+                self.dismiss(started)
+        return timings
+
+    def dismiss(self, sides: Sequence[CandidateProcess]) -> None:
+        """Sides that are not needed any more. On a GPU, where closing its context takes a process a tenth of a second,
+        small ones stand still until `close`."""
+        for side in sides:
+            if self.oracle.on_gpu and side.arena.size_bytes <= AT_ONCE_BYTES:
+                self._dismissed.append(side)
+            else:
+                side.close()
+
+    def close(self) -> None:
+        """End whatever was dismissed, and what was started ahead and never measured."""
+        for sides in (*self._waiting, [self._checked] if self._checked else []):
+            self.dismiss(sides)
+        self._waiting, self._checked = [], None
+        dismissed, self._dismissed = self._dismissed, []
+        if dismissed:
+            with ThreadPoolExecutor(len(dismissed)) as threads:
+                list(threads.map(_ended, dismissed))
+
+    def _started(self, sessions: int, sides: Sides, size: int) -> list[list[CandidateProcess]]:
+        """Start the sides of so many sessions at the same time: each takes seconds where torch is imported."""
+        starts: list[Callable[[], CandidateProcess]] = []
+        for _ in range(sessions):
+            arenas = self._arenas(list(sides), size)
+            for name, artefact in sides.items():
+                checked = self._taken() if name == CANDIDATE else None
+                starts.append(checked or self._start(name, artefact, arenas[name]()))
+        started = started_together(starts)
+        return [started[n : n + len(sides)] for n in range(0, len(started), len(sides))]
+
+    def _arenas(self, names: list[str], size: int) -> dict[str, Callable[[], Arena]]:
+        """Return how to get each side's arena: one of its own, or on a GPU one for all where arenas are large. Sides
+        take turns, and an arena that is shared is overwritten before each of them, so that none finds another's
+        outputs."""
+        if not (self.oracle.on_gpu and size >= SHARED_BYTES):
+            return {name: partial(self.oracle.arena, name, size) for name in names}
+        shared = self.oracle.arena("shared", size)
+        shared.users, shared.shared = len(names), len(names) > 1
+        return dict.fromkeys(names, lambda: shared)
+
+    def _taken(self) -> Callable[[], CandidateProcess] | None:
+        """The candidate that was checked, if it is there; once."""
+        checked, self._checked = self._checked, None
+        return None if checked is None else lambda: checked
+
+    def _make_first_calls(self, sides: list[CandidateProcess]) -> None:
+        """One call of every case by every candidate, all at the same time: in their first calls modules compile."""
+        for case in self.cases:
+            content = self.oracle.make(case, case.distributions[0])[0]
+            layout = staging.case_layout(self.problem, content)
+            calls = [staging.stage(side.arena, [content], self.rng)[0].message for side in sides]
+            with ThreadPoolExecutor(len(sides)) as threads:
+                made = [
+                    threads.submit(_first_call, side, layout, case, call, self.limits.call_s * len(sides))
+                    for side, call in zip(sides, calls, strict=True)
+                ]
+            for call_made in made:
+                call_made.result()
+        self.oracle.reset()
+
+    def session(self, plan: Plan, sides: list[CandidateProcess], timings: Timings) -> None:
+        """One session: every case once, in random order, the sides at raised priority."""
+        for side in sides:
+            side.prioritise()
+        for case in self.rng.sample(self.cases, len(self.cases)):
+            timer = CaseTimer(self.problem, self.oracle, sides, case, plan, self.limits.call_s, self.rng)
+            timings.sessions[case.name].append(timer.measure())
+            self.oracle.reset()
+
+    def candidate(self, name: str, artefact: Artefact, arena_size: int) -> CandidateProcess:
+        """Start a fresh process."""
+        return self.start(name, artefact, arena_size)()
+
+    def start(
+        self, name: str, artefact: Artefact, arena_size: int, *, with_torch: bool = False
+    ) -> Callable[[], CandidateProcess]:
+        """Make the arena now, and return how to start the process, in whatever thread. `with_torch`: in a spare
+        process, if there is one, for a kernel that does without torch otherwise."""
+        return self._start(name, artefact, self.oracle.arena(name, arena_size), with_torch=with_torch)
+
+    def _start(
+        self, name: str, artefact: Artefact, arena: Arena, *, with_torch: bool = False
+    ) -> Callable[[], CandidateProcess]:
+        ahead = (
+            self.spares.take_for(self.limits)
+            if self.spares and (with_torch or artefact.kind == "module") and not artefact.env
+            else None
+        )
+        return lambda: CandidateProcess(
+            name, artefact, self.setups, arena, self.limits, thread_count(), self.cancel, ahead
+        )
+
+    def arena_bytes(self, plan: Plan) -> int:
+        """Size of an arena that serves every case under a plan."""
+        sizes = [self._case_bytes(self.oracle.make(case, case.distributions[0])[0], plan) for case in self.cases]
+        self.oracle.reset()
+        return max(sizes)
+
+    def _case_bytes(self, content: Content, plan: Plan) -> int:
+        """Return an arena's size for the largest request, on a GPU with room to move contents about: how the buffers of
+        a call lie to each other changes its time, and where they stay in place it does so for a whole session."""
+        if not self.oracle.on_gpu:
+            return staging.arena_bytes(content, plan.doubled(plan.calls(content), content))
+        calls = plan.most_in_a_request(content)
+        size = staging.arena_bytes(content, calls)
+        return size + min(MOST_SLACK_BYTES, size // 4)
+
+
+def _first_call(
+    side: CandidateProcess, layout: dict[str, Any], case: Case, call: dict[str, Any], timeout_s: float
+) -> None:
+    """Have a side get ready for a case and make one call of it. Raises CandidateFailure with the case's name; memory
+    that lacks for several at once proves nothing."""
+    try:
+        side.set_case(layout, case)
+        side.run([call], timeout_s)
+    except CandidateFailure as failure:
+        if failure.status is Status.OUT_OF_MEMORY:
+            return
+        failure.case = failure.case or case.name
+        raise
+
+
+def started_together(starts: Sequence[Callable[[], CandidateProcess]]) -> list[CandidateProcess]:
+    """Every participant, each started in a thread of its own, or the first failure after closing those that did."""
+    with ThreadPoolExecutor(len(starts)) as threads:
+        futures = [threads.submit(start) for start in starts]
+    failure = next((error for future in futures if (error := future.exception())), None)
+    if failure is None:
+        return [future.result() for future in futures]
+    for future in futures:
+        if future.exception() is None:
+            future.result().close()
+    raise failure
+
+
+def overall_us(timings: Timings) -> dict[str, float]:
+    """The candidate's median by case, µs."""
+    return {case: median(timings.samples(case, CANDIDATE)) for case in timings.sessions}
+
+
+def _ended(side: CandidateProcess) -> None:
+    """Close a side whose oracle may be gone already."""
+    with suppress(InfraFailure):
+        side.close()

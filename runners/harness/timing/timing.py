@@ -1,0 +1,451 @@
+"""Paired, interleaved timing of a candidate and its opponents on one case within one session.
+
+A session is one fresh process per side. Within it, units of blocks in palindromic random order (A B B A) alternate
+between K and 2K calls a block, so that the referee's clock can be compared with the inside clock (see `statistics`).
+Every timed call has content that its process has not seen before, at addresses that change. Which of the timed calls
+are checked is drawn after they were made; the last of a request is always among them.
+
+On a GPU each block is made of two requests with contents of their own: one for device time, with the device held until
+a call is enqueued, and one for call time, a loop as a user runs it. On a CPU there is one request and one time.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from statistics import median, stdev
+
+from runners.errors import BASELINE, CANDIDATE, CandidateFailure
+from runners.harness.memory.contents import Content
+from runners.harness.memory.staging import StagedCall, case_layout, check_begun, check_untouched, stage
+from runners.harness.oracle.client import Judgement, OracleClient
+from runners.harness.processes.participant import CandidateProcess, Run
+from runners.harness.timing.statistics import TimedRequest, referee_us, unaccounted_us, unit_log_ratio, usable
+from runners.job import Objective, Status
+from runners.problems.base import Case, Problem
+
+SNAPSHOT_BYTES = 1 << 30
+"""How much to keep of one case's outputs for the checks at its end."""
+LARGE_OUTPUT_BYTES = 256 << 20
+"""Outputs of at least this size are judged at once instead of being kept."""
+CLOCK_US = 25.0
+"""What the referee's clock does not resolve of one request."""
+HOST_BOUND = 1.2
+"""A call that takes this many times its device time in a loop is paced by the host."""
+WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
+"""For how long to warm the processor before a loop that the host paces, and how long the loop should take."""
+FEW_CALLS = 2
+LARGE_ARENA_BYTES = 1 << 30
+MOST_LOOKED_AT = 3
+PROBE_S, NOTICEABLE_US = 0.005, 2500.0
+"""A call that is held for PROBE_S and enqueued that much later than without has waited for the device."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure.
+
+    `sessions`: fresh processes. `units`: at most so many per session and case; between `least_units` and `units` a case
+    ends once the standard error of its log-ratio is below `precision` (for call time below `call_precision`), or
+    `case_s` seconds have passed. `block_us`: how
+    long a block should take. `most_calls`: in a block. `content_bytes`: of fresh contents per session and case on a
+    CPU. `arena_bytes`: of the contents of one request on a GPU, 0 on a CPU. `checks`: timed calls to judge."""
+
+    sessions: int
+    units: int
+    block_us: float
+    most_calls: int
+    content_bytes: int
+    checks: int = 2
+    least_units: int = 4
+    precision: float = 0.0025
+    call_precision: float = 0.01
+    case_s: float = 1.0
+    arena_bytes: int = 0
+
+    def on_gpu(self) -> Plan:
+        """Return the plan for a GPU, where calls are short and contents are made on the device."""
+        return replace(self, most_calls=max(16, self.most_calls), arena_bytes=512 << 20)
+
+    def calls(self, content: Content) -> int:
+        """Return the most calls of a smaller block, by the memory that their contents take."""
+        call_bytes = max(1, sum(content.buffer_sizes))
+        if self.arena_bytes:
+            affordable = self.arena_calls(content) // 2
+        else:
+            affordable = self.content_bytes // (3 * self.units * call_bytes)
+        return max(1, min(self.most_calls, affordable))
+
+    def arena_calls(self, content: Content) -> int:
+        """Return how many calls' contents fit into a GPU's arena."""
+        return self.arena_bytes // max(1, sum(content.buffer_sizes))
+
+    def most_in_a_request(self, content: Content) -> int:
+        """Return the most calls that any request on a GPU has: a larger block or a long loop."""
+        return max(1, min(max(2 * self.most_calls, MOST_LOOP_CALLS), self.arena_calls(content)))
+
+    def doubled(self, calls: int, content: Content) -> int:
+        """Return the calls of a larger block: twice as many, unless a single call fills a GPU's arena."""
+        if self.arena_bytes and 2 * calls > self.arena_calls(content):
+            return calls
+        return 2 * calls
+
+
+QUICK = Plan(sessions=1, units=4, block_us=1_500, most_calls=8, content_bytes=64 << 20, checks=1, least_units=2)
+FULL = Plan(sessions=3, units=8, block_us=6_000, most_calls=16, content_bytes=768 << 20)
+CONFIRM = Plan(
+    sessions=5, units=10, block_us=10_000, most_calls=16, content_bytes=1 << 30, least_units=6, precision=0.0015,
+    case_s=2.0,
+)  # fmt: skip
+
+
+class Way(StrEnum):
+    """How the calls of a request are made: one by one (`single`), on a held device, or in a loop."""
+
+    SINGLE = "single"
+    HELD = "held"
+    STEADY = "steady"
+
+
+@dataclass
+class Series:
+    """Times of one kind. `samples_us` by call, `blocks` the blocks' medians in µs by unit, `requests` for the
+    clocks."""
+
+    samples_us: list[float] = field(default_factory=list)
+    blocks: list[list[float]] = field(default_factory=list)
+    requests: list[TimedRequest] = field(default_factory=list)
+
+
+@dataclass
+class SideTimes:
+    """What one side of a case took in one session: `device` time (on a CPU the only one) and `call` time. `busy_us` and
+    `enqueue_us` are as in `Run`, per held call. `waits` says why the device could not be held for it, "" where it
+    could."""
+
+    device: Series = field(default_factory=Series)
+    call: Series = field(default_factory=Series)
+    busy_us: list[float] = field(default_factory=list)
+    enqueue_us: list[float] = field(default_factory=list)
+    waits: str = ""
+
+    def of(self, basis: Objective) -> Series:
+        """Return the times that a verdict on that basis compares."""
+        return self.call if basis is Objective.CALL else self.device
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Outputs of a timed call. `drawn`: at random from its request; else it was the request's last."""
+
+    content: Content
+    places: list[int]
+    drawn: bool
+
+
+@dataclass
+class CaseSession:
+    """One case in one session, by side; `judgements` on timed calls of the candidate, with the opponents' errors."""
+
+    case: Case
+    sides: dict[str, SideTimes]
+    judgements: list[Judgement] = field(default_factory=list)
+    opponent_errors: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def held(self) -> bool:
+        """Say whether every side's device time is free of the host."""
+        return not any(side.waits for side in self.sides.values())
+
+    def unit_ratios(self, opponent: str, basis: Objective) -> list[float]:
+        """Return the log-ratio of each unit against that opponent."""
+        pairs = zip(self.sides[opponent].of(basis).blocks, self.sides[CANDIDATE].of(basis).blocks, strict=True)
+        return [unit_log_ratio(theirs, ours) for theirs, ours in pairs]
+
+    def referee_ratios(self, opponent: str, basis: Objective) -> list[float]:
+        """Return the log-ratios by the referee's clock, less what a request to the opponent costs besides its calls,
+        and less CLOCK_US in the candidate's favour."""
+        opponents, candidates = (self.sides[name].of(basis).requests for name in (opponent, CANDIDATE))
+        overhead_us = unaccounted_us(opponents)
+        theirs = [referee_us(request, overhead_us) for request in opponents]
+        ours = [referee_us(request, overhead_us + CLOCK_US) for request in candidates]
+        units = zip(_in_pairs(theirs), _in_pairs(ours), strict=True)
+        return [unit_log_ratio(one, other) for one, other in units]
+
+
+def _in_pairs(times: list[float]) -> list[list[float]]:
+    """Group block times by unit: two blocks each."""
+    return [times[n : n + 2] for n in range(0, len(times), 2)]
+
+
+class CaseTimer:
+    """Measures one case with the processes of one session."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        oracle: OracleClient,
+        sides: list[CandidateProcess],
+        case: Case,
+        plan: Plan,
+        call_s: float,
+        rng: random.Random,
+    ) -> None:
+        self._problem, self._oracle, self._sides = problem, oracle, sides
+        self._case, self._plan, self._call_s, self._rng = case, plan, call_s, rng
+        self._distribution = case.distributions[0]
+        self._result = CaseSession(case, {side.name: SideTimes() for side in sides})
+        self._kept: dict[str, list[Kept]] = {side.name: [] for side in sides}
+        self._keeps, self._surely_kept = False, 0
+        self._loop_calls, self._warm_us = 0, 0.0
+        self._last_side = ""
+
+    def measure(self) -> CaseSession:
+        """Warm up, choose the block size, time units until they are precise enough. Raises CandidateFailure."""
+        try:
+            content, calls = self._warm_up()
+            self._surely_kept = self._rng.randrange(self._plan.least_units)
+            started = time.monotonic()
+            for unit in range(self._plan.units):
+                self._time_unit(unit, self._plan.doubled(calls, content) if unit % 2 else calls)
+                if self._is_enough(unit + 1, time.monotonic() - started):
+                    break
+            self._check()
+        except CandidateFailure as failure:
+            failure.case = failure.case or self._case.name
+            raise
+        return self._result
+
+    def _is_enough(self, units: int, seconds: float) -> bool:
+        """Stop by the width of the interval or by time, never by which side is ahead, so that stopping favours
+        neither. An even number of units has as many of K as of 2K calls."""
+        if units < min(2, self._plan.least_units) or units % 2:
+            return False
+        if seconds > self._plan.case_s:
+            return True
+        if units < self._plan.least_units or BASELINE not in self._result.sides:
+            return False
+        limits = {Objective.DEVICE: self._plan.precision, Objective.CALL: self._plan.call_precision}
+        return all(self._standard_error(basis) < limits[basis] for basis in self._compared)
+
+    @property
+    def _compared(self) -> list[Objective]:
+        """Return the times that have to be precise."""
+        if not self._oracle.on_gpu:
+            return [Objective.DEVICE]
+        return [Objective.DEVICE, Objective.CALL] if self._result.held else [Objective.CALL]
+
+    def _standard_error(self, basis: Objective) -> float:
+        ratios = self._result.unit_ratios(BASELINE, basis)
+        return stdev(ratios) / math.sqrt(len(ratios))
+
+    def _warm_up(self) -> tuple[Content, int]:
+        """Make the first calls, in which a side allocates and compiles; return a content and the calls of a block."""
+        first = self._make(1)
+        for side in self._sides:
+            side.set_case(case_layout(self._problem, first[0]), self._case)
+            self._request(side, first, Way.SINGLE)
+        most = self._plan.calls(first[0])
+        second = self._make(min(2, self._plan.doubled(most, first[0])))
+        per_call = [median(self._request(side, second, Way.SINGLE)[1].inside_us) for side in self._sides]
+        wanted = self._plan.block_us / max(1.0, sum(per_call) / len(per_call))
+        calls = max(1, min(most, round(wanted)))
+        if self._oracle.on_gpu:
+            self._rehearse(first[0], calls)
+        for kept in self._kept.values():
+            kept.clear()  # what is judged is what was timed
+        return first[0], calls
+
+    def _rehearse(self, content: Content, calls: int) -> None:
+        """Make a loop of the largest block, so that no timed call asks the device for memory, find out which sides can
+        be held, and choose the length of loops."""
+        contents = self._make(self._plan.doubled(calls, content))
+        slowest_us, host_bound = 0.0, False
+        for side in self._sides:
+            looped = self._request(side, contents, Way.STEADY)[1]
+            call_us = _loop_samples(looped, len(contents))[0]
+            held = self._request(side, contents[:1], Way.HELD)[1]
+            if not held.held:
+                self._result.sides[side.name].waits = self._why_late(side, contents[:1], looped.inside_us[0])
+            slowest_us = max(slowest_us, call_us)
+            host_bound |= not held.held or call_us > HOST_BOUND * held.inside_us[0]
+        self._choose_loop(content, slowest_us, host_bound=host_bound)
+
+    def _choose_loop(self, content: Content, call_us: float, *, host_bound: bool) -> None:
+        """Loop as often as a block has calls where the device sets the pace. Where the host does, whose speed varies
+        far more, warm the processor and loop for longer."""
+        if host_bound:
+            wanted = 1 + math.ceil(LOOP_US / max(1.0, call_us))
+            self._loop_calls = min(self._plan.most_in_a_request(content), MOST_LOOP_CALLS, max(2, wanted))
+            self._warm_us = WARM_US
+
+    def _why_late(self, side: CandidateProcess, contents: list[Content], free_us: float) -> str:
+        """Tell a call that waits for the device from one that fills its queue: held for a moment, which is too short to
+        fill the queue, the former is enqueued later by that moment."""
+        calls = stage(side.arena, contents, self._rng)
+        run = side.run_held([call.message for call in calls], self._call_s, PROBE_S)
+        return "synchronises" if run.enqueue_us[0] - free_us > NOTICEABLE_US else "launch_bound"
+
+    def _make(self, count: int) -> list[Content]:
+        return self._oracle.make(self._case, self._distribution, count)
+
+    def _time_unit(self, unit: int, calls: int) -> None:
+        order = self._rng.sample(self._sides, len(self._sides))
+        for way in self._ways(unit):
+            if way is Way.STEADY and self._loop_calls:
+                calls = self._loop_calls
+            contents = self._make(2 * calls)
+            self._keeps = unit == self._surely_kept or self._rng.random() < self._share_kept(contents[0])
+            blocks: dict[str, list[float]] = {side.name: [] for side in self._sides}
+            for half, sides in zip((contents[:calls], contents[calls:]), (order, order[::-1]), strict=True):
+                place = self._rng.getrandbits(64)
+                for side in sides:
+                    self._return_to(side, len(half))
+                    blocks[side.name].append(self._block(side, half, way, place))
+            basis = Objective.CALL if way is Way.STEADY else Objective.DEVICE
+            for name, medians in blocks.items():
+                self._result.sides[name].of(basis).blocks.append(medians)
+
+    def _return_to(self, side: CandidateProcess, calls: int) -> None:
+        """Make an untimed call of its own content where the device last computed for another side.
+
+        The first call after such a change was up to an eighth slower on an H100 where gigabytes are touched, probably
+        because the device's caches of address translations are cold. In longer blocks the median ignores it.
+        """
+        if self._oracle.on_gpu and self._last_side not in ("", side.name) and calls <= FEW_CALLS:
+            kept, self._keeps = self._keeps, False
+            self._request(side, self._make(1), Way.SINGLE)
+            self._keeps = kept
+
+    def _release_others(self, side: CandidateProcess) -> None:
+        """Have the other sides give back what their allocators keep, where calls take gigabytes: results and
+        intermediate tensors of two sides would take the device's memory twice. The untimed call before a timed one
+        takes its own again."""
+        if side.arena.shared and side.arena.size_bytes > LARGE_ARENA_BYTES:
+            for other in self._sides:
+                if other is not side:
+                    other.release()
+
+    def _ways(self, unit: int) -> list[Way]:
+        """Return how the calls of a unit are made. Where the device cannot be held, call time decides, and a first unit
+        of single calls is enough to show."""
+        if not self._oracle.on_gpu:
+            return [Way.SINGLE]
+        if self._result.held:
+            return [Way.HELD, Way.STEADY]
+        return [Way.SINGLE, Way.STEADY] if unit == 0 else [Way.STEADY]
+
+    def _block(self, side: CandidateProcess, contents: list[Content], way: Way, place: int) -> float:
+        """Time one block. `place` seeds where its buffers lie: at the same offsets for every side. Single calls that
+        move gigabytes were up to 15 % faster than the rest on an H100; that their addresses decide it is a guess."""
+        calls, run = self._request(side, contents, way, random.Random(place))  # noqa: S311 - no secret
+        times = self._result.sides[side.name]
+        series = times.of(Objective.CALL if way is Way.STEADY else Objective.DEVICE)
+        samples = _loop_samples(run, len(calls)) if way is Way.STEADY else run.inside_us
+        if not usable(samples):
+            reason = "reported a time that is zero, negative or not finite"
+            raise CandidateFailure(Status.SUSPECT, reason, side=side.name)
+        series.samples_us += samples
+        times.busy_us += run.busy_us
+        times.enqueue_us += run.enqueue_us
+        series.requests.append(TimedRequest(len(calls), sum(run.inside_us), run.outside_us))
+        return median(samples)
+
+    def _request(
+        self, side: CandidateProcess, contents: list[Content], way: Way, placing: random.Random | None = None
+    ) -> tuple[list[StagedCall], Run]:
+        """Stage, run, keep outputs for the checks, look at guards and inputs."""
+        if self._last_side not in ("", side.name):
+            self._release_others(side)
+        self._last_side = side.name
+        calls = stage(side.arena, contents, placing or self._rng)
+        timeout_s = self._call_s * len(calls)
+        messages = [call.message for call in calls]
+        if way is Way.STEADY:
+            run = side.run_steadily(messages, timeout_s, self._warm_us)
+        else:
+            run = (side.run_held if way is Way.HELD else side.run)(messages, timeout_s)
+        self._keep(side, calls[-1], drawn=False)
+        side.store(timeout_s)
+        self._keep(side, self._rng.choice(calls), drawn=True)
+        self._look(side, self._looked_at(calls))
+        return calls, run
+
+    def _looked_at(self, calls: list[StagedCall]) -> list[StagedCall]:
+        """Return the calls of a request whose guards and inputs are looked at: on a GPU a few, drawn after they were
+        made, since looking at each takes longer than making it."""
+        if not self._oracle.on_gpu or len(calls) <= MOST_LOOKED_AT:
+            return calls
+        return self._rng.sample(calls, MOST_LOOKED_AT)
+
+    def _look(self, side: CandidateProcess, calls: list[StagedCall]) -> None:
+        """Look at guards, inputs and outputs of calls. All sides are treated alike between their blocks: what the
+        referee reads leaves its mark in the caches of whoever comes next."""
+        try:
+            check_untouched(side.arena, calls)
+            check_begun(side.arena, calls)
+        except CandidateFailure as failure:
+            if side.name == CANDIDATE:
+                raise
+            self._result.opponent_errors.setdefault(side.name, failure.reason)
+
+    def _share_kept(self, content: Content) -> float:
+        """Return the share of the units whose outputs are kept, so that large ones fit into memory. Drawn for all sides
+        alike, so that opponents are judged on the same contents; a candidate cannot know."""
+        outputs = sum(output.size_bytes for output in content.outputs)
+        if outputs >= LARGE_OUTPUT_BYTES:
+            return 0.0
+        return SNAPSHOT_BYTES / max(1, 8 * self._plan.units * len(self._sides) * outputs)
+
+    def _keep(self, side: CandidateProcess, call: StagedCall, *, drawn: bool) -> None:
+        """Remember a call's outputs for the checks at the end, if those of this unit are kept."""
+        if not self._keeps:
+            return
+        if sum(output.size_bytes for output in call.content.outputs) >= LARGE_OUTPUT_BYTES:
+            self._judge_large(side, call)
+            return
+        kept = self._oracle.keep(side.arena, call.content, call.outputs)
+        self._kept[side.name].append(Kept(call.content, kept, drawn))
+
+    def _judge_large(self, side: CandidateProcess, call: StagedCall) -> None:
+        """Judge outputs that are too large to be kept; the first of each side that are offered."""
+        if self._kept[side.name]:
+            return
+        places = self._oracle.keep(side.arena, call.content, call.outputs)
+        self._kept[side.name].append(Kept(call.content, [], drawn=False))
+        judgement = self._oracle.judge(call.content, places)
+        self._oracle.drop(places)
+        self._record(side.name, judgement)
+
+    def _check(self) -> None:
+        """Judge the last call of one request and a random call of a few, the requests drawn after the last one; and
+        each opponent on the first of them, whose contents were everybody's."""
+        kept = [kept for kept in self._kept[CANDIDATE] if kept.places]
+        last, drawn = ([one for one in kept if one.drawn is wanted] for wanted in (False, True))
+        if not last or self._plan.checks == 0:
+            return
+        first = self._rng.choice(last)
+        for one in (first, *self._rng.sample(drawn, min(self._plan.checks, len(drawn)))):
+            self._record(CANDIDATE, self._oracle.judge(one.content, one.places))
+        for name in self._kept:
+            theirs = [one.places for one in self._kept[name] if one.content is first.content]
+            if name != CANDIDATE and theirs:
+                self._record(name, self._oracle.judge(first.content, theirs[0]))
+
+    def _record(self, name: str, judgement: Judgement) -> None:
+        if name != CANDIDATE:
+            if judgement.error:
+                self._result.opponent_errors[name] = judgement.error
+            return
+        self._result.judgements.append(judgement)
+        if judgement.error:
+            raise CandidateFailure(Status.INCORRECT, f"wrong in a timed call: {judgement.error}", self._case.name)
+
+
+def _loop_samples(run: Run, calls: int) -> list[float]:
+    """Return the time of a call in a loop, in µs: the mean over all but the first, or the first where it is alone."""
+    first_us, others_us = run.inside_us
+    return [others_us / (calls - 1)] if calls > 1 else [first_us]

@@ -1,0 +1,112 @@
+"""Run the correctness phase: every test and hidden case, several distributions and seeds, in one candidate process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from runners.errors import CandidateFailure, InfraFailure
+from runners.harness.memory.contents import Content
+from runners.harness.memory.staging import StagedCall, arena_bytes, case_layout, check_untouched, stage
+from runners.harness.oracle.client import Judgement, OracleClient
+from runners.harness.processes.participant import CandidateProcess
+from runners.job import Limits, Status
+from runners.problems.base import Case, Problem, Purpose
+
+
+@dataclass
+class CaseOutcome:
+    """What the checks saw of one case."""
+
+    case: Case
+    hidden: bool
+    error: str | None = None
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    deterministic: bool = True
+
+    def record(self, judgement: Judgement) -> None:
+        """Keep the largest errors."""
+        self.max_abs_error = max(self.max_abs_error or 0.0, judgement.max_abs_error)
+        self.max_rel_error = max(self.max_rel_error or 0.0, judgement.max_rel_error)
+
+
+@dataclass
+class Checks:
+    """Plans and runs the correctness phase. `outcomes` holds the cases run so far, in order."""
+
+    problem: Problem
+    oracle: OracleClient
+    target: str
+    seeds: int
+    limits: Limits
+    rng: random.Random
+    purposes: tuple[Purpose, ...] = (Purpose.TEST, Purpose.HIDDEN)
+    outcomes: list[CaseOutcome] = field(default_factory=list)
+    contents: list[tuple[CaseOutcome, list[Content]]] = field(default_factory=list)
+
+    def prepare(self) -> int:
+        """Make all inputs; the arena size that one call at a time, and one repeated, needs."""
+        for purpose in self.purposes:
+            for case in self.problem.cases(self.target, purpose):
+                outcome = CaseOutcome(case, purpose is Purpose.HIDDEN)
+                self.contents.append((outcome, self._contents(case)))
+        if not self.contents:
+            raise InfraFailure(f"{self.problem.name} has no test case for {self.target}")
+        return max(arena_bytes(content, 2) for _, contents in self.contents for content in contents)
+
+    def smallest(self, process: CandidateProcess) -> None:
+        """The first call of the smallest case alone. Raises CandidateFailure."""
+        outcome, contents = self.contents[0]
+        self._check(process, outcome, contents[:1])
+
+    def all(self, process: CandidateProcess, progress: Callable[[str], None]) -> None:
+        """Every case. Raises CandidateFailure at the first that fails."""
+        for outcome, contents in self.contents:
+            progress(outcome.case.name)
+            self._check(process, outcome, contents)
+
+    def _contents(self, case: Case) -> list[Content]:
+        first, *others = self.oracle.distributions(case)
+        made = self.oracle.make(case, first, self.seeds)
+        return made + [content for other in others for content in self.oracle.make(case, other)]
+
+    def _check(self, process: CandidateProcess, outcome: CaseOutcome, contents: list[Content]) -> None:
+        if outcome not in self.outcomes:
+            self.outcomes.append(outcome)
+        process.set_case(case_layout(self.problem, contents[0]), outcome.case)
+        for number, content in enumerate(contents):
+            try:
+                self._check_content(process, outcome, content, repeat=number == 0)
+            except CandidateFailure as failure:
+                failure.case = outcome.case.name
+                outcome.error = f"{failure.reason} (inputs: {content.distribution})"
+                failure.reason = outcome.error
+                raise
+
+    def _check_content(
+        self, process: CandidateProcess, outcome: CaseOutcome, content: Content, *, repeat: bool
+    ) -> None:
+        calls = stage(process.arena, [content] * (2 if repeat else 1), self.rng)
+        process.run([call.message for call in calls], self.limits.call_s * len(calls))
+        kept = self.oracle.keep(process.arena, content, calls[-1].outputs)
+        process.store(self.limits.call_s * len(calls))
+        check_untouched(process.arena, calls)
+        judgement = self.oracle.judge(content, kept)
+        if judgement.error:
+            raise CandidateFailure(Status.INCORRECT, judgement.error)
+        outcome.record(judgement)
+        if repeat and not self._same(process, calls):
+            outcome.deterministic = False
+            self._judge_first(process, content, calls[0])
+
+    def _same(self, process: CandidateProcess, calls: list[StagedCall]) -> bool:
+        first, second = calls
+        sizes = [output.size_bytes for output in first.content.outputs]
+        return process.arena.same(list(zip(first.outputs, second.outputs, sizes, strict=True)))
+
+    def _judge_first(self, process: CandidateProcess, content: Content, call: StagedCall) -> None:
+        judgement = self.oracle.judge(content, self.oracle.keep(process.arena, content, call.outputs))
+        if judgement.error:
+            raise CandidateFailure(Status.INCORRECT, f"differs from call to call: {judgement.error}")

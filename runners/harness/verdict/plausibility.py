@@ -1,0 +1,39 @@
+"""Why a measured time is not believed: each doubt is a sentence, and one is enough for the status `suspect`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from runners.errors import BASELINE
+from runners.harness.timing.sessions import Timings, overall_us
+from runners.job import Speedup
+from runners.problems.base import Case, Problem
+from runners.targets import Target
+
+CLOCK_MARGIN = 1.02
+BUSY_US, BUSY_SHARE = 4.0, 0.05
+"""How much longer than the baseline a candidate may keep the device busy outside its events."""
+
+
+def doubts(
+    problem: Problem, cases: list[Case], target: Target, timings: Timings, claimed: Speedup, rng: random.Random
+) -> list[str]:
+    """Everything that speaks against the times; `claimed` is the speedup over the baseline that they amount to."""
+    found = [doubt for case in cases for doubt in _of_case(problem, case, target, timings, rng)]
+    seen = timings.referee_speedup(BASELINE, rng)
+    if claimed.low > max(claimed.band, seen.high * CLOCK_MARGIN):
+        found.append(f"claims {claimed.median:.3g}×, but the referee's clock saw {seen.median:.3g}×")
+    return found
+
+
+def _of_case(problem: Problem, case: Case, target: Target, timings: Timings, rng: random.Random) -> Iterator[str]:
+    floor = target.floor_us(problem.work(case))
+    measured = overall_us(timings)[case.name]
+    if floor is not None and measured < floor:
+        yield f"{case.name}: {measured:.3g} µs is under the floor of {floor:.3g} µs that physics sets"
+    hidden_us = timings.busy_beyond_events_us(case.name, BASELINE)
+    if hidden_us > BUSY_US + BUSY_SHARE * measured:
+        yield f"{case.name}: the device was busy {hidden_us:.3g} µs longer than its events say"
+    if timings.overstates(case.name, rng):
+        yield f"{case.name}: the referee's clock does not agree with the process's own"

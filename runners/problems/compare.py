@@ -1,0 +1,278 @@
+"""Compare one output with the higher-precision expectation, element by element and by its norm. Needs torch.
+
+Both comparisons go through the output in chunks, so that many GiB of output need no more than `CHUNK_BYTES` of
+temporaries. Element by element the problem's declared tolerance decides. It says nothing where the outputs are smaller
+than the tolerance, so the error is also measured against the output's own norm, over the whole output and over its
+rows. How much is allowed follows from what the reference itself loses in its own precision (`Loss`, `allowed`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from runners.problems.tolerance import Loss, Tolerance
+
+CHUNK_BYTES = 256 << 20
+CPU_CHUNK_BYTES = 8 << 20
+ELEMENT_BYTES = 80
+"""Temporaries of one element at the peak: eight values in double precision and the masks."""
+SHORTEST_ROW = 64
+"""Rows are the last axis, or as many trailing axes as make this many elements: a relative error of a few elements says
+little, because any of them may be close to zero."""
+LOSS_FACTOR = 8.0
+ROW_FACTOR = 2.0
+UNKNOWN_FACTOR = 10.0
+"""How much more is allowed where the reference cannot be run in double precision, so that nobody knows its loss."""
+FLOORS = {
+    "float64": 1e-6,
+    "float32": 1e-3,
+    "float16": 4e-3,
+    "bfloat16": 1.6e-2,
+    "float8_e4m3fn": 0.1,
+    "float8_e4m3fnuz": 0.1,
+    "float8_e5m2": 0.2,
+    "float8_e5m2fnuz": 0.2,
+}
+"""Relative error of the norm that is always allowed, by the output's dtype. For float32 it lies between a matrix
+product in TF32 (measured 3e-4) and one in bfloat16 (2e-3); for the others at about four times the unit roundoff,
+because intermediate values may be rounded to the same dtype."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`error` says which element is wrong and by how much, or that the norm is off, or None. Maxima over the elements
+    where both values are finite; the relative error is taken where |expected| exceeds the absolute tolerance. `norms`
+    holds the relative errors of the norms; None for outputs that are no floats."""
+
+    error: str | None
+    max_abs_error: float
+    max_rel_error: float
+    norms: Loss | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of an output in row-major order: whole rows, or a part of one row."""
+
+    row: int
+    rows: int
+    start: int
+    size: int
+
+
+class Tally:
+    """What has been seen of the pieces so far. Figures stay on the device until the end, because reading waits."""
+
+    def __init__(self, rows: int, device: torch.device) -> None:
+        self.wrong: list[torch.Tensor] = []
+        self.maxima: list[torch.Tensor] = []
+        self.worst: list[torch.Tensor] = []
+        self.positions: list[torch.Tensor] = []
+        self.errors = torch.zeros(rows, dtype=torch.float64, device=device)
+        self.norms = torch.zeros(rows, dtype=torch.float64, device=device)
+
+    def add_norms(self, piece: Piece, difference: torch.Tensor, exact: torch.Tensor) -> None:
+        """Add the squares of a piece to its rows."""
+        place = slice(piece.row, piece.row + piece.rows)
+        self.errors[place] += torch.linalg.vector_norm(difference.view(piece.rows, -1), dim=1).square_()
+        self.norms[place] += torch.linalg.vector_norm(exact.view(piece.rows, -1), dim=1).square_()
+
+    def add_elements(
+        self, piece: Piece, right: torch.Tensor, badness: torch.Tensor, maxima: tuple[torch.Tensor, torch.Tensor]
+    ) -> None:
+        """Note how many elements of a piece are wrong, the worst of them, and the largest errors."""
+        self.wrong.append(right.numel() - right.sum())
+        self.worst.append(badness.max())
+        self.positions.append(badness.argmax() + piece.start)
+        self.maxima.append(torch.stack(maxima))
+
+    def loss(self) -> Loss:
+        """Return the relative errors of the norms; 0 where there is no norm to relate to, or it is no number."""
+        overall = _ratio(float(self.errors.sum()), float(self.norms.sum()))
+        rows = (self.errors / self.norms).sqrt()
+        worst = float(torch.where(torch.isfinite(rows), rows, 0.0).max()) if rows.numel() else 0.0
+        return Loss(overall, worst if rows.numel() > 1 else overall)
+
+
+def compare(
+    output: torch.Tensor,
+    expected: torch.Tensor,
+    tolerance: Tolerance,
+    own: Loss | None = None,
+    *,
+    norms: bool = True,
+) -> Comparison:
+    """Check |output - expected| <= atol + rtol * |expected| for every element, that no NaN or infinity is unexpected,
+    and that the error of the norms is within what `allowed` makes of the reference's own loss.
+
+    An infinity is expected where the exact value does not fit into the output's dtype. `norms` off leaves the norms
+    to the caller.
+    """
+    if tuple(output.shape) != tuple(expected.shape):
+        return Comparison(f"shape {list(output.shape)}, expected {list(expected.shape)}", 0.0, 0.0)
+    if output.numel() == 0:
+        return Comparison(None, 0.0, 0.0)
+    got, exact = output.contiguous().flatten(), expected.contiguous().flatten()
+    length = row_length(output.shape)
+    tally = Tally(output.numel() // length, output.device)
+    for piece in pieces(output.numel(), length, chunk_bytes_on(output.device)):
+        _tally_piece(tally, piece, got, exact, tolerance)
+    largest = torch.stack(tally.maxima).amax(0).tolist()
+    found = tally.loss() if output.dtype.is_floating_point else None
+    error = _elements_wrong(tally, output, got, exact)
+    if error is None and norms and found is not None:
+        error = _norm_wrong(found, allowed(own, _name(output.dtype)), own)
+    return Comparison(error, largest[0], largest[1], found)
+
+
+def loss_of(own: torch.Tensor, exact: torch.Tensor) -> Loss | None:
+    """Return what a result loses against the same in higher precision; None for results that are no floats."""
+    if not own.dtype.is_floating_point or own.shape != exact.shape:
+        return None
+    if own.numel() == 0:
+        return Loss(0.0, 0.0)
+    got, wanted, length = own.contiguous().flatten(), exact.contiguous().flatten(), row_length(own.shape)
+    tally = Tally(own.numel() // length, own.device)
+    for piece in pieces(own.numel(), length, chunk_bytes_on(own.device)):
+        value, reference = _cut(got, piece), _cut(wanted, piece)
+        finite = torch.isfinite(value) & torch.isfinite(reference)
+        tally.add_norms(piece, torch.where(finite, value - reference, 0.0), torch.where(finite, reference, 0.0))
+    return tally.loss()
+
+
+def allowed(own: Loss | None, dtype: str) -> Loss:
+    """Return the relative errors of the norms that an output of a dtype may have.
+
+    Overall: `LOSS_FACTOR` times what the reference loses itself, at least the dtype's floor. Rows: twice that, and more
+    where the reference's worst row is worse conditioned than the whole. Without a known loss, rows are not judged.
+    """
+    floor = FLOORS.get(dtype, FLOORS["float32"])
+    if own is None:
+        return Loss(UNKNOWN_FACTOR * floor, math.inf)
+    overall = max(LOSS_FACTOR * own.overall, floor)
+    conditioning = max(1.0, own.worst_row / own.overall) if own.overall > 0 else 1.0
+    return Loss(overall, ROW_FACTOR * conditioning * overall)
+
+
+def unexpected_special(outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
+    """Return a complaint about the first output that holds NaN or infinity where all of what is expected is finite:
+    what a problem's own check lets pass must still be numbers."""
+    for number, (output, exact) in enumerate(zip(outputs, expected, strict=True)):
+        if output.dtype.is_floating_point and _specials(exact) == 0 and (bad := _specials(output)):
+            return f"output {number}: {bad} of {output.numel()} elements are NaN or infinite"
+    return None
+
+
+def pieces(elements: int, length: int, chunk_bytes: int) -> Iterator[Piece]:
+    """Cut `elements` in rows of `length` into pieces whose temporaries stay below `chunk_bytes`."""
+    most = max(1, chunk_bytes // ELEMENT_BYTES)
+    if length <= most:
+        step = most // length
+        for row in range(0, elements // length, step):
+            rows = min(step, elements // length - row)
+            yield Piece(row, rows, row * length, rows * length)
+        return
+    for row in range(elements // length):
+        for start in range(row * length, (row + 1) * length, most):
+            yield Piece(row, 1, start, min(most, (row + 1) * length - start))
+
+
+def chunk_bytes_on(device: torch.device) -> int:
+    """Return the most that temporaries take: on a CPU what its caches hold, which is faster by far."""
+    return min(CHUNK_BYTES, CPU_CHUNK_BYTES) if device.type == "cpu" else CHUNK_BYTES
+
+
+def row_length(shape: torch.Size) -> int:
+    """Return the elements of a row: of as many trailing axes as make SHORTEST_ROW, or of all."""
+    length = 1
+    for extent in reversed(shape):
+        length *= extent
+        if length >= SHORTEST_ROW:
+            break
+    return max(length, 1)
+
+
+def _tally_piece(tally: Tally, piece: Piece, got: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance) -> None:
+    value, reference = _cut(got, piece), _cut(exact, piece)
+    difference, scale = (value - reference).abs_(), reference.abs()
+    largest = _largest(got.dtype)
+    if torch.isfinite(difference.max()) and scale.max() <= largest:
+        right, rows = difference <= scale * tolerance.rtol + tolerance.atol, reference
+    else:
+        right, difference, rows = _with_specials(got.dtype, value, reference, difference, tolerance)
+    badness = torch.full_like(difference[:1], -1.0)
+    if not right.all():
+        badness = torch.where(right, -1.0, difference.nan_to_num(torch.inf))
+    if got.dtype.is_floating_point:
+        difference = difference.nan_to_num(0.0, 0.0, 0.0) if rows is not reference else difference
+        tally.add_norms(piece, difference, rows)
+    relative = (difference / scale).masked_fill_((scale <= tolerance.atol) | ~torch.isfinite(scale), 0.0)
+    tally.add_elements(piece, right, badness, (difference.max(), relative.max()))
+
+
+def _with_specials(
+    dtype: torch.dtype, value: torch.Tensor, exact: torch.Tensor, difference: torch.Tensor, tolerance: Tolerance
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return which elements are right, how far they are off, and what is expected, where not all values are finite:
+    0 expected and no difference where they are special as they should be, an infinite difference where not."""
+    fitting = exact.to(dtype).to(torch.float64) if dtype.is_floating_point else exact
+    special = ~torch.isfinite(fitting) | ~torch.isfinite(value)
+    same_special = (value == fitting) | (value.isnan() & exact.isnan())
+    within = difference <= tolerance.atol + tolerance.rtol * exact.abs()
+    right = torch.where(special, same_special, within)
+    off = torch.where(special, torch.where(right, 0.0, torch.inf), difference)
+    return right, off, torch.where(special, 0.0, exact)
+
+
+def _largest(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).max if dtype.is_floating_point else math.inf
+
+
+def _cut(flat: torch.Tensor, piece: Piece) -> torch.Tensor:
+    return flat[piece.start : piece.start + piece.size].to(torch.float64)
+
+
+def _ratio(error: float, norm: float) -> float:
+    ratio = math.sqrt(error / norm) if norm > 0 else 0.0
+    return ratio if math.isfinite(ratio) else 0.0
+
+
+def _specials(tensor: torch.Tensor) -> int:
+    flat = tensor.contiguous().flatten()
+    cut = (_cut(flat, piece) for piece in pieces(flat.numel(), 1, chunk_bytes_on(flat.device)))
+    return sum(part.numel() - int(torch.isfinite(part).sum()) for part in cut)
+
+
+def _elements_wrong(tally: Tally, output: torch.Tensor, got: torch.Tensor, exact: torch.Tensor) -> str | None:
+    wrong = int(torch.stack(tally.wrong).sum())
+    if wrong == 0:
+        return None
+    flat = int(tally.positions[int(torch.stack(tally.worst).argmax())])
+    where = ", ".join(str(int(i)) for i in torch.unravel_index(torch.tensor(flat), output.shape))
+    share = f"{wrong} of {output.numel()} elements wrong"
+    found, wanted = float(got[flat]), float(exact[flat])
+    return f"{share}; worst at [{where}]: got {found:.6g}, expected {wanted:.6g}"
+
+
+def _norm_wrong(found: Loss, limit: Loss, own: Loss | None) -> str | None:
+    """Say which norm is off, and by how much. Every element is within the declared tolerance here."""
+    loses = "unknown" if own is None else f"{own.overall:.2g}"
+    if found.overall > limit.overall:
+        what, much, most = "the output", found.overall, limit.overall
+    elif found.worst_row > limit.worst_row:
+        what, much, most = "a row of the output", found.worst_row, limit.worst_row
+        loses = loses if own is None else f"{own.worst_row:.2g}"
+    else:
+        return None
+    return (
+        f"{what} is off by {much:.2g} of its own norm, at most {most:.2g} is allowed (the reference's own precision "
+        f"loses {loses}): the declared tolerance hides it"
+    )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
