@@ -18,10 +18,14 @@ from optimizer.agents.answers import Answer, parse_answer
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.agents.delimiters import cut_middle
 from optimizer.calls.choice import Parameters
+from optimizer.calls.conversation import toolbox_of
 from optimizer.calls.lifecycle import do_end_call
 from optimizer.calls.prepare import basis_of
+from optimizer.calls.submission import submission_in
+from optimizer.calls.tool_calls import NewTurn, do_take_turn
 from optimizer.models import CallState, LlmCall, Run, TeamRole, User
 from optimizer.text.storable import storable_text
+from optimizer.tools.text_protocol import parse_calls
 
 LEASE = dt.timedelta(minutes=30)
 KEPT_REFUSALS = 20
@@ -76,18 +80,23 @@ def do_release_prompt(user: User, call: LlmCall) -> None:
 
 def check_answer_prompt(user: User, call: LlmCall, text: str) -> Answer:
     """Validate an answer and return it parsed. Raises AnswerError, PromptTakenError, PromptClosedError."""
-    if call.state != CallState.WAITING:
-        raise PromptClosedError
-    if holder_of(call) not in {"", tag(user)}:
-        raise PromptTakenError
+    _check_free(user, call)
     return parse_answer(call.answer_schema, storable_text(text), basis=basis_of(call))
 
 
-def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = "") -> Answer:
+def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = "") -> Answer | None:
     """Store an answer and let the run continue. `answered_with` names the model that wrote it, if one did.
 
-    Raises what `check_answer_prompt` raises. An unusable answer is recorded with the prompt, which keeps waiting.
+    Returns None for an answer that calls tools (see `optimizer.tools.text_protocol`): the prompt waits again when they
+    have answered. Raises what `check_answer_prompt` raises. An unusable answer is recorded with the prompt, which keeps
+    waiting.
     """
+    requested = parse_calls(storable_text(text)) if toolbox_of(call).tools else []
+    submitted = submission_in(call, requested)
+    if requested and not submitted:
+        _do_call_tools(user, call, NewTurn(text, requested, answered_by=user))
+        return None
+    text = submitted or text
     try:
         answer = check_answer_prompt(user, call, text)
     except AnswerError as error:
@@ -106,6 +115,20 @@ def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = 
     if not ended:
         _raise_why(call)
     return answer
+
+
+def _do_call_tools(user: User, call: LlmCall, new: NewTurn) -> None:
+    _check_free(user, call)
+    if not do_take_turn(call, new):
+        _raise_why(call)
+
+
+def _check_free(user: User, call: LlmCall) -> None:
+    """Raise PromptClosedError or PromptTakenError unless the person may answer the prompt now."""
+    if call.state != CallState.WAITING:
+        raise PromptClosedError
+    if holder_of(call) not in {"", tag(user)}:
+        raise PromptTakenError
 
 
 def do_expire_prompts() -> int:

@@ -20,6 +20,7 @@ from optimizer.agents.code_blocks import AnswerError
 from optimizer.agents.delimiters import Delimiters, cut_middle
 from optimizer.calls.conversation import (
     Toolbox,
+    is_over,
     last_draft,
     open_tool_calls,
     spent_by,
@@ -27,7 +28,7 @@ from optimizer.calls.conversation import (
     toolbox_of,
     turns_of,
 )
-from optimizer.calls.lifecycle import OPEN_STATES, do_book_turn
+from optimizer.calls.lifecycle import OPEN_STATES, do_book_turn, do_end_call
 from optimizer.calls.prepare import basis_of, knowledge_of
 from optimizer.calls.tool_jobs import queue_tool_job
 from optimizer.enqueue import enqueue_call, enqueue_run
@@ -64,7 +65,12 @@ class NewTurn:
 
 
 def do_take_turn(call: LlmCall, new: NewTurn) -> bool:
-    """Store a turn and start its tools. Return False when the call was closed meanwhile: its tokens are booked."""
+    """Store a turn and start its tools, or end the question when it goes on after its limits.
+
+    Return False when the call was closed meanwhile: its tokens are booked, and nothing is started.
+    """
+    if reason := is_over(call, toolbox_of(call)):
+        return do_end_call(call, CallState.FAILED, error=f"{reason} No kernel was submitted.", **new.outcome)
     with transaction.atomic():
         run = Run.objects.select_for_update(of=("self",)).select_related("target").get(pk=call.run_id)
         row = LlmCall.objects.select_for_update(of=("self",)).get(pk=call.pk)

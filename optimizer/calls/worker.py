@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,6 @@ from django.db.models.functions import Now
 from optimizer.actions.inbox import do_expire_prompts
 from optimizer.agents.answers import Answer, parse_answer
 from optimizer.agents.code_blocks import AnswerError
-from optimizer.calls.conversation import is_over, toolbox_of
 from optimizer.calls.lifecycle import (
     MAX_ATTEMPTS,
     do_ask_again,
@@ -42,7 +41,6 @@ from optimizer.llm.port import (
     CompletionRequest,
     InterruptedStreamError,
     ProviderError,
-    RequestedTool,
     Usage,
     estimated_tokens,
 )
@@ -186,7 +184,8 @@ def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, c
         completion = replace(completion, text=submitted)
         outcome["answer_text"] = submitted
     elif requested:
-        _take_turn(call, completion, requested, outcome)
+        native = bool(completion.tool_calls)
+        do_take_turn(call, NewTurn(completion.text, requested, native, completion.items, outcome))
         return
     try:
         answer = _parsed(call, completion)
@@ -195,17 +194,6 @@ def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, c
         _end_and_ask_again(call, CallState.FAILED, error=str(error), again=_may_repair(call, error), **outcome)
         return
     do_end_call(call, CallState.ANSWERED, answer=answer.model_dump(mode="json"), **outcome)
-
-
-def _take_turn(
-    call: LlmCall, completion: Completion, requested: Sequence[RequestedTool], outcome: dict[str, Any]
-) -> None:
-    """Store an answer that calls tools, or end the question when it goes on after its limits."""
-    if reason := is_over(call, toolbox_of(call)):
-        do_end_call(call, CallState.FAILED, error=f"{reason} No kernel was submitted.", **outcome)
-        return
-    native = bool(completion.tool_calls)
-    do_take_turn(call, NewTurn(completion.text, requested, native, completion.items, outcome))
 
 
 def _parsed(call: LlmCall, completion: Completion) -> Answer:

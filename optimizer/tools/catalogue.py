@@ -1,7 +1,7 @@
 """List the tools, their arguments, and which of them a run offers. A new tool is one entry of TOOLS.
 
 A tool that needs a runner names the effort of its job, which `optimizer.calls.tool_jobs` makes. The others are answered
-from the database at once (`optimizer.tools.answers`). What a model sends is used as these arguments and as nothing else.
+from the database at once (`optimizer.tools.answers`). What a model sends is used as arguments and as nothing else.
 """
 
 from __future__ import annotations
