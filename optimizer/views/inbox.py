@@ -50,7 +50,7 @@ def prompt_page(request: HttpRequest, call_id: int) -> HttpResponse:
         return render(request, "inbox/prompt.html", _context(request, call))
     text = request.POST.get("answer", "")
     try:
-        do_answer_prompt(user_of(request), call, text, request.POST.get("model", "")[:120])
+        answer = do_answer_prompt(user_of(request), call, text, request.POST.get("model", "")[:120])
     except AnswerError as error:
         context = _context(request, call) | {
             "text": text,
@@ -64,6 +64,9 @@ def prompt_page(request: HttpRequest, call_id: int) -> HttpResponse:
     except PromptClosedError:
         messages.error(request, "This prompt waits no longer.")
         return redirect("inbox")
+    if answer is None:
+        messages.success(request, "The tools are at work. Their results appear here.")
+        return redirect("prompt_page", call_id=call_id)
     messages.success(request, f"{call.role} {call.key} is answered; the run goes on.")
     return redirect("inbox")
 

@@ -35,11 +35,8 @@ class QueueNow:
 def runners(request: HttpRequest) -> HttpResponse:
     """List all runners and queues."""
     user = user_of(request)
-    listed = list(
-        Runner.objects.select_related(
-            "target", "current_job__evaluation__kernel__run", "current_job__tool_call__turn"
-        ).order_by("name")
-    )
+    jobs = ("current_job__evaluation__kernel__run", "current_job__tool_call__turn")
+    listed = list(Runner.objects.select_related("target", *jobs).order_by("name"))
     for runner in listed:
         _add_noise(runner)
     context = {
