@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from django.http import Http404
 from django.utils import timezone
 
-from optimizer.agents.answers import Answer, parse_answer
+from optimizer.agents.answers import MAX_ANSWER_BYTES, Answer, parse_answer
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.agents.delimiters import cut_middle
 from optimizer.calls.choice import Parameters
@@ -91,7 +91,9 @@ def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = 
     have answered. Raises what `check_answer_prompt` raises. An unusable answer is recorded with the prompt, which keeps
     waiting.
     """
-    requested = parse_calls(storable_text(text)) if toolbox_of(call).tools else []
+    # A longer text is refused below, whatever it contains.
+    readable = bool(toolbox_of(call).tools) and len(text) <= MAX_ANSWER_BYTES
+    requested = parse_calls(storable_text(text)) if readable else []
     submitted = submission_in(call, requested)
     if requested and not submitted:
         _do_call_tools(user, call, NewTurn(text, requested, answered_by=user))

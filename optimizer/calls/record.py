@@ -14,8 +14,27 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from optimizer.llm.recording import RecordedCall, RecordError, RunRecord, from_bytes
-from optimizer.models import CallState, Finding, Guidance, Kernel, LlmCall, Provider, Record, Run, Team, User
+from optimizer.llm.recording import (
+    RecordedCall,
+    RecordedToolCall,
+    RecordedTurn,
+    RecordError,
+    RunRecord,
+    from_bytes,
+)
+from optimizer.models import (
+    CallState,
+    CallTurn,
+    Finding,
+    Guidance,
+    Kernel,
+    LlmCall,
+    Provider,
+    Record,
+    Run,
+    Team,
+    User,
+)
 from optimizer.secrets.keys import UnreadableKeyError
 
 SHIPPED = Path(__file__).parent / "records"
@@ -160,7 +179,16 @@ def _recorded(call: LlmCall, strip: Stripper) -> RecordedCall:
         error=strip.prose(call.error)[:4_000],
         prompt_tokens=call.prompt_tokens,
         answer_tokens=call.answer_tokens,
+        turns=[_recorded_turn(turn, strip) for turn in call.turns.prefetch_related("tool_calls").order_by("pk")],
     )
+
+
+def _recorded_turn(turn: CallTurn, strip: Stripper) -> RecordedTurn:
+    """Return a turn without private text. Results are left out: a replay has its own."""
+    calls = [
+        RecordedToolCall(name=call.name, arguments=strip.values(call.arguments)) for call in turn.tool_calls.all()
+    ]
+    return RecordedTurn(text=strip.prose(turn.text), calls=calls if turn.native else [])
 
 
 def _words_of(run: Run) -> list[str]:

@@ -41,7 +41,7 @@ from optimizer.runs.history import history_of
 from optimizer.text.storable import storable, storable_text
 from optimizer.tools import results
 from optimizer.tools.answers import answer
-from optimizer.tools.catalogue import SUBMIT, TOOLS, Arguments, KernelArguments, Tool
+from optimizer.tools.catalogue import MAX_SOURCE_CHARACTERS, SUBMIT, TOOLS, Arguments, KernelArguments, Tool
 from optimizer.tools.limits import Spent, used_up
 from optimizer.tools.sources import Draft, draft_of
 from runners.job import Effort, JobResult, Status
@@ -49,6 +49,8 @@ from runners.job import Effort, JobResult, Status
 # Further calls of one answer are dropped: no honest model needs more at a time.
 MOST_PER_TURN = 8
 RESULT_CAP = 12_000
+# Longer texts than any kernel are cut, so that megabytes are neither stored nor sent again.
+MAX_ARGUMENT_CHARACTERS = MAX_SOURCE_CHARACTERS
 KEPT_OF_ARGUMENTS = 4_000
 
 
@@ -126,7 +128,7 @@ def _store_turn(call: LlmCall, new: NewTurn) -> CallTurn:
     return CallTurn.objects.create(
         call=call,
         number=call.turns.count() + 1,
-        text=storable_text(new.text),
+        text=cut_middle(storable_text(new.text), MAX_ARGUMENT_CHARACTERS),
         native=new.native,
         items=storable(list(new.items)),
         transport=storable(new.outcome.get("transport", {})),
@@ -231,16 +233,13 @@ def _go_on_when_done(call: LlmCall) -> None:
 
 
 def _kept(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with texts that no tool would take cut, so that megabytes are neither stored nor sent."""
+    """Return the arguments with texts cut that no tool would take."""
     return {
         str(name)[:60]: cut_middle(value, KEPT_OF_ARGUMENTS)
         if isinstance(value, str) and len(value) > MAX_ARGUMENT_CHARACTERS
         else value
         for name, value in list(arguments.items())[:20]
     }
-
-
-MAX_ARGUMENT_CHARACTERS = 512 * 1024
 
 
 def _tool_of(call: ToolCall) -> Tool:

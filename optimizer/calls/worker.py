@@ -128,7 +128,7 @@ def _ask(call: LlmCall, row: Provider | None) -> None:
         return
     prepare(call)
     request = request_of(call, row)
-    stream = TokenStream(call.run_id, call.pk, call.role)
+    stream = TokenStream(call.run_id, call.pk, call.role, request.turn)
     try:
         provider = provider_for_call(call, row)
         completion = provider.complete(request, on_token=stream.add, cancelled=_beater(call))

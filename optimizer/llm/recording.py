@@ -22,6 +22,24 @@ class RecordError(ValueError):
     """Report a file that is not a recording; the message gives the reason."""
 
 
+class RecordedToolCall(BaseModel):
+    """Hold a tool call as the model wrote it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(max_length=40)
+    arguments: dict[str, Any] = {}
+
+
+class RecordedTurn(BaseModel):
+    """Hold an answer that called tools. `calls` is empty where the calls are part of the text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str = Field(default="", max_length=2_100_000)
+    calls: list[RecordedToolCall] = Field(default=[], max_length=20)
+
+
 class RecordedCall(BaseModel):
     """Hold one attempt. `prompt_sha256` is the hash of the messages as canonical JSON."""
 
@@ -39,6 +57,7 @@ class RecordedCall(BaseModel):
     error: str = Field(default="", max_length=4_000)
     prompt_tokens: int | None = None
     answer_tokens: int | None = None
+    turns: list[RecordedTurn] = Field(default=[], max_length=200)
 
 
 class RunRecord(BaseModel):
@@ -64,6 +83,13 @@ class RunRecord(BaseModel):
         # A question may have failed attempts; only the accepted answer is replayed.
         fits = (call for call in self.calls if (call.key, call.role, call.state) == (key, role, CallState.ANSWERED))
         return next(fits, None)
+
+    def turns_to(self, key: str, role: str) -> list[RecordedTurn]:
+        """Return the turns with tool calls before the answer to a question, over all its attempts."""
+        mine = sorted(
+            (call for call in self.calls if (call.key, call.role) == (key, role)), key=lambda c: c.attempt
+        )
+        return [turn for call in mine for turn in call.turns]
 
 
 def to_bytes(record: RunRecord) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from optimizer.llm.port import (
     Cancelled,
     Completion,
@@ -9,9 +11,10 @@ from optimizer.llm.port import (
     OnToken,
     Provider,
     ProviderRefusedError,
+    RequestedTool,
     Usage,
 )
-from optimizer.llm.recording import RunRecord
+from optimizer.llm.recording import RecordedCall, RecordedTurn, RunRecord
 
 
 class Replay(Provider):
@@ -28,12 +31,19 @@ class Replay(Provider):
         found = self.record.answer_to(request.key, request.role)
         if found is None:
             raise ProviderRefusedError(f"the record has no answer to {request.key} ({request.role})")
-        on_token(found.answer_text)
-        return Completion(
-            text=found.answer_text,
-            # Zero instead of unknown: a recorded answer costs nothing, and budgets must not estimate it.
-            usage=Usage(prompt=0, answer=0),
-            model=found.model,
-            finish="stop",
-            recorded=True,
-        )
+        turns = self.record.turns_to(request.key, request.role) if request.tools else []
+        if request.turn < len(turns):
+            return _turn(found, turns[request.turn], on_token)
+        return _completion(found, found.answer_text, on_token)
+
+
+def _turn(call: RecordedCall, turn: RecordedTurn, on_token: OnToken) -> Completion:
+    """Return a recorded turn. Its tools are called again, since builds and times belong to this machine."""
+    calls = tuple(RequestedTool(one.name, one.arguments, f"recorded_{n}") for n, one in enumerate(turn.calls, 1))
+    return replace(_completion(call, turn.text, on_token), tool_calls=calls)
+
+
+def _completion(call: RecordedCall, text: str, on_token: OnToken) -> Completion:
+    on_token(text)
+    # Zero tokens instead of unknown: a recorded answer costs nothing, and budgets must not estimate it.
+    return Completion(text=text, usage=Usage(prompt=0, answer=0), model=call.model, finish="stop", recorded=True)

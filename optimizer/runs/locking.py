@@ -24,7 +24,7 @@ def lock_run(run_id: int) -> Run:
 def lock_run_of(job_id: int) -> Run:
     """Lock the run of a job and return it, as `lock_run` does."""
     owner = Coalesce("evaluation__kernel__run_id", "tool_call__run_id")
-    return Run.objects.select_for_update(of=("self",)).get(pk=Job.objects.filter(pk=job_id).values(run=owner))
+    return Run.objects.select_for_update(of=("self",)).get(pk=Job.objects.filter(pk=job_id).values(run=owner)[:1])
 
 
 def try_lock_run(run_id: int, patience_s: float = PATIENCE_S) -> Run | None:
