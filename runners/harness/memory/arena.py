@@ -7,6 +7,7 @@ process shares; the referee, which never touches the device, asks the oracle to 
 from __future__ import annotations
 
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -110,6 +111,7 @@ class DeviceArena(Arena):
         self._ask, self.number = ask, number
         self.descriptor, self.device = descriptor, device
         self.size_bytes = int(device["size_bytes"])
+        self._closing = threading.Lock()
 
     def lay(self, pieces: Sequence[Piece]) -> None:
         """Write all pieces, and empty the device's caches of them. What another user left is overwritten first."""

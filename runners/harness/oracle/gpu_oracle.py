@@ -53,6 +53,7 @@ class GpuOracle(Oracle):
         self._driver = driver
         self._arenas: dict[int, tuple[DeviceBytes, int, int]] = {}
         self._seeds: dict[int, tuple[Case, int, str]] = {}
+        self._described: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
         self._made: OrderedDict[int, CallInputs] = OrderedDict()
         self._made_bytes = 0
         self._kept: dict[int, torch.Tensor] = {}
@@ -99,10 +100,20 @@ class GpuOracle(Oracle):
         contents = []
         for number, seed in enumerate(question["seeds"], start=question["first"]):
             self._seeds[number] = (case, seed, question["distribution"])
-            made = self._content(number)
-            contents.append([_described(name, value) for name, value in made.values.items()])
-            self._check_layout(case, made, contents[-1])
+            contents.append(self._describe(case, number))
         return {"contents": contents, "end": 0, **self._common(case, question["first"])}
+
+    def _describe(self, case: Case, number: int) -> list[dict[str, Any]]:
+        """Return the layouts of a content's inputs. Large ones whose layout is known are not made before they are laid
+        out, since they could not be kept until then."""
+        known = self._described.get(case.name)
+        if known is not None and known[0] == case.sizes:
+            return known[1]
+        made = self._content(number)
+        described = [_described(name, value) for name, value in made.values.items()]
+        if _size(made) > CACHED_BYTES and all("scalar" not in value for value in described):
+            self._described[case.name] = (case.sizes, described)
+        return described
 
     def _content(self, number: int) -> CallInputs:
         """Return the inputs of a content: kept, or made again from its seed."""
@@ -111,6 +122,7 @@ class GpuOracle(Oracle):
             self._make_room()
             made = self._problem.make_inputs(case, seed, distribution)
             made = replace(made, values={name: _laid_out(value) for name, value in made.values.items()})
+            self._check_layout(case, made, [_described(name, value) for name, value in made.values.items()])
             self._made[number] = made
             self._made_bytes += _size(made)
             del made

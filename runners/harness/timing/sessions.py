@@ -9,19 +9,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median, mode
-from typing import Any
 
 from runners.backends.base import Artefact
-from runners.errors import BASELINE, CANDIDATE, CandidateFailure, InfraFailure
+from runners.errors import BASELINE, CANDIDATE, InfraFailure
 from runners.harness.memory import staging
 from runners.harness.memory.arena import Arena
 from runners.harness.memory.contents import Content, Setups
 from runners.harness.oracle.client import OracleClient
 from runners.harness.processes.participant import CandidateProcess, thread_count
 from runners.harness.processes.warm_workers import Spares
+from runners.harness.timing.first_calls import make_first_calls
 from runners.harness.timing.statistics import Interval, clocks_agree, median_interval, speedup, spread_us
 from runners.harness.timing.timing import CaseSession, CaseTimer, Plan
-from runners.job import Limits, Objective, ProblemBundle, Status
+from runners.job import Limits, Objective, ProblemBundle
 from runners.problems.base import Case, Problem
 
 AT_ONCE_BYTES = 1 << 30
@@ -213,11 +213,10 @@ class Bench:
     def dismiss(self, sides: Sequence[CandidateProcess]) -> None:
         """Sides that are not needed any more. On a GPU, where closing its context takes a process a tenth of a second,
         small ones stand still until `close`."""
-        for side in sides:
-            if self.oracle.on_gpu and side.arena.size_bytes <= AT_ONCE_BYTES:
-                self._dismissed.append(side)
-            else:
-                side.close()
+        if self.oracle.on_gpu and all(side.arena.size_bytes <= AT_ONCE_BYTES for side in sides):
+            self._dismissed += sides
+        else:
+            _close_together(sides)
 
     def close(self) -> None:
         """End whatever was dismissed, and what was started ahead and never measured."""
@@ -225,9 +224,7 @@ class Bench:
             self.dismiss(sides)
         self._waiting, self._checked = [], None
         dismissed, self._dismissed = self._dismissed, []
-        if dismissed:
-            with ThreadPoolExecutor(len(dismissed)) as threads:
-                list(threads.map(_ended, dismissed))
+        _close_together(dismissed)
 
     def _started(self, sessions: int, sides: Sides, size: int) -> list[list[CandidateProcess]]:
         """Start the sides of so many sessions at the same time: each takes seconds where torch is imported."""
@@ -258,16 +255,8 @@ class Bench:
     def _make_first_calls(self, sides: list[CandidateProcess]) -> None:
         """One call of every case by every candidate, all at the same time: in their first calls modules compile."""
         for case in self.cases:
-            content = self.oracle.make(case, case.distributions[0])[0]
-            layout = staging.case_layout(self.problem, content)
-            calls = [staging.stage(side.arena, [content], self.rng)[0].message for side in sides]
-            with ThreadPoolExecutor(len(sides)) as threads:
-                made = [
-                    threads.submit(_first_call, side, layout, case, call, self.limits.call_s * len(sides))
-                    for side, call in zip(sides, calls, strict=True)
-                ]
-            for call_made in made:
-                call_made.result()
+            contents = self.oracle.make(case, case.distributions[0], len(sides))
+            make_first_calls(self.problem, sides, contents, self.limits.call_s, self.rng, at_once=True)
         self.oracle.reset()
 
     def session(self, plan: Plan, sides: list[CandidateProcess], timings: Timings) -> None:
@@ -275,8 +264,9 @@ class Bench:
         for side in sides:
             side.prioritise()
         for case in self.rng.sample(self.cases, len(self.cases)):
-            timer = CaseTimer(self.problem, self.oracle, sides, case, plan, self.limits.call_s, self.rng)
-            timings.sessions[case.name].append(timer.measure())
+            earlier = timings.sessions[case.name]
+            timer = CaseTimer(self.problem, self.oracle, sides, case, plan, self.limits.call_s, self.rng, earlier)
+            earlier.append(timer.measure())
             self.oracle.reset()
 
     def candidate(self, name: str, artefact: Artefact, arena_size: int) -> CandidateProcess:
@@ -318,21 +308,6 @@ class Bench:
         return size + min(MOST_SLACK_BYTES, size // 4)
 
 
-def _first_call(
-    side: CandidateProcess, layout: dict[str, Any], case: Case, call: dict[str, Any], timeout_s: float
-) -> None:
-    """Have a side get ready for a case and make one call of it. Raises CandidateFailure with the case's name; memory
-    that lacks for several at once proves nothing."""
-    try:
-        side.set_case(layout, case)
-        side.run([call], timeout_s)
-    except CandidateFailure as failure:
-        if failure.status is Status.OUT_OF_MEMORY:
-            return
-        failure.case = failure.case or case.name
-        raise
-
-
 def started_together(starts: Sequence[Callable[[], CandidateProcess]]) -> list[CandidateProcess]:
     """Every participant, each started in a thread of its own, or the first failure after closing those that did."""
     with ThreadPoolExecutor(len(starts)) as threads:
@@ -351,7 +326,14 @@ def overall_us(timings: Timings) -> dict[str, float]:
     return {case: median(timings.samples(case, CANDIDATE)) for case in timings.sessions}
 
 
-def _ended(side: CandidateProcess) -> None:
+def _close_together(sides: Sequence[CandidateProcess]) -> None:
+    """Close sides at the same time: on a GPU, closing its context takes each process a quarter of a second."""
+    if sides:
+        with ThreadPoolExecutor(len(sides)) as threads:
+            list(threads.map(_closed, sides))
+
+
+def _closed(side: CandidateProcess) -> None:
     """Close a side whose oracle may be gone already."""
     with suppress(InfraFailure):
         side.close()

@@ -43,6 +43,16 @@ def unit_log_ratio(opponent_blocks: Sequence[float], candidate_blocks: Sequence[
     return fmean(map(math.log, opponent_blocks)) - fmean(map(math.log, candidate_blocks))
 
 
+def within_spread(sessions: Units) -> float:
+    """Return the standard deviation of the units within their sessions, each about its own session's mean (pooled);
+    infinite where no session has two."""
+    freedom = sum(len(session) - 1 for session in sessions)
+    if freedom < 1:
+        return math.inf
+    squares = sum((value - fmean(session)) ** 2 for session in sessions for value in session)
+    return math.sqrt(squares / freedom)
+
+
 def speedup(cases: Sequence[Units], rng: random.Random, resamples: int = RESAMPLES) -> Interval:
     """Geometric mean over the cases of the median unit ratio, with a percentile bootstrap interval."""
     draws = sorted(fmean(_resampled(units, rng) for units in cases) for _ in range(resamples))

@@ -14,16 +14,25 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from statistics import median, stdev
+from statistics import median
 
 from runners.errors import BASELINE, CANDIDATE, CandidateFailure
 from runners.harness.memory.contents import Content
-from runners.harness.memory.staging import StagedCall, case_layout, check_begun, check_untouched, stage
+from runners.harness.memory.staging import StagedCall, check_begun, check_untouched, stage
 from runners.harness.oracle.client import Judgement, OracleClient
 from runners.harness.processes.participant import CandidateProcess, Run
-from runners.harness.timing.statistics import TimedRequest, referee_us, unaccounted_us, unit_log_ratio, usable
+from runners.harness.timing.first_calls import make_first_calls
+from runners.harness.timing.statistics import (
+    TimedRequest,
+    referee_us,
+    unaccounted_us,
+    unit_log_ratio,
+    usable,
+    within_spread,
+)
 from runners.job import Objective, Status
 from runners.problems.base import Case, Problem
 
@@ -37,7 +46,7 @@ HOST_BOUND = 1.2
 """A call that takes this many times its device time in a loop is paced by the host."""
 WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
 """For how long to warm the processor before a loop that the host paces, and how long the loop should take."""
-FEW_CALLS = 2
+FEW_CALLS, FEW_UNITS = 2, 2
 LARGE_ARENA_BYTES = 1 << 30
 MOST_LOOKED_AT = 3
 PROBE_S, NOTICEABLE_US = 0.005, 2500.0
@@ -193,8 +202,9 @@ class CaseTimer:
         plan: Plan,
         call_s: float,
         rng: random.Random,
+        earlier: Sequence[CaseSession] = (),
     ) -> None:
-        self._problem, self._oracle, self._sides = problem, oracle, sides
+        self._problem, self._oracle, self._sides, self._earlier = problem, oracle, sides, earlier
         self._case, self._plan, self._call_s, self._rng = case, plan, call_s, rng
         self._distribution = case.distributions[0]
         self._result = CaseSession(case, {side.name: SideTimes() for side in sides})
@@ -207,7 +217,7 @@ class CaseTimer:
         """Warm up, choose the block size, time units until they are precise enough. Raises CandidateFailure."""
         try:
             content, calls = self._warm_up()
-            self._surely_kept = self._rng.randrange(self._plan.least_units)
+            self._surely_kept = self._rng.randrange(self._least_units)
             started = time.monotonic()
             for unit in range(self._plan.units):
                 self._time_unit(unit, self._plan.doubled(calls, content) if unit % 2 else calls)
@@ -222,14 +232,20 @@ class CaseTimer:
     def _is_enough(self, units: int, seconds: float) -> bool:
         """Stop by the width of the interval or by time, never by which side is ahead, so that stopping favours
         neither. An even number of units has as many of K as of 2K calls."""
-        if units < min(2, self._plan.least_units) or units % 2:
+        if units < 2 or units % 2:
             return False
         if seconds > self._plan.case_s:
             return True
-        if units < self._plan.least_units or BASELINE not in self._result.sides:
+        if units < self._least_units or BASELINE not in self._result.sides:
             return False
         limits = {Objective.DEVICE: self._plan.precision, Objective.CALL: self._plan.call_precision}
         return all(self._standard_error(basis) < limits[basis] for basis in self._compared)
+
+    @property
+    def _least_units(self) -> int:
+        """Return the least units. A session after another can end sooner, since the earlier one shows how much the
+        units of a session spread."""
+        return min(FEW_UNITS, self._plan.least_units) if self._earlier else self._plan.least_units
 
     @property
     def _compared(self) -> list[Objective]:
@@ -239,25 +255,30 @@ class CaseTimer:
         return [Objective.DEVICE, Objective.CALL] if self._result.held else [Objective.CALL]
 
     def _standard_error(self, basis: Objective) -> float:
+        """Return the standard error of this session's mean log-ratio, by the spread within all sessions so far."""
+        sessions = [*(session.unit_ratios(BASELINE, basis) for session in self._earlier)]
         ratios = self._result.unit_ratios(BASELINE, basis)
-        return stdev(ratios) / math.sqrt(len(ratios))
+        return within_spread([*sessions, ratios]) / math.sqrt(len(ratios))
 
     def _warm_up(self) -> tuple[Content, int]:
         """Make the first calls, in which a side allocates and compiles; return a content and the calls of a block."""
-        first = self._make(1)
-        for side in self._sides:
-            side.set_case(case_layout(self._problem, first[0]), self._case)
-            self._request(side, first, Way.SINGLE)
-        most = self._plan.calls(first[0])
-        second = self._make(min(2, self._plan.doubled(most, first[0])))
-        per_call = [median(self._request(side, second, Way.SINGLE)[1].inside_us) for side in self._sides]
+        first = self._make_first_calls()
+        most = self._plan.calls(first)
+        second = self._make(min(2, self._plan.doubled(most, first)))
+        per_call = [median(self._untimed(side, second, Way.SINGLE).inside_us) for side in self._sides]
         wanted = self._plan.block_us / max(1.0, sum(per_call) / len(per_call))
         calls = max(1, min(most, round(wanted)))
         if self._oracle.on_gpu:
-            self._rehearse(first[0], calls)
-        for kept in self._kept.values():
-            kept.clear()  # what is judged is what was timed
-        return first[0], calls
+            self._rehearse(first, calls)
+        return first, calls
+
+    def _make_first_calls(self) -> Content:
+        """Make each side's first call of this case, all sides at once where an arena has room for them; return a
+        content. Nothing of these calls is judged."""
+        contents = self._make(len(self._sides))
+        on_gpu = self._oracle.on_gpu
+        make_first_calls(self._problem, self._sides, contents, self._call_s, self._rng, at_once=on_gpu)
+        return contents[0]
 
     def _rehearse(self, content: Content, calls: int) -> None:
         """Make a loop of the largest block, so that no timed call asks the device for memory, find out which sides can
@@ -265,9 +286,9 @@ class CaseTimer:
         contents = self._make(self._plan.doubled(calls, content))
         slowest_us, host_bound = 0.0, False
         for side in self._sides:
-            looped = self._request(side, contents, Way.STEADY)[1]
+            looped = self._untimed(side, contents, Way.STEADY)
             call_us = _loop_samples(looped, len(contents))[0]
-            held = self._request(side, contents[:1], Way.HELD)[1]
+            held = self._untimed(side, contents[:1], Way.HELD)
             if not held.held:
                 self._result.sides[side.name].waits = self._why_late(side, contents[:1], looped.inside_us[0])
             slowest_us = max(slowest_us, call_us)
@@ -297,28 +318,33 @@ class CaseTimer:
         for way in self._ways(unit):
             if way is Way.STEADY and self._loop_calls:
                 calls = self._loop_calls
-            contents = self._make(2 * calls)
+            returns = self._returns(way, calls)
+            contents = self._make(2 * calls + 2 * len(order) * returns)
+            untimed = contents[2 * calls :]
             self._keeps = unit == self._surely_kept or self._rng.random() < self._share_kept(contents[0])
             blocks: dict[str, list[float]] = {side.name: [] for side in self._sides}
-            for half, sides in zip((contents[:calls], contents[calls:]), (order, order[::-1]), strict=True):
+            for half, sides in zip(
+                (contents[:calls], contents[calls : 2 * calls]), (order, order[::-1]), strict=True
+            ):
                 place = self._rng.getrandbits(64)
                 for side in sides:
-                    self._return_to(side, len(half))
+                    if returns:
+                        self._untimed(side, [untimed.pop()], Way.SINGLE)
                     blocks[side.name].append(self._block(side, half, way, place))
             basis = Objective.CALL if way is Way.STEADY else Objective.DEVICE
             for name, medians in blocks.items():
                 self._result.sides[name].of(basis).blocks.append(medians)
 
-    def _return_to(self, side: CandidateProcess, calls: int) -> None:
-        """Make an untimed call of its own content where the device last computed for another side.
+    def _returns(self, way: Way, calls: int) -> bool:
+        """Say whether each block needs an untimed call of its own content before it, because the device computed for
+        another side before.
 
         The first call after such a change was up to an eighth slower on an H100 where gigabytes are touched, probably
-        because the device's caches of address translations are cold. In longer blocks the median ignores it.
+        because the device's caches of address translations are cold. In longer blocks the median ignores it, and a
+        loop leaves out its first call anyway.
         """
-        if self._oracle.on_gpu and self._last_side not in ("", side.name) and calls <= FEW_CALLS:
-            kept, self._keeps = self._keeps, False
-            self._request(side, self._make(1), Way.SINGLE)
-            self._keeps = kept
+        few = 1 if way is Way.STEADY else FEW_CALLS
+        return self._oracle.on_gpu and calls <= few
 
     def _release_others(self, side: CandidateProcess) -> None:
         """Have the other sides give back what their allocators keep, where calls take gigabytes: results and
@@ -355,24 +381,35 @@ class CaseTimer:
         return median(samples)
 
     def _request(
-        self, side: CandidateProcess, contents: list[Content], way: Way, placing: random.Random | None = None
+        self, side: CandidateProcess, contents: list[Content], way: Way, placing: random.Random
     ) -> tuple[list[StagedCall], Run]:
         """Stage, run, keep outputs for the checks, look at guards and inputs."""
-        if self._last_side not in ("", side.name):
-            self._release_others(side)
-        self._last_side = side.name
-        calls = stage(side.arena, contents, placing or self._rng)
-        timeout_s = self._call_s * len(calls)
-        messages = [call.message for call in calls]
-        if way is Way.STEADY:
-            run = side.run_steadily(messages, timeout_s, self._warm_us)
-        else:
-            run = (side.run_held if way is Way.HELD else side.run)(messages, timeout_s)
+        calls, run = self._run(side, contents, way, placing)
+        if self._keeps and len(calls) == 1 and _outputs_bytes(contents[0]) >= LARGE_OUTPUT_BYTES:
+            side.release()  # judging takes as much memory as the call did
         self._keep(side, calls[-1], drawn=False)
-        side.store(timeout_s)
+        if len(calls) > 1:
+            side.store(self._call_s * len(calls))
         self._keep(side, self._rng.choice(calls), drawn=True)
         self._look(side, self._looked_at(calls))
         return calls, run
+
+    def _untimed(self, side: CandidateProcess, contents: list[Content], way: Way) -> Run:
+        """Make calls that only prepare what is timed: nobody looks at what they leave."""
+        return self._run(side, contents, way, self._rng)[1]
+
+    def _run(
+        self, side: CandidateProcess, contents: list[Content], way: Way, placing: random.Random
+    ) -> tuple[list[StagedCall], Run]:
+        if self._last_side not in ("", side.name):
+            self._release_others(side)
+        self._last_side = side.name
+        calls = stage(side.arena, contents, placing)
+        timeout_s = self._call_s * len(calls)
+        messages = [call.message for call in calls]
+        if way is Way.STEADY:
+            return calls, side.run_steadily(messages, timeout_s, self._warm_us)
+        return calls, (side.run_held if way is Way.HELD else side.run)(messages, timeout_s)
 
     def _looked_at(self, calls: list[StagedCall]) -> list[StagedCall]:
         """Return the calls of a request whose guards and inputs are looked at: on a GPU a few, drawn after they were
@@ -395,7 +432,7 @@ class CaseTimer:
     def _share_kept(self, content: Content) -> float:
         """Return the share of the units whose outputs are kept, so that large ones fit into memory. Drawn for all sides
         alike, so that opponents are judged on the same contents; a candidate cannot know."""
-        outputs = sum(output.size_bytes for output in content.outputs)
+        outputs = _outputs_bytes(content)
         if outputs >= LARGE_OUTPUT_BYTES:
             return 0.0
         return SNAPSHOT_BYTES / max(1, 8 * self._plan.units * len(self._sides) * outputs)
@@ -404,15 +441,16 @@ class CaseTimer:
         """Remember a call's outputs for the checks at the end, if those of this unit are kept."""
         if not self._keeps:
             return
-        if sum(output.size_bytes for output in call.content.outputs) >= LARGE_OUTPUT_BYTES:
+        if _outputs_bytes(call.content) >= LARGE_OUTPUT_BYTES:
             self._judge_large(side, call)
             return
         kept = self._oracle.keep(side.arena, call.content, call.outputs)
         self._kept[side.name].append(Kept(call.content, kept, drawn))
 
     def _judge_large(self, side: CandidateProcess, call: StagedCall) -> None:
-        """Judge outputs that are too large to be kept; the first of each side that are offered."""
-        if self._kept[side.name]:
+        """Judge outputs that are too large to be kept: the first of each side that are offered, for opponents in the
+        first session alone."""
+        if self._kept[side.name] or (self._earlier and side.name != CANDIDATE):
             return
         places = self._oracle.keep(side.arena, call.content, call.outputs)
         self._kept[side.name].append(Kept(call.content, [], drawn=False))
@@ -443,6 +481,10 @@ class CaseTimer:
         self._result.judgements.append(judgement)
         if judgement.error:
             raise CandidateFailure(Status.INCORRECT, f"wrong in a timed call: {judgement.error}", self._case.name)
+
+
+def _outputs_bytes(content: Content) -> int:
+    return sum(output.size_bytes for output in content.outputs)
 
 
 def _loop_samples(run: Run, calls: int) -> list[float]:

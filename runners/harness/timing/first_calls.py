@@ -1,0 +1,89 @@
+"""The first call of each side, in which a side loads libraries, compiles and allocates: seconds where torch is used.
+
+Sides make it at the same time where their arenas have room. Nothing of these calls is timed or judged.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from runners.errors import CandidateFailure
+from runners.harness.memory.arena import Arena
+from runners.harness.memory.contents import Content
+from runners.harness.memory.staging import arena_bytes, case_layout, stage
+from runners.harness.processes.participant import CandidateProcess
+from runners.job import Status
+from runners.problems.base import Case, Problem
+
+FirstCall = tuple[CandidateProcess, dict[str, Any]]
+"""A side and the message of its call."""
+
+
+def make_first_calls(
+    problem: Problem,
+    sides: Sequence[CandidateProcess],
+    contents: Sequence[Content],
+    call_s: float,
+    rng: random.Random,
+    *,
+    at_once: bool,
+) -> None:
+    """Have each side take the contents' case and make one call of it, each with a content of its own. `at_once`: at the
+    same time where their arenas have room for all. Raises CandidateFailure with the case's name."""
+    case, layout = contents[0].case, case_layout(problem, contents[0])
+    if at_once and _fit_together(sides, contents):
+        _make_together(_staged(sides, contents, rng), layout, case, call_s)
+        return
+    for side, content in zip(sides, contents, strict=True):
+        (call,) = stage(side.arena, [content], rng)
+        _first_call(side, call.message, layout, case, call_s)
+
+
+def _fit_together(sides: Sequence[CandidateProcess], contents: Sequence[Content]) -> bool:
+    users = _by_arena(sides)
+    return all(arena_bytes(contents[0], len(numbers)) <= arena.size_bytes for arena, numbers in users)
+
+
+def _by_arena(sides: Sequence[CandidateProcess]) -> list[tuple[Arena, list[int]]]:
+    """Return each arena with the numbers of the sides that compute in it."""
+    found: dict[int, tuple[Arena, list[int]]] = {}
+    for number, side in enumerate(sides):
+        found.setdefault(id(side.arena), (side.arena, []))[1].append(number)
+    return list(found.values())
+
+
+def _staged(sides: Sequence[CandidateProcess], contents: Sequence[Content], rng: random.Random) -> list[FirstCall]:
+    """Lay the calls out: sides that share an arena get places beside each other."""
+    staged: list[FirstCall] = []
+    for arena, numbers in _by_arena(sides):
+        calls = stage(arena, [contents[number] for number in numbers], rng)
+        staged += [(sides[number], call.message) for number, call in zip(numbers, calls, strict=True)]
+    return staged
+
+
+def _make_together(calls: list[FirstCall], layout: dict[str, Any], case: Case, call_s: float) -> None:
+    """Make calls at the same time. Memory that lacks for several at once proves nothing and is passed over."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        made = [
+            threads.submit(_first_call, side, message, layout, case, call_s * len(calls)) for side, message in calls
+        ]
+    for one in made:
+        failure = one.exception()
+        if failure is not None and not (
+            isinstance(failure, CandidateFailure) and failure.status is Status.OUT_OF_MEMORY
+        ):
+            raise failure
+
+
+def _first_call(
+    side: CandidateProcess, message: dict[str, Any], layout: dict[str, Any], case: Case, timeout_s: float
+) -> None:
+    try:
+        side.set_case(layout, case)
+        side.run([message], timeout_s)
+    except CandidateFailure as failure:
+        failure.case = failure.case or case.name
+        raise
