@@ -45,6 +45,22 @@ def parse_calls(text: str) -> list[RequestedTool]:
     return [_call(name, body) for name, body in _sections(text.replace("\r\n", "\n"))]
 
 
+def words_before(text: str) -> str:
+    """Return what an answer says before its first tool call."""
+    fence, said = "", list[str]()
+    for line in text.split("\n"):
+        fence = _fence_after(line, fence)
+        if not fence and _TOOL.match(line):
+            break
+        said.append(line)
+    return "\n".join(said)
+
+
+def call_with(name: str, kernel: str) -> str:
+    """Return the call of a tool with a kernel that is marked as one already."""
+    return f"TOOL: {name}\n{kernel}"
+
+
 def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each call and the lines below it. Lines inside fenced blocks never begin a call."""
     name, body, fence = "", list[str](), ""
