@@ -163,7 +163,7 @@ def _results(calls: list[ToolCall], left: str) -> Iterable[dict[str, Any]]:
 
 
 def _result(call: ToolCall) -> str:
-    return f"Result of `{call.name}`, call {call.number}:\n\n{call.result_text}"
+    return f"Result of `{call.name}`, call {call.number}:\n\n{call.result_text or 'Not there yet.'}"
 
 
 def open_tool_calls(run: Run) -> QuerySet[ToolCall]:

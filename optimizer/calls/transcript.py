@@ -42,11 +42,14 @@ class TurnLine:
 
 @dataclass(frozen=True)
 class Transcript:
-    """Hold the whole conversation. `used` says how much of the limits it took, `doing` what happens at present."""
+    """Hold the whole conversation. `used` says how much of the limits it took, `doing` what happens at present.
+
+    `is_moving` is True while a model or its tools are at work, False while a person is awaited and at the end.
+    """
 
     turns: Sequence[TurnLine]
     used: str
-    is_open: bool
+    is_moving: bool
     doing: str
 
 
@@ -56,7 +59,8 @@ def transcript_of(call: LlmCall) -> Transcript:
     if not turns:
         return Transcript([], "", False, "")
     state = CallState(call.state)
-    return Transcript([_turn(turn) for turn in turns], _used(call), not state.is_terminal, state.label.lower())
+    is_moving = not state.is_terminal and state != CallState.WAITING
+    return Transcript([_turn(turn) for turn in turns], _used(call), is_moving, state.label.lower())
 
 
 def _used(call: LlmCall) -> str:

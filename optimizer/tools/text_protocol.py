@@ -20,12 +20,16 @@ _FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})")
 _LABELS = {"c++": Language.CPP, "cpp": Language.CPP, "hip": Language.HIP, "cuda": Language.CUDA, "cu": Language.CUDA,
            "triton": Language.TRITON}  # fmt: skip
 
+# Arguments that a block of code stands for.
+_IN_BLOCKS = frozenset({"source", "edits", "language"})
+
 INSTRUCTION = """\
 ## How to call a tool
 
 Write a line `TOOL: name`, below it its arguments as `name: value` lines, and below them, where the tool takes a \
-kernel, either one fenced code block with the complete file or SEARCH/REPLACE blocks. Several calls may follow each \
-other. End your message after the last call; the results come with the next message. For example:
+kernel, either one fenced code block with the complete file or SEARCH/REPLACE blocks. A tool that gets no \
+kernel takes that of your last call; SEARCH/REPLACE blocks change that one, or before it the kernel that you were given \
+to change. Several calls may follow each other. End your message after the last call; the results come with the next message. For example:
 
 TOOL: build
 ```
@@ -112,9 +116,7 @@ def _kernel(text: str) -> dict[str, Any]:
 
 
 def _described(tool: ToolSpec) -> str:
-    lines = [f"- `{name}`: {_about(field)}" for name, field in tool.schema.get("properties", {}).items()]
-    return "\n".join([f"### {tool.name}\n\n{tool.description}", *lines])
-
-
-def _about(field: dict[str, Any]) -> str:
-    return str(field.get("description", ""))
+    fields = {name: field for name, field in tool.schema.get("properties", {}).items() if name not in _IN_BLOCKS}
+    lines = [f"- `{name}`: {field.get('description', '')}" for name, field in fields.items()]
+    takes = ["Takes a kernel."] if "source" in tool.schema.get("properties", {}) else []
+    return "\n".join([f"### {tool.name}\n\n{tool.description}", *takes, *lines])

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from optimizer.access import access_run
 from optimizer.calls.transcript import transcript_of
-from optimizer.models import CallState, LlmCall, Run
+from optimizer.models import LlmCall, Run
 from optimizer.queries.calls import LONG, line_of, totals_of
 from optimizer.reports.files import as_attachment
 from optimizer.views.signed_in import user_of
@@ -60,10 +60,11 @@ def call_page(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def call_transcript(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
-    """Return the turns and tool calls alone. When the call has ended, reload its page: the answer is there."""
+    """Return the turns and tool calls alone. When nothing moves any more, reload the page, which has more to show."""
     _, call = _found(request, run_id, call_id)
-    answer = render(request, "calls/_transcript.html", {"transcript": transcript_of(call)})
-    if CallState(call.state).is_terminal:
+    transcript = transcript_of(call)
+    answer = render(request, "calls/_transcript.html", {"transcript": transcript})
+    if not transcript.is_moving:
         answer["HX-Refresh"] = "true"
     return answer
 
