@@ -21,12 +21,10 @@ install: $(STAMP)  ## a virtual environment with what the product runs on
 
 install-dev: $(DEV_STAMP)  ## the same, with what tests and checks need
 
-# Two processes share the tests, a file's tests in one of them; tests/conftest.py says what else goes together. What fails
-# there is run once more alone: some tests still disturb each other (docs/development.md), and a real fault fails twice.
+# Two processes share the tests, a file's tests in one of them; tests/conftest.py says what else goes together.
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(or $(PROCESSES),2) --dist=loadscope --no-loadscope-reorder
 test: install-dev axe  ## every test this machine can run; names what it leaves out
-	@$(PYTEST) --junitxml=var/tests.xml $(TESTS) || { echo "make test: once more, one after the other, what failed:"; \
-	  $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none $(TESTS); }
+	$(PYTEST) --junitxml=var/tests.xml $(TESTS)
 
 .PHONY: test-long check unit suite-time
 test-long: install-dev axe  ## the same with the long forms (all cheats, 1,000 jobs and 200 faults of chaos); an hour
@@ -46,9 +44,14 @@ suite-time: install-dev  ## where the time of the last `make test` went, by part
 axe:  # axe-core checks the pages' accessibility; without npm its tests are left out and named
 	@command -v npm >/dev/null || exit 0; test -d tests/browser/node_modules/axe-core || npm ci --silent --prefix tests/browser
 
-lint: install-dev  ## style and likely bugs
+lint: install-dev  ## style, likely bugs, and who may import whom (docs/development.md)
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: structure
+structure: install-dev  ## import cycles between folders and files, modules at the top of each package
+	$(BIN)/python -m benchmarks.structure --list
 
 format: install-dev  ## put the code in shape
 	$(BIN)/ruff check --fix $(CHECKED)

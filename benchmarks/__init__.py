@@ -1,1 +1,1 @@
-"""What the product costs and reaches, measured: each module is a command (`python -m benchmarks.NAME`)."""
+"""Measure what the product costs and reaches: each module is a command (`python -m benchmarks.NAME`)."""

@@ -1,4 +1,4 @@
-"""A/A: a program against itself. How often is it called different, and by how much does it seem to differ?
+"""Compare a program with itself (A/A): count how often it is called different, and by how much it seems to differ.
 
     python benchmarks/aa.py --pairs 200
     python benchmarks/aa.py --target sm_90 --problems PATH… --out aa.jsonl

@@ -1,4 +1,4 @@
-"""Whether two evaluators agree on a kernel, and by which measured reason they do not.
+"""Decide whether two evaluators agree on a kernel, and by which measured reason they do not.
 
 `explained` compares our speedup by call time with KernelBench's. Where they differ by more than TOLERANCE, each rule
 looks for its reason in the figures of both, and names the figures that show it. A difference that no rule reproduces
@@ -28,7 +28,7 @@ AGREES, NOT_COMPARED, UNEXPLAINED = "agrees", "not_compared", "unexplained"
 
 @dataclass(frozen=True)
 class Ours:
-    """Our figures for one kernel. Speedups are `[median, low, high]`; times in µs by side, `candidate` and
+    """Hold our figures for one kernel. Speedups are `[median, low, high]`; times in µs by side, `candidate` and
     `reference`."""
 
     status: str
@@ -44,7 +44,7 @@ class Ours:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The name of a rule and the figures that it rests on."""
+    """Hold the name of a rule and the figures that it rests on."""
 
     rule: str
     words: str = ""

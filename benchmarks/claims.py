@@ -1,4 +1,4 @@
-"""How fast a deep queue is claimed: 1,000 waiting jobs, several clients, the real claim path.
+"""Measure how fast a deep queue is claimed: 1,000 waiting jobs, several clients, the real claim path.
 
     python -m benchmarks.claims                     # 1, 2 and 4 clients
     python -m benchmarks.claims --clients 4 --profile
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def measure(clients: int, jobs: int, runs: list[int], profile: bool) -> float:
-    """Claims a second by so many processes at once. The clock runs from the first claim to the last."""
+    """Return the claims per second of so many concurrent processes. The clock runs from the first claim to the last."""
     fill(jobs, runs)
     context = multiprocessing.get_context("spawn")
     barrier, spans = context.Barrier(clients), context.SimpleQueue()
@@ -85,7 +85,7 @@ def client(name: str, barrier: Barrier, spans: multiprocessing.SimpleQueue[tuple
 
 
 def fill(jobs: int, runs: list[int]) -> None:
-    """Waiting jobs spread over the runs, and nothing else in the queue."""
+    """Store waiting jobs, spread over the runs, and nothing else in the queue."""
     from django.db import connection
     from django.db.models import Max
 

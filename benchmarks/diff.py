@@ -1,4 +1,5 @@
-"""What a diff costs: the lines, the rows, the page; from 100 to 10,000 lines, and on a pair made to be expensive.
+"""Measure what a diff costs: the lines, the rows, the page; from 100 to 10,000 lines, and on a pair made to be
+expensive.
 
     python -m benchmarks.diff [--markdown]
 
@@ -34,7 +35,7 @@ SEED_FILES = Path(__file__).parent.parent / "runners" / "problems" / "shipped"
 
 @dataclass(frozen=True)
 class Cost:
-    """Median seconds of one size, and the size of what is sent in KiB."""
+    """Hold the median seconds of one size, and the size of what is sent in KiB."""
 
     lines: int
     diff_s: float
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def measure(lines: int, language: str = "cpp") -> Cost:
-    """Medians over fresh texts, so that no cache helps."""
+    """Return medians over fresh texts, so that no cache helps."""
     from optimizer.diffs.differ import diff
     from optimizer.diffs.rows import compare
     from optimizer.queries.diff_sides import Sides
@@ -79,11 +80,11 @@ def measure(lines: int, language: str = "cpp") -> Cost:
 
 
 class _Old:
-    """Stands for a kernel where only its being there counts."""
+    """Represent a kernel where only its existence counts."""
 
 
 def edited(lines: int, language: str, rng: random.Random) -> tuple[str, str]:
-    """A long source and what became of it."""
+    """Return a long source and its edited version."""
     old = _long_source(lines, language, rng)
     new = []
     for line in old:
@@ -100,9 +101,9 @@ def edited(lines: int, language: str, rng: random.Random) -> tuple[str, str]:
 
 
 def pathological() -> tuple[float, bool]:
-    """Pairs of 10,000 lines of a dozen words in every order, without an anchor, and with one now and then so that
-    every stretch between two is as dear as the limit on edits allows: the slowest's seconds to the rows, and whether
-    the fallback is a correct diff."""
+    """Return the slowest pair's seconds to the rows, and whether the fallback is a correct diff. The pairs have 10,000
+    lines of a dozen words in every order: one has no anchor, the other has one now and then, so that every stretch
+    between two costs as much as the limit on edits allows."""
     from optimizer.diffs.differ import apply, diff
     from optimizer.diffs.rows import compare
 
@@ -120,15 +121,15 @@ def _word(line: int, apart: int, rng: random.Random) -> str:
 
 
 def timed(act: Callable[[], T]) -> tuple[float, T]:
-    """Seconds of the processor and result. All of it happens in one thread without waiting, so on a quiet machine
-    this is the time on the clock, and other load does not change it."""
+    """Return the processor seconds of a call and its result. The call runs in one thread without waiting, so on a quiet
+    machine these are the seconds on the clock, and other load does not change them."""
     start = time.thread_time()
     result = act()
     return time.thread_time() - start, result
 
 
 def exponent(costs: list[Cost], of: Callable[[Cost], float]) -> float:
-    """Slope of log seconds over log lines between 1,000 and 10,000 lines."""
+    """Return the slope of log seconds over log lines between 1,000 and 10,000 lines."""
     low, high = costs[1], costs[-1]
     return math.log(of(high) / of(low)) / math.log(high.lines / low.lines)
 

@@ -1,4 +1,4 @@
-"""What an evaluation costs: build, checks and quick timing of the C++ softmax, against building the same kernel
+"""Measure what an evaluation costs: build, checks and quick timing of the C++ softmax, against building the same kernel
 through torch's load_inline, in one run.
 
     python benchmarks/evaluation_cost.py [--repeats 3]
@@ -81,13 +81,13 @@ def report(seconds: dict[str, float]) -> int:
 
 
 def kernel(note: str) -> str:
-    """The vectorised softmax, made unique so that no build cache knows it."""
+    """Return the vectorised softmax, made unique so that no build cache knows it."""
     seeds = {seed.name: seed.source for seed in open_bundle(load("softmax_rows")).seeds}
     return f"{seeds['vectorised'].text}\n// {note} {time.time_ns()}\n"
 
 
 def cold(folder: Path, number: int) -> float:
-    """A command from the shell, with an empty state directory."""
+    """Return the seconds of a command from the shell, with an empty state directory."""
     path = folder / f"cold-{number}.cpp"
     path.write_text(kernel("cold"))
     command = [sys.executable, "-m", "runners", "evaluate", "--problem", "softmax_rows", "--candidate", str(path)]
@@ -103,7 +103,7 @@ def cold(folder: Path, number: int) -> float:
 
 
 def warm(number: int) -> float:
-    """One more evaluation in this process."""
+    """Return the seconds of one more evaluation in this process."""
     source = Source(Language.CPP, kernel(f"warm {number}"))
     started = time.monotonic()
     result = evaluate(JobSpec("warm", load("softmax_rows"), "cpu", source, Effort.QUICK))
@@ -113,7 +113,7 @@ def warm(number: int) -> float:
 
 
 def load_inline(folder: Path, number: int) -> float:
-    """The same kernel built by torch, in a fresh process and an empty directory."""
+    """Return the seconds in which torch builds the same kernel, in a fresh process and an empty directory."""
     build = folder / f"inline-{number}"
     build.mkdir()
     text = folder / f"inline-{number}.txt"

@@ -1,4 +1,5 @@
-"""What one evaluation on a GPU costs, beside KernelBench's own evaluation of the same candidate in the same run.
+"""Measure what one evaluation on a GPU costs, beside KernelBench's own evaluation of the same candidate in the same
+run.
 
     python benchmarks/gpu_evaluation_cost.py --kernelbench PATH [--target sm_90] [--repeat 5]
 
@@ -115,7 +116,7 @@ def main() -> int:
 
 
 def _ours(key: str, names: list[str], repeat: int) -> dict[str, list[float]]:
-    """Wall time of every evaluation, in order; the first of all starts cold."""
+    """Return the wall time of every evaluation, in order; the first of all starts cold."""
     bundle = ProblemBundle("softmax", "kernelbench", "softmax.py", {"softmax.py": PROBLEM})
     native = _native()
     jobs = {
@@ -131,13 +132,13 @@ def _ours(key: str, names: list[str], repeat: int) -> dict[str, list[float]]:
 
 
 def pool_of(key: str) -> TrustedPool:
-    """The trusted processes of a target, which a fresh command does not have."""
+    """Return the trusted processes of a target, which a fresh command does not have."""
     here = target(key)
     return pool(device_for(here.vendor, here.flush_bytes))
 
 
 def _native() -> ProblemBundle:
-    """softmax_rows with the same single shape for its benchmark."""
+    """Return softmax_rows with the same single shape for its benchmark."""
     from runners.problems import load
 
     bundle = load("softmax_rows")
@@ -174,7 +175,7 @@ def _theirs(checkout: Path, names: list[str]) -> dict[str, float]:
 
 
 def _theirs_once(checkout: Path, text: str, backend: str) -> float:
-    """Wall time of KernelBench's evaluation in a process of its own; nan where it fails."""
+    """Return the wall time of KernelBench's evaluation in a process of its own, or nan where it fails."""
     with tempfile.TemporaryDirectory() as folder:
         run = evaluate_in_process(checkout, PROBLEM, text, backend, Path(folder), look=False)
     print(f"theirs {backend}: {run.seconds:.1f} s {run.error[-600:]}", flush=True)

@@ -45,7 +45,7 @@ class Host:
 
 @contextmanager
 def hosts(count: int) -> Iterator[list[Host]]:
-    """A switch with the server's address and so many hosts; all gone at the end."""
+    """Yield so many hosts behind a switch that has the server's address, and remove them all at the end."""
     if os.geteuid() != 0:
         raise SystemExit("network namespaces need root")
     made = [Host(number + 1) for number in range(count)]

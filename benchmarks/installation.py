@@ -1,4 +1,4 @@
-"""A fresh installation for a benchmark: PostgreSQL, Redis, tables, a team; gone at the end.
+"""Make a fresh installation for a benchmark, with PostgreSQL, Redis, tables and a team, and remove it at the end.
 
 Django may be imported only inside it, for its settings read the folder.
 """
@@ -26,7 +26,8 @@ PROBLEM = "softmax_rows"
 
 @contextmanager
 def folder(environment: Mapping[str, str]) -> Iterator[Var]:
-    """Django on an empty folder, nothing running yet. `environment` is the installation's, and its workers'."""
+    """Set up Django on an empty folder, with nothing running yet. `environment` is the installation's, and its
+    workers'."""
     with tempfile.TemporaryDirectory(prefix="kernelsci-bench-") as root:
         for name in ("DATABASE_URL", "REDIS_URL"):
             os.environ.pop(name, None)
@@ -41,7 +42,7 @@ def folder(environment: Mapping[str, str]) -> Iterator[Var]:
 
 @contextmanager
 def bare_postgres() -> Iterator[None]:
-    """PostgreSQL with a database and no tables."""
+    """Run PostgreSQL with a database and no tables."""
     from kernelsci_site.services.embedded import running_servers
 
     with folder({}) as var, running_servers(var, redis=False):
@@ -55,7 +56,7 @@ def bare_postgres() -> Iterator[None]:
 
 @contextmanager
 def servers(environment: Mapping[str, str]) -> Iterator[Var]:
-    """The same with both servers running and the tables made."""
+    """Set up the same with both servers running and the tables made."""
     from django.db import connections
 
     from kernelsci_site.services.embedded import running_servers
@@ -69,7 +70,7 @@ def servers(environment: Mapping[str, str]) -> Iterator[Var]:
 
 
 def migrate() -> None:
-    """Tables, targets, shipped problems, and the team that people start with."""
+    """Create tables, targets, shipped problems, and the team that people start with."""
     from django.core.management import call_command
 
     from optimizer.actions.demo import do_make_default_team
@@ -83,9 +84,10 @@ def migrate() -> None:
 
 
 def start_run(title: str, evaluations: int, **changes: object) -> Run:
-    """A tuning run on the processor; `changes` are fields of `NewRun`."""
-    from optimizer.actions.run import Budget, NewRun, do_start_run
+    """Start a tuning run on the processor; `changes` are fields of `NewRun`."""
+    from optimizer.actions.run import NewRun, do_start_run
     from optimizer.models import Problem, Target, Team
+    from optimizer.queries.budgets import Budget
 
     wanted: dict[str, object] = {
         "team": Team.objects.get(),
@@ -100,7 +102,7 @@ def start_run(title: str, evaluations: int, **changes: object) -> Run:
 
 
 def provenance(seed: int | None = None) -> str:
-    """Date, machine, commit and seed, as a report begins."""
+    """Return date, machine, commit and seed, as a report begins."""
     asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     load = os.getloadavg()[0]
     parts = [

@@ -1,4 +1,4 @@
-"""Our call time beside KernelBench's own evaluator, for the same kernels in one machine start.
+"""Compare our call time with that of KernelBench's own evaluator, for the same kernels in one machine start.
 
     python benchmarks/kernelbench_agreement.py --kernelbench CHECKOUT [--problems DIR] [--only NAME…] --out FILE.json
 
@@ -45,7 +45,7 @@ RUNS = 2
 
 @dataclass(frozen=True)
 class Kernel:
-    """One file of `benchmarks/agreement`, for the problem of its name."""
+    """Hold one file of `benchmarks/agreement`, for the problem of its name."""
 
     path: Path
 
@@ -66,7 +66,7 @@ class Kernel:
 
 
 class Results:
-    """What is done so far, by kernel, in a JSON file."""
+    """Keep what is done so far, by kernel, in a JSON file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

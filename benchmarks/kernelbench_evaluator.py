@@ -1,4 +1,4 @@
-"""KernelBench's own evaluator, in a process of its own, as its scripts run it by default.
+"""Run KernelBench's own evaluator in a process of its own, as its scripts run it by default.
 
     python benchmarks/kernelbench_evaluator.py CHECKOUT/src PROBLEM.py CANDIDATE.py BACKEND BUILD_DIR [--look]
 
@@ -47,9 +47,9 @@ def get_inputs():
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What a process of KernelBench's answered. `figures` holds times in ms by `candidate`, `reference` and with `look`
-    `reference_first`, lists of one for each trial, and `loops`: by grad mode (`no_grad`, `grad`) and side, lists of the
-    mean time of a call in ms. Empty where it failed; `error` then says how."""
+    """Hold what a process of KernelBench's answered. `figures` holds times in ms by `candidate`, `reference` and with
+    `look` `reference_first`, lists of one for each trial, and `loops`: by grad mode (`no_grad`, `grad`) and side, lists
+    of the mean time of a call in ms. It is empty where the evaluation failed; `error` then says how."""
 
     seconds: float
     error: str = ""
@@ -128,7 +128,7 @@ def import_kernelbench(source: str) -> tuple[Any, Any]:
 
 
 class Recorder:
-    """Keeps the times that KernelBench's timing functions return, of which it publishes a mean of three digits."""
+    """Keep the times that KernelBench's timing functions return, of which it publishes a mean with three digits."""
 
     def __init__(self, timing: Any) -> None:
         self._choose = timing.get_timing_function

@@ -1,4 +1,4 @@
-"""Many people at one run: how long an event takes to their sockets, and whether one is lost or comes twice.
+"""Measure how long an event takes to the sockets of many people at one run, and whether one is lost or duplicated.
 
     python -m benchmarks.live                 # starts the site on a fresh folder, measures, stops it
     python -m benchmarks.live --sockets 50 --seconds 10
@@ -56,7 +56,7 @@ print("PREPARED", run.pk, f"{name}={client.cookies[name].value}", run.last_seq)
 
 @dataclass
 class Watcher:
-    """One socket over its whole life: the numbers it got and when they came (-1: caught up on, late on purpose)."""
+    """Follow one socket over its whole life: the numbers it got and when they came (-1: caught up on late)."""
 
     last: int
     got: list[int] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Watcher:
 
 @dataclass(frozen=True)
 class Spent:
-    """Processor seconds: of the web server, and of this process that stands for all the browsers."""
+    """Hold the processor seconds of the web server, and of this process that stands for all the browsers."""
 
     server_s: float
     client_s: float
@@ -182,14 +182,15 @@ async def listen(socket: AsyncIterable[str | bytes], one: Watcher, until: int, r
 
 @lru_cache(maxsize=256)
 def numbers_in(text: str) -> list[int]:
-    """The numbers of the events in a message. The same text comes to hundreds of sockets: it is read once, or the one
-    process that stands for hundreds of browsers would measure itself."""
+    """Return the numbers of the events in a message. The same text comes to hundreds of sockets: it is read once, or
+    the one process that stands for hundreds of browsers would measure itself."""
     message = json.loads(text)
     return [event["seq"] for event in message["events"]] if message["kind"] == "events" else []
 
 
 def web_cpu_s(folder: str) -> float:
-    """Processor seconds that the web server of that folder has spent: tells its work from other load (Linux)."""
+    """Return the processor seconds that the web server of that folder has spent, whatever else loads the machine
+    (Linux)."""
     spent = 0.0
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -203,7 +204,7 @@ def web_cpu_s(folder: str) -> float:
 
 
 def tell(options: argparse.Namespace, watchers: list[Watcher], sent: dict[int, float], spent: Spent) -> int:
-    """The figures as a table; 0 where all goals are met."""
+    """Print the figures as a table, and return 0 where all goals are met."""
     wanted, came = sorted(sent), sum(len(one.got) for one in watchers)
     lost = sum(len(set(wanted) - set(one.got)) for one in watchers)
     doubled = sum(len(one.got) - len(set(one.got)) for one in watchers)
@@ -260,8 +261,8 @@ def produce(run_id: int, rate: float, count: int, log: Path) -> None:
 
 
 def prepare(environment: dict[str, str]) -> tuple[int, str, int]:
-    """A run to look at, the cookie of somebody who may, and the number of its newest event. The run is stopped: nothing
-    but the benchmark writes its events."""
+    """Return a run to look at, the cookie of somebody who may, and the number of its newest event. The run is stopped:
+    nothing but the benchmark writes its events."""
     told = subprocess.run([sys.executable, "manage.py", "shell", "-v0", "-c", PREPARE], env=environment, cwd=ROOT,
                           capture_output=True, text=True, check=True)  # fmt: skip
     line = next(line for line in told.stdout.splitlines() if line.startswith("PREPARED"))
@@ -271,7 +272,7 @@ def prepare(environment: dict[str, str]) -> tuple[int, str, int]:
 
 @contextmanager
 def site(port: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """`manage.py up` on a folder of its own; its address and environment."""
+    """Run `manage.py up` on a folder of its own; yield its address and environment."""
     with tempfile.TemporaryDirectory(prefix="kernelsci-live-") as folder:
         environment = os.environ | {"KERNELSCI_VAR": folder, "DJANGO_SETTINGS_MODULE": "kernelsci_site.settings"}
         process = subprocess.Popen([sys.executable, "manage.py", "up", "--port", str(port)], env=environment, cwd=ROOT,

@@ -1,5 +1,5 @@
-"""How long an upgrade holds up a working site: every migration since the first release, and each kind of change that
-`tests/site/test_migrations.py` allows later ones, on tables of a million rows.
+"""Measure how long an upgrade holds up a working site: every migration since the first release, and each kind of change
+that `tests/site/test_migrations.py` allows later ones, on tables of a million rows.
 
     python -m benchmarks.migrations                     # a million rows a big table; some minutes
     python -m benchmarks.migrations --rows 100000
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def upgrade() -> float:
-    """All migrations after FIRST, one by one; the longest wait beside any, seconds."""
+    """Run all migrations after FIRST, one by one, and return the longest wait beside any of them, in seconds."""
     from django.core.management import call_command
     from django.db import connection
     from django.db.migrations.loader import MigrationLoader
@@ -74,7 +74,7 @@ def upgrade() -> float:
 
 
 def what_is_allowed() -> float:
-    """Each statement of ALLOWED; the longest wait beside any, seconds."""
+    """Run each statement of ALLOWED, and return the longest wait beside any of them, in seconds."""
     from django.db import connection
 
     waits = []
@@ -87,7 +87,7 @@ def what_is_allowed() -> float:
 
 @contextmanager
 def probed(what: str) -> Iterator[list[float]]:
-    """The client beside the block. Prints how long the block took; the list then holds the client's longest wait."""
+    """Run the client beside the block. Prints how long the block took; the list then has the client's longest wait."""
     context = multiprocessing.get_context("spawn")
     ready, stop, longest = context.Event(), context.Event(), context.SimpleQueue()
     client = context.Process(target=probe, args=(conninfo(), ready, stop, longest))
@@ -110,7 +110,7 @@ def probed(what: str) -> Iterator[list[float]]:
 
 
 def conninfo() -> str:
-    """Where the database is, as libpq reads it."""
+    """Return where the database is, as libpq reads it."""
     from django.db import connection
     from psycopg.conninfo import make_conninfo
 
@@ -144,7 +144,7 @@ def probe(database: str, ready: Event, stop: Event,
 
 
 def fill(rows: int) -> None:
-    """The tables of migration FIRST with that many rows each, made by the database from the fields themselves."""
+    """Fill the tables of migration FIRST with that many rows each, made by the database from the fields themselves."""
     from django.core.management import call_command
     from django.db import connection
     from django.db.migrations.loader import MigrationLoader
@@ -163,7 +163,7 @@ def fill(rows: int) -> None:
 
 
 def insert(model: type[Model], counts: dict[str, int]) -> str:
-    """One statement that makes the rows 1 to `counts`."""
+    """Return one statement that makes the rows 1 to `counts`."""
     columns = {field.column: value(field, counts) for field in model._meta.concrete_fields}
     names, values = ", ".join(f'"{name}"' for name in columns), ", ".join(columns.values())
     count = counts[model.__name__]
@@ -171,7 +171,7 @@ def insert(model: type[Model], counts: dict[str, int]) -> str:
 
 
 def value(field: Field[Any, Any], counts: dict[str, int]) -> str:
-    """An SQL expression that the column takes in row `n`: nothing where it may be nothing, else something plain."""
+    """Return an SQL expression that the column takes in row `n`: NULL where it may be, else something plain."""
     if field.null and not field.unique:
         return "NULL"
     if field.is_relation:

@@ -1,4 +1,4 @@
-"""Server time of the pages on a database as large as years of use make it.
+"""Measure the server time of the pages on a database as large as years of use make it.
 
     DATABASE_URL=postgresql://…/scale python -m benchmarks.pages            # after manage.py load_scale there
 
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def measure(client: Client, name: str, address: Callable[[], str], requests: int) -> dict[str, Any]:
-    """One page: times in ms, queries of the last request, bytes of its body."""
+    """Measure one page: times in ms, queries of the last request, bytes of its body."""
     times, spent, asked = [], [], []
     for n in range(requests + 5):
         where = address()
@@ -100,7 +100,7 @@ def measure(client: Client, name: str, address: Callable[[], str], requests: int
 
 
 def database_cpu_s() -> float:
-    """Seconds that PostgreSQL's process for this connection has computed; 0 where it cannot be looked at."""
+    """Return the seconds that PostgreSQL's process for this connection has computed, or 0 where that is unknown."""
     connection.ensure_connection()
     try:
         return int(Path(f"/proc/{connection.connection.info.backend_pid}/schedstat").read_text().split()[0]) / 1e9
@@ -143,7 +143,7 @@ def _pages() -> dict[str, Callable[[], str]]:
 
 
 def member() -> Client:
-    """A browser of a member of the synthetic team."""
+    """Return a browser of a member of the synthetic team."""
     user, _ = User.objects.get_or_create(username="benchmark-member")
     team = Team.objects.get(slug=TEAM)
     Membership.objects.get_or_create(team=team, user=user, defaults={"role": TeamRole.OPERATOR})

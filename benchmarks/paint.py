@@ -1,4 +1,4 @@
-"""First paint of a run's page in a real browser with a slow processor, and how much script it loads.
+"""Measure the first paint of a run's page in a real browser with a slow processor, and how much script it loads.
 
     DATABASE_URL=postgresql://…/scale python -m benchmarks.paint            # after manage.py load_scale there
 
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def measure(browser: Browser, name: str, address: str, session: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One page, a fresh browser context each time."""
+    """Measure one page, with a fresh browser context each time."""
     paints, answers, script = [], [], 0
     cookie = {"name": settings.SESSION_COOKIE_NAME, "value": session, "domain": "127.0.0.1", "path": "/"}
     for n in range(options.times + 2):
@@ -92,7 +92,7 @@ def measure(browser: Browser, name: str, address: str, session: str, options: ar
 
 
 def _scripts(devtools: CDPSession) -> dict[str, float]:
-    """Bytes of every script by its address, as they come."""
+    """Collect the bytes of every script by its address, as they come."""
     names: dict[str, str] = {}
     sizes: dict[str, float] = {}
 
@@ -111,7 +111,7 @@ def _scripts(devtools: CDPSession) -> dict[str, float]:
 
 @contextmanager
 def served(port: int) -> Iterator[str]:
-    """Daphne on this database, with collected and compressed files, as `manage.py up` serves them."""
+    """Run Daphne on this database, with collected and compressed files, as `manage.py up` serves them."""
     from kernelsci_site.first_run import collect_static_files
 
     collect_static_files()

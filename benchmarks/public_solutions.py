@@ -39,7 +39,7 @@ LIMITS = Limits(build_s=600.0, call_s=60.0, total_s=1200.0, memory_bytes=32 << 3
 
 @dataclass(frozen=True)
 class Solution:
-    """A published solution with what its run's file says of it. `kind` is `cuda`, `triton` or `torch`."""
+    """Hold a published solution with what its run's file says of it. `kind` is `cuda`, `triton` or `torch`."""
 
     name: str
     problem: str
@@ -50,7 +50,7 @@ class Solution:
 
     @property
     def fraction(self) -> float:
-        """The published share of the peak, 0 where there is none."""
+        """Return the published share of the peak, or 0 where there is none."""
         return float(self.published.get("peak_fraction") or 0.0)
 
 

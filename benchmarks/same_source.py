@@ -1,4 +1,5 @@
-"""The same C++ source as a native problem, as a KernelBench problem in C++, and behind a KernelBench `ModelNew`.
+"""Compare the same C++ source as a native problem, as a KernelBench problem in C++, and behind a KernelBench
+`ModelNew`.
 
     python benchmarks/same_source.py --rounds 5
 

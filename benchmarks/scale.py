@@ -1,4 +1,4 @@
-"""More workers, and workers on other machines.
+"""Measure more workers, and workers on other machines.
 
     python -m benchmarks.scale                  # 1, 2, 4, 8 measuring workers on one machine, jobs that sleep
     python -m benchmarks.scale --hosts          # two hosts with addresses of their own, one is cut off half-way (root)
@@ -60,7 +60,7 @@ def _judge(rates: dict[int, float], sleep_s: float) -> int:
 
 
 def throughput(var: Var, count: int, jobs: int, runs: list[int]) -> float:
-    """Jobs a second with so many workers, all started and idle before the jobs come."""
+    """Return the jobs per second of so many workers, all started and idle before the jobs come."""
     from django.db.models import Max, Min
 
     from kernelsci_site.services.site_parts import worker_part
@@ -78,7 +78,7 @@ def throughput(var: Var, count: int, jobs: int, runs: list[int]) -> float:
 
 
 def two_hosts(environment: dict[str, str]) -> int:
-    """Two hosts share a queue; one is cut off and comes back. 1 where a job was lost or done twice."""
+    """Have two hosts share a queue; cut one off and bring it back. 1 where a job was lost or done twice."""
     with ExitStack() as stack:
         machines = stack.enter_context(hosts(2))
         var = stack.enter_context(installation.folder({**environment, "KERNELSCI_LEASE_S": str(LEASE_S)}))
@@ -124,7 +124,7 @@ def _cut_and_tell(victim: Host, var: Var) -> int:
 
 
 def network_servers(var: Var) -> list[Part]:
-    """PostgreSQL and Redis as always, and listening on the switch as well. The network is ours alone."""
+    """Return the parts of PostgreSQL and Redis as always, listening on the switch as well, which only we use."""
     from kernelsci_site.services.embedded import server_parts
 
     postgres, redis = server_parts(var)
@@ -146,7 +146,7 @@ def network_servers(var: Var) -> list[Part]:
 
 
 def on_host(host: Host, number: int, var: Var) -> Part:
-    """A measuring worker there, which reaches the servers over the network alone."""
+    """Return a measuring worker on that host, which reaches the servers over the network alone."""
     from kernelsci_site.services.site_parts import worker_part
 
     secret = var.secret("postgres")
@@ -159,7 +159,7 @@ def on_host(host: Host, number: int, var: Var) -> Part:
 
 @contextmanager
 def started(parts: list[Part], var: Var) -> Iterator[list[Child]]:
-    """The parts running, their output in the log folder; stopped together at the end."""
+    """Run the parts, with their output in the log folder, and stop them together at the end."""
     children: list[Child] = []
     with ExitStack() as stack:
         for part in parts:
@@ -177,7 +177,7 @@ def started(parts: list[Part], var: Var) -> Iterator[list[Child]]:
 
 
 def ring(times: int) -> None:
-    """Bells for the workers, as the sweep rings them."""
+    """Notify the workers, as the sweep does."""
     from runners.dispatch.celery import ring_worker
 
     for _ in range(times):

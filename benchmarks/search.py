@@ -1,4 +1,4 @@
-"""How many configurations do samplers try before they are near the optimum of a recorded tuning space?
+"""Count how many configurations samplers try before they are near the optimum of a recorded tuning space.
 
     python -m benchmarks.search --data DIR [--seeds 30] [--samplers gp,random,…] [--quick]
 
@@ -64,7 +64,7 @@ class Landscape:
 
     @classmethod
     def read(cls, path: Path) -> Landscape:
-        """A Kernel Tuner cache file, less the parameters that don't vary. Raises KeyError where it isn't one."""
+        """Read a Kernel Tuner cache file, less the parameters that do not vary. Raises KeyError where it isn't one."""
         data = json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
         values = {name: data["tune_params"][name] for name in data["tune_params_keys"]}
         values = {name: listed for name, listed in values.items() if len(listed) > 1}
@@ -73,56 +73,56 @@ class Landscape:
 
     @cached_property
     def space(self) -> Space:
-        """The space whose valid configurations are those recorded."""
+        """Return the space whose valid configurations are those recorded."""
         return Space.of(self.values, [self.recorded], most_rows=max(200_000, len(self.times)))
 
     def recorded(self, config: Config) -> bool:
-        """Is this configuration valid, that is, in the file?"""
+        """Return whether this configuration is valid, that is, in the file."""
         return tuple(config[name] for name in self.values) in self.times
 
     @property
     def best(self) -> float:
-        """The optimum, ms."""
+        """Return the optimum, in ms."""
         return min(time for time in self.times.values() if time is not None)
 
     def within(self, percent: float) -> int:
-        """Number of configurations at most `percent` slower than the optimum."""
+        """Return the number of configurations at most `percent` slower than the optimum."""
         bound = self.best * (1 + percent / 100)
         return sum(time is not None and time <= bound for time in self.times.values())
 
 
 @dataclass(frozen=True)
 class Search:
-    """One seed's search: the best time so far divided into the optimum, after each unique evaluation."""
+    """Hold one seed's search: the optimum divided by the best time so far, after each unique evaluation."""
 
     sampler: str
     landscape: str
     reached: tuple[float, ...]
 
     def evaluations_to(self, percent: float) -> float:
-        """Evaluations until within `percent` of the optimum; infinite where the search ended before."""
+        """Return the evaluations until within `percent` of the optimum, or infinity where the search ended before."""
         bound = 1 / (1 + percent / 100)
         return next((count for count, part in enumerate(self.reached, 1) if part >= bound), np.inf)
 
     def reached_after(self, count: int) -> float:
-        """Fraction of the optimum's speed after `count` evaluations."""
+        """Return the fraction of the optimum's speed after `count` evaluations."""
         return self.reached[min(count, len(self.reached)) - 1]
 
 
 def limit_of(sampler: str) -> int:
-    """Evaluations after which a search is stopped."""
+    """Return the evaluations after which a search is stopped."""
     return _LIMITS.get(sampler, _LIMIT)
 
 
 def search(path: Path, sampler: str, seed: int) -> Search:
-    """One search of the landscape at `path`."""
+    """Search the landscape at `path` once."""
     landscape = _landscape(path)
     keys = _tuned(path, sampler, seed) if sampler.startswith(_PREFIX) else _sampled(landscape, sampler, seed)
     return Search(sampler, landscape.name, tuple(_progress(landscape, keys, limit_of(sampler))))
 
 
 def _progress(landscape: Landscape, keys: Iterable[Key], limit: int) -> Iterator[float]:
-    """The fraction reached after each of `keys`, until the last figure wanted is known."""
+    """Yield the fraction reached after each of `keys`, until the last figure wanted is known."""
     best_so_far = np.inf
     for count, key in enumerate(keys, start=1):
         best_so_far = min(best_so_far, landscape.times[key] or np.inf)
@@ -133,7 +133,7 @@ def _progress(landscape: Landscape, keys: Iterable[Key], limit: int) -> Iterator
 
 
 def _sampled(landscape: Landscape, name: str, seed: int) -> Iterator[Key]:
-    """What our interface's sampler tries, one by one."""
+    """Yield what our interface's sampler tries, one by one."""
     sampler, history = SAMPLERS[name](landscape.space), list[Trial]()
     while suggested := sampler.ask(history, 1, np.random.default_rng([seed, len(history)])):
         key = landscape.space.key(suggested[0])
@@ -143,7 +143,7 @@ def _sampled(landscape: Landscape, name: str, seed: int) -> Iterator[Key]:
 
 
 def _tuned(path: Path, sampler: str, seed: int) -> list[Key]:
-    """What Kernel Tuner's strategy tries, each once, in its order. It draws from the global generators."""
+    """Return what Kernel Tuner's strategy tries, each once, in its order. It draws from the global generators."""
     import kernel_tuner
 
     landscape = _landscape(path)
@@ -171,7 +171,7 @@ def _tuned(path: Path, sampler: str, seed: int) -> list[Key]:
 
 @lru_cache(maxsize=4)
 def _cache_file(path: Path) -> Path:
-    """The landscape as a cache file that Kernel Tuner takes: not packed, with the varying parameters alone."""
+    """Write the landscape as a cache file that Kernel Tuner takes: not packed, with the varying parameters alone."""
     landscape = _landscape(path)
     cache = {
         ",".join(map(str, key)): {
@@ -203,7 +203,7 @@ def _time(record: dict[str, Any]) -> float | None:
 
 
 def all_searches(paths: Sequence[Path], samplers: Sequence[str], seeds: int, workers: int) -> Iterator[Search]:
-    """Every search, in workers whose linear algebra keeps to one thread each."""
+    """Yield every search, made in workers whose linear algebra keeps to one thread each."""
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
     tasks = [(path, sampler, seed) for path in paths for sampler in samplers for seed in range(seeds)]
     context = multiprocessing.get_context("spawn")
@@ -212,7 +212,7 @@ def all_searches(paths: Sequence[Path], samplers: Sequence[str], seeds: int, wor
 
 
 def report(sampler: str, searches: Sequence[Search]) -> str:
-    """One line: median and 90th percentile of evaluations for each of PERCENT, then the median curve."""
+    """Format one line: median and 90th percentile of evaluations for each of PERCENT, then the median curve."""
     cells = [_figures(searches, percent, limit_of(sampler)) for percent in PERCENT]
     curve = [f"{np.median([one.reached_after(count) for one in searches]):5.2f}" for count in CURVE]
     return f"{sampler:26}" + "".join(f"{cell:>14}" for cell in cells) + "   " + " ".join(curve)
@@ -225,7 +225,7 @@ def _figures(searches: Sequence[Search], percent: float, limit: int) -> str:
 
 
 def heading(landscape: Landscape, seeds: int) -> str:
-    """What the table below it is about."""
+    """Say what the table below it is about."""
     failed = sum(time is None for time in landscape.times.values())
     within = " / ".join(str(landscape.within(percent)) for percent in reversed(PERCENT))
     columns = "".join(f"{f'within {percent} %':>14}" for percent in PERCENT)
@@ -257,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _chosen(asked: argparse.Namespace) -> list[str]:
-    """The samplers asked for, or all that can run."""
+    """Return the samplers asked for, or all that can run."""
     if asked.samplers:
         return list(asked.samplers.split(","))
     if asked.quick:

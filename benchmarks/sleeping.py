@@ -1,4 +1,5 @@
-"""An evaluation that only sleeps, for KERNELSCI_EVALUATE: what is measured then is the queue, not the processor."""
+"""Provide an evaluation that only sleeps, for KERNELSCI_EVALUATE: what is measured then is the queue, not the
+processor."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def evaluate(
     cancel: Callable[[], bool] | None = None,
     on_progress: Callable[[str, str], None] | None = None,
 ) -> JobResult:
-    """`incorrect` after SLEEP_S, or as soon as `cancel` says so: nothing follows from it."""
+    """Return `incorrect` after SLEEP_S, or as soon as `cancel` says so: nothing follows from it."""
     until = time.monotonic() + SLEEP_S
     while time.monotonic() < until and not (cancel is not None and cancel()):
         time.sleep(TICK_S)

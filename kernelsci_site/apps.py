@@ -4,7 +4,6 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.contrib.auth.signals import user_logged_in
-from django.db.models.signals import post_save
 
 
 class SiteConfig(AppConfig):
@@ -16,16 +15,7 @@ class SiteConfig(AppConfig):
         """Connect the receivers and register the checks, which happens when their module is imported."""
         from kernelsci_site import checks  # noqa: F401
 
-        post_save.connect(_notice, sender="optimizer.RunEvent", dispatch_uid="notices")
         user_logged_in.connect(_signed_in, dispatch_uid="sign_ins")
-
-
-def _notice(instance: Any, created: bool, **_kwargs: Any) -> None:
-    """Create notifications for a stored event."""
-    from optimizer.events.notices import notice
-
-    if created:
-        notice(instance)
 
 
 def _signed_in(request: Any, user: Any, **_kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Serve `/metrics` in Prometheus's text format (version 0.0.4).
+"""Serve `/metrics` to Prometheus, in whichever of its formats the request asks for.
 
 The values are read from the database on request, so that any number of processes agree; only the count of sockets is
 that of the answering process.
@@ -10,25 +10,40 @@ behind a proxy nobody, as every request comes from this machine there. Others ge
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
-from kernelsci_site.sockets import open_sockets
-from optimizer.queries.metrics import Metric, read_metrics
+from kernelsci_site.sockets import OPEN
+from optimizer.queries.metrics import read_metrics
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+class DatabaseCollector(Collector):
+    """Read the installation's metrics each time they are asked for."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of the database."""
+        return read_metrics()
+
+
+# Our own registry: the library's default one adds metrics of this one process, of which a site has several.
+REGISTRY = CollectorRegistry()
+REGISTRY.register(DatabaseCollector())
+REGISTRY.register(OPEN)
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
     """Return all metrics. Raises Http404 for strangers."""
     if not _may_read(request):
         raise Http404
-    sockets = Metric("sockets_open", "gauge", "Websockets open in the answering process.", [({}, open_sockets())])
-    text = "".join(line for metric in [*read_metrics(), sockets] for line in _lines(metric))
-    return HttpResponse(text, content_type=CONTENT_TYPE)
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return HttpResponse(encode(REGISTRY), content_type=content_type)
 
 
 def _may_read(request: HttpRequest) -> bool:
@@ -45,15 +60,3 @@ def _is_local(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False
-
-
-def _lines(metric: Metric) -> Iterator[str]:
-    name = f"kernelsci_{metric.name}"
-    yield f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
-    for labels, value in metric.samples:
-        told = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-        yield f"{name}{{{told}}} {float(value):.10g}\n" if told else f"{name} {float(value):.10g}\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

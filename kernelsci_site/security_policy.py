@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from asgiref.sync import iscoroutinefunction
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import sync_and_async_middleware
 
@@ -47,12 +46,15 @@ _REST = "; ".join(
     ]
 )
 POLICY = f"{_REST}; form-action 'self'"
-# A form that leads to the company's sign-in is redirected there, and perhaps on to whoever really knows the people;
-# the directive governs every step of that.
-POLICY_TOWARDS_COMPANY = f"{_REST}; form-action 'self' https: {origin(settings.OIDC_SERVER)}"
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 GetResponseLater = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+def policy_towards(server: str) -> str:
+    """Return the policy of a page whose forms lead to a company's sign-in at `server`."""
+    # A form is redirected there, and perhaps on to whoever really knows the people; the directive governs every step.
+    return f"{_REST}; form-action 'self' https: {origin(server)}"
 
 
 @sync_and_async_middleware

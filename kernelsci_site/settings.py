@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelsci_site import environment as env
+from kernelsci_site.security_policy import policy_towards
 from kernelsci_site.services import postgres, redis_server
 from kernelsci_site.services.var import Var
 
@@ -101,6 +102,7 @@ MFA_ADAPTER = "kernelsci_site.accounts.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Kernel Scientist"
 OIDC_SERVER = env.text("OIDC_SERVER")
+POLICY_TOWARDS_COMPANY = policy_towards(OIDC_SERVER)
 OIDC_NAME = env.text("OIDC_NAME", "the company's sign-in")
 if OIDC_SERVER:
     INSTALLED_APPS += ["allauth.socialaccount", "allauth.socialaccount.providers.openid_connect"]

@@ -5,24 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from prometheus_client import Gauge
+
 Application = Callable[[Any, Any, Any], Awaitable[None]]
-_open = 0
-
-
-def open_sockets() -> int:
-    """Return how many websockets are open in this process."""
-    return _open
+OPEN = Gauge("kernelsci_sockets_open", "Websockets open in the answering process.", registry=None)
 
 
 def counted(application: Application) -> Application:
     """Wrap the application so that its open connections are counted."""
 
     async def count(scope: Any, receive: Any, send: Any) -> None:
-        global _open
-        _open += 1
-        try:
+        with OPEN.track_inprogress():
             await application(scope, receive, send)
-        finally:
-            _open -= 1
 
     return count

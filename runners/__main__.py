@@ -1,6 +1,6 @@
-"""`python -m runners COMMAND`: what a machine without database or web server needs.
+"""Run the commands that need neither database nor web server: `python -m runners COMMAND`.
 
-Exit codes: 0 there is a verdict, 1 the harness itself failed, 2 wrong usage.
+The exit code is 0 if there is a verdict, 1 if the harness itself failed, 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse and run; the exit code."""
+    """Parse the command line, run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m runners", description="Build, check and time kernels.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in COMMANDS.values():

@@ -1,4 +1,4 @@
-"""What this machine can build, run and hold, and what to install for the rest. Standard library only.
+"""Find out what this machine can build, run and confine, and what to install for the rest. Standard library only.
 
 Facts are looked up, never guessed: programs are asked for their version, GPUs are read from the driver's own files.
 Nothing here imports torch or triton, so it answers in well under a second.
@@ -31,8 +31,7 @@ INSTALL_SANDBOX = "Debian, Ubuntu: apt-get install bubblewrap"
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing looked at. `remedy` says what to install when it is not `ok`; `needed` marks what nothing runs
-    without."""
+    """State one fact. `remedy` says what to install if it is not `ok`; `needed` marks what every kernel needs."""
 
     topic: str
     name: str
@@ -43,17 +42,17 @@ class Fact:
 
 
 def facts() -> list[Fact]:
-    """Everything about this machine as a runner."""
+    """Collect all facts about this machine as a runner."""
     return [*_system(), *_compilers(), *_libraries(), *_gpus(), *_sandbox()]
 
 
 def as_json(found: list[Fact]) -> dict[str, Any]:
-    """The facts as plain data: `{"ready": bool, "facts": [...]}`."""
+    """Return the facts as plain data: `{"ready": bool, "facts": [...]}`."""
     return {"ready": all(fact.ok for fact in found if fact.needed), "facts": [asdict(fact) for fact in found]}
 
 
 def as_text(found: list[Fact]) -> str:
-    """The facts for people: a block per topic, a remedy under what is missing."""
+    """Format the facts for people: a block for each topic, a remedy under what is missing."""
     lines: list[str] = []
     for topic in dict.fromkeys(fact.topic for fact in found):
         lines += [topic, *(line for fact in found if fact.topic == topic for line in _lines_of(fact)), ""]
@@ -61,7 +60,7 @@ def as_text(found: list[Fact]) -> str:
 
 
 def missing_compiler() -> str | None:
-    """What to install before any CPU kernel can be built, or None."""
+    """Return what to install before any CPU kernel can be built, or None."""
     try:
         compiler()
     except InfraFailure as failure:
@@ -70,18 +69,18 @@ def missing_compiler() -> str | None:
 
 
 def cpp_compiler() -> str | None:
-    """The C++ compiler that CPU kernels are built with."""
+    """Return the C++ compiler that builds CPU kernels, or None."""
     return None if missing_compiler() else compiler()
 
 
 def hip_compiler() -> str | None:
-    """A compiler of HIP device code: `hipcc`, or a stock clang new enough for gfx942 (19)."""
+    """Return a compiler of HIP device code: `hipcc`, or a stock clang new enough for gfx942 (19)."""
     clangs = (f"clang++-{major}" for major in range(NEWEST_HIP_CLANG, OLDEST_HIP_CLANG - 1, -1))
     return next((found for name in ("hipcc", *clangs) if (found := shutil.which(name))), None)
 
 
 def local_targets() -> list[str]:
-    """Names of the targets that can be timed here: the CPU, and each kind of GPU once."""
+    """Return the names of the targets that can be timed here: the CPU, and each kind of GPU once."""
     return ["cpu", *dict.fromkeys(target for target, _model in [*_nvidia_gpus(), *_amd_gpus()])]
 
 
@@ -140,7 +139,7 @@ def _nvidia_gpus() -> list[tuple[str, str]]:
 
 
 def _amd_gpus() -> list[tuple[str, str]]:
-    """From the kernel driver's topology, which is there without ROCm. CPUs are nodes with version 0."""
+    """Read the kernel driver's topology, which is there without ROCm. CPUs are nodes with version 0."""
     found = []
     for properties in sorted(KFD_NODES.glob("*/properties")):
         version = re.search(r"^gfx_target_version (\d+)$", properties.read_text(), re.MULTILINE)
@@ -150,13 +149,13 @@ def _amd_gpus() -> list[tuple[str, str]]:
 
 
 def gfx_name(version: int) -> str:
-    """The driver's number as the compiler's target: 90402 is gfx942, 90010 is gfx90a."""
+    """Convert the driver's number to the compiler's target: 90402 is gfx942, 90010 is gfx90a."""
     major, minor, step = version // 10_000, version // 100 % 100, version % 100
     return f"gfx{major}{minor:x}{step:x}"
 
 
 def _sandbox() -> Iterator[Fact]:
-    """How firmly untrusted kernels are held, and why not more firmly."""
+    """State how firmly untrusted kernels are confined, and why not more firmly."""
     found = probe_report()
     firm = found.level is SandboxLevel.BUBBLEWRAP
     confined = found.level in (SandboxLevel.BUBBLEWRAP, SandboxLevel.LANDLOCK)
@@ -185,7 +184,7 @@ def _first_line(command: list[str]) -> str | None:
 
 
 def _ask(command: list[str]) -> str | None:
-    """What a program says, or None when it is absent, fails or hangs."""
+    """Return what a program prints, or None if it is absent, fails or hangs."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,15 +1,19 @@
-"""How an evaluation can end early. `InfraFailure` is the harness's or the machine's doing, `TooLarge` the problem's."""
+"""Define how an evaluation can end early.
+
+`InfraFailure` is the fault of the harness or the machine, `TooLarge` that of the problem.
+"""
 
 from __future__ import annotations
 
 from runners.job import Status
 
+# The sides of a comparison.
 CANDIDATE, BASELINE, PARENT = "candidate", "baseline", "parent"
-"""The sides of a comparison."""
 
 
 class CandidateFailure(Exception):
-    """A side of a comparison failed: that is data. `case` names where, when it is known; `side` says who failed."""
+    """A side of a comparison has failed; that is a result. `case` names the case if known, `side` the side that
+    failed."""
 
     def __init__(self, status: Status, reason: str, case: str | None = None, side: str = CANDIDATE) -> None:
         super().__init__(reason)
@@ -20,12 +24,12 @@ class CandidateFailure(Exception):
 
 
 class InfraFailure(Exception):
-    """The harness, the oracle or the machine failed; nothing is known of the candidate."""
+    """The harness, the oracle or the machine failed, so nothing is known of the candidate."""
 
 
 class TooLarge(Exception):
-    """The problem does not fit into the device's memory; nothing is known of the candidate."""
+    """The problem does not fit into the device's memory, so nothing is known of the candidate."""
 
 
 class Cancelled(Exception):
-    """Whoever asked for the evaluation wants it no more."""
+    """The evaluation was cancelled."""

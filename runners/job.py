@@ -1,8 +1,8 @@
-"""The whole contract between the optimizer and the runners: what is asked and what is answered.
+"""Define the whole contract between the optimizer and the runners: requests and results.
 
-Everything here is plain data that survives JSON: a job travels through a broker, a spool directory or
-a command line. Standard library only, because a spool machine has torch and nothing else.
-`runners.wire` turns these classes into JSON and back, strictly: unknown or missing fields are errors.
+Everything here is plain data that survives JSON: a job travels through a broker, a spool directory or a command line.
+Standard library only, because a spool machine has torch and nothing else. `runners.wire` converts these classes to
+JSON and back, strictly: unknown or missing fields are errors.
 
 Units: `*_us` microseconds, `*_s` seconds, `*_bytes` bytes. Times are medians unless a name says otherwise.
 """
@@ -15,17 +15,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+# 2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it. 3:
+# jobs name an objective; results carry device time and call time, the noise floor, memory figures and the side that
+# failed. 4: the effort `check`.
 PROTOCOL_VERSION = 4
-"""2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it.
-3: jobs name an objective; results carry device time and call time, the noise floor, memory figures and the side that
-failed.
-4: the effort `check`."""
 
 TunableValue = int | float | str | bool
 
 
 class Language(StrEnum):
-    """What a candidate is written in; each has one backend."""
+    """List the languages of candidates; each has one backend."""
 
     CPP = "cpp"
     HIP = "hip"
@@ -35,13 +34,16 @@ class Language(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """What the name of a file in it ends in, with the dot."""
+        """Return the file name suffix of the language, with the dot."""
         return {"cuda": ".cu", "triton": ".py", "python": ".py"}.get(self, f".{self}")
 
 
 class Status(StrEnum):
-    """How an evaluation ended. Only `correct` kernels are ranked. `infra_error` and `too_large` are not the kernel's
-    doing: the harness or the machine failed, or the problem does not fit into the device's memory."""
+    """List how an evaluation can end. Only `correct` kernels are ranked.
+
+    `infra_error` and `too_large` are not the kernel's fault: the harness or the machine failed, or the problem does
+    not fit into the device's memory.
+    """
 
     CORRECT = "correct"
     INCORRECT = "incorrect"
@@ -56,7 +58,7 @@ class Status(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What the statistics support about candidate against opponent (evaluation protocol, paired timing)."""
+    """List what the statistics can support about candidate against opponent."""
 
     FASTER = "faster"
     SAME = "same"
@@ -64,8 +66,11 @@ class Verdict(StrEnum):
 
 
 class Effort(StrEnum):
-    """How far the cascade goes. `build`: compile and report only. `check`: run the test cases that everybody may see.
-    `quick`: short timing. `full`: paired timing with an interval. `confirm`: full timing again in cold processes."""
+    """List how far the cascade goes.
+
+    `build`: compile and report only. `check`: run the test cases that everybody may see. `quick`: short timing.
+    `full`: paired timing with an interval. `confirm`: full timing again in cold processes.
+    """
 
     BUILD = "build"
     CHECK = "check"
@@ -75,7 +80,7 @@ class Effort(StrEnum):
 
 
 class Baseline(StrEnum):
-    """The reference implementation, as torch runs it."""
+    """List the ways in which torch runs the reference implementation."""
 
     EAGER = "torch_eager"
     COMPILE = "torch_compile"
@@ -83,17 +88,65 @@ class Baseline(StrEnum):
 
 
 class Objective(StrEnum):
-    """Which time a verdict compares. `device`: time on the device alone, without the host. `call`: time of a call in a
-    steady loop, host included. On a CPU both are the same."""
+    """Choose the time that a verdict compares.
+
+    `device`: time on the device alone, without the host. `call`: time of a call in a steady loop, host included. On a
+    CPU both are the same.
+    """
 
     DEVICE = "device"
     CALL = "call"
 
 
+class Flag(StrEnum):
+    """List the observations on an evaluation that do not decide its status.
+
+    A result may also hold flags that are not listed here: the findings of a second reader, such as
+    `kernelguard:TIMER_MONKEYPATCH`, and flags of earlier versions.
+    """
+
+    NO_CUSTOM_KERNEL = "no_custom_kernel"
+    """The work is done by torch or a vendor's library."""
+    SLOW_REFERENCE = "slow_reference"
+    """The reference loops in Python, so a speedup over it says little."""
+    NONDETERMINISTIC = "nondeterministic"
+    """The same inputs gave other bits the second time."""
+    NOT_EXECUTED = "not_executed"
+    """The kernel was built and not run."""
+    NOT_TIMED = "not_timed"
+    """The kernel was checked and not timed."""
+    NO_BENCHMARK_CASE = "no_benchmark_case"
+    """The problem has no case to time on this target."""
+    ABANDONED_SLOW = "abandoned_slow"
+    """The quick timing found the kernel far behind the best, so the paired timing was left out."""
+    MEASURED_AGAIN = "measured_again"
+    """The first timing was not plausible; the figures are those of a second one in fresh processes."""
+    MEASURED_ELSEWHERE = "measured_elsewhere"
+    """An evaluator outside this installation took the times."""
+    BASELINE_DISAGREES = "baseline_disagrees"
+    """The baseline's own outputs are outside the tolerance."""
+    BASELINE_FAILED = "baseline_failed"
+    """The baseline failed, so there is no speedup."""
+    PARENT_FAILED = "parent_failed"
+    """The parent failed, so there is no comparison with it."""
+    UNCONFIRMED = "unconfirmed"
+    """The candidate's clock claims a speedup that the referee's clock does not confirm."""
+    NEEDS_REVIEW = "needs_review"
+    """The speedup is so large that a person should read the kernel."""
+    SYNCHRONISES = "synchronises"
+    """The call waits for the device, so it cannot be timed behind a gate; call time decides."""
+    LAUNCH_BOUND = "launch_bound"
+    """The call enqueues more launches than the device's queue holds; call time decides."""
+    HOST_BOUND = "host_bound"
+    """The call takes much longer with the host than on the device alone."""
+
+
 @dataclass(frozen=True)
 class Source:
-    """One kernel as text. `tunables` override the defaults that the text declares; `flags` are compiler flags
-    from the backend's allow-list."""
+    """Hold one kernel as text.
+
+    `tunables` override the defaults that the text declares; `flags` are compiler flags from the backend's allow-list.
+    """
 
     language: Language
     text: str
@@ -102,15 +155,18 @@ class Source:
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 over everything that changes the built artefact; hex."""
+        """Return the SHA-256, in hexadecimal, over everything that changes the built artefact."""
         parts = [self.language.value, self.text, sorted(self.tunables.items()), list(self.flags)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class ProblemBundle:
-    """A problem as it travels: every file it needs, by relative path. `format`: native, kernelbench,
-    kernelbench_hard or gpumode. `entry` is the path inside `files` where reading starts."""
+    """Hold a problem as it travels: every file it needs, by relative path.
+
+    `format` is native, kernelbench, kernelbench_hard or gpumode. `entry` is the path inside `files` where reading
+    starts.
+    """
 
     name: str
     format: str
@@ -119,14 +175,14 @@ class ProblemBundle:
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 over format, entry and files; hex."""
+        """Return the SHA-256 over format, entry and files in hexadecimal."""
         parts = [self.format, self.entry, sorted(self.files.items())]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a candidate may use. Wall-clock limits are kept by the referee, from outside."""
+    """Limit what a candidate may use. The referee enforces wall-clock limits from outside."""
 
     build_s: float = 300.0
     call_s: float = 30.0
@@ -138,9 +194,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One evaluation to carry out on one target. `known_artefacts` maps the digest of an artefact that was evaluated
-    already to a name for that evaluation: a candidate that builds the same one is not executed, and its result names
-    the evaluation in `duplicate_of`."""
+    """Ask for one evaluation on one target.
+
+    `known_artefacts` maps the digest of an artefact that was evaluated already to a name for that evaluation. A
+    candidate that builds the same artefact is not executed, and its result names the evaluation in `duplicate_of`.
+    """
 
     job_id: str
     problem: ProblemBundle
@@ -159,9 +217,11 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Speedup:
-    """Opponent time divided by candidate time, geometric mean over the timed cases, with its bootstrap interval.
-    Above 1 the candidate is faster. `band` is the noise floor (a ratio ≥ 1) that the verdict had to clear. `basis` is
-    the time that was compared: `device` or `call`."""
+    """Compare candidate and opponent: opponent time divided by candidate time, geometric mean over the timed cases.
+
+    `low` and `high` bound the bootstrap interval. Above 1 the candidate is faster. `band` is the noise floor (a ratio
+    ≥ 1) that the verdict had to clear. `basis` is the time that was compared: `device` or `call`.
+    """
 
     median: float
     low: float
@@ -174,12 +234,14 @@ class Speedup:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case. `samples` holds raw per-call times in µs by who was timed (`candidate`, `baseline`, `parent`).
-    `speedup*` are against the baseline, by device time. `*_call_us` and `call_speedup*` are the same by call time, None
-    on a CPU. `basis` is the time that the case's verdict rests on: `call` where device time cannot be told from the
-    host's (flag `launch_bound` or `synchronises`). `roofline_us` is the least time that the measured ceilings allow,
-    and `roofline_share` that bound divided by the candidate's device time (1 is at the roofline). Fields stay None
-    where the cascade stopped earlier."""
+    """Report one case. Fields stay None if the cascade stopped earlier.
+
+    `samples` holds raw per-call times in µs by side (`candidate`, `baseline`, `parent`). `speedup*` are against the
+    baseline, by device time. `*_call_us` and `call_speedup*` are the same by call time, None on a CPU. `basis` is the
+    time on which the case's verdict rests: `call` if device time cannot be separated from the host's (flag
+    `launch_bound` or `synchronises`). `roofline_us` is the least time that the measured ceilings allow, and
+    `roofline_share` that bound divided by the candidate's device time (1 is at the roofline).
+    """
 
     name: str
     ok: bool
@@ -201,7 +263,7 @@ class CaseResult:
     call_speedup_low: float | None = None
     call_speedup_high: float | None = None
     basis: Objective = Objective.DEVICE
-    flags: list[str] = field(default_factory=list)
+    flags: list[Flag | str] = field(default_factory=list)
     max_abs_error: float | None = None
     max_rel_error: float | None = None
     samples: dict[str, list[float]] = field(default_factory=dict)
@@ -209,7 +271,7 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class StageResult:
-    """One stage of the cascade that was run, in order. `log` is capped, head and tail kept."""
+    """Report one stage of the cascade that was run, in order. `log` is capped to its head and tail."""
 
     name: str
     seconds: float
@@ -219,7 +281,7 @@ class StageResult:
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What the compiler says about one device kernel (or one CPU function). None where it does not say."""
+    """Report what the compiler says about one device kernel (or one CPU function). Unknown figures are None."""
 
     name: str
     vgpr: int | None = None
@@ -238,7 +300,7 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """The outcome of a build: log, artefact digest, resource report per kernel and assembly where there is any."""
+    """Report a build: log, artefact digest, resources of each kernel, and assembly if there is any."""
 
     ok: bool
     seconds: float
@@ -251,8 +313,11 @@ class BuildReport:
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """How far comparisons of a program with itself stray from 1 on a machine, as a ratio ≥ 1. `measured_at` is Unix
-    time in seconds; `wide` warns that the machine was too noisy even when it was measured again."""
+    """Report how far comparisons of a program with itself stray from 1 on a machine, as a ratio ≥ 1.
+
+    `measured_at` is Unix time in seconds. `wide` warns that the machine was too noisy even when it was measured
+    again.
+    """
 
     ratio: float
     comparisons: int = 0
@@ -264,9 +329,11 @@ class NoiseFloor:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Device memory of an evaluation in bytes. `footprint_bytes`: inputs, weights and outputs of the largest case.
-    `peak_bytes`: the most that all of the evaluation's processes held together. `needed_bytes` and `available_bytes`
-    are compared before anything runs."""
+    """Report the device memory of an evaluation in bytes.
+
+    `footprint_bytes` counts inputs, weights and outputs of the largest case. `peak_bytes` is the most that all of the
+    evaluation's processes held together. `needed_bytes` and `available_bytes` are compared before anything runs.
+    """
 
     footprint_bytes: int = 0
     needed_bytes: int = 0
@@ -276,7 +343,8 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class Failure:
-    """Where an evaluation failed: `side` is `candidate`, `parent`, `baseline` or `harness`, `stage` a stage's name."""
+    """Name where an evaluation failed: `side` is `candidate`, `parent`, `baseline` or `harness`, `stage` a stage's
+    name."""
 
     side: str
     stage: str
@@ -285,17 +353,19 @@ class Failure:
 
 @dataclass(frozen=True)
 class JobResult:
-    """The answer to a JobSpec. `reasons` says in words why the status is what it is; `flags` holds
-    observations that do not decide it (for example `no_custom_kernel`, `nondeterministic`). With `duplicate_of` set
+    """Answer a JobSpec.
+
+    `reasons` explains the status in words; `flags` holds observations that do not decide it. With `duplicate_of` set
     nothing was executed: status and figures are those of the evaluation it names (`JobSpec.known_artefacts`).
-    `sandbox`: the level that the kernel ran at; empty where it never ran. `speedup` and `versus_parent` compare the
+    `sandbox` is the level at which the kernel ran, empty if it never ran. `speedup` and `versus_parent` compare the
     time that the job's objective names, `call_speedup` always call time. `failures` names the side and stage of
-    everything that failed; a parent or baseline that fails drops its comparison and not the candidate."""
+    everything that failed; a parent or baseline that fails drops its comparison and not the candidate.
+    """
 
     job_id: str
     status: Status
     reasons: list[str] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
+    flags: list[Flag | str] = field(default_factory=list)
     verdict: Verdict | None = None
     speedup: Speedup | None = None
     versus_parent: Speedup | None = None

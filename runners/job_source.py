@@ -16,12 +16,13 @@ from runners.job import JobResult, JobSpec
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to work on one job until `lease_s` seconds after the last accepted beat; the queue dictates a beat
-    every `beat_s`. `fence` grows with every claim of the job: a result under an older fence is refused.
+    """Grant the right to work on one job until `lease_s` seconds after the last accepted heartbeat.
 
-    `limit_s` is how long the work may take in all, None: what the spec's own limits say. `settings` are the run's
-    for its dispatcher, `notes` what an earlier claim of the same job left (`OutsideSource.note`).
-    `run_id` is for the log alone, 0 where nobody knows it."""
+    The queue asks for a heartbeat every `beat_s`. `fence` is the fencing token: it grows with every claim of the job,
+    and a result under an older one is refused. `limit_s` is how long the work may take in all; None uses the spec's
+    own limits. `settings` are the run's for its dispatcher, `notes` what an earlier claim of the same job stored
+    (`OutsideSource.note`). `run_id` is only for the log, 0 if unknown.
+    """
 
     job_id: int
     fence: int
@@ -35,7 +36,7 @@ class Claim:
 
 
 class Beat(StrEnum):
-    """What the queue answers to a heartbeat. `cancel` and `lost` both mean: stop now and kill the sandbox."""
+    """List the queue's answers to a heartbeat. `cancel` and `lost` both mean: stop now and kill the sandbox."""
 
     GO_ON = "go_on"
     CANCEL = "cancel"
@@ -43,7 +44,7 @@ class Beat(StrEnum):
 
 
 class Receipt(StrEnum):
-    """What the queue answers to a result. `refused`: another claim holds the job, or it was cancelled."""
+    """List the queue's answers to a result. `refused`: another claim holds the job, or it was cancelled."""
 
     RECORDED = "recorded"
     REPEATED = "repeated"
@@ -52,7 +53,7 @@ class Receipt(StrEnum):
 
 @dataclass(frozen=True)
 class RunnerCard:
-    """How a worker introduces itself: unique name, target key, queues it serves, device and machine facts."""
+    """Describe a worker: unique name, target key, queues it serves, device and machine facts."""
 
     name: str
     target: str
@@ -63,11 +64,14 @@ class RunnerCard:
 
 
 class JobSource(Protocol):
-    """The queue as a worker sees it. Any method may raise when the queue cannot be reached; only `finish` must then
-    be repeated, which is safe: a result is recorded once."""
+    """Define the queue as a worker sees it.
+
+    Any method may raise if the queue cannot be reached. Only `finish` must then be repeated, which is safe: a result
+    is recorded once.
+    """
 
     def claim(self, queue: str, worker: str) -> Claim | None:
-        """Take the next job of the queue, or None when there is none (or the worker is draining)."""
+        """Take the next job of the queue, or return None if there is none (or the worker is draining)."""
 
     def beat(self, claim: Claim) -> Beat:
         """Extend the lease."""
@@ -85,18 +89,21 @@ class JobSource(Protocol):
         """Say that work on a cancelled job has stopped."""
 
     def detach(self) -> None:
-        """The calling thread is about to end: give back what the source holds for it."""
+        """Release what the source holds for the calling thread, which is about to end."""
 
     def check_in(self, card: RunnerCard) -> bool:
-        """The worker's own heartbeat. True when it should drain: finish the current job and claim no other."""
+        """Send the worker's own heartbeat. Return whether to drain: finish the current job and claim no other."""
 
 
 class OutsideSource(JobSource, Protocol):
-    """What the queue offers to workers that have their jobs done by somebody else, over hours and over restarts."""
+    """Define what the queue offers to workers whose jobs are done elsewhere, over hours and over restarts."""
 
     def note(self, claim: Claim, notes: dict[str, Any], attempts: int) -> bool:
-        """Keep `notes` with the job, for whoever claims it next, and count `attempts` from here: a worker that is
-        replaced while it waits uses none up. False when the claim is lost."""
+        """Store `notes` with the job for the next claim, and count `attempts` from here. Return False if the claim is
+        lost.
+
+        A worker that is replaced while it waits uses no attempt.
+        """
 
     def alone(self, name: str) -> AbstractContextManager[bool]:
-        """Try to be the only one in this installation under that name; False when somebody else is."""
+        """Try to hold a lock of that name in this installation. Yield False if another worker holds it."""

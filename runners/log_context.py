@@ -1,4 +1,4 @@
-"""What the log lines of this thread are about: a run, a job, a call. Standard library only."""
+"""Add to log lines what the thread works on: a run, a job, a call. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _about: ContextVar[dict[str, int]] = ContextVar("about", default={})  # noqa: B0
 
 @contextmanager
 def about(**ids: int) -> Iterator[None]:
-    """Within it, every log line of this thread carries these ids (`run`, `job`, `call`, `fence`)."""
+    """Add these ids (`run`, `job`, `call`, `fence`) to every log line of this thread within the block."""
     token = _about.set({**_about.get(), **ids})
     try:
         yield
@@ -21,10 +21,10 @@ def about(**ids: int) -> Iterator[None]:
 
 
 class WorkFilter(logging.Filter):
-    """Puts the ids on each record: as attribute `about`, and in words as `work` (` [run 3, job 5]`, or nothing)."""
+    """Put the ids on each record: as attribute `about`, and in words as `work` (` [run 3, job 5]`, or nothing)."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Lets everything through."""
+        """Annotate the record and let it through."""
         ids = _about.get()
         record.about = ids
         words = ", ".join(f"{name} {number}" for name, number in ids.items())

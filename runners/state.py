@@ -1,4 +1,4 @@
-"""Where the harness keeps what outlives an evaluation: builds, A/A bands, locks."""
+"""Store what outlives an evaluation: builds, noise floors, locks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 
 
 def state_dir(*parts: str) -> Path:
-    """A private folder below KERNELSCI_STATE, else ~/.cache/kernelsci, else the temporary directory; made when
-    missing."""
+    """Return a private folder below KERNELSCI_STATE, else ~/.cache/kernelsci, else the temporary directory.
+
+    The folder is made if it is missing.
+    """
     root = Path(os.environ.get("KERNELSCI_STATE") or _default())
     path = root.joinpath(*parts)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -26,14 +28,14 @@ def _default() -> Path:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a file whole: readers see the old text or the new, never half of it."""
+    """Replace a file atomically: readers see the old text or the new, never half of it."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as handle:
         json.dump(value, handle)
     Path(handle.name).replace(path)
 
 
 def read_json(path: Path) -> Any | None:
-    """The value, or None where the file is missing or not JSON."""
+    """Return the value, or None if the file is missing or not JSON."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Hardware targets: what a device can do at most, and where the figures come from.
+"""Describe hardware targets: what a device can do at most, and where the figures come from.
 
 Keys are the compiler's architecture for the common product (`gfx942` is an MI300X, `sm_90` an H100 SXM), and
 `architecture-product` for its relatives; product names are aliases (`MI300X`, `H100`). Data sheets give peaks without
@@ -29,8 +29,11 @@ FACTOR_DTYPES = {
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a probe reached on one machine: a large device copy in bytes per second (read and written), and square
-    matrix products in FLOP per second by dtype. Empty where nothing was measured."""
+    """Hold what a probe reached on one machine; empty if nothing was measured.
+
+    `copy_bandwidth` is that of a large device copy in bytes per second (read and written), `matmul_flops` the FLOP
+    per second of square matrix products by dtype.
+    """
 
     copy_bandwidth: float | None = None
     matmul_flops: Mapping[str, float] = field(default_factory=dict)
@@ -39,10 +42,13 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Target:
-    """One kind of device. `peak_flops` per second by dtype of the arithmetic, `bandwidth` in bytes per second; both
-    are upper bounds, since a time under the floor counts as suspect. `units` are compute units or multiprocessors,
-    `lane_registers` what one thread may hold, `lds_bytes` shared memory of one workgroup at most, `waves_per_unit`
-    how many wavefronts or warps one unit keeps at most. `sources` says where the figures come from."""
+    """Describe one kind of device.
+
+    `peak_flops` is per second by dtype of the arithmetic, `bandwidth` in bytes per second. Both are upper bounds,
+    since a time under the floor counts as suspect. `units` are compute units or multiprocessors. `lane_registers` is
+    what one thread may hold, `lds_bytes` the most shared memory of one workgroup, `waves_per_unit` the most
+    wavefronts or warps on one unit. `sources` says where the figures come from.
+    """
 
     key: str
     title: str
@@ -65,17 +71,19 @@ class Target:
 
     @property
     def last_level_bytes(self) -> int:
-        """Size of the largest cache; 0 where unknown."""
+        """Return the size of the largest cache in bytes, 0 if unknown."""
         return max(self.caches_bytes.values(), default=0)
 
     @property
     def flush_bytes(self) -> int:
-        """How much to write so that nothing of use is left in the caches: twice the last level."""
+        """Return how many bytes to write to evict everything useful from the caches: twice the last level."""
         return 2 * self.last_level_bytes
 
     def roofline_us(self, work: Work | None) -> float | None:
-        """Least time in µs for that work under the measured ceilings, or the data sheet's where none were measured;
-        None where nothing is known (Williams, Waterman, Patterson, "Roofline", CACM 2009)."""
+        """Return the least time in µs for that work under the ceilings, or None if they are not known.
+
+        Measured ceilings count before the data sheet's (Williams, Waterman, Patterson, "Roofline", CACM 2009).
+        """
         if work is None:
             return None
         found = ceilings(self.key)
@@ -99,15 +107,17 @@ class Target:
         return _bound_us(flops, rates, max(0.0, work.bytes - cached), bandwidth)
 
     def _fastest(self, dtype: str, found: Ceilings) -> float:
+        # Several products of a lower precision can make up one of a higher: three bfloat16 products nearly a float32
+        # one.
         emulating = {"float32": ("float32", "tfloat32", "bfloat16"), "float64": ("float64", "int8")}
         names = emulating.get(dtype, (dtype,))
         rates = (_margined(self.peak_flops.get(name), found.matmul_flops.get(name)) for name in names)
         return max(rate or 0.0 for rate in rates)
 
 
+# How far a kernel may exceed a measured ceiling before physics is called in: a large copy and a square product are not
+# the fastest that a device can do (a stream that only reads, a shape that suits it better).
 CEILING_MARGIN = 1.15
-"""How far a kernel may exceed a measured ceiling before physics is called in: a large copy and a square product are not
-the fastest that a device can do (a stream that only reads, a shape that suits it better)."""
 
 
 def _margined(peak: float | None, measured: float | None) -> float | None:
@@ -127,14 +137,14 @@ def _bound_us(
 
 
 class UnknownTarget(KeyError):
-    """No such target; the message lists those there are."""
+    """There is no such target; the message lists the known ones."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 def canonical(key: str) -> str:
-    """The key that a name stands for: a key itself, or a product's name in any case. Raises UnknownTarget."""
+    """Return the key for a name: a key itself, or a product's name in any case. Raises UnknownTarget."""
     if key in TARGETS:
         return key
     found = ALIASES.get(key.lower().replace(" ", "-"))
@@ -144,18 +154,20 @@ def canonical(key: str) -> str:
 
 
 def target(key: str) -> Target:
-    """The target of that key or name. Raises UnknownTarget."""
+    """Return the target of that key or name. Raises UnknownTarget."""
     return TARGETS[canonical(key)]
 
 
 def ceilings(key: str) -> Ceilings:
-    """What a probe found on this machine for a target; empty where none ran."""
+    """Return what a probe found on this machine for a target; empty if none ran."""
     return ceilings_in({"ceilings": read_json(state_dir("ceilings") / f"{key}.json")})
 
 
 def ceilings_in(environment: Mapping[str, Any]) -> Ceilings:
-    """What the machine that a result comes from had reached in a probe, from the result's environment; empty where it
-    had not been probed, and for anything of another form."""
+    """Return what a probe had found on the machine of a result, from the result's environment.
+
+    The ceilings are empty if the machine had not been probed, and for anything of another form.
+    """
     kept = environment.get("ceilings")
     if not isinstance(kept, Mapping):
         return Ceilings()
@@ -177,9 +189,11 @@ FASTEST_CLOCK_HZ = 5.5e9
 
 
 def _this_cpu() -> Target:
-    """Bounds for the processor we run on: two fused multiply-adds and two full-width loads a cycle and core, at the
-    processor's highest clock (5.5 GHz where it does not say). Data may lie in the first cache, so the bandwidth is
-    that of the load ports, not of memory."""
+    """Bound the processor we run on: two fused multiply-adds and two full-width loads per cycle and core.
+
+    The clock is the processor's highest (5.5 GHz if it does not say). Data may lie in the first cache, so the
+    bandwidth is that of the load ports, not of memory.
+    """
     model, flags = _cpuinfo()
     width_bytes = 64 if "avx512f" in flags else 32 if "avx2" in flags else 16
     rate = len(os.sched_getaffinity(0)) * _clock_hz()
@@ -209,7 +223,7 @@ def _cpuinfo() -> tuple[str, set[str]]:
 
 
 def vector_extensions() -> list[str]:
-    """The vector instruction sets of this processor that a kernel writer asks about, as /proc/cpuinfo names them."""
+    """List the vector instruction sets of this processor that matter to a kernel writer, named as in /proc/cpuinfo."""
     flags = _cpuinfo()[1]
     return sorted(
         flag
@@ -253,8 +267,11 @@ def _cdna(
     source: str,
     lds_kib: int = 64,
 ) -> Target:
-    """An AMD Instinct of the MI300 family: wavefronts of 64, 512 registers a lane (256 of them accumulators), 256 MiB
-    Infinity Cache, 4 MiB second-level cache for each of up to eight dies."""
+    """Describe an AMD Instinct of the MI300 family.
+
+    It has wavefronts of 64, 512 registers a lane (256 of them accumulators), 256 MiB Infinity Cache, and 4 MiB
+    second-level cache for each of up to eight dies.
+    """
     return Target(
         key,
         product,
@@ -293,8 +310,11 @@ def _nvidia(
     l2_mib: int = 50,
     shared_kib: int = 228,
 ) -> Target:
-    """An NVIDIA data-centre GPU: warps of 32, 64 Ki registers a multiprocessor, at most 255 a thread; a block may use
-    1 KiB less shared memory than its multiprocessor has."""
+    """Describe an NVIDIA data-centre GPU.
+
+    It has warps of 32, 64 Ki registers a multiprocessor, at most 255 a thread. A block may use 1 KiB less shared
+    memory than its multiprocessor has.
+    """
     return Target(
         key,
         product,
@@ -347,7 +367,7 @@ A100_RATES = {
 
 
 def _gpus() -> list[Target]:
-    """Peaks are dense, and those of the matrix units where they have that dtype."""
+    """List the GPUs. Peaks are dense, and those of the matrix units if they have that dtype."""
     return [
         _cdna("gfx942", "AMD Instinct MI300X", 304, 2.1e9, 5.3e12, 192, MI300X_RATES,
               "AMD Instinct MI300X data sheet (2023)"),

@@ -1,4 +1,4 @@
-"""Celery's entry to the runners: the task that looks at a queue, and the worker's own heartbeat."""
+"""Connect Celery to the runners: the task that looks at a queue, and the worker's own heartbeat."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Post:
-    """Where this process serves: the worker's name and its queues. Set before the pool forks."""
+    """Name the worker of this process and its queues. Set before the pool forks."""
 
     name: str
     queues: tuple[str, ...]
@@ -40,14 +40,17 @@ _post = Post(f"{socket.gethostname()}-{os.getpid()}", ())
 
 @shared_task(name="runners.look", ignore_result=True)
 def look(queue: str) -> None:
-    """Do one job of the queue and ring for the next, so that a worker that is asked to end can do so between jobs.
-    Many bells for one job do no harm: whoever comes too late finds nothing."""
+    """Do one job of the queue and send a message for the next, so that a worker that is asked to end can end between
+    jobs.
+
+    Several messages for one job do no harm: a worker that comes too late finds nothing.
+    """
     if _work(queue):
         ring_worker(queue)
 
 
 def _work(queue: str) -> bool:
-    """Do one job in the way of its queue; False when there was none."""
+    """Do one job as its queue demands. Return False if there was none."""
     if queue.startswith(KERNELBOT_PREFIX):
         from runners.kernelbot.worker import work_at_kernelbot
 
@@ -57,7 +60,7 @@ def _work(queue: str) -> bool:
 
 @cache
 def job_source() -> OutsideSource:
-    """The queue, from the class that the setting `KERNELSCI_JOB_SOURCE` names."""
+    """Return the queue, from the class that the setting `KERNELSCI_JOB_SOURCE` names."""
     source: OutsideSource = import_string(settings.KERNELSCI_JOB_SOURCE)()
     return source
 
@@ -70,7 +73,7 @@ def _learn_post(sender: str, instance: Any, **_kwargs: Any) -> None:
 
 @worker_process_init.connect
 def _take_post(**_kwargs: Any) -> None:
-    """A measuring process says that it is there, and loads what its first job would otherwise wait for."""
+    """Start the heartbeat of a measuring process, and load what its first job would otherwise wait for."""
     target = target_of(_post.queues)
     if target is None:
         return
@@ -79,8 +82,10 @@ def _take_post(**_kwargs: Any) -> None:
 
 
 def target_of(queues: Sequence[str]) -> str | None:
-    """The target that a worker on these queues measures; None for one that measures nothing. One process has one
-    device: of several targets the first counts."""
+    """Return the target that a worker on these queues measures, or None for one that measures nothing.
+
+    One process has one device, so the first of several targets counts.
+    """
     for queue in queues:
         for prefix in (BENCH_PREFIX, KERNELBOT_PREFIX):
             if queue.startswith(prefix):
@@ -89,7 +94,7 @@ def target_of(queues: Sequence[str]) -> str | None:
 
 
 def _check_in_for_ever(target: str) -> None:
-    """Heartbeat of the runner's row. A queue that cannot be reached is tried again at the next beat."""
+    """Send the heartbeat of the runner's row. A queue that cannot be reached is tried again at the next beat."""
     card = card_of(_post.name, target, _post.queues)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Tunables that a kernel declares in its comments, one syntax for all languages; `#` instead of `//` in Python.
+"""Parse the tunables that a kernel declares in its comments, with one syntax for all languages (`#` in Python).
 
     // @tune TILE_M 16 32 64 default=32
     // @constraint TILE_M * TILE_N <= 4096
@@ -28,7 +28,7 @@ MOST_VALUES = 64
 
 
 class TunablesError(ValueError):
-    """A declaration that can't be read. `complaints` names each fault as `line N: what is wrong`."""
+    """A declaration can't be read. `complaints` names each fault as `line N: what is wrong`."""
 
     def __init__(self, complaints: list[str]) -> None:
         super().__init__("; ".join(complaints))
@@ -37,7 +37,7 @@ class TunablesError(ValueError):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One tunable: its values in the order declared, and which of them is the default."""
+    """Describe one tunable: its values in the order declared, and which of them is the default."""
 
     name: str
     values: tuple[TunableValue, ...]
@@ -46,22 +46,22 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Space:
-    """All that a kernel declares. Empty where it declares nothing."""
+    """Hold everything that a kernel declares; empty if it declares nothing."""
 
     parameters: tuple[Parameter, ...] = ()
     constraints: tuple[str, ...] = ()
     flag_sets: tuple[tuple[str, ...], ...] = ()
 
     def defaults(self) -> dict[str, TunableValue]:
-        """The default of every tunable."""
+        """Return the default of every tunable."""
         return {parameter.name: parameter.default for parameter in self.parameters}
 
     def violated(self, values: Mapping[str, TunableValue]) -> list[str]:
-        """The constraints that these values break."""
+        """Return the constraints that these values break."""
         return [constraint for constraint in self.constraints if not holds(constraint, values)]
 
     def complaints(self, chosen: Mapping[str, TunableValue]) -> list[str]:
-        """What is wrong with a choice: unknown names, values not listed, broken constraints."""
+        """Return what is wrong with a choice: unknown names, values not listed, broken constraints."""
         known = {parameter.name: parameter for parameter in self.parameters}
         faults = [f"{name} is not a tunable of this kernel" for name in chosen if name not in known]
         for name, value in chosen.items():
@@ -70,7 +70,7 @@ class Space:
         return faults or [f"violates {c}" for c in self.violated({**self.defaults(), **chosen})]
 
     def enumerate_valid(self) -> Iterator[dict[str, TunableValue]]:
-        """Every combination that keeps the constraints, in the order declared."""
+        """Yield every combination that keeps the constraints, in the order declared."""
         names = [parameter.name for parameter in self.parameters]
         for combination in itertools.product(*(parameter.values for parameter in self.parameters)):
             values = dict(zip(names, combination, strict=True))
@@ -79,7 +79,7 @@ class Space:
 
     @property
     def size(self) -> int:
-        """Number of combinations before constraints, flag sets included."""
+        """Return the number of combinations before constraints, flag sets included."""
         count = max(1, len(self.flag_sets))
         for parameter in self.parameters:
             count *= len(parameter.values)
@@ -96,7 +96,7 @@ def parse(text: str) -> Space:
 
 
 class _Reader:
-    """Collects declarations and faults line by line."""
+    """Collect declarations and faults line by line."""
 
     def __init__(self) -> None:
         self._parameters: dict[str, Parameter] = {}
@@ -105,7 +105,7 @@ class _Reader:
         self._complaints: list[str] = []
 
     def take(self, number: int, kind: str, rest: str) -> None:
-        """One declaration."""
+        """Read one declaration."""
         try:
             if kind == "tune":
                 self._take_parameter(rest)
@@ -117,7 +117,7 @@ class _Reader:
             self._complaints.append(f"line {number}: {error}")
 
     def space(self) -> Space:
-        """Everything read. Raises TunablesError."""
+        """Return everything that was read. Raises TunablesError."""
         defaults = {p.name: p.default for p in self._parameters.values()}
         for number, constraint in self._constraints:
             try:
@@ -149,7 +149,7 @@ class _Reader:
 
 
 def read_value(word: str) -> TunableValue:
-    """An int, a float, true, false or a plain word. Raises ValueError."""
+    """Parse an int, a float, true, false or a plain word. Raises ValueError."""
     if word in ("true", "false"):
         return word == "true"
     for kind in (int, float):
@@ -163,7 +163,7 @@ def read_value(word: str) -> TunableValue:
 
 
 def holds(constraint: str, values: Mapping[str, TunableValue]) -> bool:
-    """Is the constraint true of these values? Raises ExpressionError."""
+    """Return whether the constraint is true of these values. Raises ExpressionError."""
     if len(constraint) > 500:
         raise ExpressionError("a constraint of more than 500 characters")
     try:

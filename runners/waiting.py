@@ -1,4 +1,7 @@
-"""Waiting for a descriptor. `select.select` refuses numbers from 1024 on, which a long-lived process reaches."""
+"""Wait for a descriptor.
+
+`select.select` refuses numbers from 1024 on, which a long-lived process reaches.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Strict JSON for the dataclasses of `runners.job`: unknown, missing or ill-typed fields raise WireError.
+"""Convert the dataclasses of `runners.job` to JSON and back, strictly.
 
-Standard library only (see `runners.job`); pydantic serves the same purpose on the optimizer's side.
+Unknown, missing or ill-typed fields raise WireError. Standard library only (see `runners.job`); pydantic serves the
+same purpose on the optimizer's side.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ T = TypeVar("T")
 
 
 class WireError(ValueError):
-    """The bytes are not what the contract says; the message names the field."""
+    """The bytes do not match the contract; the message names the field."""
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
-    """JSON text of a contract dataclass. NaN and infinities are refused: they are not JSON."""
+    """Return the JSON text of a contract dataclass. NaN and infinities are refused: they are not JSON."""
     return json.dumps(to_plain(value), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
@@ -35,7 +36,7 @@ def loads(cls: type[T], text: str | bytes) -> T:
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses to dicts, enums to values, tuples to lists; recursively."""
+    """Convert dataclasses to dicts, enums to values, tuples to lists; recursively."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
@@ -71,16 +72,24 @@ def _decode(expected: Any, plain: Any, where: str) -> Any:
         return _decode_container(origin, typing.get_args(expected), plain, where)
     if dataclasses.is_dataclass(expected):
         return _decode_dataclass(typing.cast(type, expected), plain, where)
-    if isinstance(expected, type) and issubclass(expected, Enum):
+    if _is_enum(expected):
         return _decode_enum(expected, plain, where)
     return _decode_scalar(expected, plain, where)
+
+
+def _is_enum(expected: Any) -> bool:
+    return isinstance(expected, type) and issubclass(expected, Enum)
 
 
 def _decode_union(options: tuple[Any, ...], plain: Any, where: str) -> Any:
     if plain is None and type(None) in options:
         return None
     problems: list[str] = []
-    for option in sorted((o for o in options if o is not type(None)), key=lambda o: o is not type(plain)):
+    # An enumeration is tried before `str`, which would accept every value of it.
+    ranked = sorted(
+        (o for o in options if o is not type(None)), key=lambda o: (not _is_enum(o), o is not type(plain))
+    )
+    for option in ranked:
         try:
             return _decode(option, plain, where)
         except WireError as error:

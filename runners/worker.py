@@ -1,7 +1,7 @@
-"""The loop of a measuring process: claim, evaluate under a heartbeat, hand in. Knows the queue only as a port.
+"""Run the loop of a measuring process: claim, evaluate under a heartbeat, deliver. It knows the queue only as a port.
 
-Whatever happens to the process, nothing is lost: the claim's lease runs out and another worker takes the job under
-a higher fence. A harness that hangs beyond its own limits is cancelled and then left with its process.
+A crash loses nothing: the claim's lease runs out and another worker takes the job under a higher fencing token. A
+harness that hangs beyond its own limits is cancelled and then ended with its process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from runners.job import JobResult, JobSpec, Status
 from runners.job_source import Beat, Claim, JobSource, Receipt
 from runners.log_context import about
 
+# How long a harness may stay over its own limit, and how long it may take to stop.
 GRACE_S = 60.0
-"""How long a harness may stay over its own limit, and how long it may take to stop."""
 FINISH_PATIENCE_S = 300.0
 EXIT_HUNG = 70
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def work_once(source: JobSource, queue: str, worker: str, evaluate: Evaluate) -> bool:
-    """Evaluate the queue's next job; False when there was none."""
+    """Evaluate the queue's next job. Return False if there was none."""
     claim = source.claim(queue, worker)
     if claim is None:
         return False
@@ -36,7 +36,7 @@ def work_once(source: JobSource, queue: str, worker: str, evaluate: Evaluate) ->
 
 
 def work_on(source: JobSource, claim: Claim, evaluate: Evaluate) -> Receipt | None:
-    """Evaluate one claimed job. None when it was cancelled or its lease was lost meanwhile."""
+    """Evaluate one claimed job. Return None if it was cancelled or its lease was lost meanwhile."""
     with about(**ids_of(claim)), Heart(source, claim) as heart:
         result = _evaluate(source, claim, evaluate, heart)
         if not heart.stopped:
@@ -47,12 +47,12 @@ def work_on(source: JobSource, claim: Claim, evaluate: Evaluate) -> Receipt | No
 
 
 def ids_of(claim: Claim) -> dict[str, int]:
-    """What log lines of the job are about."""
+    """Return the ids that log lines of the job carry."""
     return ({"run": claim.run_id} if claim.run_id else {}) | {"job": claim.job_id, "fence": claim.fence}
 
 
 def hand_in(source: JobSource, claim: Claim, result: JobResult) -> Receipt | None:
-    """Give the result to the queue, patiently: a lost reply may hide an accepted result, and repeating is safe."""
+    """Deliver the result, repeatedly if needed: a lost reply may hide an accepted result, and repeating is safe."""
     deadline = time.monotonic() + FINISH_PATIENCE_S
     pause_s = 0.2
     while True:
@@ -81,9 +81,11 @@ def _infra_error(spec: JobSpec, reason: str) -> JobResult:
 
 
 class Heart:
-    """Keeps a claim alive from its own thread. `stopped` turns true for good when the job was cancelled, the lease
-    was lost, or the job stayed `GRACE_S` over its limit; a harness that does not listen to it for `GRACE_S` more is
-    left with its process, and what it started dies with that."""
+    """Keep a claim alive from its own thread.
+
+    `stopped` becomes true for good if the job was cancelled, the lease was lost, or the job exceeded its limit by
+    `GRACE_S`. If the harness ignores that for another `GRACE_S`, the process ends, and what it started dies with it.
+    """
 
     def __init__(self, source: JobSource, claim: Claim) -> None:
         self._source = source
@@ -111,6 +113,8 @@ class Heart:
     def _beat_until_over(self) -> None:
         limit_s = self._claim.limit_s or self._claim.spec.limits.total_s
         limit = time.monotonic() + limit_s + GRACE_S
+        # The worker's own clock decides when the lease has run out, so that it stops before the queue gives the job to
+        # another even if every heartbeat is lost.
         kept_until = time.monotonic() + self._claim.lease_s
         while not self._over.wait(self._claim.beat_s):
             answer = self._beat()
@@ -121,7 +125,7 @@ class Heart:
                 return
 
     def _beat(self) -> Beat | None:
-        """The queue's answer, or None while it cannot be reached."""
+        """Return the queue's answer, or None if it cannot be reached."""
         try:
             return self._source.beat(self._claim)
         except Exception:
@@ -136,7 +140,7 @@ class Heart:
 
 
 class LiveLog:
-    """Turns the harness's progress into stage marks and numbered log chunks. Losing some is no reason to stop."""
+    """Turn the harness's progress into stage marks and numbered log chunks. A lost one is no reason to stop."""
 
     def __init__(self, source: JobSource, claim: Claim) -> None:
         self._source = source
@@ -145,7 +149,7 @@ class LiveLog:
         self._seq = 0
 
     def add(self, stage: str, text: str) -> None:
-        """Progress as the harness reports it: the stage it is in, and what there is to log."""
+        """Report the stage that the harness is in, and what there is to log."""
         with suppress(Exception):
             if stage != self._stage:
                 self._stage = stage

@@ -1,4 +1,4 @@
-"""What every test may ask for: a real PostgreSQL and a real Redis, started at the first test that needs them.
+"""Provide what every test may ask for: a real PostgreSQL and a real Redis, started at the first test that needs them.
 
 A suite that needs a program carries its mark; where the program is missing the suite is left out and named at the
 end with the package to install. With CI=true leaving out is a failure, GPUs excepted.
@@ -30,6 +30,7 @@ from kernelsci_site.services import postgres, redis_server
 from kernelsci_site.services.embedded import running_servers
 from runners.doctor import hip_compiler, local_targets
 from tests.browser.axe import AXE
+from tests.leftovers import restored
 from tests.parallel import GroupScheduling, write_groups
 from tests.parties import EVALUATES, ORDINARY, TIMING, admitted
 
@@ -73,14 +74,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def is_wanted(item: pytest.Item) -> bool:
-    """Whether the options ask for a test."""
+    """Return whether the options ask for a test."""
     if item.get_closest_marker("long") and not item.config.getoption("--long"):
         return False
     return is_unit(item) if item.config.getoption("--unit") else True
 
 
 def is_unit(item: pytest.Item) -> bool:
-    """Whether a test is fast and needs no server, browser, compiler or other process."""
+    """Return whether a test is fast and needs no server, browser, compiler or other process."""
     marked = any(mark.name in NEEDS or mark.name in BEYOND_UNITS for mark in item.iter_markers())
     return not marked and not SERVED & set(getattr(item, "fixturenames", ()))
 
@@ -117,7 +118,7 @@ def group_of(item: pytest.Item) -> str:
 
 
 def order_of(item: pytest.Item) -> tuple[bool, ...]:
-    """Key by which tests are sorted; tests that are alike keep their order.
+    """Return the key by which tests are sorted; tests that are alike keep their order.
 
     Evaluations come after ordinary tests, so that the two wait for each other only once, and timings late. Browsers
     come last, because Playwright leaves an event loop running in which no other test could start its own. What starts
@@ -130,7 +131,7 @@ def order_of(item: pytest.Item) -> tuple[bool, ...]:
 
 
 def party_of(item: pytest.Item) -> str:
-    """The party of a test, see tests/parties.py."""
+    """Return the party of a test, see tests/parties.py."""
     return next((mark for mark in (TIMING, EVALUATES) if item.get_closest_marker(mark)), ORDINARY)
 
 
@@ -150,27 +151,27 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 
 
 def processor_s() -> float:
-    """Processor time of this process and of the children that it has waited for, in seconds."""
+    """Return the processor time of this process and of the children that it has waited for, in seconds."""
     usages = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """One line for each suite that was left out."""
+    """Print one line for each suite that was left out."""
     for mark, count in sorted(left_out.items()):
         terminalreporter.write_line(f"left out: {count} tests marked {mark}; they need {NEEDS[mark][1]}")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In CI a suite that was left out for want of a package is a failure."""
+    """Fail in CI when a suite was left out for want of a package."""
     if IN_CI and set(left_out) - HARDWARE and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[None]:
-    """Both servers, unless DATABASE_URL or REDIS_URL name others. What we start spares itself the disk."""
+    """Run both servers, unless DATABASE_URL or REDIS_URL name others. What we start spares itself the disk."""
     own_postgres, own_redis = not settings.DATABASE_URL, not settings.REDIS_URL
     with running_servers(settings.VAR, postgres=own_postgres, redis=own_redis):
         if own_postgres:
@@ -204,20 +205,27 @@ def module_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]
             transaction.set_rollback(True)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_behind() -> Iterator[None]:
+    """Fail the module that changes what all tests of a process share, see tests/leftovers.py."""
+    with restored():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def fresh_cache() -> None:
-    """Failed sign-ins of one test slow no other down."""
+    """Clear the cache, so that failed sign-ins of one test slow no other down."""
     cache.clear()
 
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(servers: None) -> None:
-    """pytest-django asks for this before it creates the test database: the moment to have a server."""
+    """Start the servers when pytest-django asks for this, which is before it creates the test database."""
 
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    """The system's Chromium. Its own sandbox refuses to work for root."""
+    """Start the system's Chromium. Its own sandbox refuses to work for root."""
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     return {**browser_type_launch_args, "executable_path": CHROMIUM, "args": arguments}
 

@@ -1,4 +1,4 @@
-"""Small makers of rows, and a harness that answers at once."""
+"""Make rows for tests, and imitate a harness that answers at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from optimizer.actions.problem import do_sync_shipped_problems
-from optimizer.actions.run import Budget, NewRun, do_start_run
+from optimizer.actions.run import NewRun, do_start_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.calls.prepare import prepare
 from optimizer.job_source import DatabaseJobSource
@@ -26,6 +26,7 @@ from optimizer.models import (
     TeamRole,
     User,
 )
+from optimizer.queries.budgets import Budget
 from runners.job import (
     CaseResult,
     Effort,
@@ -46,13 +47,13 @@ _numbers = itertools.count(1)
 
 
 def make_team(name: str = "") -> Team:
-    """A team of its own."""
+    """Create a team of its own."""
     slug = name or f"team-{next(_numbers)}"
     return Team.objects.create(name=slug, slug=slug)
 
 
 def make_user(team: Team | None = None, role: TeamRole = TeamRole.OPERATOR, name: str = "") -> User:
-    """A person, in a team if one is named."""
+    """Create a person, in a team if one is named."""
     user = User.objects.create_user(name or f"person-{next(_numbers)}", password="correct horse")
     if team is not None:
         Membership.objects.create(team=team, user=user, role=role)
@@ -60,7 +61,7 @@ def make_user(team: Team | None = None, role: TeamRole = TeamRole.OPERATOR, name
 
 
 def make_run(team: Team | None = None, user: User | None = None, **changes: Any) -> Run:
-    """A pending run: softmax on the CPU, tuned, four evaluations."""
+    """Create a pending run: softmax on the CPU, tuned, four evaluations."""
     do_sync_targets()
     do_sync_shipped_problems()
     team = team or make_team()
@@ -77,7 +78,7 @@ def make_run(team: Team | None = None, user: User | None = None, **changes: Any)
 def make_kernel(
     run: Run, source: str = "int main;", parent: Kernel | None = None, *, title: str = "", language: str = "cpp"
 ) -> Kernel:
-    """A kernel as an agent would add it, not measured."""
+    """Create a kernel as an agent would add it, not measured."""
     number = run.kernels.count()
     kernel = Kernel.objects.create(
         run=run, number=number, key=f"k{number}", title=title, author_kind="agent", language=language, source=source,
@@ -89,7 +90,7 @@ def make_kernel(
 
 
 def make_question(kernel: Kernel) -> LlmCall:
-    """A question about a kernel, with the prompt that is stored when it is sent."""
+    """Create a question about a kernel, with the prompt that is stored when it is sent."""
     call = LlmCall.objects.create(
         run=kernel.run, key="ask", role="solo", provider="x", state=CallState.ASKING,
         context={"node": kernel.key, "window": [kernel.key]}, answer_schema="KernelAnswer",
@@ -100,12 +101,13 @@ def make_question(kernel: Kernel) -> LlmCall:
 
 
 def fake_time_us(spec: JobSpec) -> float:
-    """Deterministic in the source: different kernels take different times, the same one always the same."""
+    """Return a time that depends on the source alone: different kernels take different times, the same one always the
+    same."""
     return 50.0 + int(spec.candidate.content_hash[:6], 16) % 1000 / 10
 
 
 def fake_evaluate(spec: JobSpec, *, cancel: Any = None, on_progress: Any = None) -> JobResult:
-    """What a harness would answer for a kernel that works; python ones are the reference itself."""
+    """Return what a harness would answer for a kernel that works; Python ones are the reference itself."""
     if on_progress is not None:
         on_progress("build", "compiled\n")
         on_progress("timing", "")
@@ -115,7 +117,7 @@ def fake_evaluate(spec: JobSpec, *, cancel: Any = None, on_progress: Any = None)
 
 
 def correct_result(spec: JobSpec, time_us: float, baseline_us: float = 200.0) -> JobResult:
-    """A correct kernel of one case."""
+    """Return the result of a correct kernel of one case."""
     ratio = baseline_us / time_us
     verdict = Verdict.FASTER if ratio > 1.05 else Verdict.SAME if ratio > 0.95 else Verdict.SLOWER
     case = CaseResult(
@@ -142,7 +144,7 @@ def correct_result(spec: JobSpec, time_us: float, baseline_us: float = 200.0) ->
 
 
 def failed_result(spec: JobSpec, status: Status, reason: str = "no") -> JobResult:
-    """A kernel that did not make it."""
+    """Return the result of a kernel that failed."""
     return JobResult(job_id=spec.job_id, status=status, reasons=[reason], stages=[StageResult("build", 0.1)])
 
 

@@ -27,8 +27,8 @@ TIMED = {
 
 
 class KernelBotServer:
-    """What it was sent and what it answers. `troubles` are served to the next POSTs, one each: a status with a body,
-    or a word: `lost` accepts and hangs up, `html` accepts nothing and shows a page."""
+    """Hold what it was sent and what it answers. `troubles` are served to the next POSTs, one each: a status with a
+    body, or a word: `lost` accepts and hangs up, `html` accepts nothing and shows a page."""
 
     def __init__(self) -> None:
         self.submissions: list[dict[str, Any]] = []
@@ -43,7 +43,7 @@ class KernelBotServer:
         self.url = ""
 
     def accept(self, path: str, file_name: str, code: str) -> dict[str, Any]:
-        """A submission begins."""
+        """Begin a submission."""
         leaderboard, gpu, mode = path.strip("/").split("/")[1:]
         row = {
             "id": len(self.submissions) + 1, "leaderboard_name": leaderboard, "gpu": gpu, "mode": mode,
@@ -59,7 +59,7 @@ class KernelBotServer:
         }
 
     def poll(self, row: dict[str, Any]) -> dict[str, Any]:
-        """One look at a submission; it is done after `polls_until_done` of them."""
+        """Answer one look at a submission; it is done after `polls_until_done` of them."""
         row["polls"] += 1
         row["done"] = row["done"] or row["polls"] >= self.polls_until_done
         job = {"status": self.ending if row["done"] else "running", "error": self.error if row["done"] else None}
@@ -78,7 +78,8 @@ class KernelBotServer:
 
 
 def run(mode: str, *, passed: bool = True, secret: bool = False, **result: str) -> dict[str, Any]:
-    """A run as KernelBot reports it: details of public tests and benchmarks only, a score of ranked runs only."""
+    """Return a run as KernelBot reports it: details of public tests and benchmarks only, a score of ranked runs
+    only."""
     found: dict[str, Any] = {
         "mode": mode, "secret": secret, "runner": "MI300", "passed": passed,
         "score": "1.9999999999999998e-05" if mode == "leaderboard" and passed else None,
@@ -108,7 +109,7 @@ def running_kernelbot() -> Iterator[KernelBotServer]:
 def _handler(state: KernelBotServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *args: Any) -> None:
-            """Silence."""
+            """Print nothing."""
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))

@@ -1,4 +1,4 @@
-"""A language-model server of our own: real HTTP, OpenAI's API, and every way in which such servers misbehave.
+"""Run a language-model server of our own: real HTTP, OpenAI's API, and every way in which such servers misbehave.
 
 A test queues `Reply` objects; each request takes the next one, the last one is repeated. The server keeps what it was
 asked, and how many requests were open at once.
@@ -21,10 +21,10 @@ S = TypeVar("S", bound="LlmServer")
 
 @dataclass(frozen=True)
 class Reply:
-    """How one request is answered. `cut_after` closes the connection after that many characters; `silent_end` ends
-    the stream properly but without a finish reason; `piece` is the size of a streamed piece, `pause_s` the time
-    between two, `wait_s` the time before the first byte; `body` replaces the whole answer. `tools` are calls of tools,
-    name and arguments; with `whole_tools` each comes in one piece without an index, as some servers send them."""
+    """Say how one request is answered. `cut_after` closes the connection after that many characters; `silent_end` ends
+    the stream properly but without a finish reason; `piece` is the size of a streamed piece, `pause_s` the time between
+    two, `wait_s` the time before the first byte; `body` replaces the whole answer. `tools` are calls of tools, name and
+    arguments; with `whole_tools` each comes in one piece without an index, as some servers send them."""
 
     text: str = "An answer."
     status: int = 200
@@ -44,14 +44,14 @@ class Reply:
 
 
 def error(status: int, message: str, **fields: Any) -> Reply:
-    """A reply in the shape of OpenAI's errors; header fields in `headers`."""
+    """Return a reply in the shape of OpenAI's errors; header fields in `headers`."""
     headers = fields.pop("headers", {})
     return Reply(status=status, headers=headers, body=json.dumps({"error": {"message": message, **fields}}))
 
 
 @dataclass
 class Asked:
-    """One request as it came."""
+    """Hold one request as it came."""
 
     path: str
     headers: dict[str, str]
@@ -60,7 +60,7 @@ class Asked:
 
 
 class LlmServer:
-    """The server's state, seen by the test."""
+    """Hold the server's state, seen by the test."""
 
     def __init__(self) -> None:
         self.replies: list[Reply] = [Reply()]
@@ -74,11 +74,11 @@ class LlmServer:
 
     @property
     def url(self) -> str:
-        """The base URL."""
+        """Return the base URL."""
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
 
     def script(self, *replies: Reply) -> None:
-        """What to answer from now on; the last one again and again."""
+        """Set what to answer from now on; the last reply is given again and again."""
         self.replies = list(replies)
 
     def next_reply(self, asked: Asked) -> Reply:
@@ -101,13 +101,13 @@ class LlmServer:
 
 
 def llm_server() -> AbstractContextManager[LlmServer]:
-    """A running server on a free port of this machine."""
+    """Run a server on a free port of this machine."""
     return serving(LlmServer())
 
 
 @contextmanager
 def serving(server: S) -> Iterator[S]:
-    """That server, running until the end of the block."""
+    """Run that server until the end of the block."""
     thread = threading.Thread(target=server._http.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
@@ -123,7 +123,7 @@ def _handler_of(server: LlmServer) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_args: Any) -> None:
-            """Tests read what they need from `LlmServer.asked`."""
+            """Print nothing: tests read what they need from `LlmServer.asked`."""
 
         def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length", 0))
@@ -139,7 +139,7 @@ def _handler_of(server: LlmServer) -> type[BaseHTTPRequestHandler]:
 
 
 class Conversation:
-    """One request being answered as its reply says."""
+    """Answer one request as its reply says."""
 
     def __init__(self, http: BaseHTTPRequestHandler, asked: Asked, reply: Reply, server: LlmServer) -> None:
         self.http, self.asked, self.reply, self.server = http, asked, reply, server
@@ -165,7 +165,7 @@ class Conversation:
             self.whole(404, json.dumps({"error": {"message": f"no route {self.asked.path}"}}))
 
     def whole(self, status: int, body: str) -> None:
-        """One response with a length."""
+        """Send one response with a length."""
         data = body.encode()
         self.http.send_response(status)
         self.http.send_header("Content-Type", "application/json")
@@ -176,7 +176,7 @@ class Conversation:
         self.http.wfile.write(data)
 
     def stream(self, events: Iterator[str]) -> None:
-        """Server-sent events in chunked encoding, cut where the reply says."""
+        """Send server-sent events in chunked encoding, cut where the reply says."""
         self.http.send_response(200)
         self.http.send_header("Content-Type", "text/event-stream")
         self.http.send_header("Transfer-Encoding", "chunked")
@@ -191,7 +191,7 @@ class Conversation:
         self.http.wfile.write(b"0\r\n\r\n")
 
     def pieces(self) -> Iterator[str]:
-        """The answer in pieces, at the reply's pace; CUT where it breaks off."""
+        """Yield the answer in pieces, at the reply's pace; CUT where it breaks off."""
         sent = 0
         for start in range(0, len(self.reply.text), self.reply.piece):
             if self.reply.cut_after is not None and sent >= self.reply.cut_after:
@@ -203,7 +203,7 @@ class Conversation:
             time.sleep(self.reply.pause_s)
 
     def chat_events(self) -> Iterator[str]:
-        """Chat Completions, streamed."""
+        """Yield the events of streamed Chat Completions."""
         for piece in self.pieces():
             if piece == "CUT":
                 yield piece
@@ -240,7 +240,7 @@ class Conversation:
             yield {"type": "function_call", "call_id": f"call_{index}", "name": name, "arguments": arguments}
 
     def response_events(self) -> Iterator[str]:
-        """Responses, streamed."""
+        """Yield the events of streamed Responses."""
         for piece in self.pieces():
             if piece == "CUT":
                 yield piece
@@ -264,7 +264,7 @@ class Conversation:
         yield self.event({"type": "response.incomplete" if cut else "response.completed", "response": response})
 
     def chat_whole(self) -> str:
-        """Chat Completions in one piece."""
+        """Return Chat Completions in one piece."""
         message = {"role": "assistant", "content": self.reply.text, "refusal": self.reply.refusal or None}
         choice = {"index": 0, "message": message, "finish_reason": self.reply.finish}
         usage = dict(self.reply.usage or {})
@@ -273,7 +273,7 @@ class Conversation:
         )
 
     def chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
-        """A piece of a streamed chat completion."""
+        """Return a piece of a streamed chat completion."""
         choice = {"index": 0, "delta": dict(delta), "finish_reason": finish}
         return {
             "id": "c1",
@@ -284,7 +284,7 @@ class Conversation:
 
     @staticmethod
     def event(data: Mapping[str, Any]) -> str:
-        """A server-sent event."""
+        """Return a server-sent event."""
         return f"data: {json.dumps(data)}\n\n"
 
 

@@ -1,4 +1,4 @@
-"""Which tests stay in one of the processes that share a run.
+"""Decide which tests stay in one of the processes that share a run.
 
 pytest-xdist has a distribution by group, which writes the group into a test's name; pytest 9.2 lets nobody change
 names. So the processes, which know the marks, write the groups down, and the one that distributes reads them.
@@ -31,7 +31,7 @@ class GroupScheduling(LoadScopeScheduling):
 
     @cached_property
     def _groups(self) -> dict[str, str]:
-        """The groups; every process has collected its tests before the first is handed out."""
+        """Return the groups; every process has collected its tests before the first is handed out."""
         found: dict[str, str] = json.loads((self.folder / FILE).read_text())
         return found
 

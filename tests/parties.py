@@ -1,4 +1,4 @@
-"""Which tests may run at the same time, where several pytest processes (pytest-xdist) share a machine.
+"""Decide which tests may run at the same time, where several pytest processes (pytest-xdist) share a machine.
 
 Three parties never overlap. Ordinary tests run beside one another. Tests that evaluate kernels run beside one another
 too: the harness has a lock of its own for the moments in which it times. A test that measures time runs alone.

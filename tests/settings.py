@@ -1,4 +1,4 @@
-"""The site's settings for a test run: a `var` folder of its own, and password hashing that costs nothing."""
+"""Define the site's settings for a test run: a `var` folder of its own, and password hashing that costs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a test run went: `make suite-time`, or `python -m tests.suite_time [FILE] [--slowest N]`.
+"""Show where the time of a test run went: `make suite-time`, or `python -m tests.suite_time [FILE] [--slowest N]`.
 
 Reads the report (JUnit's XML) that `make test` leaves in var/tests.xml. A part is a folder of tests, cheats apart.
 Seconds add up over the processes that run tests at the same time; processor seconds are those of the test's process
@@ -22,7 +22,7 @@ PARTS = {"runners.test_cheats": "cheats"}
 
 @dataclass(frozen=True)
 class Test:
-    """One test of a report. `module` is below `tests`, with dots."""
+    """Hold one test of a report. `module` is below `tests`, with dots."""
 
     module: str
     name: str
@@ -31,7 +31,7 @@ class Test:
 
     @property
     def part(self) -> str:
-        """The part of the suite that it belongs to."""
+        """Return the part of the suite that it belongs to."""
         return PARTS.get(self.module, self.module.partition(".")[0])
 
 

@@ -1,0 +1,1 @@
+"""Change things on behalf of people and workers: one function per action, with its checks, locks and audit entry."""

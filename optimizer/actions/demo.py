@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from optimizer.actions.problem import do_sync_shipped_problems
-from optimizer.actions.run import Budget, NewRun, do_start_run
+from optimizer.actions.run import NewRun, do_start_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.calls.record import load_record
 from optimizer.models import Membership, Problem, Run, Target, Team, TeamRole, User
+from optimizer.queries.budgets import Budget
 
 DEMO_PROBLEM = "softmax_rows"
 DEMO_EVALUATIONS = 40

@@ -14,7 +14,8 @@ from django.db.models.functions import Now
 from django.http import Http404
 from django.utils import timezone
 
-from optimizer.agents.answers import MAX_ANSWER_BYTES, Answer, parse_answer
+from optimizer.agents.answer_base import Answer
+from optimizer.agents.answers import MAX_ANSWER_BYTES, parse_answer
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.agents.delimiters import cut_middle
 from optimizer.calls.choice import Parameters

@@ -13,10 +13,10 @@ from django.http import Http404
 from pydantic import ValidationError as PriceError
 
 from optimizer.actions.audit import log_action
-from optimizer.calls.choice import BUILT_IN
 from optimizer.llm.addresses import ForbiddenAddressError, check_base_url, check_host
 from optimizer.llm.prices import Price
 from optimizer.models import AuditAction, Provider, ProviderApi, ProviderKind, Team, TeamRole, User
+from optimizer.models.provider import BUILT_IN
 from optimizer.secrets import keys
 
 MAX_CONCURRENCY = 256

@@ -16,7 +16,7 @@ from django.urls import reverse
 
 from optimizer.access import may
 from optimizer.actions.audit import log_action
-from optimizer.actions.notification import NewNotification, do_notify
+from optimizer.events.notify import NewNotification, do_notify
 from optimizer.models import (
     AuditAction,
     AuthorKind,

@@ -12,11 +12,23 @@ from django.db.models import Q
 from django.utils import timezone
 
 from optimizer.access import may
+from optimizer.actions.audit import log_action
 from optimizer.actions.guidance import MAX_CHARACTERS, add_guidance
 from optimizer.diffs.rows import Text
 from optimizer.events.payloads import ReviewPublished
 from optimizer.events.record import record
-from optimizer.models import Comment, Hypothesis, Kernel, Review, ReviewVerdict, Run, Side, Thread, User
+from optimizer.models import (
+    AuditAction,
+    Comment,
+    Hypothesis,
+    Kernel,
+    Review,
+    ReviewVerdict,
+    Run,
+    Side,
+    Thread,
+    User,
+)
 from optimizer.runs.locking import lock_run
 from optimizer.text.storable import storable_text
 
@@ -253,6 +265,8 @@ def _publish(
     Review.objects.filter(pk__in=left, comments=None).delete()
     for comment in comments:
         _guide(user, comment)
+    if verdict != ReviewVerdict.COMMENT:
+        log_action(AuditAction.KERNEL_REVIEWED, user, review.kernel, verdict=verdict)
     record(review.run, _published(review, comments))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from decimal import Decimal
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -23,6 +22,7 @@ from optimizer.events.record import record
 from optimizer.loop.advance import enter
 from optimizer.models import AuditAction, ProblemVersion, Run, RunState, Target, Team, TeamRole, User
 from optimizer.models.run import RunTransitionError
+from optimizer.queries.budgets import Budget, budget_of
 from optimizer.runs.languages import languages_for
 from optimizer.runs.locking import lock_run
 from optimizer.search import STRATEGIES
@@ -31,17 +31,6 @@ from runners.job import Baseline, Objective
 from runners.targets import TARGETS
 
 MAX_SEED = 2**63 - 1
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Hold the limits of a run; None is unlimited."""
-
-    evaluations: int | None = None
-    minutes: float | None = None
-    usd: Decimal | None = None
-    tokens: int | None = None
-    device_minutes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -207,11 +196,6 @@ def as_new_run(run: Run) -> NewRun:
 def do_clone_run(user: User | None, run: Run) -> Run:
     """Start a run with the same settings. Raises ValidationError when they are no longer allowed."""
     return do_start_run(user, as_new_run(run))
-
-
-def budget_of(run: Run) -> Budget:
-    """Return the run's limits."""
-    return Budget(**{kind: getattr(run, f"budget_{kind}") for kind in asdict(Budget())})
 
 
 def _steer(run: Run, change: Callable[[Run], None]) -> Run:

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints
 
 from optimizer.agents.anchors import AnchorError, check_against, split_at_anchors
-from optimizer.agents.answers import Basis, JsonAnswer, TextAnswer, register
+from optimizer.agents.answer_base import Basis, JsonAnswer, TextAnswer, register
 from optimizer.agents.code_blocks import AnswerError, Fault, only_block
 
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300)]

@@ -8,12 +8,12 @@ from django.http import HttpRequest
 from ninja import Router, Schema
 
 from optimizer.actions.run import check_start_run
-from optimizer.actions.runner import absence_of_runners
 from optimizer.api.auth import caller, needs
 from optimizer.api.errors import Refusal
 from optimizer.api.runs import StartRun, new_run
 from optimizer.models import TokenScope
 from optimizer.queries.estimate import as_plain, estimate_run
+from optimizer.queries.runners import absence_of_runners
 
 router = Router(tags=["runs"], auth=needs(TokenScope.READ))
 

@@ -14,12 +14,13 @@ from ninja import Field, Header, Query, Router, Schema, Status
 from optimizer.access import access_run
 from optimizer.actions import run as actions
 from optimizer.actions.once import KeyReusedError, do_once
-from optimizer.actions.run import Budget, NewRun
+from optimizer.actions.run import NewRun
 from optimizer.api.auth import caller, needs
 from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, newest_first, page_of
 from optimizer.models import Problem, Run, RunEvent, RunState, Target, Team, TokenScope
+from optimizer.queries.budgets import Budget
 from runners.job import Baseline, Objective
 
 router = Router(tags=["runs"], auth=needs(TokenScope.READ))

@@ -10,10 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from optimizer.agents.prompting import ROLES
 from optimizer.llm.prices import price_of
 from optimizer.models import Provider, Team
+from optimizer.models.provider import BUILT_IN
 
 DEFAULT_ROLE = "default"
-# Providers that exist in every team without a row.
-BUILT_IN = frozenset({"inbox", "replay"})
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 

@@ -7,7 +7,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
-from optimizer.agents.answers import Basis, json_schema_of
+from optimizer.agents.answer_base import Basis
+from optimizer.agents.answers import json_schema_of
 from optimizer.agents.delimiters import cut_middle
 from optimizer.agents.knowledge import KnowledgeItem
 from optimizer.agents.prompting import build_prompt

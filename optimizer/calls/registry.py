@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from optimizer.calls.choice import BUILT_IN
 from optimizer.calls.record import load_record
 from optimizer.llm.endpoint import Endpoint
 from optimizer.llm.inbox import Inbox
@@ -13,6 +12,7 @@ from optimizer.llm.recording import RecordError
 from optimizer.llm.replay import Replay
 from optimizer.models import LlmCall, ProviderKind
 from optimizer.models import Provider as ProviderRow
+from optimizer.models.provider import BUILT_IN
 from optimizer.secrets.keys import UnreadableKeyError
 
 Builder = Callable[[LlmCall, ProviderRow | None], Provider]

@@ -15,7 +15,7 @@ from django.db import transaction
 from pydantic import ValidationError
 
 from optimizer import queue
-from optimizer.agents.answers import describe_problems
+from optimizer.agents.answer_base import describe_problems
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.agents.delimiters import Delimiters, cut_middle
 from optimizer.calls.conversation import (

@@ -17,17 +17,10 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from optimizer.actions.inbox import do_expire_prompts
-from optimizer.agents.answers import Answer, parse_answer
+from optimizer.agents.answer_base import Answer
+from optimizer.agents.answers import parse_answer
 from optimizer.agents.code_blocks import AnswerError
-from optimizer.calls.lifecycle import (
-    MAX_ATTEMPTS,
-    do_ask_again,
-    do_claim_call,
-    do_end_call,
-    do_give_up_lost_call,
-    do_keep_call,
-)
+from optimizer.calls.lifecycle import MAX_ATTEMPTS, do_ask_again, do_claim_call, do_end_call, do_keep_call
 from optimizer.calls.prepare import basis_of, prepare, request_of
 from optimizer.calls.registry import provider_for_call, row_of
 from optimizer.calls.stream import TokenStream
@@ -52,7 +45,6 @@ from runners.log_context import about
 
 MAX_REPAIRS = 1
 BEAT_S = 2.0
-ENQUEUED_AT_ONCE = 20
 
 logger = logging.getLogger(__name__)
 
@@ -78,18 +70,6 @@ def answer(call_id: int) -> bool:
     finally:
         _enqueue_next(call)
     return True
-
-
-def revive_calls() -> int:
-    """Give up questions whose worker is lost, expire unanswered prompts, and enqueue what waits.
-
-    Returns how many rows were changed or enqueued.
-    """
-    lost = LlmCall.objects.filter(state=CallState.ASKING, lease_until__lt=Now())
-    ids = list(lost.values_list("pk", flat=True))
-    for call_id in ids:
-        do_give_up_lost_call(call_id)
-    return len(ids) + do_expire_prompts() + _enqueue_waiting()
 
 
 def _claim(call_id: int) -> tuple[LlmCall, Provider | None] | None:
@@ -313,12 +293,3 @@ def _enqueue_next(call: LlmCall) -> None:
     oldest = waiting.order_by("pk").values_list("pk", flat=True).first()
     if oldest is not None:
         enqueue_call(oldest)
-
-
-def _enqueue_waiting() -> int:
-    """Enqueue the oldest questions that nobody has begun."""
-    queued = LlmCall.objects.filter(state=CallState.QUEUED, run__state=RunState.RUNNING).order_by("pk")
-    ids = list(queued.values_list("pk", flat=True)[:ENQUEUED_AT_ONCE])
-    for call_id in ids:
-        enqueue_call(call_id)
-    return len(ids)

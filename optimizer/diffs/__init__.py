@@ -1,0 +1,1 @@
+"""Compare two texts line by line, and carry positions from one to the other."""

@@ -6,11 +6,11 @@ comment on the whole file when the lines are gone. It never vanishes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from optimizer.diffs.differ import Opcode, Tag, diff
+from optimizer.diffs.differ import Opcode, Tag
 
 
 class Fit(StrEnum):
@@ -50,17 +50,6 @@ def port(position: Position, opcodes: Sequence[Opcode]) -> Position:
         fit = position.fit if whole else Fit.CHANGED
         return Position(survivors[0] + 1, survivors[-1] - survivors[0] + 1, fit)
     return _replacement(opcodes, first, last)
-
-
-def port_through(position: Position, texts: Iterable[str]) -> Position:
-    """Return the position after a chain of generations, oldest first, starting with the text of the comment."""
-    previous: list[str] | None = None
-    for text in texts:
-        lines = split_lines(text)
-        if previous is not None and lines != previous:
-            position = port(position, diff(previous, lines))
-        previous = lines
-    return position
 
 
 def _overlap(code: Opcode, first: int, last: int) -> range:

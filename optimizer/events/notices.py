@@ -1,41 +1,36 @@
-"""Derive notifications and the superseding of releases from the events of a run.
+"""Derive notifications from the events of a run.
 
-Called for every stored event inside its transaction. Errors here are logged and do not fail the run.
+A failure here is logged and does not fail the run: a notification may be missed, a measurement may not.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 
 from django.db import transaction
 from django.urls import reverse
 
-from optimizer.actions.audit import log_action
-from optimizer.actions.notification import NewNotification, do_notify, followers_of
-from optimizer.models import (
-    AuditAction,
-    Comment,
-    Kernel,
-    NotificationKind,
-    Release,
-    Review,
-    ReviewVerdict,
-    Run,
-    RunEvent,
-    RunState,
-    User,
+from optimizer.events.notify import NewNotification, do_notify
+from optimizer.events.payloads import (
+    BestChanged,
+    BestRefuted,
+    BudgetWarned,
+    ReviewPublished,
+    RunNoted,
+    RunStateChanged,
 )
+from optimizer.models import Comment, Kernel, NotificationKind, Review, ReviewVerdict, Run, RunEvent, RunState, User
+from optimizer.queries.notifications import followers_of
+from optimizer.text.mentions import mentioned_names
 
-MENTION = re.compile(r"(?<![\w@.+-])@(\w[\w.@+-]{0,149})")
 WARN_AT_PERCENT = 80
 
 logger = logging.getLogger(__name__)
 
 
-def notice(event: RunEvent) -> None:
-    """Apply the consequences of an event, if it has any."""
+def notify_people(event: RunEvent) -> None:
+    """Notify the people whom an event concerns, if it concerns any."""
     act = _ACTS.get(event.type)
     if act is None:
         return
@@ -47,19 +42,12 @@ def notice(event: RunEvent) -> None:
         logger.exception("notifications for event %s of run %s failed", event.seq, event.run_id)
 
 
-def mentioned_in(text: str) -> set[str]:
-    """Return the user names after an @, case-folded. A trailing full stop belongs to the sentence."""
-    return {name.rstrip(".-").casefold() for name in MENTION.findall(text)}
-
-
 def _best(event: RunEvent) -> None:
     payload = event.payload
+    if not payload["announce"]:
+        return
     leader = Kernel.objects.select_related("run").filter(pk=payload["kernel"], run=event.run_id).first()
     if leader is None:
-        return
-    # Also for a leader that is not announced: the approvals compared the kernel with what led before.
-    Release.objects.supersede(leader)
-    if not payload["announce"]:
         return
     times = f" at {payload['speedup']:.2f}×" if payload.get("speedup") else ""
     text = f"{event.run}: kernel #{leader.number} leads{times}"
@@ -102,8 +90,6 @@ def _reviewed(event: RunEvent) -> None:
     comments = list(
         Comment.objects.filter(review=review, thread__in=threads).select_related("thread").order_by("pk")
     )
-    if review.verdict != ReviewVerdict.COMMENT:
-        log_action(AuditAction.KERNEL_REVIEWED, review.author, review.kernel, verdict=review.verdict)
     # A person who is mentioned, replied to and reviewed gets one notification, for the strongest reason.
     told: set[int] = set()
     for kind, people, text in _listeners(review, comments):
@@ -117,7 +103,7 @@ def _listeners(review: Review, comments: list[Comment]) -> list[tuple[Notificati
     """Return who is notified of a published review, in order of precedence. Nobody is notified twice."""
     where = f"{review.run} #{review.kernel.number}" if review.kernel else str(review.run)
     words = "\n".join([review.summary, *(comment.body for comment in comments)])
-    names = mentioned_in(words)
+    names = mentioned_names(words)
     members = User.objects.filter(teams=review.run.team_id)
     named = [person for person in members if person.username.casefold() in names]
     others = User.objects.filter(comments__thread__in=[c.thread_id for c in comments],
@@ -148,10 +134,10 @@ def _review_page(review: Review) -> str:
 
 
 _ACTS: dict[str, Callable[[RunEvent], None]] = {
-    "best.changed": _best,
-    "best.refuted": _refuted,
-    "run.state": _state,
-    "run.note": _noted,
-    "budget.warned": _budget,
-    "review.published": _reviewed,
+    BestChanged.type: _best,
+    BestRefuted.type: _refuted,
+    RunStateChanged.type: _state,
+    RunNoted.type: _noted,
+    BudgetWarned.type: _budget,
+    ReviewPublished.type: _reviewed,
 }

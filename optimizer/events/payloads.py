@@ -1,6 +1,6 @@
 """Define what can happen in a run: one class per event type, with a typed and closed payload.
 
-A page that has the state before an event and the payload has the state after it (see `optimizer.live.snapshot`).
+A program that has the state before an event and its payload has the state after it (tests/optimizer/snapshot.py).
 """
 
 from __future__ import annotations

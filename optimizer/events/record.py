@@ -1,18 +1,24 @@
-"""Store the events of a run."""
+"""Store the events of a run, and tell everybody who acts on them."""
 
 from __future__ import annotations
 
-from django.db import transaction
+from collections.abc import Callable
 
+from optimizer.events.notices import notify_people
 from optimizer.events.payloads import Payload
-from optimizer.events.sockets import announce
+from optimizer.events.sockets import announce_event
+from optimizer.events.webhooks import queue_deliveries
 from optimizer.models import Run, RunEvent
+
+# Called in this order for every event, inside its transaction. What must reach the outside waits for the commit.
+SUBSCRIBERS: tuple[Callable[[RunEvent], object], ...] = (queue_deliveries, notify_people, announce_event)
 
 
 def record(run: Run, payload: Payload) -> RunEvent:
-    """Store an event and announce it after commit. Call only while holding the run's row lock."""
+    """Store an event and pass it to every subscriber. Call only while holding the run's row lock."""
     event = RunEvent.objects.create(
         run=run, seq=run.next_seq(), type=payload.type, payload=payload.model_dump(mode="json")
     )
-    transaction.on_commit(lambda: announce(event.run_id, event.seq))
+    for subscriber in SUBSCRIBERS:
+        subscriber(event)
     return event

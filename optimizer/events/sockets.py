@@ -15,6 +15,8 @@ from typing import Any
 from channels.layers import get_channel_layer
 from django.db import transaction
 
+from optimizer.models import RunEvent
+
 SEND_PATIENCE_S = 5.0
 logger = logging.getLogger(__name__)
 
@@ -24,9 +26,10 @@ def group_of(run_id: int) -> str:
     return f"run.{run_id}"
 
 
-def announce(run_id: int, seq: int) -> None:
-    """Announce that the run has events up to `seq`."""
-    publish(group_of(run_id), {"type": "run.event", "run": run_id, "seq": seq})
+def announce_event(event: RunEvent) -> None:
+    """Announce after commit that the run has events up to this one."""
+    message = {"type": "run.event", "run": event.run_id, "seq": event.seq}
+    transaction.on_commit(lambda: publish(group_of(event.run_id), message))
 
 
 def broadcast(run_id: int, kind: str, **content: Any) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from django import forms
 
-from optimizer.actions.run import Budget, budget_of
 from optimizer.forms.start_run import BUDGETS, StartRunForm
 from optimizer.models import Run
+from optimizer.queries.budgets import Budget, budget_of
 
 
 class BudgetForm(forms.Form):

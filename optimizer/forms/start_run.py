@@ -10,7 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 
-from optimizer.actions.run import Budget, NewRun, check_start_run, has_call_time
+from optimizer.actions.run import NewRun, check_start_run, has_call_time
 from optimizer.calls.choice import ChoiceError, check_choices
 from optimizer.forms.answering import (
     DEFAULT,
@@ -31,6 +31,7 @@ from optimizer.forms.strategy_settings import (
     settings_values,
 )
 from optimizer.models import ObjectiveChoice, Problem, Provider, Record, Run, Target, Team, TeamRole, User
+from optimizer.queries.budgets import Budget
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
 from runners.job import Baseline

@@ -1,0 +1,1 @@
+"""Serve the sockets of open pages."""

@@ -1,7 +1,8 @@
 """Serve the socket of a run's page: everything after `?after=`, then new events, in order and without a gap.
 
 Messages to the browser, as JSON:
-  `{"kind": "events", "events": [{seq, type, payload, at}, …]}`: events in order, each number exactly once.
+  `{"kind": "events", "events": [{seq, type, payload}, …]}`: events in order, each number exactly once. `payload` has
+    only what pages use (`optimizer.live.tail.USED_BY_PAGES`); the API returns whole events.
   `{"kind": "heartbeat", "seq": n}`: once everything up to n was sent, and then every `HEARTBEAT_S`.
   `{"kind": "passing", "what": "token" | "stage" | "log", …}`: transient news that are not stored.
 

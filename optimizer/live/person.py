@@ -16,7 +16,6 @@ from urllib.parse import parse_qs
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
-from optimizer.actions.notification import unread_of
 from optimizer.events.payloads import KernelAdded
 from optimizer.events.sockets import group_of_person
 from optimizer.live import hub
@@ -24,6 +23,7 @@ from optimizer.live.presence import Place, Presence
 from optimizer.live.rights import MALFORMED, person_of, refusal
 from optimizer.live.tail import events_after
 from optimizer.models import Run, User
+from optimizer.queries.notifications import unread_of
 from optimizer.text.whole_numbers import parse_whole_number
 
 BEAT_S = 20.0

@@ -19,12 +19,16 @@ from typing import Any
 from channels.db import database_sync_to_async
 from django.db import connection
 
+from optimizer.events.payloads import CallEnded
 from optimizer.models import RunEvent
 
 EVENTS_KEPT = 256
 RUNS_KEPT = 64
 TEXTS_KEPT = 64
 PAGE = 200
+# Pages only learn from a message that there is something new, and fetch their parts as HTML. The exception are the
+# panes of tokens (static/js/tokens.js), which end with their call.
+USED_BY_PAGES = {CallEnded.type: ("call", "state")}
 
 
 @dataclass
@@ -83,16 +87,6 @@ async def _freshen(tail: _Tail, run_id: int, after: int) -> None:
         _keep(tail, found)
 
 
-def event_as_json(event: RunEvent) -> dict[str, Any]:
-    """Return an event in the form of the sockets and the API."""
-    return {
-        "seq": event.seq,
-        "type": event.type,
-        "payload": event.payload,
-        "at": event.created_at.isoformat(),
-    }
-
-
 def as_message(run_id: int, events: list[dict[str, Any]]) -> str:
     """Return the message with consecutive events, serialised once for all sockets at the same position."""
     key = (run_id, events[0]["seq"], events[-1]["seq"])
@@ -100,8 +94,14 @@ def as_message(run_id: int, events: list[dict[str, Any]]) -> str:
         # Oldest first: only the newest few messages are sent by many sockets at the same time.
         while len(_texts) >= TEXTS_KEPT:
             _texts.popitem(last=False)
-        _texts[key] = json.dumps({"kind": "events", "events": events})
+        _texts[key] = json.dumps({"kind": "events", "events": [_for_page(event) for event in events]})
     return _texts[key]
+
+
+def _for_page(event: dict[str, Any]) -> dict[str, Any]:
+    """Return what a page uses of an event."""
+    payload = {name: event["payload"][name] for name in USED_BY_PAGES.get(event["type"], ())}
+    return {"seq": event["seq"], "type": event["type"], "payload": payload}
 
 
 def _tail_of(run_id: int) -> _Tail:
@@ -139,7 +139,7 @@ def _keep(tail: _Tail, events: list[dict[str, Any]]) -> None:
 def _rows(run_id: int, after: int) -> list[dict[str, Any]]:
     try:
         rows = RunEvent.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")[:PAGE]
-        return [event_as_json(event) for event in rows]
+        return [{"seq": event.seq, "type": event.type, "payload": event.payload} for event in rows]
     finally:
         connection.close()  # this thread is nobody else's, and may not be asked again for hours
 

@@ -10,11 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from optimizer.models import CallState
-
 FORMAT: Literal[1] = 1
-
-
 MAX_RECORD_BYTES = 64 * 1024 * 1024
 
 
@@ -81,7 +77,7 @@ class RunRecord(BaseModel):
     def answer_to(self, key: str, role: str) -> RecordedCall | None:
         """Return the accepted answer to a question, or None."""
         # A question may have failed attempts; only the accepted answer is replayed.
-        fits = (call for call in self.calls if (call.key, call.role, call.state) == (key, role, CallState.ANSWERED))
+        fits = (call for call in self.calls if (call.key, call.role, call.state) == (key, role, "answered"))
         return next(fits, None)
 
     def turns_to(self, key: str, role: str) -> list[RecordedTurn]:

@@ -13,7 +13,6 @@ from enum import Enum
 from django.db import transaction
 from django.utils import timezone
 
-from optimizer.actions.runner import absence_of_runners
 from optimizer.calls.lifecycle import do_cancel_waiting_calls, open_calls
 from optimizer.calls.tool_calls import do_cancel_tool_calls
 from optimizer.events.payloads import RunNoted, RunStateChanged
@@ -22,7 +21,9 @@ from optimizer.loop import settling
 from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.steps import take_steps
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, JobState, Run, RunState
+from optimizer.queries.budgets import budget_lines
 from optimizer.queries.memory import shortage_of
+from optimizer.queries.runners import absence_of_runners
 from optimizer.runs import best, budget
 from optimizer.runs.dispatch import jobs_of
 from optimizer.runs.history import history_of
@@ -166,7 +167,7 @@ def _wind_down(run: Run, reason: str) -> None:
 
 def _may_measure(run: Run) -> bool:
     """Return whether time and device minutes are left: a confirmation is not a counted evaluation but needs both."""
-    spent = {line.kind for line in budget.lines(run) if line.percent >= 100}
+    spent = {line.kind for line in budget_lines(run) if line.percent >= 100}
     return not spent & {"minutes", "device_minutes"}
 
 

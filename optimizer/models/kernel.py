@@ -6,7 +6,7 @@ from typing import Self
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from optimizer.models.choices import AuthorKind, EvaluationStatus
 from optimizer.models.hypothesis import Hypothesis
@@ -29,6 +29,15 @@ class KernelQuerySet(models.QuerySet["Kernel"]):
             evaluation__status=EvaluationStatus.CORRECT,
             evaluation__time_us__isnull=False,
             evaluation__unconfirmed=False,
+        )
+
+    def best_first(self) -> Self:
+        """Order by the lower bound of the speedup, like the ranking."""
+        return self.order_by(
+            F("evaluation__speedup_low").desc(nulls_last=True),
+            F("evaluation__speedup").desc(nulls_last=True),
+            "evaluation__time_us",
+            "number",
         )
 
 

@@ -20,6 +20,10 @@ class ProviderKind(models.TextChoices):
     REPLAY = "replay", "Recorded answers"
 
 
+# Providers that exist in every team without a row.
+BUILT_IN = frozenset({ProviderKind.INBOX.value, ProviderKind.REPLAY.value})
+
+
 class ProviderApi(models.TextChoices):
     """List the two OpenAI APIs that a server may speak."""
 

@@ -49,18 +49,18 @@ class ReleaseQuerySet(models.QuerySet["Release"]):
             "kernel__evaluation__job", "rerun__job", "asked_by", "released_by", "superseded_by",
         ).defer("kernel__source", "kernel__run__problem_version__bundle")  # fmt: skip
 
-    def supersede(self, leader: Kernel) -> int:
-        """Apply that another kernel now leads the run, and return the number of changed rows.
+    def supersede(self, run_id: int, leader_id: int) -> int:
+        """Apply that the kernel `leader_id` now leads the run, and return the number of changed rows.
 
         Requested releases become stale; a published one keeps its state and names its successor.
         """
-        others = self.filter(kernel__run=leader.run_id).exclude(kernel=leader)
+        others = self.filter(kernel__run=run_id).exclude(kernel=leader_id)
         now = timezone.now()
         asked = others.filter(state=ReleaseState.ASKED)
         # A released kernel stays released: a team relies on it, whatever has been found since.
-        stale = asked.update(state=ReleaseState.STALE, superseded_by=leader, ended_at=now)
+        stale = asked.update(state=ReleaseState.STALE, superseded_by=leader_id, ended_at=now)
         released = others.filter(state=ReleaseState.RELEASED, superseded_by=None)
-        return stale + released.update(superseded_by=leader)
+        return stale + released.update(superseded_by=leader_id)
 
 
 class Release(models.Model):

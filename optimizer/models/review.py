@@ -69,10 +69,6 @@ class ReviewQuerySet(models.QuerySet["Review"]):
         """Return the reviews that everybody who sees the run may read."""
         return self.filter(published_at__isnull=False)
 
-    def draft_of(self, user: User) -> Self:
-        """Return the person's unpublished reviews."""
-        return self.filter(author=user, published_at=None)
-
 
 class Review(models.Model):
     """Store one person's comments on a kernel (or on its run, when `kernel` is None), published together.

@@ -9,6 +9,8 @@ from optimizer.models.run import Run
 from optimizer.models.team import Team, User
 from optimizer.secrets import keys
 
+_STANDARD_ALPHABET = str.maketrans("-_", "+/")
+
 
 class WebhookEvent(models.TextChoices):
     """List the events that a webhook can subscribe to."""
@@ -49,8 +51,10 @@ class Webhook(models.Model):
         return self.url
 
     def read_secret(self) -> str:
-        """Return the decrypted secret for signing a request. Raises keys.UnreadableKeyError."""
-        return keys.decrypt(self.secret_encrypted)
+        """Return the decrypted secret for signing a request: `whsec_` and base64. Raises keys.UnreadableKeyError."""
+        prefix, _, key = keys.decrypt(self.secret_encrypted).partition("_")
+        # Secrets from before Standard Webhooks use base64's URL-safe alphabet, of which the library drops two letters.
+        return f"{prefix}_{key.translate(_STANDARD_ALPHABET)}"
 
 
 class WebhookDelivery(models.Model):

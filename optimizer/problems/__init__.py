@@ -1,0 +1,1 @@
+"""Import problems into the database."""

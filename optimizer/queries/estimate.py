@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from django.db.models import Exists, OuterRef, QuerySet
 
-from optimizer.actions.run import Budget
-from optimizer.calls.choice import BUILT_IN
 from optimizer.models import CallState, LlmCall, Problem, Run, RunState, Target, User
+from optimizer.models.provider import BUILT_IN
+from optimizer.queries.budgets import Budget
 
 # Use only the newest runs, because machines, prices and prompts change.
 MOST_RUNS = 20

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.postgres.search import CombinedSearchQuery, SearchQuery, SearchVector
+from django.contrib.postgres.search import CombinedSearchQuery, SearchHeadline, SearchQuery, SearchVector
 from django.db import connection, transaction
-from django.db.models import Model, Q, QuerySet
+from django.db.models import F, Model, Q, QuerySet, TextField, Value
+from django.db.models.functions import Concat, Left, Replace
 from django.urls import reverse
 
 from optimizer.models import Comment, Finding, Hypothesis, Kernel, Membership, Run, User
@@ -34,7 +35,13 @@ NEWEST = 1000
 RANKED = 200
 # If `RANKED` of this many newest rows match, older rows are not searched.
 RECENT = 4000
-EXCERPT = 160
+# How much of a text is searched for its excerpt: parsing costs about a millisecond per 10,000 characters.
+EXCERPT_FROM = 50_000
+EXCERPT_WORDS = 25
+EXCERPT = 240
+# Control characters: what PostgreSQL puts around a match, and what stands for `<` while it looks for one.
+_MATCH, _REST, _LESS = "\x02", "\x03", "\x01"
+_PIECE = re.compile(f"([{_MATCH}{_REST}]?)([^{_MATCH}{_REST}]+)")
 _BITMAPS_ONLY = "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_indexscan', 'off', true)"
 _ANY_SCAN = "SELECT set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'on', true)"
 _LAST_WORD = re.compile(r"^(?P<rest>.*?)(?P<last>[A-Za-z0-9]+)$", re.DOTALL)
@@ -43,14 +50,27 @@ Query = SearchQuery | CombinedSearchQuery
 
 
 @dataclass(frozen=True)
+class Piece:
+    """Hold a piece of an excerpt, marked where it matches the query."""
+
+    text: str
+    marked: bool
+
+
+@dataclass(frozen=True)
 class Hit:
-    """Hold a search result: its title, its context, its address and a line of its text."""
+    """Hold a search result: its title, its context, its address and the part of its text that matches best."""
 
     kind: str
     title: str
     where: str
     url: str
-    excerpt: str
+    pieces: list[Piece]
+
+    @property
+    def excerpt(self) -> str:
+        """Return the excerpt without marks."""
+        return "".join(piece.text for piece in self.pieces)
 
 
 @dataclass(frozen=True)
@@ -58,7 +78,7 @@ class Source:
     """Describe a kind of searchable row.
 
     `rows` returns the rows that a person may see; `words` is the indexed expression; `show` returns title, context
-    and address; `text` returns the text for the excerpt.
+    and address; `text` is the expression for the text of the excerpt.
     """
 
     kind: str
@@ -66,7 +86,7 @@ class Source:
     rows: Callable[[User], QuerySet[Any]]
     words: SearchVector
     show: Callable[[Any], tuple[str, str, str]]
-    text: Callable[[Any], str]
+    text: F | Concat
     title: str = "title"
 
 
@@ -90,7 +110,7 @@ def search(user: User, text: str, kinds: tuple[str, ...] = (), limit: int = 20) 
     newest = _newest(list(models.values()))
     with _bitmaps_only():
         matches = {one.kind: _matches(one, models[one.kind], query, newest[models[one.kind]]) for one in wanted}
-    return {source.kind: _hits(source, user, query, matches[source.kind], text, limit) for source in wanted}
+    return {source.kind: _hits(source, user, query, matches[source.kind], limit) for source in wanted}
 
 
 def query_of(text: str) -> Query | None:
@@ -109,7 +129,7 @@ def query_of(text: str) -> Query | None:
     return SearchQuery(rest, config=CONFIG, search_type="websearch") & last
 
 
-def _hits(source: Source, user: User, query: Query, matches: Matches, text: str, limit: int) -> list[Hit]:
+def _hits(source: Source, user: User, query: Query, matches: Matches, limit: int) -> list[Hit]:
     rows = source.rows(user)
     ids = _seen(source, rows, query, matches, limit)
     titled = SearchVector(source.title, config=CONFIG)
@@ -117,8 +137,8 @@ def _hits(source: Source, user: User, query: Query, matches: Matches, text: str,
     first = list(in_title.order_by("-pk").values_list("pk", flat=True)[:limit])
     # Titles first, then newest: a title is the stronger sign, and a rank over whole sources would cost seconds.
     chosen = [*first, *(pk for pk in ids if pk not in set(first))][:limit]
-    found = rows.in_bulk(chosen)
-    return [_hit(source, found[pk], text) for pk in chosen if pk in found]
+    found = rows.annotate(headline=_headline(source, query)).in_bulk(chosen)
+    return [_hit(source, found[pk]) for pk in chosen if pk in found]
 
 
 def _newest(models: Sequence[type[Model]]) -> dict[type[Model], int]:
@@ -172,18 +192,28 @@ def _bitmaps_only() -> Iterator[None]:
         cursor.execute(_ANY_SCAN)
 
 
-def _hit(source: Source, row: Any, text: str) -> Hit:
+def _headline(source: Source, query: Query) -> SearchHeadline:
+    """Return the expression for the words around the best match, with a mark around each match."""
+    # PostgreSQL leaves out of a headline what looks like an HTML tag, such as the type in `static_cast<float>`.
+    text = Replace(Left(source.text, EXCERPT_FROM), Value("<"), Value(_LESS))
+    return SearchHeadline(
+        text, query, config=CONFIG, start_sel=_MATCH, stop_sel=_REST,
+        max_words=EXCERPT_WORDS, min_words=EXCERPT_WORDS // 2, max_fragments=1,
+    )  # fmt: skip
+
+
+def _hit(source: Source, row: Any) -> Hit:
     title, where, url = source.show(row)
-    return Hit(source.kind, title or "–", where, url, excerpt_of(source.text(row), text))
+    return Hit(source.kind, title or "–", where, url, list(pieces_of(row.headline)))
 
 
-def excerpt_of(body: str, text: str) -> str:
-    """Return the first line that contains a word of the query, else the first line."""
-    words = [word.lower() for word in re.findall(r"\w+", text)]
-    lines = [line.strip() for line in body.splitlines() if line.strip()]
-    line = next((line for line in lines if any(word in line.lower() for word in words)), lines[0] if lines else "")
-    start = max(0, min((line.lower().find(word) for word in words if word in line.lower()), default=0) - 60)
-    return ("…" if start else "") + line[start : start + EXCERPT]
+def pieces_of(headline: str) -> Iterator[Piece]:
+    """Split PostgreSQL's headline at its marks, on one line and at most `EXCERPT` characters long."""
+    room = EXCERPT
+    for sign, text in _PIECE.findall(" ".join(headline.replace(_LESS, "<").split())):
+        if shown := text[: max(0, room)]:
+            yield Piece(shown, sign == _MATCH)
+        room -= len(text)
 
 
 def _visible(user: User, run: str = "run") -> Q | None:
@@ -194,7 +224,7 @@ def _visible(user: User, run: str = "run") -> Q | None:
 
 
 def _runs(user: User) -> QuerySet[Run]:
-    light = ("title", "guidance", "state", "problem_version__problem__title")
+    light = ("title", "state", "problem_version__problem__title")
     return Run.objects.visible_to(user).select_related("problem_version__problem").only(*light)
 
 
@@ -219,7 +249,7 @@ def _comments(user: User) -> QuerySet[Comment]:
     rows = Comment.objects.visible_to(user)
     rows = rows.filter(seen) if seen is not None else rows
     return rows.select_related("thread__run", "thread__kernel", "author").only(
-        "body", "author__username", "thread__run__title", "thread__kernel__number", "thread__first_line"
+        "author__username", "thread__run__title", "thread__kernel__number", "thread__first_line"
     )
 
 
@@ -249,21 +279,25 @@ def _show_comment(comment: Comment) -> tuple[str, str, str]:
     return f"{who} on kernel #{thread.kernel.number}", str(thread.run), address + line
 
 
+def _joined(first: str, second: str) -> Concat:
+    return Concat(first, Value("\n"), second, output_field=TextField())
+
+
 SOURCES = (
-    Source("run", "Runs", _runs, RUN_WORDS, _show_run, lambda run: str(run.guidance)),
+    Source("run", "Runs", _runs, RUN_WORDS, _show_run, F("guidance")),
     Source(
-        "kernel", "Kernels", lambda user: _of_runs(Kernel.objects.all(), user, "number", "report", "source"),
-        KERNEL_WORDS, _show_kernel, lambda kernel: f"{kernel.report}\n{kernel.source}",
+        "kernel", "Kernels", lambda user: _of_runs(Kernel.objects.all(), user, "number"),
+        KERNEL_WORDS, _show_kernel, _joined("report", "source"),
     ),
     Source(
         "hypothesis", "Hypotheses",
-        lambda user: _of_runs(Hypothesis.objects.all(), user, "description", "rubric", "round"),
-        HYPOTHESIS_WORDS, _show_hypothesis, lambda row: f"{row.description}\n{row.rubric}",
+        lambda user: _of_runs(Hypothesis.objects.all(), user, "round"),
+        HYPOTHESIS_WORDS, _show_hypothesis, _joined("description", "rubric"),
     ),
     Source(
         "finding", "Findings",
         lambda user: findings_seen_by(user).select_related("target", "problem", "run"),
-        FINDING_WORDS, _show_finding, lambda row: str(row.text),
+        FINDING_WORDS, _show_finding, F("text"),
     ),
-    Source("comment", "Comments", _comments, COMMENT_WORDS, _show_comment, lambda row: str(row.body), "body"),
+    Source("comment", "Comments", _comments, COMMENT_WORDS, _show_comment, F("body"), "body"),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from optimizer.models import (
     ToolCall,
     ToolState,
 )
-from optimizer.runs.budget import WARN_AT_PERCENT
+from optimizer.queries.budgets import WARN_AT_PERCENT
 
 STAGES = (
     ("select", "Select", ("selector",)),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Run
+from optimizer.queries.budgets import budget_lines
 from optimizer.queries.timing import roofline_text
-from optimizer.runs import budget
-from optimizer.runs.best import BEST_FIRST
 from runners.job import Objective
 
 BAR_WIDTH = 24
@@ -76,12 +75,12 @@ def as_json(run: Run) -> dict[str, Any]:
             "high": run.best_speedup_high,
             "baseline": run.baseline,
         },
-        "budgets": {line.kind: {"spent": line.spent, "limit": line.limit} for line in budget.lines(run)},
+        "budgets": {line.kind: {"spent": line.spent, "limit": line.limit} for line in budget_lines(run)},
     }
 
 
 def _fastest(run: Run) -> list[Kernel]:
-    return list(run.kernels.rankable().select_related("evaluation").order_by(*BEST_FIRST)[:ROWS_SHOWN])
+    return list(run.kernels.rankable().select_related("evaluation").best_first()[:ROWS_SHOWN])
 
 
 def _line(kernel: Kernel, *, has_call: bool = False) -> str:

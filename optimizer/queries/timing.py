@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from optimizer.models import Evaluation, Run
 from optimizer.queries.judged import is_by_call
-from runners.job import CaseResult, Failure, JobResult, NoiseFloor, Status
+from runners.job import CaseResult, Failure, Flag, JobResult, NoiseFloor, Status
 
 # Flags of a case, or of a whole result, with what a reader must know about them.
-FLAG_WORDS = {
-    "launch_bound": "The call enqueues more launches than the device's queue holds, so the host limits it: judged by "
-    "call time.",
-    "synchronises": "The call waits for the device inside: judged by call time.",
-    "host_bound": "Limited by the host's launches; device time alone would hide this.",
-    "slow_reference": "The reference loops in Python; the speedup says little about the kernel.",
+FLAG_WORDS: dict[str, str] = {
+    Flag.LAUNCH_BOUND: "The call enqueues more launches than the device's queue holds, so the host limits it: judged "
+    "by call time.",
+    Flag.SYNCHRONISES: "The call waits for the device inside: judged by call time.",
+    Flag.HOST_BOUND: "Limited by the host's launches; device time alone would hide this.",
+    Flag.SLOW_REFERENCE: "The reference loops in Python; the speedup says little about the kernel.",
 }
 # Ratio of call time to device time from which a case counts as limited by the host.
 HOST_BOUND_FROM = 1.5
@@ -66,9 +66,9 @@ def case_rows(result: JobResult | None) -> list[CaseRow]:
 def case_notes(case: CaseResult) -> list[FlagNote]:
     """Return the notes of one case: its flags, and that the host limits it where the times say so."""
     flags = list(dict.fromkeys(case.flags))
-    if is_host_bound(case) and not {"launch_bound", "host_bound"} & set(flags):
+    if is_host_bound(case) and not {Flag.LAUNCH_BOUND, Flag.HOST_BOUND} & set(flags):
         # Older results lack the flag, but their times show the same.
-        flags.append("host_bound")
+        flags.append(Flag.HOST_BOUND)
     return [FlagNote(flag, FLAG_WORDS.get(flag, flag.replace("_", " "))) for flag in flags]
 
 

@@ -13,7 +13,6 @@ from optimizer.models import Evaluation, EvaluationStatus, Hypothesis, Kernel, R
 from optimizer.queries.run_summary import RunSummary, summarise
 from optimizer.queries.settled import settled_in
 from optimizer.queries.timing import CaseRow, case_rows, has_call_time, newest_noise_warning
-from optimizer.runs.best import BEST_FIRST
 from optimizer.search import settings_in_force
 from runners.job import JobResult
 
@@ -84,4 +83,4 @@ def ancestry(kernel: Kernel) -> list[Kernel]:
 def _fastest(run: Run) -> list[Kernel]:
     timed = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
     light = timed.select_related("evaluation", "hypothesis").defer("source", "report", "meta", "evaluation__result")
-    return list(light.order_by(*BEST_FIRST)[:FASTEST])
+    return list(light.best_first()[:FASTEST])

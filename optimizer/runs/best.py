@@ -8,21 +8,13 @@ is the confirmed interval as soon as there is one.
 
 from __future__ import annotations
 
-from django.db.models import F, QuerySet
+from django.db.models import QuerySet
 
 from optimizer.events.payloads import BestChanged, BestRefuted, RunNoted
 from optimizer.events.record import record
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Run, VerdictChoice
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Release, Run, VerdictChoice
 from optimizer.runs.evidence import Evidence, Standing, evidence_of
 from runners.job import Effort
-
-# Order of a table of kernels: by the lower bound, like the ranking.
-BEST_FIRST = (
-    F("evaluation__speedup_low").desc(nulls_last=True),
-    F("evaluation__speedup").desc(nulls_last=True),
-    "evaluation__time_us",
-    "number",
-)
 
 
 def update_best(run: Run, *, settled: bool = False) -> None:
@@ -32,6 +24,8 @@ def update_best(run: Run, *, settled: bool = False) -> None:
     """
     leader = evidence_of(run).leader(settled=settled or run.state_choice.is_terminal)
     if _lead(run, leader) and leader is not None:
+        # Also for a leader that is not announced: approvals compared the kernel with what led before.
+        Release.objects.supersede(run.pk, leader.kernel)
         record(run, _changed(leader))
 
 

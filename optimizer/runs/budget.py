@@ -7,59 +7,18 @@ count as evaluations; their device time does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from decimal import Decimal
-
 from optimizer.events.payloads import BudgetWarned
 from optimizer.events.record import record
 from optimizer.models import AuthorKind, Evaluation, EvaluationState, Run
+from optimizer.queries.budgets import LABELS, WARN_AT_PERCENT, budget_lines
 
-WARN_AT_PERCENT = (50, 80, 100)
 # Kernels that no strategy has searched for: every run has the seeds, and a person's edit is not the strategy's.
 UNCOUNTED = (AuthorKind.SEED, AuthorKind.PERSON)
 
 
-@dataclass(frozen=True)
-class BudgetLine:
-    """Hold one budget; `spent` and `limit` are in the unit that `kind` names."""
-
-    kind: str
-    spent: float
-    limit: float
-
-    @property
-    def percent(self) -> float:
-        """Return the share spent in per cent; a limit of zero is spent from the start."""
-        return 100.0 * self.spent / self.limit if self.limit > 0 else 100.0
-
-
-LABELS = {
-    "evaluations": "evaluations",
-    "minutes": "active minutes",
-    "usd": "dollars",
-    "tokens": "tokens",
-    "device_minutes": "device minutes",
-}
-
-
-def lines(run: Run) -> list[BudgetLine]:
-    """Return the budgets that the run has."""
-    spent: dict[str, float | Decimal] = {
-        "evaluations": run.spent_evaluations,
-        "minutes": run.elapsed_s() / 60,
-        "usd": run.spent_usd,
-        "tokens": run.spent_tokens,
-        "device_minutes": run.spent_device_s / 60,
-    }
-    limits = {kind: getattr(run, f"budget_{kind}") for kind in spent}
-    return [
-        BudgetLine(kind, float(spent[kind]), float(limit)) for kind, limit in limits.items() if limit is not None
-    ]
-
-
 def exhausted(run: Run) -> str | None:
     """Return in words which budget is used up, or None."""
-    empty = next((line for line in lines(run) if line.percent >= 100), None)
+    empty = next((line for line in budget_lines(run) if line.percent >= 100), None)
     return f"The budget of {empty.limit:g} {LABELS[empty.kind]} is used up." if empty else None
 
 
@@ -83,7 +42,7 @@ def evaluations_left(run: Run) -> int | None:
 
 def warn(run: Run) -> None:
     """Record an event for each threshold that a budget has newly passed. Call under the run's lock."""
-    for line in lines(run):
+    for line in budget_lines(run):
         passed = max((mark for mark in WARN_AT_PERCENT if line.percent >= mark), default=0)
         if passed > run.warned.get(line.kind, 0):
             # Only the highest threshold is announced: a budget that jumps from 40 % to 90 % warns once.

@@ -16,11 +16,10 @@ from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Meas
 from optimizer.models.evaluation import CANDIDATE
 from optimizer.text.storable import storable
 from runners import wire
-from runners.job import CaseResult, JobResult, Speedup, Status
+from runners.job import CaseResult, Flag, JobResult, Speedup, Status
 
 MAX_SAMPLES = 10_000
 # The harness sets this flag on a claim that the referee's clock did not confirm.
-UNCONFIRMED = "unconfirmed"
 _COPIED = (
     "time_us",
     "call_us",
@@ -49,7 +48,7 @@ def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
     evaluation.roofline_share = roofline_share_of(result)
     evaluation.failed_side = failed_side(result)
     evaluation.verdict = result.verdict or ""
-    evaluation.unconfirmed = UNCONFIRMED in result.flags
+    evaluation.unconfirmed = Flag.UNCONFIRMED in result.flags
     _store_speedup(evaluation, "speedup", result.speedup)
     _store_speedup(evaluation, "call_speedup", result.call_speedup)
     _store_speedup(evaluation, "parent_speedup", result.versus_parent)

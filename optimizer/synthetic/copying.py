@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from django.core.management.color import no_style
 from django.db import connection, models
 
 M = TypeVar("M", bound=models.Model)
+
+_LAST_KEY = "SELECT greatest(max({key}), pg_sequence_last_value({sequence}), 0) FROM {table}"
+_ADVANCE = "SELECT setval({sequence}, greatest(max({key}), pg_sequence_last_value({sequence}), 1)) FROM {table}"
 
 
 def copy_rows(model: type[M], rows: Iterable[M]) -> int:
@@ -29,18 +31,30 @@ def copy_rows(model: type[M], rows: Iterable[M]) -> int:
     return count
 
 
-def renumber(wanted: Sequence[type[models.Model]]) -> None:
+def renumber(wanted: Iterable[type[models.Model]]) -> None:
     """Advance the sequences of primary keys past the highest one, and update the planner's statistics."""
+    for model in wanted:
+        _about_keys(model, _ADVANCE)
     with connection.cursor() as cursor:
-        for statement in connection.ops.sequence_reset_sql(no_style(), list(wanted)):
-            cursor.execute(statement)
         # VACUUM cannot run inside a transaction.
         cursor.execute("ANALYZE" if connection.in_atomic_block else "VACUUM ANALYZE")
 
 
 def next_key(model: type[models.Model]) -> int:
-    """Return the first free primary key at the end of a table."""
-    return int(model._default_manager.aggregate(top=models.Max("pk"))["top"] or 0) + 1
+    """Return the first primary key that no row of the model has, and none that was removed ever had.
+
+    Processes cache what they know of a row under its primary key, so a key must not come again.
+    """
+    return _about_keys(model, _LAST_KEY) + 1
+
+
+def _about_keys(model: type[models.Model], statement: str) -> int:
+    table, key = model._meta.db_table, str(model._meta.pk.column)
+    quoted = {name: connection.ops.quote_name(value) for name, value in {"table": table, "key": key}.items()}
+    with connection.cursor() as cursor:
+        cursor.execute(statement.format(sequence="pg_get_serial_sequence(%(table)s, %(key)s)::regclass", **quoted),
+                       {"table": table, "key": key})  # fmt: skip
+        return int(cursor.fetchone()[0])
 
 
 def _stored(field: models.Field[Any, Any], row: models.Model) -> Any:

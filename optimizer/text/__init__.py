@@ -1,0 +1,1 @@
+"""Handle text from outside: make it storable, show hostile characters, parse numbers and mentions."""

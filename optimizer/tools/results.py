@@ -58,22 +58,21 @@ def _verdict(tool: Tool, result: JobResult) -> str:
         return ""
     if result.status == Status.CORRECT:
         return "Correct."
-    reasons = [cut_middle(reason, LOG_CAP) for reason in (*result.reasons, *failure_lines(result))]
+    reasons = result.reasons or failure_lines(result)
     # The reason of a failed build is its log, which stands above.
-    told = [reason for reason in dict.fromkeys(reasons) if not (result.build and reason in result.build.log)]
-    return "\n".join([f"Status: {result.status.value}.", *told])
+    told = [reason for reason in reasons if not (result.build and reason in result.build.log)]
+    return "\n".join([f"Status: {result.status.value}.", *(cut_middle(reason, LOG_CAP) for reason in told)])
 
 
 def _cases(result: JobResult) -> list[str]:
     """Return a line for each case that was checked or timed."""
-    shown = [_case(case) for case in result.cases[:MOST_CASES]]
+    # The error of a wrong case is the reason, which stands above.
+    shown = [_case(case) for case in result.cases[:MOST_CASES] if case.ok]
     more = len(result.cases) - MOST_CASES
     return shown + ([f"… and {more} more cases"] if more > 0 else [])
 
 
 def _case(case: CaseResult) -> str:
-    if not case.ok:
-        return f"- {case.name}: {case.error or 'wrong'}"
     times = {"kernel": case.candidate_us, "base": case.parent_us, "baseline": case.baseline_us}
     timed = ", ".join(f"{who} {us:.2f} µs" for who, us in times.items() if us is not None)
     error = f"largest absolute error {case.max_abs_error:.2g}" if case.max_abs_error is not None else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optimizer.agents.answers import Basis
+from optimizer.agents.answer_base import Basis
 from optimizer.agents.code_blocks import AnswerError, Fault, apply_edits, split_edits
 from optimizer.llm.tool_messages import fenced
 from optimizer.tools.catalogue import KernelArguments, SubmitArguments

@@ -10,15 +10,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from optimizer.agents.answers import language_named
 from optimizer.agents.code_blocks import AnswerError, has_edits, split_blocks
 from optimizer.llm.port import RequestedTool, ToolSpec
-from runners.job import Language
 
 _TOOL = re.compile(r"^\s{0,3}(?:\*\*|`)?TOOL:(?:\*\*)?[ \t]*`?(?P<name>[\w-]{1,40})`?(?:\*\*)?[ \t]*$")
 _ARGUMENT = re.compile(r"^\s{0,3}(?P<name>[a-z][a-z_]{0,39}):[ \t]*(?P<value>.*)$")
 _FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})")
-_LABELS = {"c++": Language.CPP, "cpp": Language.CPP, "hip": Language.HIP, "cuda": Language.CUDA, "cu": Language.CUDA,
-           "triton": Language.TRITON}  # fmt: skip
 
 # Arguments that a block of code stands for.
 _IN_BLOCKS = frozenset({"source", "edits", "language"})
@@ -27,9 +25,11 @@ INSTRUCTION = """\
 ## How to call a tool
 
 Write a line `TOOL: name`, below it its arguments as `name: value` lines, and below them, where the tool takes a \
-kernel, either one fenced code block with the complete file or SEARCH/REPLACE blocks. A tool that gets no \
-kernel takes that of your last call; SEARCH/REPLACE blocks change that one, or before it the kernel that you were given \
-to change. Several calls may follow each other. End your message after the last call; the results come with the next message. For example:
+kernel, either one fenced code block with the complete file or SEARCH/REPLACE blocks. A tool that gets no kernel takes \
+that of your last call. SEARCH/REPLACE blocks change that one, or before it the kernel that you were given to change.
+
+Several calls may follow each other. End your message after the last call; the results come with the next message. For \
+example:
 
 TOOL: build
 ```
@@ -111,7 +111,7 @@ def _kernel(text: str) -> dict[str, Any]:
     blocks, _ = split_blocks(text)
     if not blocks:
         return {}
-    label = _LABELS.get(blocks[0].info)
+    label = language_named(blocks[0].info)
     return {"source": blocks[0].text} | ({"language": label.value} if label else {})
 
 

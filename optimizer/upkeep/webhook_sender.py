@@ -13,7 +13,7 @@ from optimizer.models import WebhookDelivery
 from optimizer.secrets.keys import UnreadableKeyError
 
 TIMEOUT_S = 10.0
-OWN_HEADERS = frozenset(f"x-kernelsci-{name}" for name in ("event", "delivery", "timestamp", "signature"))
+OWN_HEADERS = frozenset({"webhook-id", "webhook-timestamp", "webhook-signature"})
 
 
 def deliver(delivery_id: int) -> str:

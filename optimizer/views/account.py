@@ -11,7 +11,6 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from kernelsci_site.security_policy import POLICY_TOWARDS_COMPANY
 from optimizer.forms.sign_in import SignInForm
 
 
@@ -42,7 +41,7 @@ def sign_in(request: HttpRequest) -> HttpResponseBase:
 def towards_company(response: HttpResponseBase) -> HttpResponseBase:
     """Allow the page to send its forms to the company's sign-in, where there is one."""
     if settings.OIDC_SERVER:
-        response.headers["Content-Security-Policy"] = POLICY_TOWARDS_COMPANY
+        response.headers["Content-Security-Policy"] = settings.POLICY_TOWARDS_COMPANY
     return response
 
 

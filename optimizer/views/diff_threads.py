@@ -16,9 +16,9 @@ from optimizer.access import may
 from optimizer.diffs.porting import Fit, Position
 from optimizer.diffs.positions import ancestors, first_parents, position_in
 from optimizer.diffs.rows import TextDiff
-from optimizer.forms.review import PublishForm, ThreadForm, WordsForm
-from optimizer.models import Comment, Guidance, Kernel, Review, ReviewVerdict, Run, Thread, ThreadState, User
-from optimizer.text.mentions import names_in
+from optimizer.forms.review import PublishForm, ThreadForm
+from optimizer.models import Comment, Guidance, Kernel, Review, ReviewVerdict, Thread, ThreadState, User
+from optimizer.queries.notifications import mentionable_names
 from optimizer.views.safe_html import markdown
 
 __all__ = ["Placed", "ThreadView", "first_parents", "forms", "placed", "views_of"]
@@ -115,7 +115,7 @@ def views_of(user: User, threads: Sequence[Thread], request: HttpRequest) -> lis
     for row in rows:
         # Threads of one page may belong to runs of several teams, but usually to one.
         if row.run.team_id not in teams:
-            teams[row.run.team_id] = names_in(row.run.team), may(user, row.run, "comment")
+            teams[row.run.team_id] = mentionable_names(row.run.team), may(user, row.run, "comment")
         people, may_comment = teams[row.run.team_id]
         shown = [_comment_view(user, comment, row, people, approvals) for comment in row.comments.all()]
         views.append(ThreadView(row, shown, may_comment))
@@ -151,11 +151,6 @@ def verdicts_on(kernel: Kernel) -> list[Review]:
     said = Review.objects.published().filter(kernel=kernel).exclude(verdict=ReviewVerdict.COMMENT)
     newest = {review.author_id: review for review in said.select_related("author").order_by("published_at")}
     return sorted(newest.values(), key=lambda review: review.pk)
-
-
-def reply_form() -> WordsForm:
-    """Return an empty reply form."""
-    return WordsForm()
 
 
 def _threads(user: User, old: Kernel | None, new: Kernel) -> Iterable[tuple[Thread, bool]]:
@@ -225,8 +220,3 @@ def _approved_before_edit(comment: Comment, thread: Thread, approvals: Sequence[
         ):
             return review
     return None
-
-
-def open_threads(run: Run, user: User) -> int:
-    """Count the threads of the run that wait for an answer."""
-    return Thread.objects.visible_to(user).filter(run=run, state=ThreadState.OPEN).count()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from optimizer.queries.timing import FLAG_WORDS
-from runners.job import JobResult
+from runners.job import Flag, JobResult
 
 
 @dataclass(frozen=True)
@@ -19,28 +19,28 @@ class Observation:
 
 
 WORDS: dict[str, tuple[str, str]] = {
-    "unconfirmed": (
+    Flag.UNCONFIRMED: (
         "Not confirmed: the candidate's clock claims a win that the referee's clock did not confirm. The figures "
         "are shown, and rank nowhere.",
         "warn",
     ),
-    "needs_review": (
+    Flag.NEEDS_REVIEW: (
         "A speedup this large is more often a mistake than a discovery: somebody should read it.",
         "warn",
     ),
-    "nondeterministic": ("Not deterministic: the same input gave other bits the second time.", "warn"),
-    "no_custom_kernel": ("The work is done by a library: the text holds no kernel of its own.", "warn"),
-    **{flag: (text, "warn" if flag == "slow_reference" else "muted") for flag, text in FLAG_WORDS.items()},
-    "parent_failed": ("The parent failed beside it, so there is no comparison with it.", "muted"),
-    "baseline_failed": ("The baseline failed beside it, so there is no speedup.", "warn"),
-    "baseline_disagrees": ("The baseline's own results were outside the tolerance on these inputs.", "warn"),
+    Flag.NONDETERMINISTIC: ("Not deterministic: the same input gave other bits the second time.", "warn"),
+    Flag.NO_CUSTOM_KERNEL: ("The work is done by a library: the text holds no kernel of its own.", "warn"),
+    **{flag: (text, "warn" if flag == Flag.SLOW_REFERENCE else "muted") for flag, text in FLAG_WORDS.items()},
+    Flag.PARENT_FAILED: ("The parent failed beside it, so there is no comparison with it.", "muted"),
+    Flag.BASELINE_FAILED: ("The baseline failed beside it, so there is no speedup.", "warn"),
+    Flag.BASELINE_DISAGREES: ("The baseline's own results were outside the tolerance on these inputs.", "warn"),
     "parent_not_built": ("The parent could not be built beside it, so there is no comparison with it.", "muted"),
-    "not_timed": ("It was checked and not timed.", "muted"),
-    "no_benchmark_case": ("The problem has no case to time on this target.", "muted"),
-    "not_executed": ("It was built and not run.", "muted"),
-    "abandoned_slow": ("A short timing found it far behind the best, so the full one was left out.", "muted"),
-    "measured_again": ("The clocks differed at first: this is its second timing, in fresh processes.", "muted"),
-    "measured_elsewhere": ("It was measured by an evaluator outside this installation.", "muted"),
+    Flag.NOT_TIMED: ("It was checked and not timed.", "muted"),
+    Flag.NO_BENCHMARK_CASE: ("The problem has no case to time on this target.", "muted"),
+    Flag.NOT_EXECUTED: ("It was built and not run.", "muted"),
+    Flag.ABANDONED_SLOW: ("A short timing found it far behind the best, so the full one was left out.", "muted"),
+    Flag.MEASURED_AGAIN: ("The clocks differed at first: this is its second timing, in fresh processes.", "muted"),
+    Flag.MEASURED_ELSEWHERE: ("It was measured by an evaluator outside this installation.", "muted"),
 }
 
 
@@ -54,7 +54,9 @@ def determinism(result: JobResult | None) -> str:
     """Return what the checks found about repeated calls, or an empty text where none was made."""
     if result is None or not any(case.ok for case in result.cases):
         return ""
-    return "not deterministic" if "nondeterministic" in result.flags else "bit for bit the same on repeated inputs"
+    return (
+        "not deterministic" if Flag.NONDETERMINISTIC in result.flags else "bit for bit the same on repeated inputs"
+    )
 
 
 def warns(found: Iterable[Observation]) -> list[Observation]:

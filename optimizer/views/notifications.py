@@ -14,6 +14,7 @@ from optimizer.access import access_run
 from optimizer.actions import notification as actions
 from optimizer.actions.team import do_set_privacy
 from optimizer.models import Notification, NotificationKind
+from optimizer.queries.notifications import Wanted, choices_of
 from optimizer.views.refusals import attempt
 from optimizer.views.signed_in import user_of
 
@@ -57,13 +58,13 @@ def notification_settings(request: HttpRequest) -> HttpResponse:
     user = user_of(request)
     if request.method == "POST":
         chosen = {
-            kind: actions.Wanted(f"app-{kind.value}" in request.POST, f"mail-{kind.value}" in request.POST)
+            kind: Wanted(f"app-{kind.value}" in request.POST, f"mail-{kind.value}" in request.POST)
             for kind in NotificationKind
         }
         actions.do_choose(user, chosen)
         messages.success(request, "Stored.")
         return redirect("notification_settings")
-    return render(request, "notifications/settings.html", {"choices": actions.choices_of(user).items()})
+    return render(request, "notifications/settings.html", {"choices": choices_of(user).items()})
 
 
 @login_required

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optimizer.actions.runner import absence_of_runners
 from optimizer.forms.start_run import StartRunForm
 from optimizer.queries.estimate import Estimate, Range, estimate_run
+from optimizer.queries.runners import absence_of_runners
 from runners.dispatch import DISPATCHERS
 
 

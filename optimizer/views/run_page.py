@@ -16,12 +16,12 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from optimizer.access import access_run
 from optimizer.actions import run as actions
-from optimizer.actions.runner import absence_of_runners
 from optimizer.charts import curve as charts
 from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.run_summary import summarise
+from optimizer.queries.runners import absence_of_runners
 from optimizer.queries.timing import newest_noise_warning
 from optimizer.search import STRATEGIES, strategy_titles
 from optimizer.text.whole_numbers import parse_whole_number

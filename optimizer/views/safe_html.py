@@ -53,7 +53,7 @@ def source_lines(text: str, language: str) -> list[SourceLine]:
 def markdown(text: str, people: Collection[str] = ()) -> SafeString:
     """Render Markdown as sanitised HTML: no raw HTML, no images, links to http(s) only and without a referrer.
 
-    `@name` of one of the `people` is emphasised, except in code.
+    `@name` of one of the `people` (case-folded names) is emphasised, except in code.
     """
     tokens = _MARKDOWN.parse(text)
     for token in tokens:
@@ -77,7 +77,7 @@ def _with_mentions(token: Token, people: Collection[str]) -> Iterator[Token]:
         yield token
         return
     for place, part in enumerate(MENTION.split(token.content)):
-        if place % 2 and part in people:
+        if place % 2 and part.casefold() in people:
             yield Token("strong_open", "strong", 1)
             yield Token("text", "", 0, content=f"@{part}")
             yield Token("strong_close", "strong", -1)

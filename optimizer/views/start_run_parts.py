@@ -11,11 +11,11 @@ from django.views.decorators.http import require_POST, require_safe
 
 from optimizer.actions.run_template import access_template, do_delete_template, do_save_template
 from optimizer.calls.check import check_provider
-from optimizer.calls.choice import BUILT_IN
 from optimizer.forms.answering import DEFAULT, PREFIX, field_name
 from optimizer.forms.start_run import StartRunForm
 from optimizer.forms.strategy_settings import PREFIX as SETTINGS_PREFIX
 from optimizer.models import Provider
+from optimizer.models.provider import BUILT_IN
 from optimizer.views.run_estimate import estimate_of
 from optimizer.views.signed_in import user_of
 from optimizer.views.start_run import form_context, posted_form

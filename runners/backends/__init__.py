@@ -1,4 +1,4 @@
-"""Backends by language. A new language is one module and one line here."""
+"""Register the backends by language. A new language adds one module and one line here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REGISTRY: dict[Language, str] = {
 
 
 def backend_for(language: Language) -> Backend:
-    """The backend of a language, imported on first use. Raises KeyError where there is none."""
+    """Return the backend of a language, which is imported on first use. Raises KeyError if there is none."""
     module, name = REGISTRY[language].split(":")
     backend: Backend = getattr(import_module(module), name)()
     return backend

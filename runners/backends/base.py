@@ -1,4 +1,4 @@
-"""What a backend does: from a source to something the candidate's process can load, or a log that says why not."""
+"""Define a backend: it turns a source into an artefact that the candidate can load, or a log that says why not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runners.tunables import Space, TunablesError, parse
 
 @dataclass(frozen=True)
 class SampleArgument:
-    """One argument of a representative call: a tensor's layout, or a plain number."""
+    """Describe one argument of a representative call: a tensor's layout, or a plain number."""
 
     spec: TensorSpec | None = None
     scalar: float | int | None = None
@@ -23,9 +23,12 @@ class SampleArgument:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """A source to build for a target. `symbol` is the C function the artefact must export, "" for modules.
-    `folder` is the job's own directory, readable by everybody; artefacts are left there. `samples` are representative
-    calls, for languages whose kernels only a call makes known."""
+    """Ask for a source to be built for a target.
+
+    `symbol` is the C function that the artefact must export, "" for modules. `folder` is the job's own directory,
+    readable by everybody; artefacts are left there. `samples` are representative calls, for languages whose kernels
+    only a call determines.
+    """
 
     source: Source
     symbol: str
@@ -37,11 +40,14 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Artefact:
-    """The outcome. `kind` says how the candidate's process loads `path`: `native` through ctypes, `module` by
-    importing it, `static` not at all. `path` is None where the build failed. `env` is what the process that loads it
-    needs in its environment; one that is not `timed` is checked only. `caches` is a packed file of what the module
-    compiled in its build (see `runners.candidate.caches`), which every later process starts from; None where
-    there is none. `scratch` names the temporary directory that the caches belong to, where paths are not private."""
+    """Describe the outcome of a build.
+
+    `kind` says how the candidate's process loads `path`: `native` through ctypes, `module` by importing it, `static`
+    not at all. `path` is None if the build failed. `env` is what the process that loads it needs in its environment.
+    An artefact that is not `timed` is only checked. `caches` is a packed file of what the module compiled in its
+    build (see `runners.candidate.caches`), from which every later process starts; None if there is none. `scratch`
+    names the temporary directory that the caches belong to, if paths are not private.
+    """
 
     kind: str
     path: Path | None
@@ -54,25 +60,25 @@ class Artefact:
 
     @property
     def shown(self) -> tuple[Path, ...]:
-        """What a sandbox must show of it. Raises ValueError for a build that failed."""
+        """Return the paths that a sandbox must show to load the artefact. Raises ValueError for a build that failed."""
         return (self.loadable, *([self.caches] if self.caches else []))
 
     @property
     def loadable(self) -> Path:
-        """`path` of a build that worked. Raises ValueError for one that did not."""
+        """Return `path`. Raises ValueError for a build that failed."""
         if self.path is None:
             raise ValueError("a failed build has nothing to load")
         return self.path
 
 
 class Backend(ABC):
-    """One language."""
+    """Build the sources of one language."""
 
     language: ClassVar[Language]
     kind: ClassVar[str]
 
     def complaints(self, source: Source) -> list[str]:
-        """Why this source is not even built: malformed tunables, unknown choices, flags off the list."""
+        """Return why a source is not even built: malformed tunables, unknown choices, flags off the list."""
         try:
             space = parse(source.text)
         except TunablesError as error:
@@ -80,15 +86,17 @@ class Backend(ABC):
         return [*space.complaints(source.tunables), *self.refused_flags(source, space)]
 
     def refused_flags(self, source: Source, space: Space) -> list[str]:
-        """Flags that are not on the backend's list; a backend without flags refuses all."""
+        """Return a complaint for each flag that is not on the backend's list; a backend without flags refuses all."""
         return [f"flag {flag} is not allowed" for flag in source.flags]
 
     @abstractmethod
     def build(self, request: BuildRequest) -> Artefact:
-        """Build, or take from the cache. A failing build is an answer; only a missing tool or a bug raises
-        (InfraFailure)."""
+        """Build a source, or take the result from the cache.
+
+        A build that fails is a result. Only a missing tool raises InfraFailure.
+        """
 
 
 def chosen_tunables(source: Source) -> dict[str, TunableValue]:
-    """The value of every tunable: declared defaults, overridden by the source's choice."""
+    """Return the value of every tunable: the declared defaults, overridden by the source's choice."""
     return {**parse(source.text).defaults(), **source.tunables}

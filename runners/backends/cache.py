@@ -1,4 +1,4 @@
-"""Builds by content hash: the artefact and its report, in the state directory. Failed builds are kept too."""
+"""Cache builds by content hash in the state directory: the artefact and its report, also of failed builds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ MOST_ENTRIES = 5000
 
 
 class BuildCache:
-    """One entry. Written whole and renamed into place, so that a reader never sees half of one. `most_bytes` limits all
-    artefacts of that kind together: the entries that were fetched longest ago go first."""
+    """Store one build.
+
+    An entry is written whole and renamed into place, so that a reader never sees half of one. `most_bytes` limits all
+    artefacts of that kind together: the entries that were fetched longest ago go first.
+    """
 
     def __init__(self, kind: str, key: str, most_bytes: int | None = None) -> None:
         self._entry = state_dir("builds", kind) / key
@@ -28,6 +31,7 @@ class BuildCache:
         """Copy the artefact to `artefact` and return the report, marked as cached; None where there is no entry."""
         try:
             if self._most_bytes is not None:
+                # The time stamp is what makes pruning least-recently-used.
                 os.utime(self._entry)
             report = loads(BuildReport, (self._entry / "report.json").read_text())
             if report.ok:
@@ -46,6 +50,7 @@ class BuildCache:
         if report.ok:
             shutil.copyfile(artefact, folder / "artefact")
         try:
+            # Renaming onto an entry that another process stored meanwhile fails, and its entry is as good.
             folder.rename(self._entry)
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)

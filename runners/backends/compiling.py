@@ -1,5 +1,7 @@
-"""Running a compiler on hostile source: in the sandbox, since an #include can read files; its product is taken out as
-bytes, never executed here."""
+"""Run compilers on hostile source.
+
+They run in the sandbox, since an #include can read files. What they build is copied as bytes and never executed here.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from runners.sandbox import Completed, ResourceLimits, SandboxPolicy, run
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a compiler left: `product` is None where it failed. `log` holds both of its streams."""
+    """Describe what a compiler left. `product` is None if it failed; `log` holds both of its streams."""
 
     product: Path | None
     log: str
@@ -25,7 +27,7 @@ class Compiled:
 
     @property
     def loadable(self) -> Path:
-        """`product` of a compilation that worked. Raises ValueError for one that did not."""
+        """Return `product`. Raises ValueError for a compilation that failed."""
         if self.product is None:
             raise ValueError("a failed compilation has no product")
         return self.product
@@ -33,7 +35,8 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Toolbox:
-    """What a compiler needs besides the source: paths to read, environment, memory and log beyond the job's limits."""
+    """Name what a compiler needs besides the source: paths to read, environment, memory and log beyond the job's
+    limits."""
 
     read_only: tuple[Path, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -53,12 +56,13 @@ def compile_source(
     started = time.monotonic()
     product = out / product_name
     done = run([*command, str(source), "-o", str(product)], policy(request, (source,), out, tools or Toolbox()))
+    # The compiler's folder is writable by hostile code, which could have put a link to any file there.
     made = done.ok and product.is_file() and not product.is_symlink()
     return Compiled(product if made else None, log_of(done, request.limits.build_s), time.monotonic() - started)
 
 
 def policy(request: BuildRequest, read_only: tuple[Path, ...], out: Path, tools: Toolbox) -> SandboxPolicy:
-    """What a compiler may see and use."""
+    """Return what a compiler may see and use."""
     limits = ResourceLimits(
         wall_s=request.limits.build_s,
         memory_bytes=request.limits.memory_bytes + tools.memory_bytes,
@@ -69,7 +73,7 @@ def policy(request: BuildRequest, read_only: tuple[Path, ...], out: Path, tools:
 
 
 def log_of(done: Completed, build_s: float) -> str:
-    """Both streams, and why the compiler was stopped, if it was."""
+    """Return both streams, and the reason if the compiler was stopped."""
     text = "\n".join(part for part in (done.stderr.strip(), done.stdout.strip()) if part)
     if done.killed_reason is not None:
         text += f"\nthe compiler was stopped: {done.killed_reason.value} (limit {build_s:g} s)"
@@ -77,7 +81,7 @@ def log_of(done: Completed, build_s: float) -> str:
 
 
 def moved_library(made: Path, library: Path, symbol: str) -> str | None:
-    """Take the library out of the compiler's folder; a complaint where it lacks that symbol."""
+    """Copy the library out of the compiler's folder, or return a complaint if it lacks that symbol."""
     if symbol.encode() not in made.read_bytes():
         return f'the library does not export {symbol}: define it as extern "C" void {symbol}(…)'
     shutil.copyfile(made, library)
@@ -86,10 +90,10 @@ def moved_library(made: Path, library: Path, symbol: str) -> str | None:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file; hex."""
+    """Return the SHA-256 of a file in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def macro_text(value: TunableValue) -> str:
-    """A tunable's value as the preprocessor takes it."""
+    """Return a tunable's value as the preprocessor takes it."""
     return str(int(value)) if isinstance(value, bool) else str(value)

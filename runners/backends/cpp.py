@@ -1,4 +1,4 @@
-"""C++ for the CPU: a plain shared library with a C signature.
+"""Build C++ for the CPU: a plain shared library with a C signature.
 
 Measured on two cores: 0.26 s by g++, where the same kernel through torch's load_inline takes 28.5 s. The compiler
 runs in the sandbox too, since an #include can read files. Flags come from an allow-list.
@@ -6,28 +6,22 @@ runs in the sandbox too, since an #include can read files. Flags come from an al
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runners.backends.base import Artefact, Backend, BuildRequest, chosen_tunables
-from runners.backends.cache import BuildCache
-from runners.backends.compiling import compile_source, digest, macro_text, moved_library
+from runners.backends.base import BuildRequest
 from runners.backends.disassembly import disassembled
+from runners.backends.native import NativeBackend
 from runners.backends.resources import vector_widths
 from runners.errors import InfraFailure
-from runners.job import BuildReport, KernelResources, Language, Source
-from runners.tunables import Space, parse
+from runners.job import KernelResources, Language
 
-DEFAULT_FLAGS = ("-O3", "-march=native")
-ALWAYS = ("-fopenmp", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas")
+FIXED_FLAGS = ("-fopenmp", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas")
 _SWITCHES = (
     "fast-math|associative-math|reciprocal-math|finite-math-only|signed-zeros|trapping-math|math-errno"
     "|unsafe-math-optimizations|unroll-loops|unroll-all-loops|tree-vectorize|tree-slp-vectorize|strict-aliasing"
@@ -41,33 +35,41 @@ _ALLOWED = re.compile(
 )
 
 
-class CppBackend(Backend):
-    """g++ or clang++, whichever KERNELSCI_CXX names or the machine has."""
+class CppBackend(NativeBackend):
+    """Build with g++ or clang++, whichever KERNELSCI_CXX names or the machine has."""
 
     language = Language.CPP
-    kind = "native"
+    title = "C++"
+    source_name = "kernel.cpp"
+    default_flags = ("-O3", "-march=native")
+    default_standard = "-std=c++20"
+    allowed_flags = _ALLOWED
 
-    def refused_flags(self, source: Source, space: Space) -> list[str]:
-        """Flags of the choice or of the text that the allow-list does not know."""
-        flags = [*source.flags, *(flag for flags in space.flag_sets for flag in flags)]
-        return [
-            f"flag {flag} is not on the list of allowed flags" for flag in flags if not _ALLOWED.fullmatch(flag)
-        ]
+    def compiler(self, request: BuildRequest) -> str:
+        """Return the path of the C++ compiler. Raises InfraFailure."""
+        return compiler()
 
-    def build(self, request: BuildRequest) -> Artefact:
-        """Compile and link in one step, or take the result from the cache."""
-        command = _command(request.source)
-        cache_entry = BuildCache("cpp", _cache_key(request, command))
-        library = request.folder / "kernel.so"
-        report = cache_entry.fetch(library)
-        if report is None:
-            report = _compile(request, command, library)
-            cache_entry.keep(library, report)
-        return Artefact(self.kind, library if report.ok else None, request.symbol, report)
+    def fixed_flags(self, request: BuildRequest) -> list[str]:
+        """Return the flags for a shared library that uses OpenMP."""
+        return list(FIXED_FLAGS)
+
+    def fingerprint(self, command: list[str]) -> list[str]:
+        """Return the compiler's version and the processor, on which -march=native depends."""
+        return [compiler_version(command[0]), processor()]
+
+    def inspect(
+        self, request: BuildRequest, product: Path, log: str
+    ) -> tuple[list[KernelResources], dict[str, str]]:
+        """Return the widths of the vector instructions, and the disassembly where a disassembler is installed."""
+        assembly = disassembled(request, product)
+        extra: dict[str, Any] = {"library_bytes": product.stat().st_size}
+        if "x86" in assembly:
+            extra["vector_instructions"] = vector_widths(assembly["x86"])
+        return [KernelResources(request.symbol, extra=extra)], assembly
 
 
 def compiler() -> str:
-    """Absolute path of the C++ compiler. Raises InfraFailure naming the package to install."""
+    """Return the absolute path of the C++ compiler. Raises InfraFailure naming the package to install."""
     for name in (os.environ.get("KERNELSCI_CXX"), "g++", "clang++", "c++"):
         if name and (found := shutil.which(name)):
             return found
@@ -76,48 +78,13 @@ def compiler() -> str:
 
 @cache
 def compiler_version(path: str) -> str:
-    """First line of `--version`."""
+    """Return the first line of `--version`."""
     answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
     return answer.stdout.partition("\n")[0]
 
 
 @cache
 def processor() -> str:
-    """Model and feature flags, on which -march=native depends."""
+    """Return the processor's model and feature flags, on which -march=native depends."""
     lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))
-
-
-def _command(source: Source) -> list[str]:
-    space = parse(source.text)
-    declared = space.flag_sets[0] if space.flag_sets else DEFAULT_FLAGS
-    flags = source.flags or declared
-    standard = [] if any(flag.startswith("-std=") for flag in flags) else ["-std=c++20"]
-    macros = [f"-D{name}={macro_text(value)}" for name, value in sorted(chosen_tunables(source).items())]
-    return [compiler(), *standard, *flags, *ALWAYS, *macros]
-
-
-def _cache_key(request: BuildRequest, command: list[str]) -> str:
-    parts = [request.source.text, request.symbol, command, compiler_version(command[0]), processor()]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _compile(request: BuildRequest, command: list[str], library: Path) -> BuildReport:
-    compiled = compile_source(request, command, "kernel.cpp", "kernel.so")
-    log = compiled.log
-    if compiled.product is not None:
-        log = moved_library(compiled.product, library, request.symbol) or log
-    ok = library.exists()
-    if not ok:
-        return BuildReport(False, compiled.seconds, False, log)
-    assembly = disassembled(request, library)
-    return BuildReport(
-        True, compiled.seconds, False, log, digest(library), _resources(library, request.symbol, assembly), assembly
-    )
-
-
-def _resources(library: Path, symbol: str, assembly: Mapping[str, str]) -> list[KernelResources]:
-    extra: dict[str, Any] = {"library_bytes": library.stat().st_size}
-    if "x86" in assembly:
-        extra["vector_instructions"] = vector_widths(assembly["x86"])
-    return [KernelResources(symbol, extra=extra)]

@@ -1,7 +1,7 @@
-"""What a compiled library says in the processor's own words: objdump's listing of its code, made to be compared.
+"""List the machine code of a compiled library with objdump, in a form that can be compared.
 
-Addresses and raw bytes are left out, so that an inserted instruction does not make every later line differ. The
-library holds whatever a hostile source made the compiler write, so objdump runs in the sandbox too.
+Addresses and raw bytes are left out, so that an inserted instruction does not change every later line. The library
+holds whatever a hostile source made the compiler write, so objdump runs in the sandbox too.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _COMMENT = re.compile(r"\s+# [0-9a-f]+ <.*$")
 
 
 def disassembler() -> str | None:
-    """binutils' objdump or LLVM's, whichever is there."""
+    """Return the path of binutils' objdump or LLVM's, or None if neither is installed."""
     return shutil.which("objdump") or shutil.which("llvm-objdump")
 
 
 def disassembled(request: BuildRequest, library: Path) -> dict[str, str]:
-    """The listing under its architecture's name; empty where there is no disassembler or it fails."""
+    """Return the listing under its architecture's name, or nothing if there is no disassembler or it fails."""
     tool = disassembler()
     if tool is None:
         return {}
@@ -49,7 +49,8 @@ def _architecture() -> str:
 
 
 def _tidied(listing: str) -> str:
-    """Functions with their instructions, without addresses and without what the linker adds to every library."""
+    """Return the functions with their instructions, without addresses and without what the linker adds to every
+    library."""
     parts = re.split(r"\n(?=[0-9a-f]{8,16} <)", listing)
     functions = [_function(part) for part in parts if re.match(r"[0-9a-f]{8,16} <", part) and not _is_noise(part)]
     return "\n\n".join(functions)
@@ -66,6 +67,6 @@ def _function(part: str) -> str:
 
 
 def _placeless(instruction: str) -> str:
-    """Without where it jumps or reads exactly: the function says enough, and does not change with every insertion."""
+    """Remove the exact target of a jump or read: the function says enough, and does not change with every insertion."""
     text = _TARGET.sub(r"<\1>", " ".join(instruction.split()))
     return _RELATIVE.sub("(%rip)", text)

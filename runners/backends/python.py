@@ -1,6 +1,7 @@
-"""Python candidates: a module with `custom_kernel` or `ModelNew`. Nothing is built but the choice of tunables.
+"""Prepare Python candidates: modules with `custom_kernel` or `ModelNew`.
 
-A tunable NAME is a module-level assignment `NAME = value`; choosing replaces its right-hand side.
+Nothing is compiled here; only the tunables are set. A tunable NAME is a module-level assignment `NAME = value`, and
+choosing replaces its right-hand side.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ENTRIES = ("custom_kernel", "ModelNew", "Model")
 
 
 class PythonBackend(Backend):
-    """A module of its own, imported in the sandbox."""
+    """Prepare a module that is imported in the sandbox."""
 
     language = Language.PYTHON
     kind = "module"
@@ -39,7 +40,7 @@ class PythonBackend(Backend):
 
 
 def with_tunables(source: Source) -> str:
-    """The text with every tunable's assignment set to its chosen value. Raises ValueError where one is missing."""
+    """Return the text with every tunable's assignment set to its chosen value. Raises ValueError if one is missing."""
     lines = source.text.splitlines(keepends=True)
     assigned = _assignments(ast.parse(source.text))
     for name, value in chosen_tunables(source).items():
@@ -47,6 +48,7 @@ def with_tunables(source: Source) -> str:
             raise ValueError(f"tunable {name} has no module-level assignment {name} = …")
         node = assigned[name]
         end = node.end_lineno or node.lineno
+        # Blank lines keep the line count, so that messages of the module name the lines that its author wrote.
         lines[node.lineno - 1 : end] = [f"{name} = {_literal(value)}\n", *["\n"] * (end - node.lineno)]
     return "".join(lines)
 

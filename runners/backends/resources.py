@@ -1,6 +1,6 @@
-"""What compilers say about a kernel's resources, read from their texts: amdgcn assembly, ptxas reports, SASS, x86.
+"""Read a kernel's resources from what compilers print: amdgcn assembly, ptxas reports, SASS, x86.
 
-Texts come from compilers that read hostile source, so they are capped and nothing in them is trusted to be there.
+The texts come from compilers that read hostile source, so they are capped and every field may be missing.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ _METADATA = {
 
 
 def capped(text: str, limit: int = ASSEMBLY_CHARS) -> str:
-    """Head and tail of a long text."""
+    """Return the head and the tail of a long text."""
     if len(text) <= limit:
         return text
     return f"{text[: limit // 2]}\n… {len(text) - limit} characters left out …\n{text[-limit // 2 :]}"
 
 
 def from_amdgcn(assembly: str) -> list[KernelResources]:
-    """Kernels of an amdgcn assembly listing, from its metadata (LLVM AMDGPU usage guide, "Code Object V5 Metadata") and
-    the comments behind each function. `vgpr` counts vector registers of both kinds together, as the hardware
-    allocates them; `agpr` of these are accumulators."""
+    """Return the kernels of an amdgcn assembly listing.
+
+    They are read from its metadata (LLVM AMDGPU usage guide, "Code Object V5 Metadata") and the comments after each
+    function. `vgpr` counts vector registers of both kinds together, as the hardware allocates them; `agpr` of these
+    are accumulators.
+    """
     bodies = dict(_amd_functions(assembly))
     metadata = assembly.partition(".amdgpu_metadata")[2]
     kernels = []
@@ -62,7 +65,7 @@ def from_amdgcn(assembly: str) -> list[KernelResources]:
 
 
 def _amd_functions(assembly: str) -> Iterator[tuple[str, str]]:
-    """Each function's instructions and the comments behind it."""
+    """Yield each function's name with its instructions and the comments after it."""
     for part in re.split(r"; -- Begin function ", assembly)[1:]:
         yield part.split(maxsplit=1)[0], part.partition(".amdgpu_metadata")[0]
 
@@ -82,7 +85,7 @@ def _comment(body: str, name: str) -> int | None:
 
 
 def from_ptxas(report: str, sass: str = "") -> list[KernelResources]:
-    """Kernels of `ptxas -v`, with what a SASS listing adds: matrix instructions and code size."""
+    """Return the kernels of `ptxas -v`, with what a SASS listing adds: matrix instructions and code size."""
     functions = dict(_sass_functions(sass))
     kernels = []
     for part in re.split(r"Compiling entry function '", report)[1:]:
@@ -103,7 +106,7 @@ def from_ptxas(report: str, sass: str = "") -> list[KernelResources]:
 
 
 def from_sass_usage(usage: str, sass: str) -> list[KernelResources]:
-    """Kernels of `cuobjdump -res-usage`, for code that ptxas was not asked about."""
+    """Return the kernels of `cuobjdump -res-usage`, for code that was not compiled with `ptxas -v`."""
     functions = dict(_sass_functions(sass))
     return [
         KernelResources(
@@ -124,7 +127,7 @@ def _sass_functions(sass: str) -> Iterator[tuple[str, str]]:
 
 
 def _code_bytes(body: str) -> int | None:
-    """16 bytes after the last instruction's address; instructions of Volta and later are that long."""
+    """Return the code's size in bytes: 16 after the last address, the length of an instruction since Volta."""
     addresses = re.findall(r"/\*([0-9a-f]{4,})\*/\s+\S", body)
     return int(addresses[-1], 16) + 16 if addresses else None
 
@@ -135,20 +138,24 @@ def _found(text: str, pattern: str) -> int | None:
 
 
 def with_occupancy(kernels: list[KernelResources], target: Target) -> list[KernelResources]:
-    """Kernels of an NVIDIA build with how many warps their registers let a multiprocessor keep (register allocation by
-    256 a warp; CUDA occupancy calculator). What shared memory and the block size allow depends on the launch."""
+    """Add to each kernel of an NVIDIA build the warps that its registers allow on a multiprocessor.
+
+    Registers are allocated in units of 256 per warp (CUDA occupancy calculator). What shared memory and the block
+    size allow depends on the launch, and is not counted.
+    """
     return [_occupied(kernel, target) for kernel in kernels]
 
 
 def _occupied(kernel: KernelResources, target: Target) -> KernelResources:
     if not kernel.registers or not target.unit_registers:
         return kernel
+    # A multiprocessor has four partitions with equal shares of the registers, hence whole multiples of four warps.
     of_warp = -(-kernel.registers * target.wavefront // 256) * 256
     return replace(kernel, occupancy=min(target.waves_per_unit, target.unit_registers // of_warp // 4 * 4))
 
 
 def vector_widths(assembly: str) -> dict[str, int]:
-    """How many instructions of an x86 listing use registers of each width in bits; the widest counts."""
+    """Count the instructions of an x86 listing by the widest register that they use, in bits."""
     counts = dict.fromkeys(X86_VECTORS, 0)
     for line in assembly.splitlines():
         width = next((name for name, pattern in X86_VECTORS.items() if pattern.search(line)), None)

@@ -1,8 +1,8 @@
-"""HIP device code without ROCm: what a stock clang needs, laid out as a ROCm directory in the state directory.
+"""Prepare what a stock clang needs to compile HIP device code without ROCm: a ROCm directory in the state directory.
 
 Headers come from the Triton wheel (or Debian's libamdhip64-dev), device libraries from Debian's rocm-device-libs. Its
-newest library for an instruction set is gfx940's; gfx942 differs from it in nothing that the library is about (a number
-that library functions compare), so a copy under gfx942's name serves. A real ROCm takes precedence (`backends.hip`).
+newest library for an instruction set is gfx940's. gfx942 differs from it only in a number that library functions
+compare, so a copy under gfx942's name serves. A real ROCm takes precedence (`backends.hip`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSION = "HIP_VERSION_MAJOR={}\nHIP_VERSION_MINOR={}\nHIP_VERSION_PATCH=0\n"
 
 @cache
 def rocm_directory() -> Path:
-    """A directory for `--rocm-path`, readable by everybody. Raises InfraFailure naming what to install."""
+    """Return a directory for `--rocm-path`, readable by everybody. Raises InfraFailure naming what to install."""
     root = state_dir("rocm") / "device"
     headers, bitcode = _headers(), _bitcode()
     _copy_tree(headers, root / "include" / "hip")

@@ -1,4 +1,4 @@
-"""Triton: a Python module whose kernels are compiled for the target before anything runs on it.
+"""Build Triton candidates: Python modules whose kernels are compiled for the target before anything runs on it.
 
 On a machine without the target the candidate's entry point runs on fake tensors and every launch compiles instead
 (`triton_record`), in the sandbox. On the CPU the interpreter checks correctness and is never timed.
@@ -33,7 +33,7 @@ INTERPRETED = {"TRITON_INTERPRET": "1"}
 
 
 class TritonBackend(PythonBackend):
-    """A module of its own, compiled for the target where its shapes are known."""
+    """Prepare a module, and compile its kernels for the target if the shapes of its calls are known."""
 
     language = Language.TRITON
 
@@ -52,7 +52,7 @@ class TritonBackend(PythonBackend):
 
 
 def _recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
-    """The report of a static build, from the cache where the same text was built for the same calls."""
+    """Return the report of a static build, from the cache if the same text was built for the same calls."""
     kept = state_dir("builds", "triton") / f"{_key(request, module, wanted)}.json"
     found = read_json(kept)
     if isinstance(found, dict):
@@ -147,7 +147,7 @@ def _report(request: BuildRequest, wanted: Target, answer: dict[str, Any], secon
 
 
 def _resources(variant: dict[str, Any]) -> KernelResources:
-    """One variant; its name, launch options and constants say which."""
+    """Return the resources of one compiled variant, with its launch options and constants."""
     texts = {kind: str(text) for kind, text in dict(variant.get("assembly") or {}).items()}
     extra = {key: variant.get(key) for key in ("constants", "num_warps", "num_stages")}
     shared = variant.get("shared_bytes")

@@ -1,10 +1,10 @@
-"""Compiling a Triton candidate for a device that is not there: `triton_record.py SPEC OUT`, inside the sandbox.
+"""Compile a Triton candidate for a device that is absent: `triton_record.py SPEC OUT`, inside the sandbox.
 
 The candidate's entry point runs on fake tensors (shapes and types, no memory), and launching a kernel compiles it for
-the target instead. What is recorded is written to OUT as JSON: per compiled variant its name, signature and assembly.
+the target instead. The record is written to OUT as JSON: for each compiled variant its name, signature and assembly.
 
-What this cannot see: kernels chosen by the content of a tensor, and code behind values that only a device has.
-Alignment of pointers is taken to be 16 bytes, as torch allocates. Standard library, torch and triton only.
+The record misses kernels that are chosen by the content of a tensor, and code behind values that only a device has.
+Pointers are assumed to be aligned to 16 bytes, as torch allocates. Needs the standard library, torch and triton only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ASSEMBLIES = ("amdgcn", "ptx")
 
 
 class AbsentDevice:
-    """A driver that names the target and has nothing else."""
+    """Stand in for a driver: it names the target and has nothing else."""
 
     def __init__(self, target: GPUTarget) -> None:
         self._target = target
@@ -57,14 +57,14 @@ class AbsentDevice:
 
 
 class Recorder:
-    """Takes the place of launching."""
+    """Compile and record every launch instead of running it."""
 
     def __init__(self) -> None:
         self.variants: dict[str, dict[str, Any]] = {}
         self._compile = JITFunction.run
 
     def launch(self, function: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        """Compile for the target; the same variant once."""
+        """Compile a launch for the target; the same variant is recorded once."""
         mocked = [mock(arg) for arg in args]
         kernel = self._compile(function, *mocked, grid=grid, warmup=True, **{k: mock(v) for k, v in kwargs.items()})
         kernel = kernel.result() if hasattr(kernel, "result") else kernel
@@ -73,7 +73,7 @@ class Recorder:
         return kernel
 
     def tune(self, tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
-        """Compile the first few configurations; which one is fastest only the device can say."""
+        """Compile the first few configurations, since only the device can say which is fastest."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         result = None
         for config in tuner.configs[:MOST_CONFIGS]:
@@ -82,12 +82,12 @@ class Recorder:
 
 
 def mock(value: Any) -> Any:
-    """A tensor's type without the tensor."""
+    """Replace a tensor by its type; return any other value as it is."""
     return MockTensor(value.dtype, list(value.shape)) if isinstance(value, torch.Tensor) else value
 
 
 def described(kernel: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What is told of one compiled variant."""
+    """Return the record of one compiled variant."""
     metadata = kernel.metadata
     plain = {name: value for name, value in kwargs.items() if isinstance(value, int | float | bool | str)}
     return {
@@ -102,7 +102,7 @@ def described(kernel: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def disassembled(cubin: bytes | None) -> dict[str, str]:
-    """Registers and machine code of an NVIDIA binary, by the tool in Triton's own wheel."""
+    """Return the registers and machine code of an NVIDIA binary, by the tool in Triton's own wheel."""
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     if cubin is None or not tool.exists():
         return {}
@@ -122,6 +122,7 @@ def pretend(spec: dict[str, Any]) -> Recorder:
     recorder = Recorder()
     JITFunction.run = lambda self, *args, **kwargs: recorder.launch(self, *args, **kwargs)
     Autotuner.run = lambda self, *args, **kwargs: recorder.tune(self, *args, **kwargs)
+    # Fake tensors on "cuda" initialise the device, which is not there.
     setattr(fake_tensor, "init_gpu_context", lambda *_: None)  # noqa: B010 - not its type, on purpose
     facts = SimpleNamespace(**spec["device"])
     replacements = {
@@ -140,7 +141,7 @@ def pretend(spec: dict[str, Any]) -> Recorder:
 
 
 def call(module: Any, arguments: list[dict[str, Any]]) -> None:
-    """One call of the entry point on fake tensors."""
+    """Call the entry point once on fake tensors."""
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         values = [
             torch.empty_strided(a["shape"], a["strides"], dtype=getattr(torch, a["dtype"]), device="cuda")
@@ -164,7 +165,7 @@ def load(path: str) -> ModuleType:
 
 
 def main(spec_path: str, out: str) -> None:
-    """Record every call of the spec; an exception is told, with what was compiled before it."""
+    """Record every call of the spec. An exception is recorded with what was compiled before it."""
     spec = json.loads(Path(spec_path).read_text())
     recorder, error = pretend(spec), ""
     try:

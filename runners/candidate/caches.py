@@ -1,12 +1,12 @@
-"""What a module's compilers leave in its temporary directory: packed after the build, laid out again in each process.
+"""Pack what a module's compilers leave in its temporary directory, and lay it out again in each process.
 
-Compilers at import or at the first call (torch's extensions, Triton, inductor) keep what they made below the temporary
-directory, which is private to a process and gone with it. The build's process packs it into one file; every later
-process of the module lays out a copy of its own before the module is imported, with modification times preserved,
-because ninja decides by them.
+Compilers at import or at the first call (torch's extensions, Triton, inductor) keep what they made below the
+temporary directory, which is private to a process and gone with it. The build's process packs it into one file; every
+later process of the module lays out a copy of its own before the module is imported, with modification times
+preserved, because ninja decides by them.
 
-The packed file is an 8-byte big-endian length, an index as JSON (a list of name, size in bytes, modification time in ns
-and whether it is executable) and the files' bytes in the index's order. Only regular files are in it; the referee
+The packed file is an 8-byte big-endian length, an index as JSON (a list of name, size in bytes, modification time in
+ns and whether it is executable) and the files' bytes in the index's order. Only regular files are in it; the referee
 checks the index (`read_index`) before it keeps anything. Standard library only.
 """
 
@@ -35,20 +35,20 @@ FOLDERS = {
     "NUMBA_CACHE_DIR": "numba",
     "XDG_CACHE_HOME": "other",
 }
+# Not packed: torch waits for ever for a lock file that nobody removes, and precompiled headers take 150 MB.
 LEFT_OUT = frozenset({"lock", "precompiled_headers"})
-"""Not packed: torch waits for ever for a lock file that nobody removes, and precompiled headers take 150 MB."""
+# Inductor starts a pool of processes that import torch, where it may compile in several. Precompiling headers doubled
+# the time of a first call on two cores (39 s, 19 s without), and of one that finds all else in the cache.
 SETTINGS = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
-"""Inductor starts a pool of processes that import torch, where it may compile in several. Precompiling headers doubled
-the time of a first call on two cores (39 s, 19 s without), and of one that finds all else in the cache."""
 
 
 class CacheError(ValueError):
-    """What was packed is too large or malformed; the message says in what way."""
+    """The packed files are too large or malformed. The message says in what way."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One packed file. `name` is relative, `mtime_ns` its modification time."""
+    """Describe one packed file. `name` is relative, `mtime_ns` its modification time."""
 
     name: str
     size_bytes: int
@@ -64,8 +64,11 @@ def name_folders() -> None:
 
 
 def name_architecture(device: Any) -> None:
-    """Tell torch's extensions which device to compile for (`device`: torch's properties of it), with the instructions
-    that only this architecture has: they are what matrix units are programmed with from compute capability 9 on."""
+    """Tell torch's extensions which device to compile for (`device`: torch's properties of it).
+
+    The architecture-specific target is named from compute capability 9 on, because its instructions drive the matrix
+    units.
+    """
     arch = getattr(device, "gcnArchName", "").split(":")[0]
     if arch.startswith("gfx"):
         os.environ.setdefault("PYTORCH_ROCM_ARCH", arch)
@@ -75,7 +78,7 @@ def name_architecture(device: Any) -> None:
 
 
 def lay_out(packed: str, *, building: bool) -> None:
-    """Prepare for a module: with what its build has left, or in the build itself, with all the jobs it may use."""
+    """Prepare for a module: lay out what its build has left, or let the build itself use all its jobs."""
     if building:
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = os.environ.get("MAX_JOBS", "1")
     if packed:
@@ -83,9 +86,9 @@ def lay_out(packed: str, *, building: bool) -> None:
 
 
 def pack(descriptor: int, most_bytes: int) -> None:
-    """Write all regular files of the temporary directory to a descriptor. Raises CacheError where they are too large.
+    """Write all regular files of the temporary directory to a descriptor. Raises CacheError if they are too large.
 
-    Files of other file systems are what the sandbox shows there, and none of ours.
+    Files of other file systems belong to the sandbox and are left out.
     """
     found = [(entry, path) for entry, path in _files(_root()) if LEFT_OUT.isdisjoint(entry.name.split("/"))]
     index = json.dumps([[e.name, e.size_bytes, e.mtime_ns, e.executable] for e, _ in found]).encode()
@@ -110,10 +113,10 @@ def unpack(packed: str) -> None:
 
 
 def _replace(path: Path, content: bytes, entry: Entry) -> None:
-    """Put a file in the place of another.
+    """Replace a file by another, atomically.
 
-    A process that was started ahead may have loaded a library of that name (Triton's helper, while it warmed up):
-    overwritten in place, the code that it runs would change under it.
+    A process that was started ahead may have loaded a library of that name (Triton's helper, while it warmed up). If
+    it were overwritten in place, the running code would change.
     """
     fresh = path.with_name(f".{path.name[:200]}.new")
     fresh.write_bytes(content)
@@ -166,7 +169,7 @@ def _root() -> Path:
 
 
 def _files(root: Path) -> Iterator[tuple[Entry, Path]]:
-    """Regular files of the root's own file system, in a stable order; no link is followed."""
+    """Yield the regular files of the root's own file system, in a stable order, without following links."""
     device = root.stat().st_dev
     for folder, names, files in os.walk(root):
         names[:] = sorted(name for name in names if Path(folder, name).lstat().st_dev == device)

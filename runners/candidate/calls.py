@@ -1,4 +1,4 @@
-"""Answering the referee's questions about one callee; the same program serves candidate, parent and baseline."""
+"""Answer the referee's questions about one callee. The same program serves candidate, parent and baseline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Callee(Protocol):
-    """Something that can be called on buffers of the arena."""
+    """Define what can be called on buffers of the arena."""
 
     def set_case(self, case: dict[str, Any]) -> None:
         """Take the layout of the coming calls."""
@@ -23,13 +23,14 @@ class Callee(Protocol):
 
 
 class Caller:
-    """Answers one question at a time.
+    """Answer one question at a time.
 
     `ready` says how many calls come next. `case` sets the layout. `run` makes calls in order and returns their inside
-    times; `store` brings the outputs of all but the last into the arena. On a GPU there are two more ways to make
-    calls: `lay` prepares some, then `arm` enqueues one behind the gate and `reach` waits for it; `steady` makes them
-    in a loop. The last call's outputs are always in the arena before that call is answered, so that work left to a
-    thread shows as a wrong output."""
+    times; `store` brings the outputs of all but the last into the arena. A GPU has two more ways to make calls: `lay`
+    prepares some, then `arm` enqueues one behind the gate and `reach` waits for it; `steady` makes them in a loop.
+    The last call's outputs are always in the arena before that call is answered, so that work left to a thread shows
+    as a wrong output.
+    """
 
     def __init__(self, callee: Callee) -> None:
         self._callee: Any = callee
@@ -55,11 +56,11 @@ class Caller:
         return self._answers[question["op"]](question)
 
     def forget(self) -> None:
-        """Let go of what calls returned."""
+        """Release what calls returned."""
         self._pending.clear()
 
     def _ready(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Have memory in place for the calls that come next, where the callee allocates any."""
+        """Let the callee allocate memory for the calls that come next, if it allocates any."""
         self.forget()
         make_room: Any = getattr(self._callee, "make_room", None)
         if make_room is not None:
@@ -101,7 +102,7 @@ class Caller:
         return self._callee.prepare(call)
 
     def _repeat(self, call: dict[str, Any], count: int) -> dict[str, Any]:
-        """Make a call again and again, without a clock where the callee knows how."""
+        """Repeat a call, without a clock if the callee knows how."""
         prepared = self._alone(call)
         once: Any = getattr(self._callee, "repeat", None)
         if once is None:

@@ -1,7 +1,7 @@
-"""Length-prefixed JSON over one file descriptor: four bytes big-endian, then UTF-8 text.
+"""Exchange length-prefixed JSON over one file descriptor: four bytes big-endian, then UTF-8 text.
 
-Used at both ends. The far end may be hostile: lengths are capped before anything is read, and nothing but JSON
-objects is accepted. Nothing is ever unpickled.
+Both ends use this. The far end may be hostile: lengths are limited before anything is read, and only JSON objects are
+accepted. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MESSAGE_BYTES = 1 << 20
 
 
 class ChannelError(Exception):
-    """What arrived is not a message."""
+    """The bytes that arrived are malformed."""
 
 
 class ChannelClosed(ChannelError):
@@ -26,17 +26,17 @@ class ChannelClosed(ChannelError):
 
 
 class ChannelTimeout(ChannelError):
-    """Nothing complete arrived in time."""
+    """Nothing complete has arrived in time."""
 
 
 class Channel:
-    """One end of a stream socket or pipe pair, blocking."""
+    """Use one end of a stream socket or pipe pair, blocking."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     def send(self, message: dict[str, Any]) -> None:
-        """Write one message whole. Raises ChannelClosed when nobody reads."""
+        """Write one whole message. Raises ChannelClosed if nobody reads."""
         body = json.dumps(message).encode()
         view = memoryview(len(body).to_bytes(4, "big") + body)
         try:
@@ -60,7 +60,7 @@ class Channel:
         return message
 
     def take_descriptor(self) -> int:
-        """The descriptor that follows a message. Raises ChannelError."""
+        """Return the descriptor that follows a message. Raises ChannelError."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, os.dup(self.descriptor)) as stream:
             _, descriptors, _, _ = socket.recv_fds(stream, 1, 1)
         if not descriptors:

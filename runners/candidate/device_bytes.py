@@ -1,4 +1,4 @@
-"""An arena in device memory as torch sees it; the same for candidates, baselines and the oracle."""
+"""Present an arena in device memory to torch; the same for candidates, baselines and the oracle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 class Range:
-    """A range of device memory as torch takes it without a copy."""
+    """Describe a range of device memory, which torch takes without a copy."""
 
     def __init__(self, address: int, size_bytes: int) -> None:
         self.__cuda_array_interface__ = {
@@ -18,7 +18,7 @@ class Range:
 
 
 class DeviceBytes:
-    """An arena in device memory, from which tensors are cut."""
+    """Cut tensors from an arena in device memory."""
 
     device = "cuda"
 
@@ -26,5 +26,5 @@ class DeviceBytes:
         self.base = base
 
     def bytes_at(self, offset: int, size_bytes: int) -> torch.Tensor:
-        """A range as a tensor of bytes with a storage of its own; no copy."""
+        """Return a range as a tensor of bytes with a storage of its own, without a copy."""
         return torch.as_tensor(Range(self.base + offset, size_bytes), device=self.device)

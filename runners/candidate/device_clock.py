@@ -1,9 +1,9 @@
-"""Timing calls on a GPU: device events around a call, and the host's clock beside them.
+"""Time calls on a GPU: device events around a call, and the host's clock beside them.
 
-Three ways. `arm` and `reach` time one call on a device that is held until the whole call is enqueued (see `gate`): what
-lies between the events is device time, free of the host. `time` is for calls that cannot be held, because they wait for
-the device inside or enqueue more launches than its queue takes: the events then include what the host takes. `steady`
-times calls one after the other, host included, as a user's loop sees them.
+There are three ways. `arm` and `reach` time one call on a device that is held until the whole call is enqueued (see
+`gate`): the time between the events is device time, free of the host. `time` is for calls that cannot be held,
+because they wait for the device inside or enqueue more launches than its queue takes: the events then include the
+host's time. `steady` times calls one after the other, host included, as a user's loop sees them.
 
 Before the first event of a held or single call the caches are overwritten on the device.
 """
@@ -18,21 +18,23 @@ from typing import Any
 from .gate import Gate
 
 clock = time.perf_counter_ns
+# What takes a GPU of today longer to write than a host needs for the first launches.
 LEAST_FLUSH_BYTES = 192 << 20
-"""What takes a GPU of today longer to write than a host needs for the first launches."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """What a held call took on the device, and how long the device stayed busy after its last event, in ns. The latter
-    is negative where that is within what the question takes."""
+    """Hold what a held call took on the device, and how long the device stayed busy after its last event, in ns.
+
+    The latter is negative if it is shorter than asking the device takes.
+    """
 
     device_ns: int
     busy_ns: int
 
 
 class DeviceClock:
-    """Times calls on the first visible device. Without a gate nothing can be held."""
+    """Time calls on the first visible device. Without a gate nothing can be held."""
 
     def __init__(self, driver: Any, flush_bytes: int, gate: Gate | None = None) -> None:
         self.driver, self._gate = driver, gate
@@ -42,11 +44,11 @@ class DeviceClock:
 
     @property
     def holds(self) -> bool:
-        """Say whether calls can be held here."""
+        """Return whether calls can be held here."""
         return self._gate is not None
 
     def arm(self, function: Callable[..., Any], arguments: Any) -> tuple[int, Any]:
-        """Enqueue one call behind the gate; return the host's time for that in ns, and what the call returned."""
+        """Enqueue one call behind the gate. Return the host's time for that in ns, and what the call returned."""
         driver, begin, end, gate = self.driver, self._begin, self._end, self._gate
         if gate is None:
             raise RuntimeError("this device cannot be held")
@@ -72,7 +74,7 @@ class DeviceClock:
         return Reached(self._end.nanoseconds_since(self._begin), idle - reached - asking_ns)
 
     def time(self, function: Callable[..., Any], arguments: Any) -> tuple[int, Any]:
-        """Make one call that is not held; return the time between its events in ns, and what the call returned."""
+        """Make one call that is not held. Return the time between its events in ns, and what the call returned."""
         driver, begin, end = self.driver, self._begin, self._end
         driver.synchronize()
         driver.fill(self._scratch, 0, self._size)
@@ -87,9 +89,9 @@ class DeviceClock:
     ) -> tuple[list[int], list[Any]]:
         """Make calls one after the other, as a user's loop does.
 
-        The first is repeated for `warm_ns`, since a processor that has just been woken takes several times as long for
-        the same work. Return the host's time in ns until then and for all others together (0 where there are none), and
-        what the calls returned.
+        The first is repeated for `warm_ns`, since a processor that has just been woken takes several times as long
+        for the same work. Return the host's time in ns until then and for all others together (0 if there are none),
+        and what the calls returned.
         """
         driver = self.driver
         driver.synchronize()
@@ -108,7 +110,7 @@ class DeviceClock:
         return [warm - start, 0], results
 
     def floor_ns(self, calls: int = 9) -> list[int]:
-        """Return device times in ns of the smallest launch there is, a fill of four bytes."""
+        """Return device times in ns of the smallest possible launch, a fill of four bytes."""
         return [self.time(self.driver.fill, (self._scratch, 0, 4))[0] for _ in range(calls)]
 
     def settle(self) -> None:

@@ -1,8 +1,8 @@
-"""The GPU's driver through ctypes: shared memory, fills, events. CUDA, or HIP, which has the same calls.
+"""Call the GPU's driver through ctypes: shared memory, fills, events. CUDA, or HIP, which has the same calls.
 
 Standard library only, so that a kernel with a C signature is timed without torch. Device memory is shared between
 processes as a file descriptor (virtual memory management API), which crosses a sandbox like any other descriptor.
-Functions are taken from the library once, before any candidate code is there. HIP is written from its documentation
+Functions are taken from the library once, before any candidate code is loaded. HIP is written from its documentation
 and untested on AMD hardware.
 """
 
@@ -38,21 +38,21 @@ NON_BLOCKING, RELAXED = 1, 2
 
 
 class DriverError(RuntimeError):
-    """A call of the driver failed; the message names it and its error number."""
+    """A call of the driver has failed. The message names it and its error number."""
 
 
 class OutOfMemoryError(DriverError):
-    """The device has not that much memory left."""
+    """The device does not have that much memory left."""
 
 
 class Location(ctypes.Structure):
-    """Where memory lies."""
+    """Mirror CUmemLocation: the kind of memory and the device's number."""
 
     _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
 
 
 class Properties(ctypes.Structure):
-    """What kind of memory is asked for (CUmemAllocationProp, hipMemAllocationProp)."""
+    """Mirror CUmemAllocationProp (hipMemAllocationProp): the kind of memory that is requested."""
 
     _fields_ = (
         ("type", ctypes.c_int),
@@ -64,13 +64,13 @@ class Properties(ctypes.Structure):
 
 
 class Access(ctypes.Structure):
-    """Who may do what with a mapping."""
+    """Mirror CUmemAccessDesc: the permitted use of a mapping."""
 
     _fields_ = (("location", Location), ("flags", ctypes.c_int))
 
 
 class Driver:
-    """The first visible device of this process. Kind `cuda` or `hip`."""
+    """Drive the first visible device of this process. Kind `cuda` or `hip`."""
 
     def __init__(self, kind: str) -> None:
         self._prefix, library = LIBRARIES[kind]
@@ -79,10 +79,11 @@ class Driver:
         self._functions: dict[str, Any] = {}
         self.call("Init", 0)
         self._enter()
+        # Candidate code may replace symbols of the library later, so what is timed with is looked up first.
         self._set, self._synchronize = self.function("MemsetD8Async"), self.function("Synchronize")
 
     def _enter(self) -> None:
-        """Make the primary context, the one that torch and the runtime library use too, current."""
+        """Make the primary context current, which torch and the runtime library use too."""
         device = ctypes.c_int()
         self.call("DeviceGet", ctypes.byref(device), 0)
         context = ctypes.c_void_p()
@@ -97,14 +98,14 @@ class Driver:
         self.check(name, self.function(name)(*arguments))
 
     def check(self, name: str, code: int) -> None:
-        """Raises DriverError for a code that is not 0."""
+        """Raise DriverError for a code that is not 0."""
         if code == OUT_OF_MEMORY:
             raise OutOfMemoryError(f"{self._prefix}{name}: out of device memory")
         if code:
             raise DriverError(f"{self._prefix}{name} failed with error {code}")
 
     def function(self, name: str) -> Any:
-        """Return a driver function by its name without prefix; it answers with an error number."""
+        """Return a driver function by its name without prefix; it returns an error number."""
         if name not in self._functions:
             real = RENAMED[self.kind].get(name, f"{self._prefix}{name}")
             self._functions[name] = getattr(self._library, real)
@@ -117,36 +118,37 @@ class Driver:
         return value.value
 
     def synchronize(self) -> None:
-        """Wait for everything on the device, on every stream. Raises DriverError for what went wrong since."""
+        """Wait for everything on the device, on every stream. Raises DriverError for an earlier fault."""
         self.check("Synchronize", self._synchronize())
 
     def mark_profile(self, what: str) -> None:
-        """`Start` or `Stop` what a profiler around this process counts; AMD's have no such mark."""
+        """Mark the `Start` or `Stop` of what a profiler around this process counts; AMD's profilers have no such
+        mark."""
         if self.kind == "cuda":
             self.call(f"Profiler{what}")
 
     def fill(self, address: int, byte: int, size_bytes: int) -> None:
-        """Set memory to one byte's value, in order with the default stream; returns at once."""
+        """Set memory to one byte's value, in order with the default stream; return at once."""
         self.check("MemsetD8Async", self._set(ctypes.c_void_p(address), byte, ctypes.c_size_t(size_bytes), None))
 
     def allocate(self, size_bytes: int) -> int:
-        """Plain device memory of this process."""
+        """Allocate device memory of this process."""
         address = ctypes.c_void_p()
         self.call("MemAlloc", ctypes.byref(address), ctypes.c_size_t(size_bytes))
         return address.value or 0
 
     def free(self, address: int) -> None:
-        """Give back what `allocate` gave."""
+        """Free what `allocate` returned."""
         self.call("MemFree", ctypes.c_void_p(address))
 
     def copy_in(self, address: int, host_address: int, size_bytes: int) -> None:
-        """Copy from the host's memory to the device's; returns when it is done."""
+        """Copy from the host's memory to the device's, and wait for it."""
         self.call(
             "MemcpyHtoD", ctypes.c_void_p(address), ctypes.c_void_p(host_address), ctypes.c_size_t(size_bytes)
         )
 
     def share(self, size_bytes: int) -> tuple[int, int, int]:
-        """Fresh device memory that other processes may map: address, rounded size, descriptor."""
+        """Allocate device memory that other processes may map. Return its address, rounded size and descriptor."""
         wanted = Properties(PINNED, FILE_DESCRIPTOR, Location(ON_DEVICE, 0))
         step = ctypes.c_size_t()
         self.call("MemGetAllocationGranularity", ctypes.byref(step), ctypes.byref(wanted), 0)
@@ -162,7 +164,7 @@ class Driver:
         return self._mapped(handle, rounded), rounded, descriptor.value
 
     def open_shared(self, descriptor: int, size_bytes: int) -> int:
-        """Map memory that another process shared; its address here."""
+        """Map memory that another process shared, and return its address here."""
         handle = ctypes.c_ulonglong()
         where = ctypes.c_void_p(descriptor)
         self.call("MemImportFromShareableHandle", ctypes.byref(handle), where, FILE_DESCRIPTOR)
@@ -175,22 +177,26 @@ class Driver:
         self.call("MemMap", address, size, ctypes.c_size_t(0), handle, zero)
         access = Access(Location(ON_DEVICE, 0), READ_WRITE)
         self.call("MemSetAccess", address, size, ctypes.byref(access), ctypes.c_size_t(1))
+        # The mapping keeps the memory alive; the handle would keep it after the last mapping is gone.
         self.call("MemRelease", handle)
         return address.value
 
     def unmap(self, address: int, size_bytes: int) -> None:
-        """Undo `share` or `open_shared`; the memory goes when nobody maps it and no descriptor is left."""
+        """Undo `share` or `open_shared`. The memory is freed when it has neither mapping nor descriptor."""
         where, size = ctypes.c_ulonglong(address), ctypes.c_size_t(size_bytes)
         self.call("MemUnmap", where, size)
         self.call("MemAddressFree", where, size)
 
     def captured(self, launch: Callable[[ctypes.c_void_p], object]) -> Callable[[], None]:
-        """What `launch` puts on the stream that it is given, as a graph; the result replays it on the default stream.
-        CUDA alone. Raises DriverError."""
+        """Capture what `launch` puts on the stream that it is given. The result replays it on the default stream.
+
+        CUDA only. Raises DriverError.
+        """
         if self.kind != "cuda":
             raise DriverError("graphs are captured on CUDA alone")
         stream, graph, ready = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         self.call("StreamCreate", ctypes.byref(stream), NON_BLOCKING)
+        # Relaxed capture lets the candidate make calls, such as allocations, that the stricter modes reject.
         self.call("StreamBeginCapture", stream, RELAXED)
         launch(stream)
         self.call("StreamEndCapture", stream, ctypes.byref(graph))
@@ -198,12 +204,12 @@ class Driver:
         return lambda: self.call("GraphLaunch", ready, None)
 
     def event(self) -> Event:
-        """A new mark for the default stream."""
+        """Return a new event for the default stream."""
         return Event(self)
 
 
 class Event:
-    """A mark in the default stream, with the device's own time."""
+    """Mark a point in the default stream, with the device's own time."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -213,7 +219,7 @@ class Event:
         self._wait = driver.function("EventSynchronize")
 
     def record(self) -> None:
-        """Put the mark behind everything that was asked of the default stream so far."""
+        """Put the mark after everything that was enqueued on the default stream so far."""
         self._driver.check("EventRecord", self._record(self._handle, None))
 
     def wait(self) -> None:
@@ -221,7 +227,7 @@ class Event:
         self._driver.check("EventSynchronize", self._wait(self._handle))
 
     def nanoseconds_since(self, earlier: Event) -> int:
-        """Device time between two marks that have both been reached."""
+        """Return the device time in ns between two marks that have both been reached."""
         milliseconds = ctypes.c_float()
         code = self._elapsed(ctypes.byref(milliseconds), earlier._handle, self._handle)
         self._driver.check("EventElapsedTime", code)

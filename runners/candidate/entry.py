@@ -1,4 +1,4 @@
-"""The callable of a Python candidate, made ready from what it is given once before its first call.
+"""Make the callable of a Python candidate from what it is given once before its first call.
 
 Used inside the sandbox, where it finds no problem code and no secret.
 """
@@ -16,14 +16,17 @@ ENTRY_POINTS = ("custom_kernel", *MODELS)
 
 
 class StateMismatch(Exception):
-    """The candidate's parameters and buffers are not those that the problem hands out."""
+    """The candidate's parameters and buffers do not match those that the problem provides."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """`wanted`: the entry point that the problem asks for. `init` and `state`: constructor arguments and weights of
-    a `ModelNew`; `weight_seed` is set before its construction, `call_seed` before every call. None: not set.
-    `strict`: the model is put into evaluation mode and must take `state` with exactly its names and shapes."""
+    """Hold what a Python candidate is given once. None means not set.
+
+    `wanted` is the entry point that the problem asks for. `init` and `state` are constructor arguments and weights of
+    a `ModelNew`; `weight_seed` is set before its construction, `call_seed` before every call. With `strict`, the
+    model is put into evaluation mode and must take `state` with exactly its names and shapes.
+    """
 
     wanted: str = ENTRY_POINTS[0]
     init: list[Any] = field(default_factory=list)
@@ -34,11 +37,11 @@ class Setup:
 
 
 def entry_of(namespace: Mapping[str, Any], setup: Setup, device: str = "cpu") -> Callable[..., Any]:
-    """Return the callable that takes the positional inputs: the function `custom_kernel`, or an instance of
-    `ModelNew` (or `Model`) on `device` with the reference's weights. Another entry point serves where the wanted one
-    is absent.
+    """Return the callable that takes the positional inputs.
 
-    Raises LookupError where the module defines none of them, StateMismatch where a strict state does not fit.
+    It is the function `custom_kernel`, or an instance of `ModelNew` (or `Model`) on `device` with the reference's
+    weights. Another entry point serves if the wanted one is absent. Raises LookupError if the module defines none of
+    them, StateMismatch if a strict state does not fit.
     """
     accepted = MODELS if setup.strict else ENTRY_POINTS
     name = next((n for n in (setup.wanted, *accepted) if n in namespace), None)
@@ -50,9 +53,9 @@ def entry_of(namespace: Mapping[str, Any], setup: Setup, device: str = "cpu") ->
 
 
 def load_matching(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> bool:
-    """Load weights by name where every parameter and buffer of the model has one of its shape in `state`.
+    """Load weights by name if every parameter and buffer of the model has one of its shape in `state`.
 
-    Returns whether that was so; where not, the model keeps the weights that it drew from the public seed.
+    Return whether that was so. If not, the model keeps the weights that it drew from the public seed.
     """
     own = model.state_dict()
     matches = bool(own) and all(name in state and state[name].shape == value.shape for name, value in own.items())
@@ -62,7 +65,7 @@ def load_matching(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> 
 
 
 def load_strictly(model: Any, state: Mapping[str, torch.Tensor]) -> None:
-    """Load weights by name. Raises StateMismatch naming what is missing, unexpected or of another shape."""
+    """Load weights by name. Raises StateMismatch naming those that are missing, unexpected or of another shape."""
     if not isinstance(model, torch.nn.Module):
         raise StateMismatch(f"expected a torch.nn.Module, got {type(model).__name__}")
     try:
@@ -74,9 +77,9 @@ def load_strictly(model: Any, state: Mapping[str, torch.Tensor]) -> None:
 def _model(cls: type, setup: Setup, device: str) -> Callable[..., Any]:
     """Return an instance of `cls` on the device.
 
-    Without a strict state it is built there, like the reference: the same seed draws other numbers on another kind of
-    device. With one, all weights come from the state, and the model is built on the CPU and moved, as kernelbench.com
-    does.
+    Without a strict state it is built there, like the reference, because the same seed draws other numbers on another
+    kind of device. With one, all weights come from the state, and the model is built on the CPU and moved, as
+    kernelbench.com does.
     """
     if setup.strict:
         strict: Any = cls(*setup.init)

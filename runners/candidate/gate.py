@@ -1,11 +1,11 @@
-"""A gate that holds the device until the referee opens it, so that a whole call is enqueued before any of it runs.
+"""Hold the device until the referee opens a gate, so that a whole call is enqueued before any of it runs.
 
-What lies between two events around the call is then device time alone, however slowly the host enqueues (the method of
+The time between two events around the call is then device time alone, however slowly the host enqueues (the method of
 NVBench's blocking kernel). The gate is one word of memory that this process, the referee and the device share: the
 device waits while it is 0, and the referee writes 1.
 
-On CUDA a kernel fills every thread slot of the device while it waits. Work on *any* stream of this process is held
-back, not only on the default stream, so that nothing can be finished before the first event. On HIP the default stream
+On CUDA a kernel fills every thread slot of the device while it waits. It holds back work on *any* stream of this
+process, not only on the default stream, so that nothing can finish before the first event. On HIP the default stream
 waits for the word (`hipStreamWaitValue32`); other streams are not held there, and it is untested on AMD hardware.
 """
 
@@ -19,8 +19,8 @@ from .driver import Driver, DriverError
 
 GATE_BYTES = 4096
 REGISTER_PORTABLE_MAPPED = 3
+# Numbers of device attributes, and how many blocks share a multiprocessor.
 SIMULTANEOUS, THREADS_PER_BLOCK, MULTIPROCESSORS, THREADS_PER_MULTIPROCESSOR = 2, 1, 16, 39
-"""Numbers of device attributes, and how many blocks share a multiprocessor."""
 WAIT_UNTIL_AT_LEAST, WHOLE_WORD = 0, 0xFFFFFFFF
 
 # One thread of each block polls; the others wait at the barrier and keep their slots. The wait ends by itself after
@@ -59,7 +59,7 @@ LIMIT_NS = 20_000_000_000
 
 
 class Gate:
-    """The device's side of the gate. `memory` is shared with the referee."""
+    """Operate the device's side of the gate. `memory` is shared with the referee."""
 
     def __init__(self, driver: Driver, memory: mmap.mmap) -> None:
         self._driver, self._memory = driver, memory
@@ -86,13 +86,15 @@ class Gate:
         pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
         launch, check = self._driver.function("LaunchKernel"), self._driver.check
 
+        # The launch reads its parameters through pointers, so the objects behind them must live as long as the
+        # function.
         def hold(_kept_alive: Any = values) -> None:
             check("LaunchKernel", launch(function, blocks, 1, 1, threads, 1, 1, 0, None, pointers, None))
 
         return hold
 
     def _whole_device(self) -> tuple[int, int]:
-        """Blocks and threads a block that leave no multiprocessor a free thread slot."""
+        """Return the blocks, and threads per block, that leave no multiprocessor a free thread slot."""
         slots = self._driver.attribute(THREADS_PER_MULTIPROCESSOR)
         threads = min(self._driver.attribute(THREADS_PER_BLOCK), slots // SIMULTANEOUS)
         return self._driver.attribute(MULTIPROCESSORS) * (slots // threads), threads
@@ -107,7 +109,7 @@ class Gate:
 
 
 def gate_on(driver: Driver, descriptor: int) -> Gate | None:
-    """The gate on shared memory, or None where the driver cannot map it; calls are timed without it then."""
+    """Return the gate on shared memory, or None if the driver cannot map it; calls are then timed without it."""
     memory = mmap.mmap(descriptor, GATE_BYTES)
     try:
         return Gate(driver, memory)

@@ -1,4 +1,4 @@
-"""Candidates on a GPU: the same callees on an arena in device memory, timed by the device's clock."""
+"""Run candidates on a GPU: the same callees on an arena in device memory, timed by the device's clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .native import NativeCallee
 
 
 class GpuNativeCallee(NativeCallee):
-    """A C function with a trailing stream argument, which is the default stream."""
+    """Call a C function with a trailing stream argument, which is the default stream."""
 
     def __init__(self, path: str, symbol: str, base: int, device_clock: DeviceClock, setups: str) -> None:
         super().__init__(path, symbol, base, setups=setups)
@@ -29,11 +29,11 @@ class GpuNativeCallee(NativeCallee):
         return [*super().prepare(call), ctypes.c_void_p(None)]
 
     def run(self, arguments: list[object]) -> int:
-        """Make one call that is not held; return the time between its events in ns."""
+        """Make one call that is not held, and return the time between its events in ns."""
         return self._clock.time(self._function, arguments)[0]
 
     def arm(self, arguments: list[object]) -> int:
-        """Enqueue one call behind the gate; return the host's time for that in ns."""
+        """Enqueue one call behind the gate, and return the host's time for that in ns."""
         return self._clock.arm(self._function, arguments)[0]
 
     def reach(self) -> Reached:
@@ -41,11 +41,11 @@ class GpuNativeCallee(NativeCallee):
         return self._clock.reach()
 
     def steady(self, calls: list[list[object]], warm_ns: int) -> list[int]:
-        """Make calls in a loop; return the host's time until it is warm and for all but the first in ns."""
+        """Make calls in a loop. Return the host's time in ns until it is warm, and for all but the first."""
         return self._clock.steady(self._function, calls, warm_ns)[0]
 
     def replays_ns(self, arguments: list[object]) -> list[int]:
-        """Return device times in ns of replays from a graph. Raises DriverError where the call cannot be captured."""
+        """Return device times in ns of replays from a graph. Raises DriverError if the call cannot be captured."""
         replay = self._clock.driver.captured(lambda stream: self._function(*arguments[:-1], stream))
         return insight.replays_ns(replay, self._clock)
 
@@ -58,16 +58,19 @@ class GpuNativeCallee(NativeCallee):
         return insight.kernels(lambda: self._function(*arguments))
 
     def release(self) -> None:
-        """Give back nothing: a C function keeps no memory that this process knows of."""
+        """Do nothing: this process knows of no memory that a C function keeps."""
 
     def floor_ns(self) -> list[int]:
-        """Return device times in ns of the smallest launch there is."""
+        """Return device times in ns of the smallest possible launch."""
         return self._clock.floor_ns()
 
 
 class DeviceParameters:
-    """A copy of a case's parameters in device memory. Every process has its own, so that a kernel that writes to them
-    spoils its own later calls alone, any of which may be checked."""
+    """Copy a case's parameters into device memory.
+
+    Every process has its own copy, so that a kernel that writes to them spoils only its own later calls, any of which
+    may be checked.
+    """
 
     def __init__(self, found: parameters.Parameters, driver: Driver) -> None:
         self._driver, self._offsets = driver, found.offsets
@@ -76,11 +79,11 @@ class DeviceParameters:
         found.close()
 
     def address(self, name: str) -> int:
-        """Return where a parameter lies on the device. KeyError for a name that the state dict does not have."""
+        """Return a parameter's address on the device. Raises KeyError for a name that the state dict does not have."""
         return self._base + self._offsets[name]
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._driver.synchronize()
         self._driver.free(self._base)
 

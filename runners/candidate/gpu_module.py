@@ -1,4 +1,4 @@
-"""Calling a Python candidate on an arena in device memory."""
+"""Call a Python candidate on an arena in device memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .structure import tensors_in
 
 
 class GpuModuleCallee(ModuleCallee):
-    """`custom_kernel` or `ModelNew` on tensors in device memory."""
+    """Call `custom_kernel` or `ModelNew` on tensors in device memory."""
 
     def __init__(self, path: str, arena: DeviceBytes, setups: str, device_clock: DeviceClock) -> None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
@@ -24,12 +24,12 @@ class GpuModuleCallee(ModuleCallee):
         self._clock = device_clock
 
     def run(self, prepared: dict[str, Any]) -> int:
-        """Make one call that is not held; return the time between its events in ns."""
+        """Make one call that is not held, and return the time between its events in ns."""
         elapsed, prepared["result"] = self._clock.time(self._function, prepared["values"])
         return elapsed
 
     def arm(self, prepared: dict[str, Any]) -> int:
-        """Enqueue one call behind the gate; return the host's time for that in ns."""
+        """Enqueue one call behind the gate, and return the host's time for that in ns."""
         enqueued, prepared["result"] = self._clock.arm(self._function, prepared["values"])
         return enqueued
 
@@ -38,7 +38,7 @@ class GpuModuleCallee(ModuleCallee):
         return self._clock.reach()
 
     def steady(self, calls: list[dict[str, Any]], warm_ns: int) -> list[int]:
-        """Make calls in a loop; return the host's time until it is warm and for all but the first in ns."""
+        """Make calls in a loop. Return the host's time in ns until it is warm, and for all but the first."""
         times, results = self._clock.steady(self._function, [prepared["values"] for prepared in calls], warm_ns)
         for prepared, result in zip(calls, results, strict=True):
             prepared["result"] = result
@@ -53,7 +53,7 @@ class GpuModuleCallee(ModuleCallee):
         self._clock.settle()
 
     def replays_ns(self, prepared: dict[str, Any]) -> list[int]:
-        """Return device times in ns of replays from a graph. Raises what torch raises where that is impossible."""
+        """Return device times in ns of replays from a graph. Raises what torch raises if that is impossible."""
         return insight.replays_ns(insight.torch_graph(lambda: self._function(*prepared["values"])), self._clock)
 
     def repeat(self, prepared: dict[str, Any], count: int) -> None:
@@ -65,7 +65,7 @@ class GpuModuleCallee(ModuleCallee):
         return insight.kernels(lambda: self._function(*prepared["values"]))
 
     def floor_ns(self) -> list[int]:
-        """Return device times in ns of the smallest launch there is."""
+        """Return device times in ns of the smallest possible launch."""
         return self._clock.floor_ns()
 
     def release(self) -> None:

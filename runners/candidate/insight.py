@@ -1,4 +1,4 @@
-"""Looking closer at one call on a GPU, when timing is over: replayed from a graph, or under torch's profiler."""
+"""Profile one call on a GPU after timing: replayed from a graph, or under torch's profiler."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ PROFILED_CALLS = 3
 
 
 def replays_ns(replay: Callable[[], Any], device_clock: DeviceClock) -> list[int]:
-    """Device time of some replays, after one that warms up."""
+    """Return the device times in ns of some replays, after one that warms up."""
     replay()
     return [device_clock.time(replay, ())[0] for _ in range(REPLAYS)]
 
 
 def torch_graph(call: Callable[[], Any]) -> Callable[[], Any]:
-    """The call captured by torch; raises whatever forbids it."""
+    """Capture the call with torch. Raises what forbids it."""
     import torch
 
     graph = torch.cuda.CUDAGraph()
@@ -29,7 +29,7 @@ def torch_graph(call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def repeat(call: Callable[[], Any], count: int, device_clock: DeviceClock) -> None:
-    """So many calls between the marks that a profiler looks for, and nothing else on the device between them."""
+    """Make `count` calls between the marks that a profiler looks for, and nothing else on the device between them."""
     driver = device_clock.driver
     driver.synchronize()
     driver.mark_profile("Start")
@@ -40,7 +40,7 @@ def repeat(call: Callable[[], Any], count: int, device_clock: DeviceClock) -> No
 
 
 def kernels(call: Callable[[], Any]) -> list[tuple[str, int, float]]:
-    """Name, launches a call and µs a call of every kernel, the longest first."""
+    """Return name, launches per call and µs per call of every kernel, the longest first."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 

@@ -1,13 +1,13 @@
-"""The candidate's process: `main.py CHANNEL_FD PRELOAD`.
+"""Run the candidate's process: `main.py CHANNEL_FD PRELOAD`.
 
 PRELOAD names modules to import before anything else. Then comes the referee's hello (see `greeting`): the artefact's
-kind, path and symbol, the device (null for the CPU, else the driver's kind, the arena's size and how much to overwrite
-between calls), the folder of what Python candidates are given once and the packed caches of a module's build ("" where
-there are none), whether this is the process that builds, and behind it the arena's descriptor and, for a GPU, the
-gate's.
+kind, path and symbol, the device (null for the CPU, else the driver's kind, the arena's size and how much to
+overwrite between calls), the folder of what Python candidates are given once and the packed caches of a module's
+build ("" if there are none), whether this is the process that builds, and after it the arena's descriptor and, for a
+GPU, the gate's.
 
-Answers until the channel closes. Each answer repeats the question's nonce. What it reports (its own clock, its own word
-that a call finished) is a claim: the referee checks outputs and keeps its own time.
+The process answers until the channel closes. Each answer repeats the question's nonce. Its reports (its own clock,
+its own word that a call finished) are claims: the referee checks outputs and keeps its own time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MESSAGE_CHARS = 1000
 
 
 def main(channel_fd: str, preload: str = "") -> None:
-    """Serve until the referee hangs up."""
+    """Serve until the referee closes the channel."""
     channel = Channel(int(channel_fd))
     caches.name_folders()
     for name in filter(None, preload.split(",")):
@@ -50,15 +50,18 @@ def main(channel_fd: str, preload: str = "") -> None:
 
 
 def greeting(channel: Channel) -> dict[str, Any]:
-    """The referee's hello. Before it, a process that was started ahead may be asked to prepare itself for a kind of
-    device (`prepare`) and to open it (`warm`)."""
+    """Return the referee's hello.
+
+    Before it, a process that was started ahead may be asked to prepare itself for a kind of device (`prepare`) and to
+    open it (`warm`).
+    """
     while (question := channel.receive())["op"] != "hello":
         channel.send(prepared(question))
     return question
 
 
 def prepared(question: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a question before the hello."""
+    """Return the answer to a question before the hello."""
     try:
         from . import warm
 
@@ -69,7 +72,7 @@ def prepared(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def open_callee(hello: dict[str, Any], arena_fd: int, gate_fd: int = -1) -> Callee:
-    """Load the artefact: kind `native` or `module`. The gate is there on a GPU alone."""
+    """Load the artefact: kind `native` or `module`. Only a GPU has a gate."""
     caches.lay_out(hello["caches"], building=hello["building"])
     kind, path, symbol, setups, device = (hello[name] for name in ("kind", "path", "symbol", "setups", "device"))
     if device is not None:
@@ -100,7 +103,7 @@ def serve(channel: Channel, caller: Caller) -> None:
 
 
 def guarded(caller: Caller, question: dict[str, Any]) -> dict[str, Any]:
-    """The answer, or the exception as a message."""
+    """Return the answer, or the exception as a message."""
     try:
         return {"nonce": question["nonce"], "ok": True, **caller.answer(question)}
     except BaseException as error:
@@ -108,7 +111,7 @@ def guarded(caller: Caller, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def packed(channel: Channel, question: dict[str, Any]) -> dict[str, Any]:
-    """Write what compilers have left in the temporary directory to the descriptor behind the question."""
+    """Write what compilers have left in the temporary directory to the descriptor that follows the question."""
     try:
         caches.pack(channel.take_descriptor(), question["most_bytes"])
     except BaseException as error:
@@ -117,7 +120,7 @@ def packed(channel: Channel, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def failure(question: dict[str, Any], error: BaseException) -> dict[str, Any]:
-    """An exception as a message; `kind` is its class's name. What is too long for that is printed whole."""
+    """Return an exception as a message, with its class's name as `kind`. A text that is too long is printed whole."""
     text = "".join(traceback.format_exception(error))
     if len(text) > ERROR_CHARS:
         print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Mapping an arena of the host's shared memory; the same for candidates and baselines."""
+"""Map an arena of the host's shared memory; the same for candidates and baselines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ POPULATED = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
 
 def mapped(descriptor: int) -> mmap.mmap:
-    """The whole of it, with every page in place: addresses are fresh in each call, and whoever met their pages there
-    for the first time would pay for that inside the timed region (a tenth of a small convolution)."""
+    """Map the whole arena, with every page in place.
+
+    Addresses are fresh in each call. A page fault inside the timed region would be charged to the call (a tenth of a
+    small convolution).
+    """
     return mmap.mmap(descriptor, 0, flags=POPULATED)

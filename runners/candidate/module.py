@@ -1,4 +1,4 @@
-"""Calling a Python candidate, a module with `custom_kernel` or `ModelNew`, on buffers of the arena.
+"""Call a Python candidate, a module with `custom_kernel` or `ModelNew`, on buffers of the arena.
 
 The timed region ends when the outputs are plain, materialised torch tensors: a subclass or a lazy tensor is refused
 (exact type), and copying into the arena happens before the reply, so that nothing can be left for later.
@@ -25,13 +25,13 @@ from .tensors import Arena, tensor_at
 
 clock = time.perf_counter_ns
 POISON = 0xFF
+# How much larger a block is than the output that takes its place: the allocator needs some for alignment, and small
+# allocations that come between may take some.
 ROOM_BEYOND_BYTES = 64 << 10
-"""How much larger a block is than the output that takes its place: the allocator needs some for alignment, and small
-allocations that come between may take some."""
 
 
 class WrongOutput(Exception):
-    """What the candidate returned has the wrong type, count, shape or dtype."""
+    """The candidate has returned the wrong type, count, shape or dtype."""
 
 
 def load(path: str) -> ModuleType:
@@ -45,8 +45,10 @@ def load(path: str) -> ModuleType:
 
 
 class ModuleCallee:
-    """`custom_kernel(*inputs)`, or `ModelNew(*init)(*inputs)`, whichever the module defines. `folder` holds the
-    cases' setups; "" where there are none."""
+    """Call `custom_kernel(*inputs)`, or `ModelNew(*init)(*inputs)`, whichever the module defines.
+
+    `folder` holds the cases' setups, "" if there are none.
+    """
 
     def __init__(self, path: str, arena: Arena, folder: str) -> None:
         torch.set_grad_enabled(False)  # as where the reference runs
@@ -58,7 +60,7 @@ class ModuleCallee:
         self._room: deque[list[torch.Tensor]] = deque()
 
     def set_case(self, case: dict[str, Any]) -> None:
-        """Take the layout of the coming calls. What is called is made ready when its setup is another than before."""
+        """Take the layout of the coming calls. The callable is made again if its setup has changed."""
         if self._function is None or case.get("setup") != self._case.get("setup"):
             self._function = None  # a model's memory, before the next takes its own
             setup = setups.read(self._folder, case.get("setup"))
@@ -68,10 +70,10 @@ class ModuleCallee:
     def make_room(self, calls: int) -> None:
         """Allocate memory for the outputs of so many calls and write to all of it.
 
-        The outputs of a request's calls live until it is answered, so that each takes other memory. Its page faults, a
+        The outputs of a request's calls live until it is answered, so each takes other memory. Its page faults, a
         thousand for 4 MiB, and its cache misses would be charged to the candidate, while a C function writes to an
-        arena that the referee has just laid out. Each call gives its block back to the allocator just before its clock
-        starts, and its outputs come from there. On a GPU torch keeps its memory anyway.
+        arena that the referee has just laid out. Each call gives its block back to the allocator just before its
+        clock starts, and its outputs come from there. On a GPU torch keeps its memory anyway.
         """
         self._room.clear()
         if self._arena.device == "cpu":
@@ -79,13 +81,13 @@ class ModuleCallee:
             self._room.extend([_written(size) for size in sizes] for _ in range(calls))
 
     def prepare(self, call: dict[str, list[Any]]) -> dict[str, Any]:
-        """The positional arguments, with views of the inputs, before the clock starts."""
+        """Return the positional arguments, with views of the inputs, before the clock starts."""
         pairs = zip(self._case["inputs"], call["inputs"], strict=True)
         values = {s["name"]: tensor_at(self._arena, s, v) if "shape" in s else v for s, v in pairs}
         return {"values": arguments_of(self._case["structure"], values), "result": None}
 
     def run(self, prepared: dict[str, Any]) -> int:
-        """One call; its duration in nanoseconds by this process's clock."""
+        """Make one call, and return its duration in ns by this process's clock."""
         function, values = self._function, prepared["values"]
         if self._room:
             self._room.popleft()
@@ -112,15 +114,17 @@ def _dense_bytes(spec: dict[str, Any]) -> int:
 
 
 def _written(size_bytes: int) -> torch.Tensor:
-    """Allocate a block through torch and fill it with what poisons outputs in an arena: the results of earlier calls
-    are gone, and what a candidate leaves out is NaN."""
+    """Allocate a block through torch and fill it with the poison of an arena's outputs.
+
+    The results of earlier calls are gone, and what a candidate leaves out is NaN.
+    """
     block = torch.empty(size_bytes + ROOM_BEYOND_BYTES, dtype=torch.uint8)
     ctypes.memset(block.data_ptr(), POISON, block.nbytes)
     return block
 
 
 def check_output(tensor: object, spec: dict[str, Any]) -> None:
-    """Exact type, dtype and shape, with real storage. Raises WrongOutput."""
+    """Check the exact type, dtype and shape, with real storage. Raises WrongOutput."""
     wanted = (spec["dtype"], tuple(spec["shape"]))
     if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
         raise WrongOutput(f"expected a plain tensor, got {describe(tensor)}")
@@ -130,7 +134,7 @@ def check_output(tensor: object, spec: dict[str, Any]) -> None:
 
 
 def describe(value: object) -> str:
-    """A short name for what came back."""
+    """Return a short name for what was returned."""
     if isinstance(value, list | tuple):
         return f"{type(value).__name__} of {len(value)}"
     return type(value).__name__

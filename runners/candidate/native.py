@@ -1,4 +1,4 @@
-"""Calling a shared library with a C signature on buffers of the arena."""
+"""Call a shared library with a C signature on buffers of the arena."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ C_TYPES = {
 
 
 class NativeCallee:
-    """A function of a shared library. `base` is the address of the arena in this process; `owner` keeps it mapped.
-    `setups` is the folder of the cases' parameters; "" where there are none."""
+    """Call a function of a shared library.
+
+    `base` is the address of the arena in this process; `owner` keeps it mapped. `setups` is the folder of the cases'
+    parameters, "" if there are none.
+    """
 
     def __init__(self, path: str, symbol: str, base: int, owner: object = None, setups: str = "") -> None:
         self._function = getattr(ctypes.CDLL(path), symbol)
@@ -45,7 +48,7 @@ class NativeCallee:
         self._parameters = self._opened(case)
 
     def _opened(self, case: dict[str, Any]) -> Any:
-        """Bring the case's parameters to where the kernel reads them; None where its signature has none."""
+        """Bring the case's parameters to where the kernel reads them, or return None if its signature has none."""
         return parameters.opened(self._setups, case)
 
     def prepare(self, call: dict[str, list[float]]) -> list[object]:
@@ -61,11 +64,11 @@ class NativeCallee:
         return C_TYPES[slot["kind"]](value)
 
     def run(self, arguments: list[object]) -> int:
-        """One call; its duration in nanoseconds by this process's clock."""
+        """Make one call, and return its duration in ns by this process's clock."""
         function = self._function
         start = clock()
         function(*arguments)
         return clock() - start
 
     def finish(self, arguments: list[object], call: dict[str, list[float]]) -> None:
-        """Outputs are written in place: nothing to do."""
+        """Do nothing, because outputs are written in place."""

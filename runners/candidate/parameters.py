@@ -1,8 +1,8 @@
-"""The parameters of a kernel with a C signature: the state dict that the oracle left for a case, mapped once.
+"""Map the parameters of a kernel with a C signature: the state dict that the oracle left for a case.
 
-The file is the one that Python candidates load their weights from (see `setups`). It is mapped read-only, so that a
+The file is the one from which Python candidates load their weights (see `setups`). It is mapped read-only, so that a
 kernel that writes to a parameter ends with a segmentation fault, and with every page in place, so that no page fault
-falls into the timed region. Standard library only, like all that serves a C function.
+falls into the timed region. Standard library only, like everything that serves a C function.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class Parameters:
-    """The parameters of one case. `offsets` by state dict name; `base` is the address of the first byte here."""
+    """Hold the parameters of one case. `offsets` is by state dict name; `base` is the address of the first byte
+    here."""
 
     def __init__(self, folder: str, setup: str) -> None:
         stored = json.loads(Path(folder, f"{setup}.json").read_text())
@@ -39,22 +40,22 @@ class Parameters:
         self.base = _mapped(path, self.size_bytes)
 
     def address(self, name: str) -> int:
-        """Return where a parameter lies. KeyError for a name that the state dict does not have."""
+        """Return a parameter's address. Raises KeyError for a name that the state dict does not have."""
         return self.base + self.offsets[name]
 
     def close(self) -> None:
-        """Unmap; addresses given out before are void."""
+        """Unmap the file. Addresses that were returned before are no longer valid."""
         _libc.munmap(self.base, self.size_bytes)
 
 
 def opened(folder: str, case: dict[str, Any]) -> Parameters | None:
-    """Map the parameters of the case that the referee describes; None where its signature has none."""
+    """Map the parameters of the case that the referee describes, or return None if its signature has none."""
     wanted = any("parameter" in slot for slot in case["signature"])
     return Parameters(folder, case["setup"]) if wanted else None
 
 
 def _mapped(path: Path, size_bytes: int) -> int:
-    """Map a file's content; return its address. Raises OSError."""
+    """Map a file's content and return its address. Raises OSError."""
     flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -29,7 +29,7 @@ def make_importable(folder: str) -> None:
 
 
 def read(folder: str, name: str | None) -> Setup:
-    """Return one setup; without a name, the one that holds nothing but the default entry point.
+    """Return one setup; without a name, an empty one with the default entry point.
 
     Weights are views of a read-only mapping: a private writable one of several GiB would count as this process's own
     memory. Constructor arguments are copies, because the candidate may write to them.

@@ -1,8 +1,8 @@
-"""Nested call arguments rebuilt from flat named values, and results opened to a flat list. Standard library only.
+"""Rebuild nested call arguments from flat named values, and flatten results. Standard library only.
 
 A tree is one of `{"value": name}`, `{"list": [tree…]}`, `{"tuple": [tree…]}`, `{"dict": [[key, tree]…]}` and
-`{"object": {attribute: tree}}`; the last one is rebuilt as a namespace, so that attribute access goes on working
-without the class. The structure of a call is the list of its positional arguments' trees.
+`{"object": {attribute: tree}}`. The last one is rebuilt as a namespace, so that attribute access works without the
+class. The structure of a call is the list of its positional arguments' trees.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ DEEPEST = 12
 
 
 class StructureError(ValueError):
-    """A value that cannot travel to another process as bytes and JSON, or a tree that is none."""
+    """A value can't travel to another process as bytes and JSON, or a tree is malformed."""
 
 
 def arguments_of(structure: list[dict[str, Any]] | None, values: dict[str, Any]) -> list[Any]:
-    """The positional arguments that a structure makes of the values; None where each value is one argument."""
+    """Return the positional arguments that a structure makes of the values; with None, each value is one argument."""
     if structure is None:
         return list(values.values())
     return [_rebuild(tree, values) for tree in structure]
 
 
 def tensors_in(result: Any, depth: int = 0) -> list[Any]:
-    """What a call returned, as a flat list in order: tuples, lists and dict values are opened, None is skipped;
-    anything else stands for itself, whatever it is (the caller judges types). Containers are read past any method
-    that a subclass overrides, so that looking at a result does no work for it."""
+    """Return a result as a flat list in order.
+
+    Tuples, lists and dict values are opened, None is skipped; anything else stands for itself, whatever it is (the
+    caller judges types). Containers are read past any method that a subclass overrides, so that looking at a result
+    does no work for it.
+    """
     if depth > DEEPEST:
         raise StructureError(f"a result nested deeper than {DEEPEST}")
     if isinstance(result, dict):

@@ -1,4 +1,4 @@
-"""Tensors on the memory of an arena; the same for candidates, baselines and the oracle."""
+"""Cut tensors from the memory of an arena; the same for candidates, baselines and the oracle."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 
 
 class Arena(Protocol):
-    """Memory on a device from which tensors are cut."""
+    """Define memory on a device from which tensors are cut."""
 
     device: str
 
     def bytes_at(self, offset: int, size_bytes: int) -> torch.Tensor:
-        """A range as a tensor of bytes; no copy."""
+        """Return a range as a tensor of bytes, without a copy."""
 
 
 class HostArena:
-    """An arena in shared memory of the host."""
+    """Cut tensors from an arena in shared memory of the host."""
 
     device = "cpu"
 
@@ -26,12 +26,12 @@ class HostArena:
         self._memory = memory
 
     def bytes_at(self, offset: int, size_bytes: int) -> torch.Tensor:
-        """A range as a tensor of bytes; no copy."""
+        """Return a range as a tensor of bytes, without a copy."""
         return torch.frombuffer(self._memory, dtype=torch.uint8, count=size_bytes, offset=offset)
 
 
 def tensor_at(arena: Arena, spec: dict[str, Any], offset: int) -> torch.Tensor:
-    """A view of the arena with that dtype, shape and strides (in elements); no copy."""
+    """Return a view of the arena with that dtype, shape and strides (in elements), without a copy."""
     dtype = getattr(torch, spec["dtype"])
     extent = 1 + sum((n - 1) * s for n, s in zip(spec["shape"], spec["strides"], strict=True))
     if 0 in spec["shape"]:

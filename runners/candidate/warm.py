@@ -1,4 +1,5 @@
-"""What a process that computes on a GPU does once, whatever the kernel; done ahead where it waits for a candidate."""
+"""Warm up a process that computes on a GPU. The steps are the same for every kernel, so warm workers take them
+ahead."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from .driver import Driver
 
 
 def prepare(kind: str) -> None:
-    """What needs no device: Triton hashes its installation, builds its driver's helper and wakes its compiler. Where it
-    cannot, the candidate will tell."""
+    """Do what needs no device: Triton hashes its installation, builds its driver's helper and starts its compiler.
+
+    Failures are ignored here, because the candidate will meet them again.
+    """
     if kind == "cuda":
         with contextlib.suppress(Exception):
             from .warm_triton import compile_once

@@ -16,7 +16,7 @@ def _increment(value):  # type: ignore[no-untyped-def]
 
 
 def compile_once() -> None:
-    """The smallest kernel, for any NVIDIA device, and what Triton loads such kernels with."""
+    """Compile the smallest kernel, for any NVIDIA device, and load what Triton loads such kernels with."""
     triton.compile(ASTSource(_increment, {"value": "*fp32"}, {}), target=GPUTarget("cuda", 80, 32))
     with contextlib.suppress(Exception):
         from triton.backends.nvidia.driver import CudaUtils

@@ -1,4 +1,4 @@
-"""`python -m runners build`: compile one kernel for a target that need not be here, and say what it takes."""
+"""Compile one kernel for a target, which may be absent, and report its resources: `python -m runners build`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Build and print. 0: built, 1: does not build, 2: wrong usage or a tool is missing."""
+    """Build and print. Return 0 if it was built, 1 if it does not build, 2 for wrong usage or a missing tool."""
     try:
         wanted = target(arguments.target)
         source = _source(arguments)
@@ -71,7 +71,7 @@ def build(source: Source, wanted: Target, problem: Problem | None) -> BuildRepor
 
 
 def bounds_us(wanted: Target, problem: Problem) -> dict[str, float | None]:
-    """Roofline bound of each benchmark case, in µs."""
+    """Return the roofline bound of each benchmark case in µs, None if its work is not known."""
     cases = problem.cases(wanted.key, Purpose.BENCHMARK)
     return {case.name: wanted.roofline_us(problem.work(case)) for case in cases}
 

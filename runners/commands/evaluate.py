@@ -1,4 +1,4 @@
-"""`python -m runners evaluate`: one kernel, one verdict."""
+"""Evaluate one kernel and print the verdict: `python -m runners evaluate`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _target(name: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate and print; the exit code."""
+    """Evaluate and print. Return 0 if the kernel was evaluated, 1 if the harness failed, 2 for wrong usage."""
     try:
         spec = _spec(arguments)
     except (UsageError, ProblemError) as error:

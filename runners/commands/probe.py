@@ -1,4 +1,4 @@
-"""`python -m runners probe`: the ceilings that this machine reaches, kept for rooflines beside the data sheet's."""
+"""Measure the ceilings of this machine and store them for rooflines: `python -m runners probe`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, keep and print. 0: measured, 1: it failed, 2: no such target here."""
+    """Measure, store and print. Return 0 if it was measured, 1 if that failed, 2 if there is no such target here."""
     try:
         wanted = target(arguments.target)
     except UnknownTarget as error:

@@ -1,4 +1,4 @@
-"""Reading a kernel from a file that somebody named on the command line."""
+"""Read a kernel from a file that was named on the command line."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ _TRITON = re.compile(r"^\s*(import triton|from triton)\b", re.MULTILINE)
 
 
 class UsageError(ValueError):
-    """What was asked for makes no sense; the message says what to change."""
+    """The command line is wrong; the message says what to change."""
 
 
 def read_source(path: Path) -> Source:
-    """The kernel of a file. The language comes from a first line `// @language NAME`, else from the suffix; a Python
-    file that imports triton is Triton's. Raises UsageError."""
+    """Read the kernel of a file. Raises UsageError.
+
+    The language comes from a first line `// @language NAME`, else from the suffix. A Python file that imports triton
+    is a Triton kernel.
+    """
     try:
         data = path.read_bytes()
         text = data.decode()
@@ -42,13 +45,15 @@ def read_source(path: Path) -> Source:
 
 
 def read_problem(name: str) -> ProblemBundle:
-    """Read a shipped problem or one on disk. A KernelBench file gets its C signature, which runs its code in a process
-    of its own. Raises ProblemError."""
+    """Read a shipped problem or one on disk. Raises ProblemError.
+
+    A KernelBench file gets its C signature, which runs the file's code in a process of its own.
+    """
     return with_signature(load(name))
 
 
 def language_of(path: Path, text: str) -> Language:
-    """Raises UsageError where neither the first line nor the suffix tells."""
+    """Return the language of a file. Raises UsageError if neither the first line nor the suffix tells."""
     if marker := _MARKER.match(text.partition("\n")[0]):
         try:
             return Language(marker[1])
@@ -61,7 +66,7 @@ def language_of(path: Path, text: str) -> Language:
 
 
 def read_tunables(assignments: list[str]) -> dict[str, TunableValue]:
-    """`NAME=VALUE` each. Raises UsageError."""
+    """Parse assignments `NAME=VALUE`. Raises UsageError."""
     chosen: dict[str, TunableValue] = {}
     for assignment in assignments:
         name, equals, word = assignment.partition("=")

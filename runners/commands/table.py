@@ -1,4 +1,4 @@
-"""A result as a table for people."""
+"""Print a result as a table for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runners.profiling.summary import in_words, notes_in
 
 
 def table(spec: JobSpec, result: JobResult) -> str:
-    """The verdict first, then why, then case by case and stage by stage."""
+    """Format the verdict first, then the reasons, then the figures case by case and stage by stage."""
     lines = [f"{spec.problem.name} on {spec.target}: {result.status.value}{_verdict(result)}"]
     lines += [f"  {line}" for reason in result.reasons for line in reason.splitlines()]
     if result.flags:
@@ -29,7 +29,7 @@ def table(spec: JobSpec, result: JobResult) -> str:
 
 
 def _profile(profile: dict[str, Any]) -> list[str]:
-    """What was seen in a closer look, and which tools could not be used."""
+    """Return the lines of the profile, and which tools could not be used."""
     return [*in_words(profile), *notes_in(profile)]
 
 

@@ -1,4 +1,4 @@
-"""`python -m runners work-spool DIR`: work the jobs of a spool directory on this machine."""
+"""Process the jobs of a spool directory on this machine: `python -m runners work-spool DIR`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLL_S = 2.0
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The command's arguments."""
+    """Declare the command."""
     parser = commands.add_parser("work-spool", help="work the jobs of a spool directory on this machine")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--target", default="cpu", help="what this machine is, for its card (default: %(default)s)")
@@ -32,7 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Work until told to end; 1 when the directory can't be used."""
+    """Process jobs until told to end. Return 1 if the directory can't be used."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # how Slurm announces the end of an allocation
     try:
         done = _work(arguments)

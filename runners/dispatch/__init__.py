@@ -1,4 +1,4 @@
-"""Ways for a job to reach the machine that measures it."""
+"""Dispatch jobs to the machine that evaluates them."""
 
 from runners.dispatch.base import Dispatcher
 from runners.dispatch.celery import CeleryDispatcher

@@ -9,7 +9,7 @@ from runners.job import Effort
 
 
 class Dispatcher(ABC):
-    """A way for jobs to reach a machine. Registered in `runners.dispatch.DISPATCHERS`."""
+    """Bring jobs to a machine. Every dispatcher is registered in `runners.dispatch.DISPATCHERS`."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -17,13 +17,13 @@ class Dispatcher(ABC):
     """What a run may say to it, each an optional text: name and help."""
 
     def faults(self, settings: dict[str, Any]) -> list[str]:
-        """What is wrong with a run's settings for this dispatcher; most have none."""
+        """Return what is wrong with a run's settings for this dispatcher. Most dispatchers have no settings."""
         return [f"there is no setting {name!r}" for name in sorted(settings)]
 
     @abstractmethod
     def queue_for(self, target: str, effort: Effort) -> str:
-        """The queue on which such a job waits."""
+        """Return the queue on which a job of that target and effort waits."""
 
     @abstractmethod
     def ring(self, queue: str) -> None:
-        """Tell whoever serves the queue to look. Never raises: a bell that is not heard costs latency only."""
+        """Tell the workers of a queue to look at it. Never raises, because a lost message costs only latency."""

@@ -1,4 +1,4 @@
-"""How a worker introduces itself. Standard library only: a spool machine has nothing else."""
+"""Describe a worker to the queue. Standard library only: a spool machine has nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 
 def card_of(name: str, target: str, queues: Sequence[str]) -> RunnerCard:
-    """Name, target and queues as the worker serves them; device, driver and sandbox as the machine has them."""
+    """Return a card: name, target and queues as the worker serves them; device, driver and sandbox as the machine has
+    them."""
     known = TARGETS.get(target)
     title = known.title if known else target
     return RunnerCard(
@@ -42,7 +43,7 @@ def card_of(name: str, target: str, queues: Sequence[str]) -> RunnerCard:
 
 
 def driver() -> str:
-    """`nvidia 580.65.06`, `amdgpu 6.12.12`, or empty where there is no GPU driver."""
+    """Return the GPU driver, such as `nvidia 580.65.06` or `amdgpu 6.12.12`, or an empty text if there is none."""
     for name, path in DRIVERS.items():
         try:
             found = _VERSION.search(path.read_text(errors="replace"))
@@ -53,5 +54,5 @@ def driver() -> str:
 
 
 def visible_devices() -> str:
-    """The devices that the environment leaves to this process, as `CUDA_VISIBLE_DEVICES=1`; empty for all."""
+    """Return the devices that the environment leaves to this process, as `CUDA_VISIBLE_DEVICES=1`; empty for all."""
     return " ".join(f"{name}={os.environ[name]}" for name in VISIBLE_DEVICES if os.environ.get(name))

@@ -1,4 +1,7 @@
-"""Jobs through Celery: one queue a target, and one for builds that need no device. Messages only say "look"."""
+"""Dispatch jobs through Celery: one queue for each target, and one for builds that need no device.
+
+A message only says "look at the queue"; the job itself stays in the database.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,21 @@ logger = logging.getLogger(__name__)
 
 
 class CeleryDispatcher(Dispatcher):
-    """A worker listens on `bench.<target>`; static builds go to `build`, which any machine may serve. A build that
-    belongs to a measurement happens inside that measurement's job, under its device lock, so that compilers do not
-    disturb a clock on the same machine."""
+    """Send jobs to workers that listen on `bench.<target>`.
+
+    Static builds go to `build`, which any machine may serve. A build that belongs to a measurement happens inside
+    that measurement's job, under its device lock, so that compilers do not disturb a clock on the same machine.
+    """
 
     name: ClassVar[str] = "celery"
     title: ClassVar[str] = "Workers on this queue"
 
     def queue_for(self, target: str, effort: Effort) -> str:
-        """`build` for what needs no device, else the target's own queue."""
+        """Return `build` for what needs no device, else the target's own queue."""
         return BUILD_QUEUE if effort == Effort.BUILD else f"{BENCH_PREFIX}{target}"
 
     def ring(self, queue: str) -> None:
-        """One small message. Expires soon: the sweep rings again while jobs wait."""
+        """Send one small message. It expires soon, since the sweep repeats it while jobs wait."""
         ring_worker(queue)
 
 

@@ -1,4 +1,4 @@
-"""What the device of a worker calls itself: the processor's model, or the GPU's product name."""
+"""Find the name of a worker's device: the processor's model, or the GPU's product name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 
 def device_name(target: Target) -> str:
-    """The name of the device that would measure the target here; empty where there is none, or none that tells."""
+    """Return the name of the device that would measure the target here, or an empty text if none is found."""
     if target.family == "cpu":
         return processor(CPUINFO)
     facts = gpu_fixed(target)
@@ -21,7 +21,7 @@ def device_name(target: Target) -> str:
 
 
 def processor(cpuinfo: Path) -> str:
-    """The model that the kernel reports; the architecture where it reports none, as on many ARM machines."""
+    """Return the model that the kernel reports, or the architecture if it reports none, as on many ARM machines."""
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:
@@ -31,8 +31,10 @@ def processor(cpuinfo: Path) -> str:
 
 
 def _market_name(facts: Any) -> str | None:
-    """The first `market_name` anywhere in amd-smi's answer, whose form differs between versions; untested on AMD
-    hardware."""
+    """Return the first `market_name` anywhere in amd-smi's answer, whose form differs between versions.
+
+    Untested on AMD hardware.
+    """
     if isinstance(facts, dict):
         own = facts.get("market_name")
         return own if isinstance(own, str) else _market_name(list(facts.values()))

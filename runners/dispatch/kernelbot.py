@@ -1,4 +1,4 @@
-"""Jobs for KernelBot: a queue a target, served by a worker that needs an account there and no GPU."""
+"""Dispatch jobs to KernelBot: one queue for each target, served by a worker that needs an account there and no GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUEUE_PREFIX = "kernelbot."
 
 
 class KernelBotDispatcher(Dispatcher):
-    """A celery queue a target, served by a worker that has an account at KernelBot."""
+    """Send jobs to workers that have an account at KernelBot."""
 
     name: ClassVar[str] = "kernelbot"
     title: ClassVar[str] = "KernelBot, an evaluator on the internet"
@@ -24,15 +24,15 @@ class KernelBotDispatcher(Dispatcher):
     }
 
     def queue_for(self, target: str, effort: Effort) -> str:
-        """One queue a target."""
+        """Return the queue of a target."""
         return f"{QUEUE_PREFIX}{target}"
 
     def ring(self, queue: str) -> None:
-        """As for every worker of ours."""
+        """Send the message that every Celery worker gets."""
         ring_worker(queue)
 
     def faults(self, settings: dict[str, Any]) -> list[str]:
-        """Unknown settings, and values that KernelBot would refuse."""
+        """Return unknown settings, and values that KernelBot would refuse."""
         try:
             read_order(settings, target="gfx942", problem="p")
         except OrderError as error:
@@ -41,5 +41,5 @@ class KernelBotDispatcher(Dispatcher):
 
 
 def kernelbot_queues() -> list[str]:
-    """The queues of all targets that KernelBot has."""
+    """Return the queues of all targets that KernelBot has."""
     return [f"{QUEUE_PREFIX}{target}" for target in GPUS]

@@ -1,20 +1,20 @@
-"""Jobs as files in a directory, for machines that reach no network and for Slurm. Standard library only.
+"""Exchange jobs as files in a directory, for machines without a network and for Slurm. Standard library only.
 
     jobs/      waiting        <job>.<fence>.json, a JobSpec
     claimed/   being worked   the same file; its modification time is the worker's heartbeat
     results/   finished       the same name, a JobResult
     done/      taken in       results that the optimizer has read
     refused/   unreadable     results that are none, each with a .reason beside it
-    cancel/    wanted stopped an empty file of the job's name
+    cancel/    cancelled      an empty file of the job's name
     lost/      put back       as many bytes as workers were lost with the job
-    runners/   who is there   one card a worker
+    runners/   workers        one card for each worker
 
-Every step is a rename on one file system, so a reader never sees half a file and of two workers one gets the job.
-A file is written under a dotted name, flushed to disk and then renamed. A worker that dies leaves its claim with an
-old heartbeat; whoever comes next puts it back, and after `MOST_LOST` times says so in a result. A result is in
-`results/` before its claim is removed, so a crash in between repeats work at worst and never loses it.
+Every step is a rename on one file system, so a reader never sees half a file and of two workers one gets the job. A
+file is written under a dotted name, flushed to disk and then renamed. A worker that dies leaves its claim with an old
+heartbeat; the next worker puts it back, and after `MOST_LOST` times reports that in a result. A result is in
+`results/` before its claim is removed, so a crash in between at worst repeats work and never loses it.
 
-Who shares the directory is not trusted: nothing is read or written through a link.
+The other users of the directory are not trusted: nothing is read or written through a link.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from runners.job_source import Beat, RunnerCard
 from runners.sandbox.results import ResultFileError, read_result_file
 
 FOLDERS = ("jobs", "claimed", "results", "done", "refused", "cancel", "lost", "runners")
+# A claim without a heartbeat for so long is put back; by the file system's clock, which all machines share.
 ABANDONED_AFTER_S = 300.0
-"""A claim without a heartbeat for so long is put back; by the file system's clock, which all machines share."""
 MOST_LOST = 3
 MOST_BYTES = 64 << 20
 KNOWING = ("jobs", "claimed", "results", "done")
@@ -55,19 +55,19 @@ class SpoolError(Exception):
 
 @dataclass(frozen=True)
 class Slip:
-    """A job's name in the spool."""
+    """Name a job in the spool."""
 
     job_id: int
     fence: int
 
     @property
     def name(self) -> str:
-        """File name in every folder."""
+        """Return the file name, which is the same in every folder."""
         return f"{self.job_id}.{self.fence}.json"
 
     @classmethod
     def parse(cls, name: str) -> Slip | None:
-        """The slip of a file name, None for anything else that lies there."""
+        """Return the slip of a file name, or None for any other file."""
         if not _NAME.fullmatch(name):
             return None
         job_id, fence, _ = name.split(".")
@@ -75,21 +75,21 @@ class Slip:
 
 
 class SpoolDispatcher(Dispatcher):
-    """Jobs wait until somebody exports them to a spool directory; nobody needs a bell."""
+    """Let jobs wait until they are exported to a spool directory. No message is needed."""
 
     name: ClassVar[str] = "spool"
     title: ClassVar[str] = "Spool directory, for machines without a network"
 
     def queue_for(self, target: str, effort: Effort) -> str:
-        """One queue a target."""
+        """Return the queue of a target."""
         return f"spool.{target}"
 
     def ring(self, queue: str) -> None:
-        """`manage.py spool sync` looks by itself."""
+        """Do nothing: `manage.py spool sync` polls."""
 
 
 class Spool:
-    """The directory. Creating it makes the folders."""
+    """Read and write the directory. Creating a Spool makes the folders."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -102,8 +102,10 @@ class Spool:
             raise SpoolError(f"{root / links[0]}: is a link; a spool's folders are plain ones")
 
     def offer(self, slip: Slip, spec: JobSpec) -> None:
-        """Put a job there, once: a job that is anywhere in the spool already is left as it is. Raises SpoolError
-        (a full disk, say); nothing half-written stays."""
+        """Put a job there, once: a job that is anywhere in the spool already is left as it is.
+
+        Raises SpoolError, for example on a full disk; nothing half-written stays.
+        """
         if not any(os.path.lexists(self.root / folder / slip.name) for folder in KNOWING):
             self._write("jobs", slip.name, wire.dumps(spec))
 
@@ -133,18 +135,18 @@ class Spool:
         self._drop("claimed", slip)
 
     def let_go(self, slip: Slip) -> None:
-        """A worker has stopped: a cancelled job is dropped, any other is lost once more."""
+        """Release a claim whose worker has stopped: drop a cancelled job, count any other as lost once more."""
         if self._is_cancelled(slip):
             self._drop("claimed", slip)
         else:
             self._lose(slip)
 
     def give_back(self, slip: Slip) -> None:
-        """A worker ends before its job: another may have it, and nothing is held against the job."""
+        """Return a claim whose worker ends before its job. It does not count as lost."""
         self._move(slip.name, "claimed", "jobs")
 
     def put_back_abandoned(self, after_s: float = ABANDONED_AFTER_S) -> int:
-        """Return claims whose worker has not been heard of; how many."""
+        """Return claims without a recent heartbeat to the queue, and return how many."""
         now, returned = self._now(), 0
         for slip in self._slips("claimed"):
             try:
@@ -155,7 +157,8 @@ class Spool:
         return returned
 
     def results(self) -> Iterator[tuple[Slip, JobResult]]:
-        """Results that wait to be taken in. What is none (a link, garbage, too large) goes to refused/."""
+        """Yield the results that wait to be taken in. A file that is none (a link, garbage, too large) goes to
+        refused/."""
         for slip in self._slips("results"):
             try:
                 yield slip, _spoken(wire.loads(JobResult, self._read("results", slip.name)))
@@ -163,19 +166,21 @@ class Spool:
                 self.refuse(slip, "results", str(error))
 
     def acknowledge(self, slip: Slip) -> None:
-        """A result was taken in."""
+        """Record that a result was taken in."""
         self._move(slip.name, "results", "done")
         self.forget(slip)
 
     def refuse(self, slip: Slip, folder: str, reason: str) -> None:
-        """Put a file aside with the reason beside it, as far as the disk allows. Nothing happens to a file that
-        somebody else has taken away meanwhile."""
+        """Put a file aside with the reason beside it, as far as the disk allows.
+
+        A file that another process has taken away meanwhile is left alone.
+        """
         if self._move(slip.name, folder, "refused"):
             with suppress(SpoolError):
                 self._write("refused", _reason_name(slip), reason[:4000])
 
     def refused(self) -> Iterator[tuple[Slip, str]]:
-        """What was put aside, with the reasons."""
+        """Yield the files that were put aside, with the reasons."""
         for slip in self._slips("refused"):
             try:
                 yield slip, self._read("refused", _reason_name(slip)).decode(errors="replace")
@@ -194,11 +199,11 @@ class Spool:
         self._drop("lost", slip)
 
     def holds(self, slip: Slip) -> bool:
-        """True while the job waits or is worked on here."""
+        """Return whether the job still waits or is worked on here."""
         return any(os.path.lexists(self.root / folder / slip.name) for folder in ("jobs", "claimed", "results"))
 
     def introduce(self, card: RunnerCard) -> bool:
-        """Leave or renew a worker's card; True when the worker is wanted to drain."""
+        """Write or renew a worker's card. Return whether the worker should drain."""
         name = _card_name(card.name)
         self._write("runners", f"{name}.json", json.dumps(asdict(card)))
         return os.path.lexists(self.root / "runners" / f"{name}.drain")
@@ -212,7 +217,7 @@ class Spool:
             (self.root / "runners" / mark).unlink(missing_ok=True)
 
     def cards(self) -> Iterator[tuple[RunnerCard, float]]:
-        """Cards of the workers, with the time each was last renewed. Unreadable ones are passed over."""
+        """Yield the workers' cards with the time of their last renewal. Unreadable ones are skipped."""
         for path in sorted((self.root / "runners").glob("[!.]*.json")):
             try:
                 seen = path.lstat()
@@ -222,7 +227,8 @@ class Spool:
                 continue
 
     def _claim(self, slip: Slip) -> bool:
-        """Beat first, then move: a claim is never there with an old heartbeat, or the next worker would return it."""
+        """Claim a job. The heartbeat comes before the move, or another worker could return the claim for its old
+        heartbeat."""
         try:
             os.utime(self.root / "jobs" / slip.name, follow_symlinks=False)
         except FileNotFoundError:
@@ -230,7 +236,7 @@ class Spool:
         return self._move(slip.name, "jobs", "claimed")
 
     def _lose(self, slip: Slip) -> bool:
-        """Return a claim whose worker is gone; the last time with a result that says so."""
+        """Return a claim whose worker is gone; after the last attempt, deliver a result that says so."""
         try:
             lost = len(self._read("lost", slip.name)) + 1
         except ResultFileError:
@@ -254,7 +260,7 @@ class Spool:
         return os.path.lexists(self.root / "cancel" / slip.name)
 
     def _now(self) -> float:
-        """The time by the clock that stamps the files, which on a network file system is the server's."""
+        """Return the time by the clock that stamps the files, which on a network file system is the server's."""
         mark = self.root / "runners" / f".clock.{socket.gethostname()}.{os.getpid()}"
         try:
             os.close(os.open(mark, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
@@ -277,7 +283,7 @@ class Spool:
         return _spoken(wire.loads(JobSpec, self._read(folder, slip.name)))
 
     def _read(self, folder: str, name: str) -> bytes:
-        """Never through a link: the other machine's files are not to be trusted."""
+        """Read a file, but never through a link, because the other machine is not trusted."""
         path = self.root / folder / name
         try:
             owner = path.lstat().st_uid
@@ -286,7 +292,7 @@ class Spool:
         return read_result_file(path.parent, name, MOST_BYTES, owner)
 
     def _move(self, name: str, source: str, to: str) -> bool:
-        """False when it was not there. Raises SpoolError."""
+        """Move a file between folders. Return False if it was not there. Raises SpoolError."""
         try:
             (self.root / source / name).rename(self.root / to / name)
         except FileNotFoundError:
@@ -302,7 +308,10 @@ class Spool:
             raise SpoolError(f"{self.root / folder / slip.name}: {error.strerror}") from error
 
     def _write(self, folder: str, name: str, text: str) -> None:
-        """Whole or not at all. The passing name is new, so nobody can have laid a link there. Raises SpoolError."""
+        """Write a file whole or not at all. Raises SpoolError.
+
+        The temporary name is random, so nobody can have put a link there.
+        """
         final = self.root / folder / name
         part = final.with_name(f".{name}.{secrets.token_hex(8)}")
         try:
@@ -319,7 +328,7 @@ class Spool:
 
 
 def _spoken(message: M) -> M:
-    """The same when it is of our protocol's version. Raises WireError."""
+    """Return a message of our protocol's version. Raises WireError for any other."""
     if message.protocol_version != PROTOCOL_VERSION:
         raise wire.WireError(f"protocol version {message.protocol_version}; this side speaks {PROTOCOL_VERSION}")
     return message

@@ -1,4 +1,4 @@
-"""A spool directory as the queue that a worker sees."""
+"""Present a spool directory as the queue that a worker sees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BEAT_S = 15.0
 
 
 class SpoolSource:
-    """`runners.job_source.JobSource` on a `Spool`, for jobs of one target."""
+    """Implement `runners.job_source.JobSource` on a `Spool`, for jobs of one target."""
 
     def __init__(self, spool: Spool, target: str | None = None) -> None:
         self.spool = spool
@@ -22,7 +22,7 @@ class SpoolSource:
         self._card: RunnerCard | None = None
 
     def claim(self, queue: str, worker: str) -> Claim | None:
-        """The oldest waiting job of our target, after putting back what others abandoned."""
+        """Claim the oldest waiting job of our target, after putting back what others abandoned."""
         self.spool.put_back_abandoned()
         taken = self.spool.take(self.target)
         if taken is None:
@@ -32,39 +32,39 @@ class SpoolSource:
         return Claim(slip.job_id, slip.fence, spec, ABANDONED_AFTER_S, BEAT_S)
 
     def leave(self) -> None:
-        """The worker is told to end: what it works on is given back at once."""
+        """Give back the current job at once, because the worker was told to end."""
         if self._working_on is not None:
             self.spool.give_back(self._working_on)
 
     def beat(self, claim: Claim) -> Beat:
-        """See `Spool.beat`. The worker's card is renewed with it, and names the job."""
+        """Renew the claim (see `Spool.beat`) and the worker's card, which names the job."""
         if self._card is not None:
             with suppress(SpoolError):
                 self.spool.introduce(replace(self._card, facts={**self._card.facts, "job": claim.job_id}))
         return self.spool.beat(_slip(claim))
 
     def progress(self, claim: Claim, stage: str) -> None:
-        """Nobody watches a spool live."""
+        """Do nothing, because nobody watches a spool live."""
 
     def log(self, claim: Claim, seq: int, text: str) -> None:
-        """Nobody watches a spool live; the stages' logs are in the result."""
+        """Do nothing, because nobody watches a spool live; the stages' logs are in the result."""
 
     def finish(self, claim: Claim, result: JobResult) -> Receipt:
-        """See `Spool.deliver`. Whether it counts is decided where it is taken in."""
+        """Deliver the result (see `Spool.deliver`). Whether it counts is decided when it is taken in."""
         self.spool.deliver(_slip(claim), result)
         self._working_on = None
         return Receipt.RECORDED
 
     def let_go(self, claim: Claim) -> None:
-        """See `Spool.let_go`."""
+        """Release the claim (see `Spool.let_go`)."""
         self._working_on = None
         self.spool.let_go(_slip(claim))
 
     def detach(self) -> None:
-        """Files hold nothing for a thread."""
+        """Do nothing, because files hold nothing for a thread."""
 
     def check_in(self, card: RunnerCard) -> bool:
-        """See `Spool.introduce`."""
+        """Renew the worker's card (see `Spool.introduce`)."""
         self._card = card
         return self.spool.introduce(card)
 

@@ -1,4 +1,4 @@
-"""Evaluation of kernels: oracle, candidate and referee in processes of their own. `evaluate` is the one way in."""
+"""Evaluate kernels: oracle, candidate and referee run in processes of their own. `evaluate` is the only entry point."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def evaluate(
     cancel: Callable[[], bool] | None = None,
     on_progress: Callable[[str, str], None] | None = None,
 ) -> JobResult:
-    """Carry a job out, to a verdict or a failure that says what failed. Never raises for what a kernel does.
+    """Carry out a job, to a verdict or a failure that says what failed. Never raises for what a kernel does.
 
-    `cancel` is asked a few times a second; `on_progress(stage, text)` hears what is going on.
+    `cancel` is asked a few times a second; `on_progress(stage, text)` is told what is going on.
     """
     from runners.harness.evaluation import Evaluation
 

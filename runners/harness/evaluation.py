@@ -1,5 +1,6 @@
-"""The cascade: screen, build, smallest case, all cases, quick timing, paired timing. Cheapest first; stops at the
-first failure; every stage that ran is in the result.
+"""Run the cascade: screen, build, smallest case, all cases, quick timing, paired timing.
+
+The cheapest stage comes first, and the first failure ends the evaluation. Every stage that ran is in the result.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from runners.job import (
     BuildReport,
     Effort,
     Failure,
+    Flag,
     JobResult,
     JobSpec,
     Language,
@@ -66,8 +68,8 @@ from runners.sandbox import SandboxError
 from runners.targets import UnknownTarget, target
 
 PLANS = {Effort.CHECK: QUICK, Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
+# Failures that say little without the side and the stage in which they happened.
 PLACED = (Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY)
-"""Failures that say little without the side and the stage in which they happened."""
 ABANDON_FACTOR = 3.0
 REVIEW_FACTOR = 10.0
 
@@ -75,7 +77,7 @@ log = logging.getLogger(__name__)
 
 
 class Evaluation:
-    """One job on its way through the cascade."""
+    """Take one job through the cascade."""
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class Evaluation:
         self._seen: dict[str, Future[dict[str, Any]]] = {}
 
     def result(self) -> JobResult:
-        """Run the cascade; whatever happens is in the result."""
+        """Run the cascade and return its result, which also reports every failure."""
         try:
             self._cascade()
         except CandidateFailure as failure:
@@ -134,7 +136,7 @@ class Evaluation:
             if self.spec.effort is Effort.BUILD:
                 self._built(self.spec.candidate, problem, folder)
                 self._status = Status.CORRECT
-                self._flags.append("not_executed")
+                self._flags.append(Flag.NOT_EXECUTED)
                 return
             if absent := why_absent(self._target):
                 raise InfraFailure(absent)
@@ -143,7 +145,7 @@ class Evaluation:
                 self._execute(problem, device, folder)
 
     def _expect(self, warm: TrustedPool) -> None:
-        """Have the processes started that this evaluation will need, where it computes on a GPU."""
+        """Start the processes that this evaluation will need, if it computes on a GPU."""
         if self._target.family == "cpu":
             return
         sessions = PLANS[self.spec.effort].sessions
@@ -205,7 +207,7 @@ class Evaluation:
                 oracle.close()
 
     def _check_memory(self, bench: Bench) -> None:
-        """Raises TooLarge where the device cannot hold what comparing takes."""
+        """Raise TooLarge if the device cannot hold what a comparison takes."""
         if self._memory is None or not bench.oracle.on_gpu:
             return
         needs = [need_of(bench.oracle.make(case, case.distributions[0])[0], bench.setups) for case in bench.cases]
@@ -213,7 +215,7 @@ class Evaluation:
         self._memory.check(needs)
 
     def _set_up(self, problem: Problem, oracle: OracleClient, folder: Path) -> Setups:
-        """Everything that Python candidates are given once, for every case."""
+        """Have the oracle write what Python candidates are given once, for every case."""
         cases = [case for purpose in Purpose for case in problem.cases(self._target.key, purpose)]
         return oracle.set_up(cases, folder / "setups")
 
@@ -227,22 +229,25 @@ class Evaluation:
         return artefact
 
     def _is_known(self, artefact: Artefact) -> bool:
-        """Was this very artefact evaluated already? What it does is known then, and the device is left to others."""
+        """Return whether this very artefact was evaluated already, in which case the device is left to others."""
         self._duplicate_of = self.spec.known_artefacts.get(artefact.report.artefact_hash or "")
         if self._duplicate_of is None:
             return False
         self._status = Status.CORRECT
-        self._flags.append("not_executed")
+        self._flags.append(Flag.NOT_EXECUTED)
         return True
 
     def _request(self, source: Source, problem: Problem, folder: Path) -> BuildRequest:
-        """Calls to compile for are given to builds alone: where the device is, its own process compiles sooner."""
+        """Return the build's request. Only builds without a device get sample calls; elsewhere its own process compiles
+        sooner."""
         samples = samples_of(problem, self._target.key) if self.spec.effort is Effort.BUILD else ()
         return BuildRequest(source, problem.symbol, self._target.key, folder, self.spec.limits, samples)
 
     def _sides(self, artefact: Artefact, problem: Problem, folder: Path) -> Sides:
-        """Return what is compared: the candidate, the baseline, and the parent where there is one that builds. The
-        candidate is alone where nothing is timed."""
+        """Return the sides of the comparison: the candidate, the baseline, and a parent that builds.
+
+        The candidate is alone where nothing is timed.
+        """
         sides = {CANDIDATE: artefact}
         if self.spec.effort is Effort.CHECK:
             return sides
@@ -253,7 +258,7 @@ class Evaluation:
         return sides
 
     def _built_opponent(self, name: str, source: Source, problem: Problem, folder: Path) -> Artefact | None:
-        """Build an opponent; one that fails is noted and only drops its comparison."""
+        """Build an opponent. One that fails is noted and only drops its comparison."""
         inner = folder / name
         inner.mkdir(mode=0o755)
         artefact = backend_for(source.language).build(self._request(source, problem, inner))
@@ -263,8 +268,10 @@ class Evaluation:
         return artefact
 
     def _build_modules(self, bench: Bench, device: Device, sides: Sides) -> None:
-        """Have the sides' modules compile what they compile, each in a stage with a clock of its own. One that fails
-        drops its comparison. Raises CandidateFailure where it is the candidate's."""
+        """Let the sides' modules compile, each in a stage with a clock of its own.
+
+        An opponent that fails drops its comparison. Raises CandidateFailure if the candidate fails.
+        """
         builds = ModuleBuilds(bench, device, self._target)
         for side, artefact in list(sides.items()):
             if not compiles(artefact):
@@ -289,7 +296,7 @@ class Evaluation:
         return artefact
 
     def _note_opponent(self, side: str, stage: str, reason: str) -> None:
-        self._flags.append(f"{side}_failed")
+        self._flags.append(Flag(f"{side}_failed"))
         self._failures.append(Failure(side, stage, reason))
 
     def _check(self, bench: Bench, artefact: Artefact) -> None:
@@ -325,15 +332,15 @@ class Evaluation:
         else:
             bench.dismiss([process])
         if not all(outcome.deterministic for outcome in checks.outcomes):
-            self._flags.append("nondeterministic")
+            self._flags.append(Flag.NONDETERMINISTIC)
 
     @property
     def _first_plan(self) -> Plan:
-        """What is measured first: quick timing where a kernel may turn out too slow for more."""
+        """Return what is measured first: quick timing if the kernel may turn out too slow for more."""
         return self._plan(Effort.QUICK if self._may_abandon else self.spec.effort)
 
     def _start_ahead(self, bench: Bench, sides: Sides) -> None:
-        """Have the sides started that are measured first, where that need not wait for the device to be alone."""
+        """Start the sides that are measured first, if that need not wait for the device."""
         artefact = sides[CANDIDATE]
         if not bench.cases or not artefact.timed or BASELINE not in sides:
             return
@@ -342,7 +349,7 @@ class Evaluation:
 
     @contextmanager
     def _opponents(self, sides: Sides) -> Iterator[None]:
-        """Note the failure of an opponent and go on without it; the candidate's own failures pass."""
+        """Note the failure of an opponent and go on without it. The candidate's own failures propagate."""
         try:
             yield
         except CandidateFailure as failure:
@@ -358,7 +365,7 @@ class Evaluation:
     def _time(self, bench: Bench, device: Device, sides: Sides) -> None:
         self._status = Status.CORRECT
         if not bench.cases or not sides[CANDIDATE].timed or BASELINE not in sides:
-            self._flags.append("not_timed" if bench.cases else "no_benchmark_case")
+            self._flags.append(Flag.NOT_TIMED if bench.cases else Flag.NO_BENCHMARK_CASE)
             return
         with device.exclusively(self._stages.cancel) as waited_s, pool(device).spares.quiet():
             self._stages.forgive(waited_s)
@@ -367,11 +374,13 @@ class Evaluation:
                 with self._opponents(sides):
                     self._time_alone(bench, device, sides)
                     return
-        self._flags.append("not_timed")
+        self._flags.append(Flag.NOT_TIMED)
 
     def _time_alone(self, bench: Bench, device: Device, sides: Sides) -> None:
-        """Time on a device that is held alone; quick timing comes first where a kernel may turn out too slow for more.
-        Raises CandidateFailure with the side that failed."""
+        """Time on a device that is held alone, with quick timing first if the kernel may turn out too slow for more.
+
+        Raises CandidateFailure with the side that failed.
+        """
         if self._may_abandon and self._abandoned(bench, sides):
             return
         plan = self._plan(self.spec.effort)
@@ -391,6 +400,7 @@ class Evaluation:
         with self._stages.stage("noise floor"):
             started = time.monotonic()
             floor = measured_floor(self._target)
+            # The noise floor belongs to the machine, so its measurement does not count against this job's limit.
             self._stages.forgive(time.monotonic() - started)
         return floor
 
@@ -403,7 +413,7 @@ class Evaluation:
             if not self._far_behind(timings):
                 return False
             timings, against = self._judged(bench, timings, measure)
-        self._flags.append("abandoned_slow")
+        self._flags.append(Flag.ABANDONED_SLOW)
         self._conclude(timings, against)
         return True
 
@@ -421,18 +431,18 @@ class Evaluation:
     def _judged(self, bench: Bench, timings: Timings, measure: Callable[[], Timings]) -> tuple[Timings, list[str]]:
         """Return the timings that count, and what speaks against them.
 
-        Where anything does, all is measured once more in fresh processes: load can make two clocks differ, but hardly
-        twice, and what cheats differs again.
+        Implausible timings are repeated once in fresh processes: load can make two clocks differ, but hardly twice,
+        and a cheat differs again.
         """
         if not (against := self._doubts(bench, timings)):
             return timings, against
-        self._flags.append("measured_again")
+        self._flags.append(Flag.MEASURED_AGAIN)
         self._speedups.clear()
         timings = measure()
         return timings, self._doubts(bench, timings)
 
     def _doubts(self, bench: Bench, timings: Timings) -> list[str]:
-        """Work out the speedups; return what speaks against them."""
+        """Compute the speedups, and return what speaks against them."""
         floor = resolved(self._floor.ratio if self._floor else 1.0, timings, self._target)
         for opponent, label in ((BASELINE, self.spec.baseline.value), (PARENT, "parent")):
             if all(opponent in session.sides for many in timings.sessions.values() for session in many):
@@ -452,8 +462,11 @@ class Evaluation:
         return bench.measure(plan, sides, partial(self._stages.progress, name), look)
 
     def _look_closer(self, bench: Bench, device: Device, artefact: Artefact, timings: Timings) -> None:
-        """Which kernels take the time of the slowest case, where the job asks for it; closely where no faster kernel of
-        that case is known, since others are to be built upon it."""
+        """Profile the slowest case, if the job asks for it.
+
+        The slow tools are used only if no faster kernel of that case is known, since other kernels are to be built
+        upon it.
+        """
         if not self.spec.profile:
             return
         with self._stages.stage("profile"):
@@ -471,12 +484,12 @@ class Evaluation:
     def _conclude(self, timings: Timings, against: list[str]) -> None:
         self._timings = timings
         if timings.opponent_errors(BASELINE):
-            self._flags.append("baseline_disagrees")
+            self._flags.append(Flag.BASELINE_DISAGREES)
         claimed = self._speedups[BASELINE]
         if claimed.low > claimed.band and claimed.verdict is not Verdict.FASTER:
-            self._flags.append("unconfirmed")
+            self._flags.append(Flag.UNCONFIRMED)
         if claimed.median > REVIEW_FACTOR:
-            self._flags.append("needs_review")
+            self._flags.append(Flag.NEEDS_REVIEW)
         self._flags += sorted({reason for case in timings.sessions for reason in timings.waits(case)})
         if against:
             raise CandidateFailure(Status.SUSPECT, "; ".join(against))
@@ -521,21 +534,22 @@ class Evaluation:
         )
 
     def _summarised(self) -> dict[str, Any]:
-        """What binds the kernel, where there are times, and what was seen beside them."""
+        """Return what binds the kernel, if there are times, and what was seen beside them."""
         if self._timings is None:
             return {}
         work = {many[0].case.name: self._problem.work(many[0].case) for many in self._timings.sessions.values()}
         return {**summary(self._target, work, overall_us(self._timings)), **self._profile}
 
     def _gpu(self) -> dict[str, Any] | None:
-        """The GPU before this evaluation used it, and as its timing ended; None where it did not come to that."""
+        """Return the GPU's state before this evaluation used it and as its timing ended, or None without timing on a
+        GPU."""
         if "gpu_at_end" not in self._seen or self._target.family == "cpu":
             return None
         return {**self._seen["gpu_at_end"].result(), "before": self._seen["gpu_before"].result()}
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
-        """The job's own directory, readable by the sandbox's user, gone afterwards."""
+        """Make the job's own directory, readable by the sandbox's user, and remove it afterwards."""
         folder = Path(tempfile.mkdtemp(prefix="kernelsci-job-"))
         folder.chmod(0o755)
         try:
@@ -545,7 +559,7 @@ class Evaluation:
 
 
 def _nothing() -> None:
-    """End nothing: there is no bench yet."""
+    """Do nothing: there is no bench to close yet."""
 
 
 def _against_baseline(sides: Sides) -> Sides:

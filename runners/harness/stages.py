@@ -1,4 +1,4 @@
-"""The stages of one evaluation: what ran, for how long, how it ended; and whether it may go on at all."""
+"""Record the stages of one evaluation: what ran, for how long, how it ended; and enforce its time limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runners.job import Limits, StageResult, Status
 
 
 class Stages:
-    """Keeps the time of an evaluation. `on_progress` is told of every stage and step, `cancel` asked before each."""
+    """Keep the time of an evaluation. `on_progress` is told of every stage and step, `cancel` asked before each."""
 
     def __init__(
         self, limits: Limits, cancel: Callable[[], bool] | None, on_progress: Callable[[str, str], None] | None
@@ -24,11 +24,11 @@ class Stages:
         """The stage that runs, or the last one that did."""
 
     def forgive(self, waited_s: float) -> None:
-        """Time spent waiting for others on the device does not count against the limit."""
+        """Exclude time spent waiting for the device from the limit."""
         self._started += waited_s
 
     def progress(self, stage: str, text: str) -> None:
-        """A step begins. Raises Cancelled, and CandidateFailure where the evaluation has taken too long."""
+        """Begin a step. Raises Cancelled, and CandidateFailure if the evaluation has taken too long."""
         if self.cancel is not None and self.cancel():
             raise Cancelled
         if time.monotonic() - self._started > self._limits.total_s:
@@ -38,8 +38,10 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[list[str]]:
-        """Time a stage and note how it ended. What is put into the list takes the place of its failure as its log. A
-        stage that goes on right after its first part is one stage."""
+        """Time a stage and note how it ended. Text in the list replaces its failure as its log.
+
+        A stage that goes on right after its first part counts as one stage.
+        """
         self.progress(name, "")
         self.current = name
         started = time.monotonic()

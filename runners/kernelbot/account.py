@@ -1,4 +1,4 @@
-"""Who we are at KernelBot. The identity is a secret that a person obtained with KernelBot's own client."""
+"""Read the account at KernelBot. Its identity is a secret that a person obtained with KernelBot's own client."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class NotConfiguredError(RuntimeError):
 
 @dataclass(frozen=True)
 class Account:
-    """Base URL without a slash at its end, and the identity, which appears in no representation or message."""
+    """Hold the base URL without a trailing slash, and the identity, which appears in no representation or message."""
 
     url: str
     cli_id: str = field(repr=False)
 
     @property
     def lock_name(self) -> str:
-        """A name for "one submission at a time" that tells accounts apart and gives none away."""
+        """Return a lock name for "one submission at a time". It tells accounts apart and hides the identity."""
         return f"kernelbot:{hashlib.sha256(f'{self.url} {self.cli_id}'.encode()).hexdigest()[:16]}"
 
     def without_secret(self, text: str) -> str:
-        """Text of the server with the identity taken out, should it be echoed."""
+        """Remove the identity from a text of the server, which might echo it."""
         return text.replace(self.cli_id, "…")
 
 
 def account_from_environment() -> Account:
-    """From POPCORN_API_URL and POPCORN_CLI_ID. Raises NotConfiguredError."""
+    """Read the account from POPCORN_API_URL and POPCORN_CLI_ID. Raises NotConfiguredError."""
     url, cli_id = os.environ.get(URL_VARIABLE, "").strip().rstrip("/"), os.environ.get(ID_VARIABLE, "").strip()
     if not url or not cli_id:
         raise NotConfiguredError(f"KernelBot needs {URL_VARIABLE} and {ID_VARIABLE} in the worker's environment")
@@ -45,7 +45,7 @@ def account_from_environment() -> Account:
 
 
 def is_configured() -> bool:
-    """Whether this process could talk to KernelBot."""
+    """Return whether the environment names an account."""
     try:
         account_from_environment()
     except NotConfiguredError:

@@ -1,12 +1,12 @@
-"""From a candidate to the one Python file that KernelBot takes.
+"""Convert a candidate to the one Python file that KernelBot takes.
 
-KernelBot calls `custom_kernel(data)` with the tuple that the leaderboard's generator makes. For a GPU MODE problem a
-candidate is written that way already. Our own problems hand over the inputs one by one and expect the output back, so
-a small adapter is added; a HIP kernel is compiled there by torch's `load_inline`, around our C signature.
+KernelBot calls `custom_kernel(data)` with the tuple that the leaderboard's generator makes. A candidate for a GPU
+MODE problem is written that way already. Our own problems pass the inputs one by one and expect the output back, so a
+small adapter is added; torch's `load_inline` compiles a HIP kernel there, around our C signature.
 
 KernelBot refuses every source with the word "stream" and runs everything on the default one. A HIP kernel's last
-argument is therefore a null pointer there, and the two places where our signature makes kernels say the word, the
-parameter and the launch, lose it; whatever else says it is refused here, before anybody's time is spent.
+argument is therefore a null pointer there. The parameter and the launch, where our signature makes kernels use the
+word, are rewritten without it; any other use is refused here, before it costs anybody's time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CandidateRefusedError(ValueError):
 
 
 def submission_of(spec: JobSpec) -> str:
-    """The file's text. Raises CandidateRefusedError."""
+    """Return the file's text. Raises CandidateRefusedError."""
     try:
         problem = open_bundle(spec.problem)
         text = _converted(problem, spec.candidate)
@@ -57,7 +57,7 @@ def _converted(problem: Problem, source: Source) -> str:
 
 
 def without_stream(text: str) -> str:
-    """HIP source with the stream taken out of signature and launches: everything runs on the default one."""
+    """Remove the stream from signature and launches of a HIP source, so that everything runs on the default one."""
     return _PARAMETER.sub(", void*)", _LAUNCH.sub(">>>", text))
 
 

@@ -1,7 +1,8 @@
-"""KernelBot's HTTP interface: hand in, read back, list one's own. Every answer is checked, every failure has a kind.
+"""Speak KernelBot's HTTP interface: submit, read back, list our own submissions.
 
-Three kinds matter to whoever calls: the server refused (`RefusedError`: nothing was accepted), it asks to wait
-(`WaitError`), or nobody knows (`UncertainError`: a request may or may not have been accepted).
+Every answer is checked and every failure has a kind. Three kinds matter to callers: the server refused
+(`RefusedError`: nothing was accepted), it asks to wait (`WaitError`), or the outcome is unknown (`UncertainError`: a
+request may or may not have been accepted).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _TRY_AGAIN = re.compile(r"try again in (\d+(?:\.\d+)?)\s*s", re.IGNORECASE)
 
 
 class KernelBotError(Exception):
-    """Something other than the answer that was asked for."""
+    """The answer is not what was asked for."""
 
 
 class RefusedError(KernelBotError):
@@ -55,7 +56,7 @@ class UncertainError(KernelBotError):
 
 
 class KernelBotClient:
-    """One account. Follows no redirect, reads `MOST_BYTES` at most."""
+    """Speak for one account. The client follows no redirect and reads at most `MOST_BYTES`."""
 
     def __init__(self, account: Account, transport: httpx2.BaseTransport | None = None) -> None:
         self.account = account
@@ -74,7 +75,7 @@ class KernelBotClient:
         self._http.close()
 
     def submit(self, order: Order, file_name: str, source: str) -> int:
-        """Hand in a file and return the submission's number. Raises KernelBotError of every kind."""
+        """Submit a file and return the submission's number. Raises KernelBotError of every kind."""
         path = f"/submission/{order.leaderboard}/{order.gpu}/{order.mode}"
         answer = self._ask("POST", path, files={"file": (file_name, source.encode(), "text/x-python")})
         details = answer.get("details") if isinstance(answer, dict) else None
@@ -84,14 +85,14 @@ class KernelBotClient:
         return number
 
     def submission(self, number: int) -> dict[str, Any]:
-        """One of our submissions as it stands now."""
+        """Return one of our submissions as it stands now."""
         answer = self._ask("GET", f"/user/submissions/{number}")
         if not isinstance(answer, dict) or not isinstance(answer.get("runs"), list):
             raise UncertainError(f"KernelBot's answer about submission {number} is none")
         return answer
 
     def mine(self, leaderboard: str | None = None, pages: int = 1) -> list[dict[str, Any]]:
-        """Our newest submissions, newest first, of one leaderboard or of all."""
+        """Return our submissions, newest first, of one leaderboard or of all."""
         found: list[dict[str, Any]] = []
         for page in range(pages):
             query = {"limit": PAGE, "offset": page * PAGE, **({"leaderboard": leaderboard} if leaderboard else {})}
@@ -114,7 +115,7 @@ class KernelBotClient:
         return self._understood(response, body)
 
     def _understood(self, response: httpx2.Response, body: bytes) -> Any:
-        """The decoded body of a success; what else it was as an exception."""
+        """Return the decoded body of a success; raise anything else as the matching exception."""
         code, plain = response.status_code, _decoded(body)
         detail = self.account.without_secret(_detail(plain, body))
         if code == TOO_MANY:
@@ -143,7 +144,8 @@ def _decoded(body: bytes) -> Any:
 
 
 def _detail(plain: Any, body: bytes) -> str:
-    """What the server says about an error, `detail` or (its own exceptions) `message`; else the head of its page."""
+    """Return what the server says about an error: `detail` or (its own exceptions) `message`, else the head of its
+    page."""
     if isinstance(plain, dict):
         said = plain.get("detail", plain.get("message", ""))
         return (said if isinstance(said, str) else json.dumps(said))[:1000]

@@ -1,4 +1,4 @@
-"""Where a submission goes: leaderboard, GPU and mode, from the run's settings or from problem and target."""
+"""Choose where a submission goes: leaderboard, GPU and mode, from the run's settings or from problem and target."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MODES = ("test", "benchmark", "leaderboard")
+# KernelBot's names of our targets. Its names are case-sensitive.
 GPUS = {
     "gfx942": "MI300",
     "gfx950": "MI355X",
@@ -15,19 +16,18 @@ GPUS = {
     "sm_90": "H100",
     "sm_100": "B200",
 }
-"""KernelBot's names of our targets. Its names are case-sensitive."""
 LEADERBOARDS_VARIABLE = "KERNELBOT_LEADERBOARDS"
 LEADERBOARDS = {"fp8_block_gemm": "amd-fp8-mm"}
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,119}$")
 
 
 class OrderError(ValueError):
-    """The settings name no place that a submission could go to."""
+    """The settings do not name a queue to which a submission could go."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """One of KernelBot's queues. `mode` test checks, benchmark also times, leaderboard ranks with a secret run."""
+    """Name one of KernelBot's queues. `mode` test checks, benchmark also times, leaderboard ranks with a secret run."""
 
     leaderboard: str
     gpu: str
@@ -35,8 +35,10 @@ class Order:
 
 
 def read_order(settings: dict[str, Any], *, target: str, problem: str) -> Order:
-    """Settings `leaderboard`, `gpu` and `mode`, each optional. Without them: the problem's leaderboard (see
-    `leaderboard_of`), the target's GPU, and `benchmark`. Raises OrderError."""
+    """Read the settings `leaderboard`, `gpu` and `mode`, each optional. Raises OrderError.
+
+    The defaults are the problem's leaderboard (see `leaderboard_of`), the target's GPU, and `benchmark`.
+    """
     if unknown := sorted(set(settings) - {"leaderboard", "gpu", "mode"}):
         raise OrderError(f"KernelBot has no setting {unknown[0]!r}; it has leaderboard, gpu and mode")
     order = Order(
@@ -55,8 +57,11 @@ def read_order(settings: dict[str, Any], *, target: str, problem: str) -> Order:
 
 
 def leaderboard_of(problem: str) -> str:
-    """The leaderboard that judges a problem: from KERNELBOT_LEADERBOARDS (`problem=leaderboard,…`), from the shipped
-    ones, or the problem's name as leaderboards are spelt."""
+    """Return the leaderboard that judges a problem.
+
+    It comes from KERNELBOT_LEADERBOARDS (`problem=leaderboard,…`), from the shipped ones, or is the problem's name in
+    the spelling of leaderboards.
+    """
     pairs = (word.partition("=") for word in os.environ.get(LEADERBOARDS_VARIABLE, "").split(","))
     named = {problem.strip(): board.strip() for problem, _, board in pairs}
     return named.get(problem) or LEADERBOARDS.get(problem) or problem.replace("_", "-")

@@ -1,8 +1,8 @@
-"""From KernelBot's answer to a JobResult. What it says is a claim: every figure is checked, nothing is trusted to be
-there, and text is capped.
+"""Convert KernelBot's answer to a JobResult.
 
-Its figures are means over its own repetitions in ns (`benchmark.N.mean`, `.err` is the standard error), a score in
-seconds, all as strings. There is no baseline beside them, hence no speedup and no verdict.
+The answer is a claim: every figure is checked, every field may be missing, and text is capped. Times are means over
+KernelBot's repetitions in ns (`benchmark.N.mean`, `.err` is the standard error), a score is in seconds, all as
+strings. There is no baseline beside them, hence no speedup and no verdict.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from runners.job import CaseResult, JobResult, JobSpec, StageResult, Status
+from runners.job import CaseResult, Flag, JobResult, JobSpec, StageResult, Status
 from runners.kernelbot.order import Order
 
 ENDED = frozenset({"succeeded", "failed", "timed_out", "hacked"})
@@ -24,25 +24,25 @@ Run = dict[str, Any]
 
 
 def has_ended(answer: dict[str, Any]) -> bool:
-    """True when KernelBot is through with a submission, as its job says."""
+    """Return whether KernelBot has finished a submission, according to its job."""
     return job_status(answer) in ENDED
 
 
 def job_status(answer: dict[str, Any]) -> str:
-    """`initial`, `pending`, `running`, or one of ENDED; "" where it says nothing."""
+    """Return `initial`, `pending`, `running`, or one of ENDED; an empty text if the answer does not tell."""
     job = answer.get("job")
     return str(job.get("status") or "") if isinstance(job, dict) else ""
 
 
 def result_of(spec: JobSpec, order: Order, answer: dict[str, Any]) -> JobResult:
-    """The result of a submission that has ended."""
+    """Return the result of a submission that has ended."""
     runs = [run for run in answer["runs"] if isinstance(run, dict)]
     status, reasons = _status(order, answer, runs)
     return JobResult(
         job_id=spec.job_id,
         status=status,
         reasons=reasons,
-        flags=["measured_elsewhere"],
+        flags=[Flag.MEASURED_ELSEWHERE],
         cases=_cases(runs),
         stages=[_stage(run) for run in runs],
         sandbox=HARNESS,
@@ -67,7 +67,7 @@ def _status(order: Order, answer: dict[str, Any], runs: list[Run]) -> tuple[Stat
 
 
 def _failure(run: Run) -> tuple[Status, list[str]]:
-    """The first run that did not pass: a public one says which case failed; a secret one says nothing."""
+    """Describe the first run that did not pass. A public run says which case failed; a secret one says nothing."""
     where = _name(run)
     if run.get("secret"):
         return Status.INCORRECT, [f"{where} run not passed; KernelBot keeps its details to itself"]
@@ -84,7 +84,7 @@ def _case_reason(told: dict[str, str], case: str) -> str:
 
 
 def _missing(order: Order, runs: list[Run]) -> str:
-    """What a submission of that mode must have run and has not."""
+    """Return the runs that a submission of that mode must have and that are missing."""
     there = {(run.get("mode"), bool(run.get("secret"))) for run in runs}
     needed = [(order.mode, False)]
     if order.mode == "leaderboard":
@@ -93,7 +93,7 @@ def _missing(order: Order, runs: list[Run]) -> str:
 
 
 def _cases(runs: Iterable[Run]) -> list[CaseResult]:
-    """Benchmarked cases where there are any, else the tested ones; from public runs, the later one counts."""
+    """Return the timed cases if there are any, else the tested ones, from public runs; the later run counts."""
     tested: dict[str, CaseResult] = {}
     timed: dict[str, CaseResult] = {}
     for run in runs:
@@ -161,7 +161,7 @@ def _seconds(run: Run) -> float:
 
 
 def _told(run: Run) -> dict[str, str]:
-    """A run's `result`, text to text; empty where KernelBot keeps it to itself."""
+    """Return a run's `result` as text by text, or nothing if KernelBot keeps it secret."""
     result = run.get("result")
     return {str(key): _text(value) for key, value in result.items()} if isinstance(result, dict) else {}
 
@@ -176,7 +176,7 @@ def _microseconds(nanoseconds: Any) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number above zero, from a string or not; None for anything else."""
+    """Parse a finite number above zero, from a string or not; None for anything else."""
     try:
         number = float(value)
     except (TypeError, ValueError):

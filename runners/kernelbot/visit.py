@@ -1,8 +1,9 @@
-"""One job's visit to KernelBot: at most one submission under way per account, none lost, none handed in twice.
+"""Carry out one job at KernelBot: at most one active submission per account, none lost, none submitted twice.
 
-What must survive a crash is noted with the job before it can be lost: the unique file name before the submission is
-sent, its number before it is polled. So whoever claims the job next knows one of three things: nothing was sent; a
-submission of that name may have been accepted (our list of submissions tells); or which one to poll.
+State that must survive a crash is stored with the job before it can be lost: the unique file name before the
+submission is sent, its number before it is polled. The next worker that claims the job therefore knows one of three
+things: nothing was sent; a submission of that name may have been accepted (our list of submissions tells); or which
+one to poll.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ class LeftError(Exception):
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds. `poll_s` between looks at a submission; `settle_s` until a submission of unknown fate must show in
-    our list; `patience_s` without one sensible answer before a visit is given up; `afterwards_s` for the job's last
-    word once a submission is done; `stale_s` after which a submission without a sign of life keeps nobody waiting."""
+    """Set the waiting times of a visit in seconds.
+
+    `poll_s` passes between looks at a submission. A submission of unknown fate must show in our list within
+    `settle_s`. After `patience_s` without one valid answer the visit fails. The job has `afterwards_s` to report its
+    final status once a submission is done. A submission without a change for `stale_s` no longer makes others wait.
+    """
 
     poll_s: float = 5.0
     settle_s: float = 30.0
@@ -48,7 +52,7 @@ class Pace:
 
 
 class Visit:
-    """A claim being worked on. `evaluate` has the harness's interface, so that `runners.worker` can drive it."""
+    """Process one claim. `evaluate` has the harness's interface, so that `runners.worker` can drive it."""
 
     def __init__(
         self, client: KernelBotClient, source: OutsideSource, claim: Claim, pace: Pace | None = None
@@ -68,7 +72,7 @@ class Visit:
         cancel: Callable[[], bool] | None = None,
         on_progress: Callable[[str, str], None] | None = None,
     ) -> JobResult:
-        """Have the job done at KernelBot. Everything that can go wrong there is a result."""
+        """Have the job done at KernelBot. Every failure there becomes a result."""
         self._cancel, self._say = cancel or self._cancel, on_progress or self._say
         spec = self._claim.spec
         try:
@@ -89,7 +93,7 @@ class Visit:
         return result
 
     def _answer(self, order: Order, text: str) -> dict[str, Any]:
-        """What KernelBot found, after whatever it takes."""
+        """Return KernelBot's answer, submitting or resuming as needed."""
         self._note()
         with self._alone():
             number = self._notes.get("id") or self._found_again(order) or self._handed_in(order, text)
@@ -97,7 +101,7 @@ class Visit:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One visit per account in this installation; others wait here, in no particular order."""
+        """Allow one visit per account in this installation; others wait here, in no particular order."""
         while True:
             with self._source.alone(self._client.account.lock_name) as mine:
                 if mine:
@@ -106,7 +110,7 @@ class Visit:
             self._pause(self._pace.poll_s, "waiting for another submission of this account")
 
     def _handed_in(self, order: Order, text: str) -> int:
-        """Submit, with what it takes. Raises UncertainError when KernelBot lists us but keeps losing submissions."""
+        """Submit until it succeeds. Raises UncertainError if KernelBot lists us but keeps losing submissions."""
         doubts = 0
         while True:
             self._wait_for_turn()
@@ -134,8 +138,10 @@ class Visit:
                 return self._remembered(number)
 
     def _found_again(self, order: Order) -> int | None:
-        """The number of a submission that was sent and never acknowledged, if it arrived. Looked for until
-        `settle_s` after it was sent, since a request may outlive whoever sent it."""
+        """Return the number of a submission that was sent and never acknowledged, if it arrived.
+
+        The search goes on until `settle_s` after it was sent, since a request may outlive its sender.
+        """
         sent = self._notes.get("sent")
         if sent is None:
             return None
@@ -151,7 +157,7 @@ class Visit:
             self._pause(self._pace.poll_s, "looking for a submission whose fate is unknown")
 
     def _wait_for_turn(self) -> None:
-        """Until none of our account's submissions is under way, whoever sent it."""
+        """Wait until no submission of our account is active, whoever sent it."""
         while True:
             mine = self._persist(self._client.mine, "looking at the submissions under way")
             busy = [row for row in mine if row.get("done") is False and self._is_fresh(row)]
@@ -168,8 +174,11 @@ class Visit:
         return (dt.datetime.now(dt.UTC) - sent).total_seconds() < self._pace.stale_s
 
     def _awaited(self, number: int) -> dict[str, Any]:
-        """Poll until KernelBot is through. It may call a submission done a moment before its job has its last
-        word; a job that ended badly may never be called done; one whose server was killed never changes again."""
+        """Poll until KernelBot has finished.
+
+        It may call a submission done a moment before its job reports the final status. A job that ended badly may
+        never be called done, and one whose server was killed never changes again.
+        """
         changed, last, done_since = time.monotonic(), "", 0.0
         while True:
             answer = self._persist(lambda: self._client.submission(number), f"asking for submission {number}")
@@ -186,8 +195,10 @@ class Visit:
             self._pause(self._pace.poll_s, f"submission {number} is {job_status(answer) or 'known'}")
 
     def _persist(self, ask: Callable[[], T], what: str) -> T:
-        """The answer to a question that may be asked again. Raises RefusedError at once and the last failure when
-        nothing sensible came within `patience_s`."""
+        """Repeat a question until it is answered.
+
+        Raises RefusedError at once, and the last failure if no valid answer came within `patience_s`.
+        """
         deadline, pause_s = time.monotonic() + self._pace.patience_s, self._pace.poll_s
         while True:
             try:
@@ -202,7 +213,7 @@ class Visit:
             pause_s = min(2 * pause_s, self._pace.longest_pause_s)
 
     def _pause(self, seconds: float, why: str) -> None:
-        """Wait, and leave when nobody wants the result any more."""
+        """Wait, and raise LeftError once nobody wants the result."""
         self._say("wait", f"{why}\n")
         deadline = time.monotonic() + seconds
         while (left_s := deadline - time.monotonic()) > 0:
@@ -216,13 +227,13 @@ class Visit:
         return number
 
     def _forget_submission(self, number: int) -> None:
-        """KernelBot failed, not the kernel: the next attempt hands in anew."""
+        """Discard the submission, because KernelBot failed and not the kernel; the next attempt submits anew."""
         earlier = [*self._notes.get("earlier", []), number]
         self._notes = {}
         self._note(earlier=earlier)
 
     def _note(self, **changes: Any) -> None:
-        """Keep what is known with the job. Raises LeftError when it is not ours any more."""
+        """Store what is known with the job. Raises LeftError if the claim is lost."""
         self._notes |= changes
         attempts = 1 + len(self._notes.get("earlier", []))
         if self._cancel() or not self._source.note(self._claim, self._notes, attempts):

@@ -1,4 +1,4 @@
-"""A worker of ours that works at KernelBot."""
+"""Process the queue of jobs for KernelBot."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from runners.kernelbot.client import KernelBotClient
 from runners.kernelbot.visit import Pace, Visit
 from runners.worker import work_on
 
+# Rate limits and other people's submissions may cost hours; a visit that never ends must not hold the queue.
 LONGEST_VISIT_S = 24 * 3600.0
-"""Rate limits and other people's submissions may cost hours; a visit that never ends must not hold the queue."""
 
 
 def work_at_kernelbot(source: OutsideSource, queue: str, worker: str, pace: Pace | None = None) -> bool:
-    """Take the queue's next job through KernelBot; False when there was none. Raises NotConfiguredError before a
-    job is claimed."""
+    """Take the queue's next job through KernelBot. Return False if there was none.
+
+    Raises NotConfiguredError before a job is claimed.
+    """
     account = account_from_environment()
     claim = source.claim(queue, worker)
     if claim is None:

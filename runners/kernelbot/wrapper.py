@@ -1,4 +1,4 @@
-"""The Python around a candidate of one of our own problems: from KernelBot's tuple to our arguments and back."""
+"""Wrap a candidate of one of our own problems: from KernelBot's tuple to our arguments and back."""
 
 from __future__ import annotations
 
@@ -64,12 +64,13 @@ class SignatureError(ValueError):
 
 
 def python_adapter(arguments: Sequence[Argument]) -> str:
-    """What turns our `custom_kernel(*inputs)` into KernelBot's `custom_kernel(data)`; goes below the candidate."""
+    """Return code that turns our `custom_kernel(*inputs)` into KernelBot's `custom_kernel(data)`; it follows the
+    candidate."""
     return _ADAPTER.format(count=len(_handed_over(arguments)))
 
 
 def hip_module(symbol: str, arguments: Sequence[Argument], kernel: str, flags: list[str]) -> str:
-    """A module that compiles `kernel` with load_inline and calls its C function. Raises SignatureError."""
+    """Return a module that compiles `kernel` with load_inline and calls its C function. Raises SignatureError."""
     inputs = _handed_over(arguments)
     return _MODULE.format(
         kernel=kernel,
@@ -88,7 +89,7 @@ def _handed_over(arguments: Sequence[Argument]) -> list[Argument]:
 
 
 def _body(arguments: Sequence[Argument]) -> list[str]:
-    """Sizes from the inputs' shapes, inputs in their declared layout, outputs allocated, the call."""
+    """Return the body: sizes from the inputs' shapes, inputs in their declared layout, outputs allocated, the call."""
     return [
         *_sizes(arguments),
         *(f"{a.name} = {_laid_out(a)}({a.name})" for a in arguments if a.role is Role.INPUT),
@@ -124,7 +125,7 @@ def _empty(argument: Argument, arguments: Sequence[Argument]) -> str:
 
 
 def _binding(symbol: str, arguments: Sequence[Argument]) -> str:
-    """C++ that torch compiles: the kernel's declaration, and `call` from tensors to pointers."""
+    """Return C++ that torch compiles: the kernel's declaration, and `call` from tensors to pointers."""
     declared = ", ".join(f"{_c_type(a)} {a.name}" for a in arguments)
     taken = ", ".join(f"{_binding_type(a)} {a.name}" for a in arguments)
     passed = ", ".join(_passed(a) for a in arguments)

@@ -1,8 +1,8 @@
-"""Problems: what a kernel has to compute, read from our own format, KernelBench files, GPU MODE directories and
-problem directories of kernelbench.com's "hard" benchmark.
+"""Read problems: descriptions of what a kernel has to compute.
 
-`load` turns a shipped name or a path into a self-contained bundle; `open_bundle` turns a bundle into a Problem;
-`find` lists what lies below a directory.
+The formats are our own, KernelBench files, GPU MODE directories and problem directories of kernelbench.com's "hard"
+benchmark. `load` turns a shipped name or a path into a self-contained bundle; `open_bundle` turns a bundle into a
+Problem; `find` lists what lies below a directory.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SHIPPED = Path(__file__).parent / "shipped"
 
 
 def shipped() -> list[str]:
-    """Names of the problems that come with this package."""
+    """Return the names of the problems that ship with this package."""
     return sorted(path.name for path in SHIPPED.iterdir() if (path / declaration.ENTRY).is_file())
 
 
 def load(name_or_path: str | Path) -> ProblemBundle:
-    """Read a shipped problem by name, or whatever format lies at the path. Raises ProblemError."""
+    """Read a shipped problem by name, or the problem at a path in any format. Raises ProblemError."""
     name = str(name_or_path)
     path = SHIPPED / name if name in shipped() else Path(name_or_path)
     if not path.exists():
@@ -39,7 +39,7 @@ def load(name_or_path: str | Path) -> ProblemBundle:
 
 
 def open_bundle(bundle: ProblemBundle) -> Problem:
-    """The problem a bundle holds. Raises ProblemError."""
+    """Return the problem that a bundle holds. Raises ProblemError."""
     match bundle.format:
         case "native":
             return NativeProblem(bundle.files)
@@ -53,7 +53,7 @@ def open_bundle(bundle: ProblemBundle) -> Problem:
 
 
 def find(root: Path) -> Iterator[Path]:
-    """Every problem at or below `root`, whatever its format, in the order of their paths. Links aren't followed."""
+    """Yield every problem at or below `root`, in any format, in the order of their paths. Links aren't followed."""
     if root.is_file():
         if _is_kernelbench_file(root):
             yield root

@@ -1,4 +1,4 @@
-"""`python -m runners.problems`: the `problems` command by itself."""
+"""Run the `problems` command by itself: `python -m runners.problems`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the harness needs to know of a problem, whatever format it was written in.
+"""Define what the harness needs to know of a problem, independent of its format.
 
 A format (native, kernelbench, gpumode) subclasses `Problem`. Everything up to `# executed` is readable without
 running problem code and without torch; the rest runs only in the oracle and baseline processes, never beside a
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ProblemError(ValueError):
-    """A problem that cannot be read. `complaints` names every fault as `file: what is wrong`."""
+    """A problem can't be read. `complaints` names every fault as `file: what is wrong`."""
 
     def __init__(self, complaints: list[str]) -> None:
         super().__init__("; ".join(complaints))
@@ -29,8 +29,10 @@ class ProblemError(ValueError):
 
 
 class Role(StrEnum):
-    """What an argument of the C signature is. A parameter is a tensor with the same content in every call of a case,
-    such as a model's weights."""
+    """List the roles of an argument of the C signature.
+
+    A parameter is a tensor with the same content in every call of a case, such as a model's weights.
+    """
 
     INPUT = "input"
     PARAMETER = "parameter"
@@ -40,7 +42,7 @@ class Role(StrEnum):
 
 
 class Purpose(StrEnum):
-    """What a case is for. `smallest` is run first; `hidden` cases are checked but never shown to agents."""
+    """List the purposes of a case. `hidden` cases are checked but never shown to agents."""
 
     TEST = "test"
     BENCHMARK = "benchmark"
@@ -48,7 +50,7 @@ class Purpose(StrEnum):
 
 
 class TorchPolicy(StrEnum):
-    """What follows when a candidate's work is done by torch or a vendor library."""
+    """List what follows if a candidate's work is done by torch or a vendor library."""
 
     FORBID = "forbid"
     FLAG = "flag"
@@ -57,10 +59,13 @@ class TorchPolicy(StrEnum):
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of the C signature, in order. `shape` holds expressions over the sizes, outermost first;
-    `order` is `row` (last dimension contiguous) or `column` (first dimension contiguous). `distribution` is None
-    for what a case's distribution fills, or a fixed distribution's name. `value` names what fills the argument, an
-    input of the call or an entry of the state dict, where its name is another."""
+    """Describe one argument of the C signature.
+
+    `shape` holds expressions over the sizes, outermost first. `order` is `row` (last dimension contiguous) or
+    `column` (first dimension contiguous). `distribution` is None for an argument that a case's distribution fills, or
+    a fixed distribution's name. `value` names what fills the argument, an input of the call or an entry of the state
+    dict, if its name differs.
+    """
 
     name: str
     role: Role
@@ -78,8 +83,11 @@ class Argument:
 
 @dataclass(frozen=True)
 class Case:
-    """One shape of a problem. `targets` lists target keys or families (`cpu`, `gpu`, `gfx942`…) it is meant for.
-    `reduced` says in words what an importer made smaller so that the case fits the target; empty where nothing."""
+    """Describe one shape of a problem.
+
+    `targets` lists the target keys or families (`cpu`, `gpu`, `gfx942`…) that it is meant for. `reduced` describes
+    what an importer made smaller so that the case fits the target, empty if nothing.
+    """
 
     name: str
     sizes: dict[str, Any]
@@ -91,8 +99,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of one call. `outputs` is None where only running the reference tells, for example because it reads sizes
-    from a tensor's values."""
+    """Hold the bytes of one call.
+
+    `outputs` is None if only running the reference tells, for example because it reads sizes from a tensor's values.
+    """
 
     inputs: int
     weights: int
@@ -100,15 +110,18 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """Everything that is known, in bytes."""
+        """Return everything that is known, in bytes."""
         return self.inputs + self.weights + (self.outputs or 0)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a case costs. `flops` by the dtype that the arithmetic is done in, empty where they are not known; `bytes`
-    each input and parameter read once and each output written once. `traced`: counted on a run of the reference instead
-    of declared, so that the FLOPs are those of the reference and a better algorithm may need fewer."""
+    """Describe what a case costs.
+
+    `flops` is by the dtype of the arithmetic, empty if unknown. `bytes` counts each input and parameter read once and
+    each output written once. `traced` figures were counted on a run of the reference instead of declared, so that a
+    better algorithm may need fewer FLOPs.
+    """
 
     flops: dict[str, float]
     bytes: float
@@ -117,8 +130,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Seed:
-    """A starting kernel that ships with a problem. `status` says what is known of it, for example
-    `built, never executed on MI300`."""
+    """Describe a starting kernel that ships with a problem. `status` is, for example, `built, never executed on
+    MI300`."""
 
     name: str
     title: str
@@ -128,7 +141,7 @@ class Seed:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Layout of one tensor in shared memory: torch dtype name, shape, strides in elements."""
+    """Describe the layout of one tensor in shared memory: torch dtype name, shape, strides in elements."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -137,9 +150,11 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class CallInputs:
-    """The inputs of one call in argument order: tensors and plain numbers by name. `structure` says in JSON how
-    the positional arguments of a Python entry point are rebuilt from them (`runners.candidate.structure`);
-    None where each value is one argument."""
+    """Hold the inputs of one call in argument order: tensors and plain numbers by name.
+
+    `structure` says in JSON how the positional arguments of a Python entry point are rebuilt from them
+    (`runners.candidate.structure`); None if each value is one argument.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     structure: Any = None
@@ -147,11 +162,14 @@ class CallInputs:
 
 @dataclass(frozen=True)
 class CandidateSetup:
-    """What a Python candidate is given once, before its first call, beside its own source. Nothing in here is
-    secret. `files`: modules it may import, by file name. `init` and `state`: constructor arguments and weights of
-    a `ModelNew` (weights are loaded by name and shape where all match; where not, `weight_seed` set before
-    construction gives the reference's weights to a model that creates them in the same order). `call_seed`: what
-    torch's global generator is set to before every call, on both sides, where the reference draws from it."""
+    """Hold what a Python candidate is given once, before its first call, beside its own source. Nothing in here is
+    secret.
+
+    `files` are modules it may import, by file name. `init` and `state` are constructor arguments and weights of a
+    `ModelNew`. Weights are loaded by name and shape if all match; otherwise `weight_seed`, set before construction,
+    gives the reference's weights to a model that creates them in the same order. `call_seed` is what torch's global
+    generator is set to before every call, on both sides, if the reference draws from it.
+    """
 
     files: dict[str, str] = field(default_factory=dict)
     init: CallInputs = field(default_factory=CallInputs)
@@ -162,12 +180,12 @@ class CandidateSetup:
 
 
 def family_of(target: str) -> str:
-    """`cpu` or `gpu`: the family that a case may name instead of a target key."""
+    """Return `cpu` or `gpu`: the family that a case may name instead of a target key."""
     return "cpu" if target.startswith("cpu") else "gpu"
 
 
 class Problem(ABC):
-    """A problem that has been read and found sound."""
+    """Represent a problem that has been read without faults."""
 
     name: str
     title: str
@@ -185,15 +203,15 @@ class Problem(ABC):
 
     @abstractmethod
     def cases(self, target: str, purpose: Purpose) -> list[Case]:
-        """The cases of that purpose for a target key, smallest first; falls back to the target's family."""
+        """Return the cases of that purpose for a target key, or else for its family, smallest first."""
 
     @abstractmethod
     def tolerance(self, dtype: str) -> Tolerance:
-        """Tolerance for an output of that dtype."""
+        """Return the tolerance for an output of that dtype."""
 
     @abstractmethod
     def work(self, case: Case) -> Work | None:
-        """FLOPs and bytes of one call, or None where the format does not declare them."""
+        """Return the FLOPs and bytes of one call, or None if the format does not declare them."""
 
     def size_of(self, argument: Argument, case: Case) -> int | float:
         """Return the value that a size, or a scalar that is no input of the call, has in a case."""
@@ -201,37 +219,43 @@ class Problem(ABC):
         return value
 
     def outputs(self, case: Case) -> tuple[TensorSpec, ...] | None:
-        """Layouts of the outputs in argument order, or None where only running the reference tells."""
+        """Return the layouts of the outputs in argument order, or None if only running the reference tells."""
         return None
 
     def complaints(self, source: Source) -> list[str]:
-        """Return why the problem refuses a candidate for its text alone; empty where it does not."""
+        """Return why the problem refuses a candidate for its text alone, or nothing."""
         return []
 
     # executed: only in the oracle and the baseline process
 
     def footprint(self, case: Case) -> Footprint | None:
-        """Return the bytes of a case, None where nothing but running it tells. Use `footprint_of`, which catches what
-        the problem's code raises."""
+        """Return the bytes of a case, or None if only running it tells.
+
+        Call `footprint_of` instead, which catches what the problem's code raises.
+        """
         return None
 
     def prepare(self, case: Case) -> None:
-        """Comes before `reference` and `expected` are asked about inputs of another case: builds what the reference
-        keeps between calls, such as a model with its weights."""
+        """Build what the reference keeps between calls of a case, such as a model with its weights.
+
+        Called before `reference` and `expected` get inputs of another case.
+        """
         return
 
     @abstractmethod
     def reference_as_candidate(self, target: str) -> str:
-        """Return a Python module's text that computes the reference the way a candidate would, with the same entry
-        point. The baseline is this module in a candidate's process, so that both sides differ in their source alone."""
+        """Return a Python module's text that computes the reference as a candidate would, with the same entry point.
+
+        The baseline is this module in a candidate's process, so that both sides differ only in their source.
+        """
 
     def candidate_setup(self, case: Case) -> CandidateSetup:
-        """What a Python candidate needs beside the inputs, made in the oracle and sent over as bytes and JSON."""
+        """Return what a Python candidate needs beside the inputs, made in the oracle and sent as bytes and JSON."""
         return CandidateSetup()
 
     @abstractmethod
     def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
-        """Inputs of one call on the CPU, from a secret seed. The same seed gives the same bytes."""
+        """Make the inputs of one call on the CPU from a secret seed. The same seed gives the same bytes."""
 
     @abstractmethod
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
@@ -239,12 +263,12 @@ class Problem(ABC):
 
     @abstractmethod
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """The outputs to compare with, in higher precision (float64 where affordable)."""
+        """Return the outputs to compare with, in higher precision (float64 if affordable)."""
 
     def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
-        """Return what the reference in its own precision loses against `expected`, by output; None where nobody knows.
+        """Return what the reference in its own precision loses against `expected`, by output; None if unknown.
 
-        Comes after `expected` for the same inputs. `inputs` makes a copy of them, which may take GiB and be changed.
+        Called after `expected` for the same inputs. `inputs` makes a copy of them, which may take GiB and be changed.
         """
         from runners.problems.compare import loss_of
 
@@ -254,18 +278,22 @@ class Problem(ABC):
         return [loss_of(value, exact) for value, exact in zip(own, expected, strict=True)]
 
     def distributions(self, case: Case) -> tuple[str, ...]:
-        """Return the input distributions that a case is checked with, the one that is timed first."""
+        """Return the input distributions with which a case is checked, the timed one first."""
         return case.distributions
 
     def tolerance_of(self, dtype: str, distribution: str) -> Tolerance:
-        """Return the tolerance for an output of that dtype where the inputs come from a distribution."""
+        """Return the tolerance for an output of that dtype if the inputs come from a distribution."""
         return self.tolerance(dtype)
 
     def unsuited(self, distribution: str) -> bool:
-        """Tell whether the inputs of the last `expected` are no test, because the reference loses too much on them."""
+        """Return whether the inputs of the last `expected` are no test, because the reference loses too much on
+        them."""
         return False
 
     def compare(self, inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
-        """A format's own verdict on the outputs (GPU MODE's check_implementation), or None to leave it to the
-        referee's element-wise comparison. A non-empty string is the complaint; "" means accepted."""
+        """Return a format's own verdict on the outputs (GPU MODE's check_implementation).
+
+        None leaves it to the referee's element-wise comparison. A non-empty string is the complaint; "" means
+        accepted.
+        """
         return None

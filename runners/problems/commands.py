@@ -1,4 +1,4 @@
-"""`problems list` and `problems check PATH…`: what problems there are, and whether they can be used."""
+"""List problems and check whether they can be used: `problems list` and `problems check PATH…`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem that was looked at: the complaints of reading it, or its bundle and what running it showed (None:
-    not run)."""
+    """Hold the complaints of reading one problem, or its bundle and what running it showed (None: not run)."""
 
     path: Path
     complaints: tuple[str, ...] = ()
@@ -29,19 +28,19 @@ class Finding:
 
     @property
     def runs(self) -> bool:
-        """Whether the reference was run and gave outputs."""
+        """Return whether the reference was run and gave outputs."""
         return self.examination is not None and self.examination.failure is None
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register as a command of `python -m runners`."""
+    """Declare the command of `python -m runners`."""
     parser = commands.add_parser("problems", help="list problems, or check that they can be used")
     add_arguments(parser)
     parser.set_defaults(run=run)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `check` and `list`."""
+    """Add the options of `check` and `list`."""
     commands = parser.add_subparsers(dest="problems_command", required=True)
     commands.add_parser("list", help="name the shipped problems")
     looking = commands.add_parser("check", help="read problems and, with --run, run their references")
@@ -55,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_what_to_look_at(parser: argparse.ArgumentParser) -> None:
-    """The options that `check` reads, but for `run_references`."""
+    """Add the options that `check` reads, except `run_references`."""
     parser.add_argument("paths", nargs="+", help="shipped names, files or directories; directories are searched")
     parser.add_argument("--target", default="cpu", help="where references are run (default: cpu)")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="limit for one reference")
@@ -63,7 +62,7 @@ def add_what_to_look_at(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit code 1 where a problem could not be read, or not run with --run."""
+    """Run the command. Return 1 if a problem could not be read, or not run with --run."""
     if options.problems_command == "list":
         for name in shipped():
             print(f"{name:24} {open_bundle(load(name)).title}")
@@ -72,14 +71,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_check(options: argparse.Namespace) -> int:
-    """`check`: print what is found, problem by problem, and counts; the exit code."""
+    """Print what is found, problem by problem, with counts, and return the exit code."""
     findings = check(options.paths, options, report=print_finding)
     _print_counts(findings, ran=options.run_references)
     return int(any(f.complaints or (options.run_references and not f.runs) for f in findings))
 
 
 def check(paths: list[str], options: argparse.Namespace, report: Callable[[Finding], None]) -> list[Finding]:
-    """Look at every problem at or below the paths."""
+    """Read every problem at or below the paths, and run it if asked."""
     findings = []
     for path in (found for name in paths for found in _found(name)):
         findings.append(_look(path, options))
@@ -107,7 +106,7 @@ def _look(path: Path, options: argparse.Namespace) -> Finding:
 
 
 def signature_of(finding: Finding) -> Signature | None:
-    """Return the derived C signature of a problem that was examined; None for formats that declare theirs."""
+    """Return the derived C signature of a problem that was examined, or None for formats that declare theirs."""
     bundle = finding.bundle
     return (
         read_signature(bundle.files, bundle.files[bundle.entry])
@@ -117,7 +116,7 @@ def signature_of(finding: Finding) -> Signature | None:
 
 
 def print_finding(finding: Finding) -> None:
-    """What there is to say of one problem."""
+    """Print what was found about one problem."""
     examination = finding.examination
     label = f"{finding.path.parent.name}/{finding.path.name}"
     for complaint in finding.complaints:

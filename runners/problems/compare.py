@@ -1,9 +1,20 @@
 """Compare one output with the higher-precision expectation, element by element and by its norm. Needs torch.
 
 Both comparisons go through the output in chunks, so that many GiB of output need no more than `CHUNK_BYTES` of
-temporaries. Element by element the problem's declared tolerance decides. It says nothing where the outputs are smaller
+temporaries. Element by element the problem's declared tolerance decides. It says nothing if the outputs are smaller
 than the tolerance, so the error is also measured against the output's own norm, over the whole output and over its
-rows. How much is allowed follows from what the reference itself loses in its own precision (`Loss`, `allowed`).
+rows. The permitted error follows from what the reference itself loses in its own precision (`Loss`, `allowed`).
+
+Notation:
+
+| symbol | meaning | in the code |
+|---|---|---|
+| y, ŷ | an element as computed; its value in higher precision | `value`, `reference` |
+| ‖·‖₂ | the Euclidean norm over the whole output or over one row | `norms`, `errors` (squares) |
+| ε = ‖y − ŷ‖₂ / ‖ŷ‖₂ | relative error of a norm | `Loss.overall`, `Loss.worst_row` |
+| ε₀ | that of the reference in its own precision | `own` |
+| φ | error that is always permitted for a dtype | `FLOORS` |
+| max(8 ε₀, φ) | permitted error of the whole output | `allowed().overall` |
 """
 
 from __future__ import annotations
@@ -18,15 +29,18 @@ from runners.problems.tolerance import Loss, Tolerance
 
 CHUNK_BYTES = 256 << 20
 CPU_CHUNK_BYTES = 8 << 20
+# Temporaries of one element at the peak: eight values in double precision and the masks.
 ELEMENT_BYTES = 80
-"""Temporaries of one element at the peak: eight values in double precision and the masks."""
+# Rows are the last axis, or as many trailing axes as make this many elements: a relative error of a few elements says
+# little, because any of them may be close to zero.
 SHORTEST_ROW = 64
-"""Rows are the last axis, or as many trailing axes as make this many elements: a relative error of a few elements says
-little, because any of them may be close to zero."""
 LOSS_FACTOR = 8.0
 ROW_FACTOR = 2.0
+# How much more is allowed where the reference cannot be run in double precision, so that nobody knows its loss.
 UNKNOWN_FACTOR = 10.0
-"""How much more is allowed where the reference cannot be run in double precision, so that nobody knows its loss."""
+# Relative error of the norm that is always allowed, by the output's dtype. For float32 it lies between a matrix product
+# in TF32 (measured 3e-4) and one in bfloat16 (2e-3); for the others at about four times the unit roundoff, because
+# intermediate values may be rounded to the same dtype.
 FLOORS = {
     "float64": 1e-6,
     "float32": 1e-3,
@@ -37,16 +51,16 @@ FLOORS = {
     "float8_e5m2": 0.2,
     "float8_e5m2fnuz": 0.2,
 }
-"""Relative error of the norm that is always allowed, by the output's dtype. For float32 it lies between a matrix
-product in TF32 (measured 3e-4) and one in bfloat16 (2e-3); for the others at about four times the unit roundoff,
-because intermediate values may be rounded to the same dtype."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`error` says which element is wrong and by how much, or that the norm is off, or None. Maxima over the elements
-    where both values are finite; the relative error is taken where |expected| exceeds the absolute tolerance. `norms`
-    holds the relative errors of the norms; None for outputs that are no floats."""
+    """Hold the outcome of a comparison.
+
+    `error` says which element is wrong and by how much, or that the norm is off, or is None. The maxima are over
+    elements for which both values are finite; the relative error counts if |expected| exceeds the absolute tolerance.
+    `norms` holds the relative errors of the norms, None for outputs that are not floats.
+    """
 
     error: str | None
     max_abs_error: float
@@ -56,7 +70,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of an output in row-major order: whole rows, or a part of one row."""
+    """Describe a part of an output in row-major order: whole rows, or a part of one row."""
 
     row: int
     rows: int
@@ -65,7 +79,7 @@ class Piece:
 
 
 class Tally:
-    """What has been seen of the pieces so far. Figures stay on the device until the end, because reading waits."""
+    """Collect figures of the pieces. They stay on the device until the end, because reading them waits for it."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.wrong: list[torch.Tensor] = []
@@ -84,14 +98,14 @@ class Tally:
     def add_elements(
         self, piece: Piece, right: torch.Tensor, badness: torch.Tensor, maxima: tuple[torch.Tensor, torch.Tensor]
     ) -> None:
-        """Note how many elements of a piece are wrong, the worst of them, and the largest errors."""
+        """Record how many elements of a piece are wrong, the worst of them, and the largest errors."""
         self.wrong.append(right.numel() - right.sum())
         self.worst.append(badness.max())
         self.positions.append(badness.argmax() + piece.start)
         self.maxima.append(torch.stack(maxima))
 
     def loss(self) -> Loss:
-        """Return the relative errors of the norms; 0 where there is no norm to relate to, or it is no number."""
+        """Return the relative errors of the norms, 0 if the norm of what is expected is 0 or not finite."""
         overall = _ratio(float(self.errors.sum()), float(self.norms.sum()))
         rows = (self.errors / self.norms).sqrt()
         worst = float(torch.where(torch.isfinite(rows), rows, 0.0).max()) if rows.numel() else 0.0
@@ -106,11 +120,11 @@ def compare(
     *,
     norms: bool = True,
 ) -> Comparison:
-    """Check |output - expected| <= atol + rtol * |expected| for every element, that no NaN or infinity is unexpected,
-    and that the error of the norms is within what `allowed` makes of the reference's own loss.
+    """Compare an output with what is expected.
 
-    An infinity is expected where the exact value does not fit into the output's dtype. `norms` off leaves the norms
-    to the caller.
+    Check |output - expected| <= atol + rtol * |expected| for every element, that no NaN or infinity is unexpected,
+    and that the error of the norms is within what `allowed` permits for the reference's own loss. An infinity is
+    expected if the exact value does not fit into the output's dtype. `norms` off leaves the norms to the caller.
     """
     if tuple(output.shape) != tuple(expected.shape):
         return Comparison(f"shape {list(output.shape)}, expected {list(expected.shape)}", 0.0, 0.0)
@@ -130,7 +144,7 @@ def compare(
 
 
 def loss_of(own: torch.Tensor, exact: torch.Tensor) -> Loss | None:
-    """Return what a result loses against the same in higher precision; None for results that are no floats."""
+    """Return what a result loses against the same in higher precision, or None for results that are not floats."""
     if not own.dtype.is_floating_point or own.shape != exact.shape:
         return None
     if own.numel() == 0:
@@ -147,8 +161,8 @@ def loss_of(own: torch.Tensor, exact: torch.Tensor) -> Loss | None:
 def allowed(own: Loss | None, dtype: str) -> Loss:
     """Return the relative errors of the norms that an output of a dtype may have.
 
-    Overall: `LOSS_FACTOR` times what the reference loses itself, at least the dtype's floor. Rows: twice that, and more
-    where the reference's worst row is worse conditioned than the whole. Without a known loss, rows are not judged.
+    Overall: `LOSS_FACTOR` times what the reference loses itself, at least the dtype's floor. Rows: twice that, and
+    more if the reference's worst row is worse conditioned than the whole. Without a known loss, rows are not judged.
     """
     floor = FLOORS.get(dtype, FLOORS["float32"])
     if own is None:
@@ -159,8 +173,10 @@ def allowed(own: Loss | None, dtype: str) -> Loss:
 
 
 def unexpected_special(outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
-    """Return a complaint about the first output that holds NaN or infinity where all of what is expected is finite:
-    what a problem's own check lets pass must still be numbers."""
+    """Return a complaint about the first output that holds NaN or infinity although everything expected is finite.
+
+    Even what a problem's own check accepts must be numbers.
+    """
     for number, (output, exact) in enumerate(zip(outputs, expected, strict=True)):
         if output.dtype.is_floating_point and _specials(exact) == 0 and (bad := _specials(output)):
             return f"output {number}: {bad} of {output.numel()} elements are NaN or infinite"
@@ -182,7 +198,7 @@ def pieces(elements: int, length: int, chunk_bytes: int) -> Iterator[Piece]:
 
 
 def chunk_bytes_on(device: torch.device) -> int:
-    """Return the most that temporaries take: on a CPU what its caches hold, which is faster by far."""
+    """Return the most bytes of temporaries: on a CPU what its caches hold, which is much faster."""
     return min(CHUNK_BYTES, CPU_CHUNK_BYTES) if device.type == "cpu" else CHUNK_BYTES
 
 
@@ -217,8 +233,11 @@ def _tally_piece(tally: Tally, piece: Piece, got: torch.Tensor, exact: torch.Ten
 def _with_specials(
     dtype: torch.dtype, value: torch.Tensor, exact: torch.Tensor, difference: torch.Tensor, tolerance: Tolerance
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return which elements are right, how far they are off, and what is expected, where not all values are finite:
-    0 expected and no difference where they are special as they should be, an infinite difference where not."""
+    """Return which elements are right, how far they are off, and what is expected, if not all values are finite.
+
+    A special value that is as it should be counts as 0 expected and no difference, any other as an infinite
+    difference.
+    """
     fitting = exact.to(dtype).to(torch.float64) if dtype.is_floating_point else exact
     special = ~torch.isfinite(fitting) | ~torch.isfinite(value)
     same_special = (value == fitting) | (value.isnan() & exact.isnan())
@@ -259,7 +278,7 @@ def _elements_wrong(tally: Tally, output: torch.Tensor, got: torch.Tensor, exact
 
 
 def _norm_wrong(found: Loss, limit: Loss, own: Loss | None) -> str | None:
-    """Say which norm is off, and by how much. Every element is within the declared tolerance here."""
+    """Describe which norm is off, and by how much. Every element is within the declared tolerance here."""
     loses = "unknown" if own is None else f"{own.overall:.2g}"
     if found.overall > limit.overall:
         what, much, most = "the output", found.overall, limit.overall

@@ -1,4 +1,4 @@
-"""What a native problem.toml declares, read and checked field by field, without executing anything."""
+"""Read what a native problem.toml declares, field by field, without executing anything."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ _ARITHMETIC_DTYPES = tuple(name for name, kind in ELEMENT_TYPES.items() if kind.
 
 @dataclass(frozen=True)
 class Declaration:
-    """A sound problem.toml with the texts of the files that it names. `flops` and `bytes_expression` are
-    expressions over the sizes; an empty `bytes_expression` means inputs read once plus outputs written once."""
+    """Hold a valid problem.toml with the texts of the files that it names.
+
+    `flops` and `bytes_expression` are expressions over the sizes. An empty `bytes_expression` means inputs read once
+    plus outputs written once.
+    """
 
     name: str
     title: str

@@ -1,8 +1,8 @@
-"""The C signature and the work figures of a KernelBench problem, derived from its module.
+"""Derive the C signature and the work figures of a KernelBench problem from its module.
 
-Runs the problem's code on fake tensors: for the examining process and tests only (`runners.problems.filters` starts
-one). Each case is traced at its own sizes; an extent that differs between cases becomes a size of the signature, all
-others are constants of its shapes.
+This runs the problem's code on fake tensors, so it is for the examining process and tests only
+(`runners.problems.filters` starts one). Each case is traced at its own sizes. An extent that differs between cases
+becomes a size of the signature; all others are constants of its shapes.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _REFUSAL_CHARS = 300
 
 
 class NoSignatureError(Exception):
-    """There is no C signature; the message is a sentence."""
+    """There is no C signature. The message is a sentence."""
 
 
 class _Fake(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """Fake tensors that survive `copy.deepcopy`, as layers that are cloned need: a copy belongs to the same mode."""
+    """Make fake tensors that survive `copy.deepcopy`, as cloned layers need: a copy belongs to the same mode."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Fake:
         return self
@@ -51,7 +51,7 @@ class _Fake(FakeTensorMode):  # type: ignore[no-untyped-call]
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor or number that becomes an argument: its extents are concrete here."""
+    """Describe a tensor or number that becomes an argument, with concrete extents."""
 
     role: Role
     name: str
@@ -63,7 +63,8 @@ class Place:
 
 @dataclass
 class Sighting:
-    """What tracing one case showed. `numbers` are the constructor's; `refused` why the case has no signature."""
+    """Hold what tracing one case showed. `numbers` are the constructor's; `refused` says why the case has no
+    signature."""
 
     case: Case
     figures: CaseFigures
@@ -73,7 +74,7 @@ class Sighting:
 
 
 def derive(bundle: ProblemBundle) -> Signature:
-    """Derive the signature of a KernelBench bundle. Whatever stands in the way is named in its `refused`."""
+    """Derive the signature of a KernelBench bundle. Any obstacle is named in its `refused`."""
     problem = KernelBenchProblem(bundle)
     source = digest_of(problem.reference_source)
     sightings: list[Sighting] = []
@@ -105,8 +106,10 @@ def _in_words(error: Exception) -> str:
 
 
 def _seen(bundle: ProblemBundle, case: Case) -> Sighting:
-    """Trace one case: on fake tensors throughout, or, where the constructor looks at values, with a model made of real
-    ones."""
+    """Trace one case on fake tensors.
+
+    If the constructor looks at values, the model is made of real tensors and then copied to fake ones.
+    """
     try:
         with _Fake():
             return _sighting(*KernelBenchProblem(bundle).module_and_model(case), case)
@@ -146,7 +149,7 @@ def _distinct(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _check(model: Any, trace: Trace, live: set[int], state: dict[str, torch.Tensor], outputs: list[Any]) -> None:
-    """Raise NoSignatureError where a C function could not compute the outputs from inputs and state dict alone."""
+    """Raise NoSignatureError if a C function could not compute the outputs from inputs and state dict alone."""
     wrong = next((output for output in outputs if not isinstance(output, torch.Tensor)), None)
     if wrong is not None or not outputs:
         raise NoSignatureError(
@@ -189,7 +192,7 @@ def _inputs(model: Any, inputs: CallInputs) -> list[Place]:
 
 
 def _parameters(used: dict[str, torch.Tensor]) -> list[Place]:
-    """Describe the parameters, which are handed over packed row by row whatever the model's own strides."""
+    """Describe the parameters, which are passed packed row by row whatever the model's own strides."""
     return [
         Place(Role.PARAMETER, name, _dtype(name, tensor), name, tuple(tensor.shape))
         for name, tensor in used.items()
@@ -221,8 +224,10 @@ def _dtype(name: str, tensor: torch.Tensor) -> str:
 
 
 def _numbers(module: ModuleType) -> dict[str, int | float]:
-    """Return the constructor's plain numbers by parameter. Truth values and texts choose what is computed, and can be
-    read off the reference."""
+    """Return the constructor's plain numbers by parameter.
+
+    Truth values and texts choose what is computed, and can be read off the reference.
+    """
     names = _parameter_names(module.Model)
     pairs = zip(names, module.get_init_inputs(), strict=False)
     return {name: value for name, value in pairs if type(value) in (int, float)}
@@ -235,8 +240,10 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
 
 
 def _combined(sightings: Sequence[Sighting]) -> tuple[tuple[Argument, ...], dict[str, dict[str, int | float]]]:
-    """Return the arguments that fit every case, and the values of sizes and constructor scalars by case. Raises
-    NoSignatureError."""
+    """Return the arguments that fit every case, and the values of sizes and constructor scalars by case.
+
+    Raises NoSignatureError.
+    """
     refused = next((sighting.refused for sighting in sightings if sighting.refused), "")
     if refused:
         raise NoSignatureError(refused)
@@ -246,7 +253,7 @@ def _combined(sightings: Sequence[Sighting]) -> tuple[tuple[Argument, ...], dict
 
 
 class _Combination:
-    """Names for arguments and for the extents that differ between cases."""
+    """Choose names for arguments and for the extents that differ between cases."""
 
     def __init__(self, sightings: Sequence[Sighting]) -> None:
         self._sightings = sightings
@@ -291,8 +298,10 @@ class _Combination:
         return Argument(name, place.role, place.dtype, shape, place.order, value=place.value)
 
     def _extent(self, fallback: str, values: tuple[int, ...]) -> str:
-        """Return a constant where all cases agree, else the name of what has these values: a number of the
-        constructor, a constant of the module, or the axis itself."""
+        """Return a constant if all cases agree, else the name of a size with these values.
+
+        The name is that of a number of the constructor, of a constant of the module, or of the axis itself.
+        """
         if len(set(values)) == 1:
             return str(values[0])
         known = next((n for n, column in self._sizes.items() if column == values and type(column[0]) is int), None)
@@ -306,7 +315,7 @@ class _Combination:
         return next((name for name in sizes[0] if tuple(s.get(name) for s in sizes) == values), None)
 
     def _named(self, wanted: str) -> str:
-        """Make a C identifier that nothing else has yet."""
+        """Make a C identifier that is not used yet."""
         name = re.sub(r"[^A-Za-z0-9_]", "_", wanted)
         name = f"_{name}" if name[:1].isdigit() or not name else name
         chosen = next(n for n in (name, *(f"{name}_{k}" for k in range(2, 10_000))) if n not in self._taken)

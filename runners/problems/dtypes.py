@@ -1,4 +1,4 @@
-"""Element types by torch's name: what they are called in C and how many bytes they take. No torch needed."""
+"""List element types by torch's name, with their C names and sizes. Needs no torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ElementType:
-    """One element type. `c_name` is what the C signature of a CPU kernel says; 16-bit and 8-bit floats travel as
-    plain integers of their size, because C has no portable name for them."""
+    """Describe one element type.
+
+    `c_name` is its type in the C signature of a CPU kernel. 16-bit and 8-bit floats travel as plain integers of their
+    size, because C has no portable name for them.
+    """
 
     c_name: str
     size_bytes: int

@@ -1,7 +1,7 @@
-"""Arithmetic over named sizes, as problem files write it: `rows * cols`, `ceil_div(k, 128)`, `min(m, 64)`.
+"""Evaluate arithmetic over named sizes, as problem files write it: `rows * cols`, `ceil_div(k, 128)`, `min(m, 64)`.
 
-Only numbers, names, + - * / // % **, comparisons-free; no attribute, no call but the three functions below.
-Hostile input: anything else raises ExpressionError, and so do results beyond `LARGEST`.
+An expression has only numbers, names, + - * / // % **, and calls of the three functions below. The input is hostile:
+anything else raises ExpressionError, and so do results beyond `LARGEST`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ LARGEST_EXPONENT = 8
 
 
 class ExpressionError(ValueError):
-    """The text is not an expression we evaluate; the message says which part."""
+    """The text can't be evaluated. The message says which part."""
 
 
 def evaluate(text: str, names: Mapping[str, Number]) -> Number:
-    """The value of `text` with `names` bound. Raises ExpressionError."""
+    """Return the value of `text` with `names` bound. Raises ExpressionError."""
     try:
         value = _value(_parse(text).body, names)
     except (ZeroDivisionError, OverflowError, RecursionError) as error:
@@ -31,7 +31,7 @@ def evaluate(text: str, names: Mapping[str, Number]) -> Number:
 
 
 def names_in(text: str) -> set[str]:
-    """The sizes an expression reads. Raises ExpressionError."""
+    """Return the sizes that an expression reads. Raises ExpressionError."""
     nodes = list(ast.walk(_parse(text)))
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called}
@@ -51,6 +51,7 @@ def _ceil_div(a: Number, b: Number) -> Number:
 
 
 def _power(base: Number, exponent: Number) -> Number:
+    # Python computes powers exactly, so 9**9**9 would take all memory before the result could be checked.
     if not 0 <= exponent <= LARGEST_EXPONENT:
         raise ExpressionError(f"exponent {exponent} is outside 0…{LARGEST_EXPONENT}")
     result: Number = base**exponent

@@ -1,4 +1,4 @@
-"""Reading problem files from disk into memory, with caps. Nothing outside the directory is followed."""
+"""Read problem files from disk into memory, with size limits. Nothing outside the directory is followed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _IGNORED = {"__pycache__", "node_modules"}
 
 
 def read_directory(root: Path, suffixes: tuple[str, ...] | None = None) -> dict[str, str]:
-    """Every UTF-8 text file below `root` by its relative POSIX path; hidden files and binaries are left out.
+    """Return every UTF-8 text file below `root` by its relative POSIX path, without hidden files and binaries.
 
     Raises ProblemError naming each file that is a link or too large, and directories with too many files.
     """
@@ -35,7 +35,7 @@ def read_directory(root: Path, suffixes: tuple[str, ...] | None = None) -> dict[
 
 
 def read_file(path: Path, name: str | None = None) -> str:
-    """One UTF-8 text file. Raises ProblemError."""
+    """Read one UTF-8 text file. Raises ProblemError."""
     complaints: list[str] = []
     files: dict[str, str] = {}
     label = name or path.name

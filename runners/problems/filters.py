@@ -1,8 +1,8 @@
-"""Is a task worth optimising? The filters of robust-kbench (Lange et al. 2025, section 3) as warnings in words.
+"""Warn about tasks that are not worth optimising, by the filters of robust-kbench (Lange et al. 2025, section 3).
 
-They run the reference and so run the problem's code: `examine` does that in a process of its own, with limits. The same
-process derives the C signature of a KernelBench problem (`runners.problems.deriving`); `with_signature` asks for that
-alone.
+They run the reference and so run the problem's code: `examine` does that in a process of its own, with limits. The
+same process derives the C signature of a KernelBench problem (`runners.problems.deriving`); `with_signature` asks
+only for that.
 """
 
 from __future__ import annotations
@@ -43,9 +43,12 @@ _SIGNATURE = "kernel-scientist-signature "
 
 @dataclass(frozen=True)
 class Examination:
-    """What came of running a problem's reference on one target. `warnings` as text; `failure` is None where the
-    reference ran; `seconds` of the slowest reference call; `case` names what was run. `signature` is the text of the
-    generated file of that name, empty for formats that declare theirs and where the process ended before."""
+    """Hold what running a problem's reference on one target showed.
+
+    `failure` is None if the reference ran. `seconds` is the time of the slowest reference call, `case` names what was
+    run. `signature` is the text of the generated file of that name, empty for formats that declare theirs and if the
+    process ended before.
+    """
 
     failure: str | None
     warnings: tuple[str, ...] = ()
@@ -57,7 +60,7 @@ class Examination:
 
 @dataclass
 class Observation:
-    """Outputs of a reference for two seeds, and the inputs of the first."""
+    """Hold the outputs of a reference for two seeds, and the inputs of the first."""
 
     problem: Problem
     inputs: CallInputs
@@ -70,7 +73,7 @@ class Observation:
 def examine(
     bundle: ProblemBundle, target: str = "cpu", timeout_s: float = 60.0, memory_bytes: int = 6 << 30
 ) -> Examination:
-    """Run a middling test and the smallest benchmark case of a problem in a fresh process and judge what comes out."""
+    """Run a middling test and the smallest benchmark case of a problem in a fresh process, and judge the outputs."""
     answer, log, code = _answered({"bundle": wire.to_plain(bundle), "target": target}, timeout_s, memory_bytes)
     signature = _line(answer, _SIGNATURE)
     if code is None:
@@ -79,8 +82,10 @@ def examine(
 
 
 def with_signature(bundle: ProblemBundle, timeout_s: float = 60.0, memory_bytes: int = 6 << 30) -> ProblemBundle:
-    """Add the derived C signature to a KernelBench bundle that has none; others come back as they are, and so does one
-    whose code gives no answer in time."""
+    """Add the derived C signature to a KernelBench bundle that has none.
+
+    Other bundles are returned unchanged, and so is one whose code does not answer in time.
+    """
     if bundle.format != kernelbench.FORMAT or FILE in bundle.files:
         return bundle
     answer, _, _ = _answered({"bundle": wire.to_plain(bundle), "target": ""}, timeout_s, memory_bytes)
@@ -88,8 +93,10 @@ def with_signature(bundle: ProblemBundle, timeout_s: float = 60.0, memory_bytes:
 
 
 def signed(bundle: ProblemBundle, signature: str) -> ProblemBundle:
-    """Put a signature's text into a bundle. A text that is no signature of it is dropped: it comes from a process that
-    ran the problem's code."""
+    """Put a signature's text into a bundle.
+
+    A text that is no signature of it is dropped, because it comes from a process that ran the problem's code.
+    """
     if not signature:
         return bundle
     made = replace(bundle, files={**bundle.files, FILE: signature})
@@ -101,8 +108,10 @@ def signed(bundle: ProblemBundle, signature: str) -> ProblemBundle:
 
 
 def _answered(request: dict[str, Any], timeout_s: float, memory_bytes: int) -> tuple[bytes, bytes, int | None]:
-    """Run a fresh process under limits; return what it printed and logged, and its exit code, None where it ran out of
-    time."""
+    """Run a fresh process under limits.
+
+    Return what it printed and logged, and its exit code, None if it ran out of time.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "runners.problems.filters"],
         stdin=subprocess.PIPE,
@@ -124,7 +133,7 @@ def _answered(request: dict[str, Any], timeout_s: float, memory_bytes: int) -> t
 
 
 def warnings_of(observed: Observation) -> list[str]:
-    """Every filter's complaint."""
+    """Return the complaints of every filter."""
     return [message for check in FILTERS for message in check(observed)]
 
 
@@ -172,7 +181,7 @@ def _same_for_all_inputs(observed: Observation) -> list[str]:
 
 
 def _ignored_inputs(observed: Observation) -> list[str]:
-    """Replace one input at a time by that of another seed: does anything change?"""
+    """Replace one input at a time by that of another seed, and complain if no output changes."""
     found = []
     for name, value in observed.inputs.values.items():
         other = observed.others.values.get(name)
@@ -259,7 +268,8 @@ def _copied(inputs: CallInputs) -> dict[str, object]:
 
 
 def _examined(bundle: ProblemBundle, target: str) -> Examination:
-    """What the examining process does: filters on a test of middling size, time of the smallest benchmark."""
+    """Run the filters on a test of middling size, and time the smallest benchmark. This runs in the examining
+    process."""
     from runners.problems import open_bundle
 
     problem = open_bundle(bundle)
@@ -295,7 +305,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _line(answer: bytes, mark: str) -> str:
-    """Return the last line with that mark, without the mark; empty where there is none."""
+    """Return the last line with that mark, without the mark, or an empty text."""
     for line in reversed(answer.decode("utf-8", "replace").splitlines()):
         if line.startswith(mark):
             return line.removeprefix(mark)
@@ -310,8 +320,10 @@ def _read_answer(answer: bytes, log: bytes, code: int | None) -> Examination:
 
 
 def _print_signature(bundle: ProblemBundle, limit_s: float) -> None:
-    """Derive the signature unless that takes too long: a model that loops over hundreds of steps is traced step by
-    step, and the reference is to be run in the same time."""
+    """Derive the signature unless that takes too long.
+
+    A model that loops over hundreds of steps is traced step by step, and the reference is to be run in the same time.
+    """
     from runners.problems.deriving import derive
 
     def give_up(number: int, frame: object) -> None:
@@ -330,8 +342,11 @@ def _print_signature(bundle: ProblemBundle, limit_s: float) -> None:
 
 
 def _main() -> None:
-    """Answer a request on stdin with marked lines on stdout. The signature comes first: it takes a second, and running
-    the reference may take all the time there is. Without a target nothing else is asked for."""
+    """Answer a request on stdin with marked lines on stdout.
+
+    The signature comes first: it takes a second, and running the reference may take all the time there is. Without a
+    target only the signature is requested.
+    """
     request = json.load(sys.stdin)
     limit = int(request["memory_bytes"])
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -1,4 +1,4 @@
-"""FLOPs of one dispatched torch operation, counted from shapes alone.
+"""Count the FLOPs of one dispatched torch operation from shapes alone.
 
 The rule, operation by operation:
 
@@ -45,6 +45,7 @@ _SCANS = set(
     sum mean prod any all aminmax logsumexp std var var_mean norm nansum trace
     """.split()  # noqa: SIM905 - a word list
 )
+# FLOPs for each element of the first tensor argument.
 _PER_ELEMENT = {
     "_softmax": 5.0, "_log_softmax": 5.0, "native_layer_norm": 8.0, "native_group_norm": 8.0,
     "native_batch_norm": 8.0, "_native_batch_norm_legit": 8.0, "_native_batch_norm_legit_no_training": 8.0,
@@ -53,12 +54,11 @@ _PER_ELEMENT = {
     "hardswish": 1.0, "hardswish_": 1.0, "nll_loss_forward": 0.0,
     "binary_cross_entropy": 4.0, "huber_loss": 4.0, "smooth_l1_loss": 4.0, "mse_loss": 3.0,
 }  # fmt: skip
-"""FLOPs for each element of the first tensor argument."""
 _TAPS = {"upsample_linear1d": 2, "upsample_bilinear2d": 4, "upsample_trilinear3d": 8}
 
 
 def flops_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> float | None:
-    """Count the FLOPs of one call of an `OpOverload`; None where no rule covers it."""
+    """Count the FLOPs of one call of an `OpOverload`, or return None if no rule covers it."""
     packet = func._overloadpacket
     name = packet.__name__
     if name == "mkldnn_rnn_layer":
@@ -77,7 +77,7 @@ def flops_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -
 
 
 def dtype_of(args: Sequence[Any], out: Any) -> str:
-    """Return the floating dtype that an operation computes in: that of its first floating argument, else of its
+    """Return the floating dtype of an operation's arithmetic: that of its first floating argument, else of its
     output."""
     return str(_floats((args, out))[0].dtype).removeprefix("torch.")
 
@@ -103,8 +103,10 @@ def _per_element(func: Any, name: str, args: Sequence[Any], out: Any) -> float |
 
 
 def _window(func: Any, name: str, args: Sequence[Any], out: Any) -> float | None:
-    """Count pooling: elements of a window times windows. An adaptive pool reads each element of its input once at
-    least."""
+    """Count pooling: elements of a window times windows.
+
+    An adaptive pool reads each element of its input at least once.
+    """
     if "adaptive" in name and "pool" in name:
         return float(_tensors(args)[0].numel())
     if "pool" not in name:
@@ -116,8 +118,10 @@ def _window(func: Any, name: str, args: Sequence[Any], out: Any) -> float | None
 
 
 def _recurrent(args: Sequence[Any]) -> float:
-    """Count one layer in one direction: its two matrix products for each step and sequence. The gates' own arithmetic
-    is small beside them."""
+    """Count one layer in one direction: its two matrix products for each step and sequence.
+
+    The gates' own arithmetic is small beside them.
+    """
     steps, sequences = args[0].shape[:2]
     return 2.0 * float(steps * sequences * (args[1].numel() + args[2].numel()))
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def footprint_of(problem: Problem, case: Case) -> Footprint | None:
-    """Return the footprint of a case, or None where the problem's code cannot be run without data.
+    """Return the footprint of a case, or None if the problem's code cannot be run without data.
 
-    Where the outputs stay unknown but the problem declares the bytes that a call moves, what these leave beside inputs
-    and weights stands for the outputs.
+    If the outputs stay unknown but the problem declares the bytes that a call moves, the bytes beyond inputs and
+    weights stand for the outputs.
     """
     try:
         found = problem.footprint(case)

@@ -13,8 +13,8 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 
+# Names that candidates give to what they have built, whose functions may be called `topk` too.
 _EXTENSION = re.compile(r"(ext|mod|module|lib|library|kernel|op)s?(\(\))?$", re.IGNORECASE)
-"""Names that candidates give to what they have built, whose functions may be called `topk` too."""
 
 
 def forbidden_in(text: str, forbidden: Iterable[str]) -> list[str]:

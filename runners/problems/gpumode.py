@@ -1,5 +1,7 @@
-"""GPU MODE tasks: generate_input, ref_kernel and check_implementation in reference.py; a candidate defines
-`custom_kernel(data)`. Read by `runners.problems.gpumode_task`; nothing of theirs ships with this package.
+"""Run GPU MODE tasks: generate_input, ref_kernel and check_implementation in reference.py.
+
+A candidate defines `custom_kernel(data)`. `runners.problems.gpumode_task` reads the tasks; none ships with this
+package.
 """
 
 from __future__ import annotations
@@ -41,8 +43,10 @@ _NOT_FOR_CANDIDATES = {"reference.py", "eval.py", "submission.py", ENTRY}
 
 
 class GpuModeProblem(Problem):
-    """A task as it was bundled. Raises ProblemError where the bundle is faulty; a task that can be read but not
-    evaluated here says why in `obstacles`."""
+    """Represent a task as it was bundled. Raises ProblemError if the bundle is faulty.
+
+    A task that can be read but not evaluated here says why in `obstacles`.
+    """
 
     format = FORMAT
     compares = True
@@ -65,7 +69,8 @@ class GpuModeProblem(Problem):
         self._nesting: Any = None
 
     def cases(self, target: str, purpose: Purpose) -> list[Case]:
-        """The task's tests and benchmarks, smallest first; on a CPU the smallest tests stand in for benchmarks."""
+        """Return the task's tests or benchmarks, smallest first. On a CPU the smallest tests stand in for
+        benchmarks."""
         if purpose is Purpose.HIDDEN:
             return []
         if purpose is Purpose.BENCHMARK and family_of(target) == "cpu":
@@ -73,13 +78,13 @@ class GpuModeProblem(Problem):
         return sorted(self._tests if purpose is Purpose.TEST else self._benchmarks, key=_volume)
 
     def tolerance(self, dtype: str) -> Tolerance:
-        """Used only where the task has no check_implementation of its own."""
+        """Return the tolerance for tasks without a check_implementation of their own."""
         if dtype in ("float32", "float64"):
             return Tolerance(1e-4, 1e-4)
         return Tolerance(2e-2, 1e-2) if "float" in dtype else Tolerance(0.0, 0.0)
 
     def work(self, case: Case) -> Work | None:
-        """Not declared by this format."""
+        """Return None, because this format does not declare the work."""
         return None
 
     def reference_as_candidate(self, target: str) -> str:
@@ -87,12 +92,12 @@ class GpuModeProblem(Problem):
         return f"{on_its_device(self.reference_source, 'reference.py')}\n\ncustom_kernel = ref_kernel\n"
 
     def candidate_setup(self, case: Case) -> CandidateSetup:
-        """The modules that submissions import (task.py, utils.py), not the reference."""
+        """Return the modules that submissions import (task.py, utils.py), without the reference."""
         allowed = {name: text for name, text in self._files.items() if name not in _NOT_FOR_CANDIDATES}
         return CandidateSetup(files={name: text for name, text in allowed.items() if "/" not in name})
 
     def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
-        """generate_input of the case with the secret seed in place of the published one."""
+        """Call generate_input of the case with the secret seed in place of the published one."""
         arguments = dict(case.sizes)
         if "seed" in self._generator_parameters():
             arguments["seed"] = seed % LARGEST_SEED
@@ -102,22 +107,24 @@ class GpuModeProblem(Problem):
             return flatten([self._reference("generate_input")(**arguments)])
 
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """ref_kernel(data), on the device of the inputs."""
+        """Run ref_kernel(data) on the device of the inputs."""
         return tensors_in(self._run(inputs))
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """ref_kernel on a copy: the task's own precision, because its check allows for that."""
+        """Run ref_kernel on a copy, in the task's own precision, because its check allows for that."""
         result = self._run(_copied(inputs))
         self._nesting = _like(result, itertools.repeat(True))
         return tensors_in(result)
 
     def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
-        """Return None for every output: what is expected is the reference in its own precision."""
+        """Return None for every output, because what is expected is the reference in its own precision."""
         return [None] * len(expected)
 
     def compare(self, inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
-        """The complaint of check_implementation, "" where it accepts; None where the task has none. Comes after
-        `expected`, which shows how results are nested."""
+        """Return the complaint of check_implementation, "" if it accepts, or None if the task has none.
+
+        Called after `expected`, which shows how results are nested.
+        """
         if "check_implementation" not in self._defined:
             return None
         received = _like(self._nesting, iter(outputs))
@@ -131,8 +138,10 @@ class GpuModeProblem(Problem):
 
     @contextmanager
     def _on(self, device: str) -> Iterator[None]:
-        """The task's modules are importable, `"cuda"` means that device, and tensors that name none lie on the CPU,
-        as where the task came from."""
+        """Make the task's modules importable, with `"cuda"` meaning that device.
+
+        Tensors that name no device lie on the CPU, as in the task's own harness.
+        """
         import torch
 
         with self._modules.active(), torch.device("cpu"):
@@ -206,7 +215,7 @@ def _device_of(inputs: CallInputs) -> str:
 
 
 def _like(result: Any, leaves: Any) -> Any:
-    """The flat outputs in the nesting of the reference's result."""
+    """Arrange flat outputs as the reference's result is nested."""
     if isinstance(result, list | tuple):
         items = [_like(item, leaves) for item in result]
         return items if isinstance(result, list) else tuple(items)
@@ -216,7 +225,7 @@ def _like(result: Any, leaves: Any) -> Any:
 
 
 def _complaint(verdict: Any) -> str:
-    """Tasks answer with a string that is empty when all is well, or with (accepted, message)."""
+    """Convert a task's answer to a complaint: a string that is empty if all is well, or (accepted, message)."""
     if isinstance(verdict, tuple) and len(verdict) == 2:
         accepted, message = verdict
         return "" if accepted else (str(message) or "not accepted by check_implementation")

@@ -1,8 +1,8 @@
-"""Reading a GPU MODE task directory: task.yml and the files it stages. Only at import; needs PyYAML.
+"""Read a GPU MODE task directory: task.yml and the files it stages. Only at import; needs PyYAML.
 
-What is read becomes `task.json` in the bundle, so that a runner needs neither PyYAML nor the directory. Hostile
-input: size caps, the safe loader without anchors (no cycles, no alias bombs), no file from further away than two
-directories up, no links.
+The content becomes `task.json` in the bundle, so that a runner needs neither PyYAML nor the directory. The input is
+hostile: sizes are limited, the safe loader accepts no anchors (no cycles, no alias bombs), no file may lie further
+away than two directories up, and links are refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 def read_gpumode(directory: Path) -> ProblemBundle:
-    """The bundle of a task directory. Raises ProblemError with every fault found."""
+    """Return the bundle of a task directory. Raises ProblemError with every fault found."""
     complaints: list[str] = []
     reader = FieldReader(load_yaml(read_file(directory / TASK_FILE)), TASK_FILE, complaints)
     task = _read_task(reader, directory.name)
@@ -67,7 +67,7 @@ def load_yaml(text: str, file: str = TASK_FILE) -> Any:
 
 
 def _line_of(event: Any) -> str:
-    """Return `line 7: ` for an event on the seventh line, nothing for an event without a place."""
+    """Return `line 7: ` for an event on the seventh line, or an empty text for an event without a place."""
     return f"line {event.start_mark.line + 1}: " if event.start_mark else ""
 
 
@@ -123,7 +123,7 @@ def _read_files(reader: FieldReader, directory: Path, complaints: list[str]) -> 
 def _read_templates(
     reader: FieldReader, directory: Path, files: dict[str, str], complaints: list[str]
 ) -> dict[str, str]:
-    """Language label → path in the bundle."""
+    """Return the path in the bundle by language label."""
     templates: dict[str, str] = {}
     for label, source in reader.table("templates").rest().items():
         path = f"templates/{PurePosixPath(str(source)).name}"

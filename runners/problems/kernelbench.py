@@ -1,7 +1,7 @@
-"""KernelBench problems: one Python file with `class Model`, `get_inputs` and `get_init_inputs`; a candidate defines
-`ModelNew` (Ouyang et al. 2025). Tolerances are the published ones.
+"""Run KernelBench problems: one Python file with `class Model`, `get_inputs` and `get_init_inputs`.
 
-The weights come from a public seed and are handed to the candidate; inputs come from secret ones.
+A candidate defines `ModelNew` (Ouyang et al. 2025). Tolerances are the published ones. The weights come from a public
+seed and are given to the candidate; inputs come from secret seeds.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ REQUIRED = ("Model", "get_inputs", "get_init_inputs")
 WEIGHT_SEED = 42
 PUBLISHED = "published"
 SURVIVAL_SEED = 7
+# Most bytes of inputs and weights with which a reference is also run in float64, which takes twice as much.
 WIDE_BYTES = 2 << 30
-"""Most bytes of inputs and weights with which a reference is also run in float64, which takes twice as much."""
+# For how long to look for variants that a reference survives; a slow reference has fewer of them.
 SURVIVAL_S = 1.0
-"""For how long to look for variants that a reference survives; a slow reference has fewer of them."""
+# Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's.
 STEADY = 0.25
-"""Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's."""
 _RANDOM_LAYERS = re.compile(r"dropout|rrelu|drop_?path|gumbel", re.IGNORECASE)
 _RANDOM_WORDS = re.compile(r"dropout|bernoulli|multinomial|rand|normal_|rrelu|gumbel", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A model's outputs in its own precision and in float64, None where it does not run so, and what it loses."""
+    """Hold a model's outputs in its own precision and in float64 (None if it does not run so), and what it loses."""
 
     narrow: list[torch.Tensor]
     wide: list[torch.Tensor] | None
@@ -71,21 +71,21 @@ class Outcome:
 
 
 def is_kernelbench(source: str) -> bool:
-    """Whether a Python text has the three names that make a KernelBench problem."""
+    """Return whether a Python text has the three names that make a KernelBench problem."""
     return all(re.search(rf"^(class|def) {name}\b", source, re.MULTILINE) for name in REQUIRED)
 
 
 def read_kernelbench(path: Path) -> ProblemBundle:
-    """The bundle of one file. Raises ProblemError."""
+    """Return the bundle of one file. Raises ProblemError."""
     source = read_file(path)
     return ProblemBundle(path.stem, FORMAT, path.name, {path.name: source})
 
 
 class KernelBenchProblem(Problem):
-    """A problem read from one KernelBench file. Raises ProblemError where it is faulty.
+    """Represent a problem read from one KernelBench file. Raises ProblemError if it is faulty.
 
-    A case's `sizes` are the module's integer constants; a CPU case holds reduced ones and says so. Where the bundle
-    holds a generated signature (`runners.problems.signature`), a kernel may be a C function too, and work figures are
+    A case's `sizes` are the module's integer constants; a CPU case holds reduced ones and says so. With a generated
+    signature in the bundle (`runners.problems.signature`), a kernel may also be a C function, and work figures are
     known.
     """
 
@@ -116,24 +116,25 @@ class KernelBenchProblem(Problem):
         self._was_steady = False
 
     def cases(self, target: str, purpose: Purpose) -> list[Case]:
-        """One case, as published for GPUs and reduced for a CPU; no hidden ones."""
+        """Return one case, as published for GPUs and reduced for a CPU. There are no hidden ones."""
         if purpose is Purpose.HIDDEN:
             return []
         case = self._reduced if family_of(target) == "cpu" else self._published
         return [replace(case, purpose=purpose)]
 
     def tolerance(self, dtype: str) -> Tolerance:
-        """1e-4 in single and double precision, 1e-2 in 16 bits, as published; integers must agree."""
+        """Return 1e-4 in single and double precision and 1e-2 in 16 bits, as published; integers must agree."""
         if dtype in ("float32", "float64"):
             return Tolerance(1e-4, 1e-4)
         return Tolerance(1e-2, 1e-2) if "float" in dtype else Tolerance(0.0, 0.0)
 
     def work(self, case: Case) -> Work | None:
-        """Return what was counted on the traced reference; None where it was not traced."""
+        """Return what was counted on the traced reference, or None if it was not traced."""
         return None if self.signature is None else self.signature.work(case.name)
 
     def size_of(self, argument: Argument, case: Case) -> int | float:
-        """Return what the signature lists for the case. Raises ProblemError for a case that could not be traced."""
+        """Return the value that the signature lists for the case. Raises ProblemError for a case that could not be
+        traced."""
         figures = self.signature.cases.get(case.name) if self.signature is not None else None
         if figures is None:
             raise ProblemError(
@@ -154,7 +155,7 @@ class KernelBenchProblem(Problem):
         return _renamed(text)
 
     def candidate_setup(self, case: Case) -> CandidateSetup:
-        """Constructor arguments and weights of the reference model."""
+        """Return the constructor arguments and weights of the reference model."""
         import torch
 
         module, model = self._load(case)
@@ -164,8 +165,10 @@ class KernelBenchProblem(Problem):
         return CandidateSetup(init=init, state=state, weight_seed=WEIGHT_SEED, call_seed=self._call_seed)
 
     def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
-        """Return get_inputs() with every generator it may draw from set to the seed, as published or as one of the
-        variants that the reference survives."""
+        """Return get_inputs() with every generator that it may draw from set to the seed.
+
+        The inputs are as published, or one of the variants that the reference survives.
+        """
         made = drawn(self._load(case)[0], seed)
         if distribution == PUBLISHED:
             return made
@@ -176,9 +179,9 @@ class KernelBenchProblem(Problem):
     def distributions(self, case: Case) -> tuple[str, ...]:
         """Return the published distribution and the variants that the reference survives.
 
-        Whether it does is found on the case that a CPU gets, because that is small. Cases whose inputs and weights are
-        beyond WIDE_BYTES have no variants: their results are not computed in double precision, and without these
-        nobody could tell whether a variant is well-conditioned.
+        Survival is tested on the case that a CPU gets, because that is small. Cases whose inputs and weights exceed
+        WIDE_BYTES have no variants: their results are not computed in double precision, without which nobody could
+        tell whether a variant is well-conditioned.
         """
         found = footprint_of(self, case)
         if found is not None and found.inputs + found.weights > WIDE_BYTES:
@@ -186,7 +189,7 @@ class KernelBenchProblem(Problem):
         return (*case.distributions, *self._survived)
 
     def unsuited(self, distribution: str) -> bool:
-        """Tell whether a variant's inputs are no test at this size, because the reference is not steady on them."""
+        """Return whether a variant's inputs are no test at this size, because the reference is not steady on them."""
         return distribution != PUBLISHED and not self._was_steady
 
     def footprint(self, case: Case) -> Footprint:
@@ -194,14 +197,17 @@ class KernelBenchProblem(Problem):
         return of_module(lambda: self._built(case.sizes))
 
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """The prepared model as it was built: in training mode, as published."""
+        """Run the prepared model as it was built: in training mode, as published."""
         model = self._prepared()
         return self._call(self._moved(model, inputs), inputs)
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """Return the model's outputs in float64 where it runs so and its own float32 result agrees with that; else in
-        float32: models that draw random numbers, mix types, are too large (WIDE_BYTES) or too ill-conditioned for the
-        tolerance."""
+        """Return the model's outputs in float64 if it runs so and its own float32 result agrees with that, else in
+        float32.
+
+        Float32 serves for models that draw random numbers, mix types, are too large (WIDE_BYTES) or too
+        ill-conditioned for the tolerance.
+        """
         outcome = self._outcome(self._moved(self._prepared(), inputs), inputs)
         self._losses, self._was_steady = outcome.losses, self._steady(outcome)
         if outcome.wide is not None and (self._was_steady or self._agree(outcome, 1.0)):
@@ -211,8 +217,8 @@ class KernelBenchProblem(Problem):
     def losses(self, inputs: Callable[[], CallInputs], expected: list[torch.Tensor]) -> list[Loss | None]:
         """Return what the model in its own precision loses against float64, which `expected` has found already.
 
-        Where a case is too large for float64, ten times the loss of the case that a CPU gets stands for it: outputs
-        that are nothing but rounding errors show there too.
+        If a case is too large for float64, ten times the loss of the case that a CPU gets stands for it: outputs that
+        are nothing but rounding errors show there too.
         """
         if self._losses or self._call_seed is not None or len(self._small_losses) != len(expected):
             return self._losses or [None] * len(expected)
@@ -229,7 +235,9 @@ class KernelBenchProblem(Problem):
 
     def _outcome(self, model: Any, inputs: CallInputs) -> Outcome:
         """Run a model in float64, where it can and may, and then in its own precision, which may write to inputs."""
-        wide = self._wide(model, inputs)
+        return self._beside(self._wide(model, inputs), model, inputs)
+
+    def _beside(self, wide: list[torch.Tensor] | None, model: Any, inputs: CallInputs) -> Outcome:
         with _preserved(model):
             narrow = self._call(model, inputs)
         if wide is None or len(wide) != len(narrow):
@@ -251,7 +259,7 @@ class KernelBenchProblem(Problem):
         return self._found_variants()
 
     def _found_variants(self) -> dict[str, Form]:
-        """Return the variants that the reference survives, in which form, found on the case that a CPU gets."""
+        """Return the variants and forms that the reference survives, found on the case that a CPU gets."""
         try:
             module, model = self._built(self._reduced.sizes)
             return dict(self._surviving(drawn(module, SURVIVAL_SEED), model))
@@ -268,7 +276,11 @@ class KernelBenchProblem(Problem):
         for name, forms in VARIANTS.items():
             for form in forms:
                 before = time.monotonic()
-                survives = self._steady(self._outcome(model, changed(made, name, form)))
+                inputs = changed(made, name, form)
+                wide = self._wide(model, inputs)
+                if wide is None:
+                    return  # without float64 nothing shows what the reference survives
+                survives = self._steady(self._beside(wide, model, inputs))
                 if survives:
                     yield name, form
                 if 2 * time.monotonic() - before > started + SURVIVAL_S:
@@ -277,7 +289,7 @@ class KernelBenchProblem(Problem):
                     break
 
     def _steady(self, outcome: Outcome) -> bool:
-        """Tell whether the outputs are finite and float32 stays well within the tolerance around float64."""
+        """Return whether the outputs are finite and float32 stays well within the tolerance around float64."""
         import torch
 
         if outcome.wide is None or not self._agree(outcome, STEADY):
@@ -286,8 +298,10 @@ class KernelBenchProblem(Problem):
 
     @cached_property
     def _call_seed(self) -> int | None:
-        """Return the seed of every call where the forward draws random numbers. Those that a constructor draws are
-        weights, but for layers that draw in each call."""
+        """Return the seed of every call if the forward draws random numbers, else None.
+
+        What a constructor draws are weights, except for layers that draw in each call.
+        """
         model = next(n for n in self._tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
         methods = [node for node in model.body if isinstance(node, ast.FunctionDef)]
         words = {node: _RANDOM_LAYERS if node.name == "__init__" else _RANDOM_WORDS for node in methods}
@@ -344,7 +358,7 @@ class KernelBenchProblem(Problem):
 
     @staticmethod
     def _moved(model: Any, inputs: CallInputs) -> Any:
-        """The model on the device of the inputs."""
+        """Return the model on the device of the inputs."""
         device = next((v.device for v in inputs.values.values() if is_tensor(v)), None)
         return model if device is None else model.to(device)
 
@@ -358,7 +372,7 @@ class KernelBenchProblem(Problem):
             return tensors_in(model(*arguments))
 
     def _agree(self, outcome: Outcome, share: float) -> bool:
-        """Tell whether the outputs in both precisions agree within a share of the tolerance."""
+        """Return whether the outputs in both precisions agree within a share of the tolerance."""
         from runners.problems.compare import compare
 
         for value, exact in zip(outcome.narrow, outcome.wide or [], strict=True):
@@ -381,7 +395,8 @@ class KernelBenchProblem(Problem):
 
 
 def drawn(module: ModuleType, seed: int) -> CallInputs:
-    """Return get_inputs() with every generator it may draw from set to the seed, which the module may not set back."""
+    """Return get_inputs() with every generator that it may draw from set to the seed, which the module may not
+    reset."""
     import numpy as np
     import torch
 
@@ -394,8 +409,10 @@ def drawn(module: ModuleType, seed: int) -> CallInputs:
 
 @contextmanager
 def _preserved(model: Any) -> Iterator[None]:
-    """Undo what a forward pass does to a model's buffers, such as running means. A copy of the whole model would take
-    its weights' memory once more."""
+    """Undo what a forward pass does to a model's buffers, such as running means.
+
+    A copy of the whole model would take its weights' memory once more.
+    """
     before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
         yield
@@ -406,7 +423,8 @@ def _preserved(model: Any) -> Iterator[None]:
 
 @contextmanager
 def unseeded() -> Iterator[None]:
-    """Within this block `torch.manual_seed` does nothing: some problems make the same inputs whatever the seed."""
+    """Make `torch.manual_seed` do nothing within this block, since some problems make the same inputs whatever the
+    seed."""
     import torch
 
     original = torch.manual_seed

@@ -1,10 +1,12 @@
-"""Problems of kernelbench.com's "hard" benchmark: a reference model, a list of shapes, tolerances by dtype, forbidden
-operations, and formulas for FLOPs and bytes. Read by `runners.problems.kernelbench_hard_task`.
+"""Run problems of kernelbench.com's "hard" benchmark.
 
-As in its harness, every shape sets the reference module's variables, models are in evaluation mode, and a candidate's
-`Model` (or `ModelNew`) must take the reference's state dict strictly. Numeric stress cases that scale inputs become
-further input distributions; those that scale weights become hidden cases. Unlike there, inputs come from secret seeds,
-and weights from a public one.
+A problem has a reference model, a list of shapes, tolerances by dtype, forbidden operations, and formulas for FLOPs
+and bytes. `runners.problems.kernelbench_hard_task` reads it.
+
+As in the benchmark's harness, every shape sets the reference module's variables, models are in evaluation mode, and a
+candidate's `Model` (or `ModelNew`) must take the reference's state dict strictly. Numeric stress cases that scale
+inputs become further input distributions; those that scale weights become hidden cases. Unlike there, inputs come
+from secret seeds, and weights from a public one.
 """
 
 from __future__ import annotations
@@ -31,18 +33,18 @@ if TYPE_CHECKING:
 
     from runners.problems.variants import Form
 
+# The key of a case's sizes that names a stress case which scales weights.
 STRESS = "stress"
-"""The key of a case's sizes that names a stress case which scales weights."""
 _DEFAULTS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2, "float8_e4m3fn": 0.1, "float8_e5m2": 0.1}
 _PEAK_DTYPES = {"fp8": "float8_e4m3fn", "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32"}
 _FIELDS = {"title", "regime", "flops", "bytes", "peak", "forbidden", "tolerance", "shapes", "stress", "peaks"}
+# Sizes of at least this many keep their remainder by it when they are reduced: kernels and references ask for tiles and
+# groups, and a shape that is not aligned is meant to stay so.
 _TILE = 128
-"""Sizes of at least this many keep their remainder by it when they are reduced: kernels and references ask for tiles
-and groups, and a shape that is not aligned is meant to stay so."""
 
 
 class KernelBenchHardProblem(KernelBenchProblem):
-    """A problem as it was bundled. Raises ProblemError where the bundle is faulty."""
+    """Represent a problem as it was bundled. Raises ProblemError if the bundle is faulty."""
 
     format = FORMAT
 
@@ -58,8 +60,10 @@ class KernelBenchHardProblem(KernelBenchProblem):
         self.description = self._described()
 
     def cases(self, target: str, purpose: Purpose) -> list[Case]:
-        """Return a case for each shape, smallest first: as published for GPUs, reduced for a CPU. Hidden cases scale
-        the weights."""
+        """Return a case for each shape, smallest first: as published for GPUs, reduced for a CPU.
+
+        Hidden cases scale the weights.
+        """
         of_shapes = self._reduced_shapes if family_of(target) == "cpu" else self._published_shapes
         if purpose is Purpose.HIDDEN:
             scaled = [name for name, case in self._stress.items() if case["state"]]
@@ -72,7 +76,7 @@ class KernelBenchHardProblem(KernelBenchProblem):
         return self.tolerance_of(dtype, PUBLISHED)
 
     def tolerance_of(self, dtype: str, distribution: str) -> Tolerance:
-        """Return the tolerance of a stress case where it declares one, else the problem's."""
+        """Return the tolerance that a stress case declares, or else the problem's."""
         declared = {**self._task["tolerance"], **self._stress.get(distribution, {}).get("tolerance", {})}
         default = _DEFAULTS.get(dtype, _DEFAULTS["float32"] if "float" in dtype else 0.0)
         atol, rtol = declared.get(dtype, (default, default))
@@ -87,12 +91,15 @@ class KernelBenchHardProblem(KernelBenchProblem):
 
     @property
     def shape_names(self) -> list[str]:
-        """Names of the shapes' cases on a GPU, in the order of shapes.py."""
+        """Return the names of the shapes' cases on a GPU, in the order of shapes.py."""
         return [_name(shape["sizes"]) for shape in self._task["shapes"]]
 
     def peak_fraction(self, case: Case, time_us: float) -> float | None:
-        """Return the share of the benchmark's peak that a call of that time reaches: FLOP/s of a problem bound by
-        compute, bytes/s of one bound by memory; None where the peaks are not known."""
+        """Return the share of the benchmark's peak that a call of that time reaches, or None if the peaks are not
+        known.
+
+        It is FLOP/s of a problem bound by compute, bytes/s of one bound by memory.
+        """
         peaks, work = self._task["peaks"], self.work(case)
         if peaks is None or time_us <= 0:
             return None
@@ -118,7 +125,7 @@ class KernelBenchHardProblem(KernelBenchProblem):
         return CandidateSetup(init=flatten(module.get_init_inputs()), state=state, strict=True)
 
     def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
-        """Return get_inputs() drawn from the seed, scaled where the distribution is a stress case."""
+        """Return get_inputs() drawn from the seed, scaled if the distribution is a stress case."""
         stress = self._stress.get(distribution)
         if stress is None:
             return super().make_inputs(case, seed, distribution)
@@ -129,15 +136,15 @@ class KernelBenchHardProblem(KernelBenchProblem):
         return CallInputs(values, made.structure)
 
     def distributions(self, case: Case) -> tuple[str, ...]:
-        """Return the declared stress cases, or variants of ours where none is declared."""
+        """Return the declared stress cases, or our own variants if none is declared."""
         return case.distributions if self._stress else super().distributions(case)
 
     def unsuited(self, distribution: str) -> bool:
-        """Tell whether a variant of ours is no test; declared stress cases always are."""
+        """Return whether one of our variants is no test; declared stress cases always are."""
         return distribution not in self._stress and super().unsuited(distribution)
 
     def compare(self, inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> str | None:
-        """Judge top-k problems, whose indices may differ where values tie; leave others to the referee."""
+        """Judge top-k problems, whose indices may differ for tied values; leave others to the referee."""
         if not self._selects:
             return None
         return selection_error(inputs, outputs, expected, self.tolerance("float32"))
@@ -226,8 +233,11 @@ def reduced(sizes: Mapping[str, int]) -> dict[str, int]:
 def selection_error(
     inputs: CallInputs, outputs: list[torch.Tensor], expected: list[torch.Tensor], tolerance: Tolerance
 ) -> str:
-    """Check (values, indices) of a top-k along the last axis: the values, and that the indices are different ones that
-    select these values. Which of several equal elements is selected is free."""
+    """Check (values, indices) of a top-k along the last axis.
+
+    The values must be right, and the indices different ones that select these values. The choice among equal elements
+    is free.
+    """
     import torch
 
     from runners.problems.compare import compare

@@ -34,7 +34,7 @@ _REGIMES = ("compute", "memory")
 
 
 def is_hard_problem(directory: Path) -> bool:
-    """Tell whether a directory holds the three files of this format."""
+    """Return whether a directory holds the three files of this format."""
     return all((directory / name).is_file() for name in (TASK_FILE, REFERENCE, "shapes.py"))
 
 
@@ -56,7 +56,7 @@ def read_kernelbench_hard(directory: Path) -> ProblemBundle:
 
 
 def _read_task(reader: FieldReader, directory: str) -> dict[str, Any]:
-    """Take the fields that say what is evaluated; the rest (the best known library, trial counts) is not needed."""
+    """Take the fields that determine the evaluation; the rest (the best known library, trial counts) is not needed."""
     return {
         "name": reader.text("name", directory),
         "title": reader.text("display_name", directory),
@@ -108,8 +108,10 @@ def _is_size(name: Any, value: Any) -> bool:
 
 
 def _for_module(shapes: list[dict[str, int]], reference: str, complaints: list[str]) -> list[dict[str, Any]]:
-    """Return each shape as `sizes`, named as in shapes.py, and `names`, the module variable that each one sets: the
-    variable of that name, or of that name in capitals."""
+    """Return each shape as `sizes`, named as in shapes.py, and `names`, the module variables that they set.
+
+    A variable has the size's name, or that name in capitals.
+    """
     defined = defined_names(parse(reference, REFERENCE))
     complaints += [f"{REFERENCE}: no {name}" for name in _REQUIRED if name not in defined]
     names: dict[str, str] = {}
@@ -132,7 +134,7 @@ def _check_formulas(task: dict[str, Any], shapes: list[dict[str, int]], complain
 
 
 def _read_stress(directory: Path, name: str, complaints: list[str]) -> list[dict[str, Any]]:
-    """Return the numeric stress cases of a problem; none where the harness's file is not beside it."""
+    """Return the numeric stress cases of a problem, or none if the harness's file is not beside it."""
     path = directory.resolve().parents[1] / "src" / "eval" / "numeric_stress.py"
     if not path.is_file() or path.is_symlink():
         return []
@@ -172,7 +174,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _read_peaks(directory: Path, hardware: list[str]) -> dict[str, Any] | None:
-    """Return the name, TFLOP/s by key and GB/s that the benchmark divides by, None where its file is not there."""
+    """Return the name, TFLOP/s by key and GB/s that the benchmark divides by, or None if its file is missing."""
     place = directory.resolve().parents[1] / "src" / "hardware"
     for name in hardware[:1]:
         path = place / f"{name.lower()}.py"

@@ -1,7 +1,7 @@
-"""Running the Python files of a bundle as modules that import each other, without writing them to disk.
+"""Run the Python files of a bundle as modules that import each other, without writing them to disk.
 
-They are importable only while `Modules.active()` holds, under their plain names (`task`, `utils`, `reference`), and
-leave `sys.modules` as it was. For the oracle and baseline processes only.
+They are importable only within `Modules.active()`, under their plain names (`task`, `utils`, `reference`), and leave
+`sys.modules` as it was. For the oracle and baseline processes only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runners.problems.python_text import DEVICE_NAME, for_any_device, parse
 
 
 class Modules(MetaPathFinder, Loader):
-    """The `.py` files of `files` as modules. Their `"cuda"` arguments mean `device`, which may be changed."""
+    """Import the `.py` files of `files` as modules. Their `"cuda"` arguments mean `device`, which may be changed."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._sources = {
@@ -28,19 +28,19 @@ class Modules(MetaPathFinder, Loader):
         self._device = "cpu"
 
     def get(self, name: str) -> ModuleType:
-        """The module, executed once. Raises whatever its text raises; ProblemError where it is not Python."""
+        """Return the module, executed once. Raises whatever its text raises; ProblemError if it is not Python."""
         with self.active():
             __import__(name)
             return self._loaded[name]
 
     def use_device(self, device: str) -> None:
-        """What `"cuda"` means from now on, in every module."""
+        """Set what `"cuda"` means from now on, in every module."""
         self._device = device
         for module in self._loaded.values():
             module.__dict__[DEVICE_NAME] = device
 
     def install(self) -> None:
-        """Make them importable for good, in place of others of their names."""
+        """Make the modules importable for good, in place of others of their names."""
         if self not in sys.meta_path:
             for name in self._sources:
                 sys.modules.pop(name, None)
@@ -49,7 +49,7 @@ class Modules(MetaPathFinder, Loader):
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Within this block the modules are importable; outside they are not, unless they were before."""
+        """Make the modules importable within this block only, unless they were installed."""
         if self in sys.meta_path:
             yield
             return
@@ -65,11 +65,11 @@ class Modules(MetaPathFinder, Loader):
             sys.modules.update(hidden)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """importlib's question: is this one of ours?"""
+        """Return a spec for a module of ours, as importlib asks."""
         return ModuleSpec(fullname, self) if path is None and fullname in self._sources else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """importlib's default."""
+        """Return None for importlib's default."""
         return None
 
     def exec_module(self, module: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""Our own problem format: a directory with problem.toml, a description, reference.py and seeds."""
+"""Run our own problem format: a directory with problem.toml, a description, reference.py and seeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class NativeProblem(Problem):
-    """A problem read from a native directory's files. Raises ProblemError where they are faulty."""
+    """Represent a problem read from a native directory's files. Raises ProblemError if they are faulty."""
 
     format = "native"
 
@@ -50,7 +50,7 @@ class NativeProblem(Problem):
         self.reference_source = declaration.reference_source
 
     def cases(self, target: str, purpose: Purpose) -> list[Case]:
-        """Cases that name the target itself, or else those that name its family; smallest first by bytes."""
+        """Return the cases that name the target itself, or else its family, smallest first by bytes."""
         of_purpose = [case for case in self.declaration.cases if case.purpose is purpose]
         chosen = [case for case in of_purpose if target in case.targets]
         if not chosen:
@@ -58,11 +58,11 @@ class NativeProblem(Problem):
         return sorted(chosen, key=self._bytes)
 
     def tolerance(self, dtype: str) -> Tolerance:
-        """The declared tolerance. KeyError for a dtype that no output has."""
+        """Return the declared tolerance. Raises KeyError for a dtype that no output has."""
         return self.declaration.tolerances[dtype]
 
     def work(self, case: Case) -> Work | None:
-        """Declared FLOPs, and declared bytes or else every tensor moved once."""
+        """Return the declared FLOPs, and the declared bytes or else every tensor moved once."""
         flops = {dtype: float(evaluate(text, case.sizes)) for dtype, text in self.declaration.flops.items()}
         return Work(flops=flops, bytes=self._bytes(case))
 
@@ -72,7 +72,7 @@ class NativeProblem(Problem):
         return TensorSpec(argument.dtype, shape, _strides(shape, argument.order))
 
     def outputs(self, case: Case) -> tuple[TensorSpec, ...]:
-        """Layouts of the outputs, in the order of the arguments."""
+        """Return the layouts of the outputs, in the order of the arguments."""
         return tuple(self.layout(a, case) for a in self.arguments if a.role is Role.OUTPUT)
 
     def footprint(self, case: Case) -> Footprint:
@@ -81,7 +81,8 @@ class NativeProblem(Problem):
         return of_layouts(inputs, list(self.outputs(case)))
 
     def make_inputs(self, case: Case, seed: int, distribution: str) -> CallInputs:
-        """Inputs and scalars by name: reference.py's own fill where the problem declares one, else the generic."""
+        """Make inputs and scalars by name, with reference.py's own fill if the problem declares one, else the
+        generic."""
         import torch
 
         generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
@@ -105,11 +106,11 @@ class NativeProblem(Problem):
         return f"{self.reference_source}\n\n\n{entry}"
 
     def reference(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """`reference(**inputs)` of reference.py."""
+        """Run `reference(**inputs)` of reference.py."""
         return _as_list(self._function("reference")(**inputs.values))
 
     def expected(self, inputs: CallInputs) -> list[torch.Tensor]:
-        """`expected(**inputs)` of reference.py where it has one, else `reference` on inputs widened to float64."""
+        """Run `expected(**inputs)` of reference.py if it has one, else `reference` on inputs widened to float64."""
         if hasattr(self._module, "expected"):
             return _as_list(self._function("expected")(**inputs.values))
         return _as_list(self._function("reference")(**{k: _widened(v) for k, v in inputs.values.items()}))
@@ -162,7 +163,7 @@ def _strides(shape: tuple[int, ...], order: str) -> tuple[int, ...]:
 
 
 def _laid_out(value: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    """A copy with exactly the declared strides, those of extents of 1 included."""
+    """Copy a tensor to exactly the declared strides, including those of extents of 1."""
     import torch
 
     return torch.empty_strided(spec.shape, spec.strides, dtype=value.dtype).copy_(value)

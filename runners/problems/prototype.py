@@ -1,4 +1,4 @@
-"""The C prototype of a problem's compiled kernels, as its arguments declare it."""
+"""Write the C prototype of a problem's compiled kernels, as its arguments declare it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading and rewriting the Python of foreign problem files as text: nothing is executed here."""
+"""Read and rewrite the Python of foreign problem files as text. Nothing is executed here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Constant = int | list[int]
 
 
 def parse(source: str, file: str) -> ast.Module:
-    """The module's syntax tree. Raises ProblemError naming the file and line."""
+    """Return the module's syntax tree. Raises ProblemError naming the file and line."""
     try:
         return ast.parse(source, filename=file)
     except SyntaxError as error:
@@ -24,7 +24,7 @@ def parse(source: str, file: str) -> ast.Module:
 
 
 def defined_names(tree: ast.Module) -> set[str]:
-    """Functions, classes and plain variables that the module defines at its top level."""
+    """Return the functions, classes and plain variables that the module defines at its top level."""
     names: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -35,8 +35,7 @@ def defined_names(tree: ast.Module) -> set[str]:
 
 
 def split_assignments(tree: ast.Module) -> ast.Module:
-    """The module with top-level `a, b = 1, 2` and `a = b = 1` written as two assignments, where literals are
-    assigned."""
+    """Split top-level `a, b = 1, 2` and `a = b = 1` into two assignments, if literals are assigned."""
     body = [part for node in tree.body for part in _split(node)]
     return ast.fix_missing_locations(ast.Module(body, tree.type_ignores))
 
@@ -55,7 +54,7 @@ def _split(node: ast.stmt) -> list[ast.stmt]:
 
 
 def integer_constants(tree: ast.Module) -> dict[str, Constant]:
-    """Top-level names bound to literal integers, or to tuples or lists of them, in order of appearance.
+    """Return top-level names bound to literal integers, or to tuples or lists of them, in order of appearance.
 
     Arithmetic on literals counts as one (`2048 * 2`); what is computed from other names does not.
     """
@@ -69,7 +68,7 @@ def integer_constants(tree: ast.Module) -> dict[str, Constant]:
 
 
 def with_constants(tree: ast.Module, values: Mapping[str, Any]) -> ast.Module:
-    """A copy of the module in which the top-level literals named in `values` are replaced. Tuples stay tuples."""
+    """Return a copy of the module with the top-level literals named in `values` replaced. Tuples stay tuples."""
     body: list[ast.stmt] = []
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -81,15 +80,19 @@ def with_constants(tree: ast.Module, values: Mapping[str, Any]) -> ast.Module:
 
 
 def for_any_device(tree: ast.Module) -> ast.Module:
-    """The module with `"cuda"` arguments and `.cuda()` calls turned into the device that the global
-    `__kernel_device__` names, so that a reference written for one GPU vendor runs on a CPU."""
+    """Replace `"cuda"` arguments and `.cuda()` calls by the device that the global `__kernel_device__` names.
+
+    A reference written for one GPU vendor then runs on a CPU.
+    """
     _AnyDevice().visit(tree)  # changes the tree in place
     return ast.fix_missing_locations(tree)
 
 
 def on_its_device(source: str, file: str) -> str:
-    """A module's text in which `"cuda"` means a GPU where there is one and the CPU elsewhere; as it is where it names
-    no such device. Comments are lost with the change."""
+    """Return a module's text in which `"cuda"` means a GPU if there is one and else the CPU.
+
+    A text that names no such device is returned unchanged. Comments are lost with the change.
+    """
     tree = for_any_device(parse(source, file))
     if not any(isinstance(node, ast.Name) and node.id == DEVICE_NAME for node in ast.walk(tree)):
         return source
@@ -100,7 +103,7 @@ def on_its_device(source: str, file: str) -> str:
 
 
 def _comes_first(node: ast.stmt) -> bool:
-    """Docstrings and imports from __future__."""
+    """Return whether a statement is a docstring or an import from __future__."""
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return is_text or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
 

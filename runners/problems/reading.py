@@ -1,4 +1,4 @@
-"""Taking typed fields out of a decoded TOML or JSON table, collecting faults instead of stopping at the first."""
+"""Take typed fields out of a decoded TOML or JSON table, collecting faults instead of stopping at the first."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import Any
 
 
 class FieldReader:
-    """Reads one table. Every fault goes to `complaints` as `file: where.key: what is wrong`; a faulty field reads
-    as its default, so that reading goes on and all faults are named at once."""
+    """Read one table.
+
+    Every fault goes to `complaints` as `file: where.key: what is wrong`. A faulty field reads as its default, so that
+    reading goes on and all faults are named at once.
+    """
 
     def __init__(self, table: Any, where: str, complaints: list[str]) -> None:
         self.where = where
@@ -23,7 +26,7 @@ class FieldReader:
         self.complaints.append(f"{self.where}{'.' + key if key else ''}: {message}")
 
     def take(self, key: str, kind: type | tuple[type, ...], default: Any = None, *, required: bool = False) -> Any:
-        """The field if it is there and of that kind, else `default`. A bool is never taken for a number."""
+        """Return the field if it exists and is of that kind, else `default`. A bool never counts as a number."""
         if key not in self._left:
             if required:
                 self.complain("missing", key)
@@ -35,11 +38,11 @@ class FieldReader:
         return value
 
     def text(self, key: str, default: str = "", *, required: bool = False) -> str:
-        """A string field."""
+        """Return a string field."""
         return str(self.take(key, str, default, required=required))
 
     def texts(self, key: str, default: tuple[str, ...] = (), *, required: bool = False) -> tuple[str, ...]:
-        """A list of strings."""
+        """Return a list of strings."""
         values = self.take(key, list, None, required=required)
         if values is None:
             return default
@@ -49,11 +52,11 @@ class FieldReader:
         return tuple(values)
 
     def number(self, key: str, default: float = 0.0, *, required: bool = False) -> float:
-        """An integer or float field."""
+        """Return an integer or float field."""
         return float(self.take(key, (int, float), default, required=required))
 
     def choice(self, key: str, allowed: tuple[str, ...], default: str, *, required: bool = False) -> str:
-        """A string field that must be one of `allowed`."""
+        """Return a string field that must be one of `allowed`."""
         value = self.text(key, default, required=required)
         if value not in allowed:
             self.complain(f"{value!r} is not one of {', '.join(allowed)}", key)
@@ -61,11 +64,11 @@ class FieldReader:
         return value
 
     def table(self, key: str, *, required: bool = False) -> FieldReader:
-        """A sub-table, empty where absent."""
+        """Return a sub-table, empty if absent."""
         return FieldReader(self.take(key, dict, {}, required=required), f"{self.where}.{key}", self.complaints)
 
     def tables(self, key: str, *, required: bool = False) -> list[FieldReader]:
-        """A list of tables; each one's place in the messages is `key[n]`."""
+        """Return a list of tables; the messages name each one as `key[n]`."""
         values = self.take(key, list, [], required=required)
         return [FieldReader(v, f"{self.where}.{key}[{n}]", self.complaints) for n, v in enumerate(values)]
 
@@ -73,16 +76,16 @@ class FieldReader:
         return key in self._left
 
     def remaining(self) -> list[str]:
-        """The fields not taken yet."""
+        """Return the fields that were not taken yet."""
         return list(self._left)
 
     def rest(self) -> dict[str, Any]:
-        """What has not been taken yet; counts as taken from here on."""
+        """Return what has not been taken yet; it counts as taken from here on."""
         rest, self._left = self._left, {}
         return rest
 
     def close(self) -> None:
-        """Complain about every field nobody asked for."""
+        """Complain about every field that was not read."""
         for key in self._left:
             self.complain("unknown field", key)
 

@@ -1,11 +1,11 @@
-"""Making a KernelBench problem small enough for a CPU by shrinking its module-level integer constants.
+"""Make a KernelBench problem small enough for a CPU by shrinking its module-level integer constants.
 
 All sizes are divided by the same power of two, so that equal ones stay equal, twice a width stays twice a width, and
-divisibility by small numbers (groups, heads) survives; those that would fall below `SMALLEST` stop there. Batches are
-cut first, because nothing else depends on them. How large a case is gets estimated from the text: elements made by
-get_inputs, times the widest constant that the model is built with, times the area of the kernel window. A heuristic:
-`python -m runners problems check --run` says where it falls short, and a file may declare its own sizes in a comment
-(`# @cpu batch_size=2 width=32`).
+divisibility by small numbers (groups, heads) survives; sizes that would fall below `SMALLEST` stop there. Batches are
+cut first, because nothing else depends on them. The size of a case is estimated from the text: elements made by
+get_inputs, times the widest constant that the model is built with, times the area of the kernel window. This is a
+heuristic: `python -m runners problems check --run` shows its misses, and a file may declare its own sizes in a
+comment (`# @cpu batch_size=2 width=32`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DECLARED = re.compile(r"^\s*#\s*@cpu\s+(.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Estimate:
-    """Elements of all inputs, and a rough number of multiply-adds."""
+    """Estimate the elements of all inputs, and roughly the number of multiply-adds."""
 
     elements: float
     work: float
@@ -45,13 +45,12 @@ class Estimate:
 
     @property
     def small(self) -> bool:
-        """Whether a CPU does this in a fraction of a second."""
+        """Return whether a CPU computes this in a fraction of a second."""
         return self.elements <= MOST_ELEMENTS and self.work <= MOST_WORK and self.widest <= WIDEST
 
 
 def reduced_constants(tree: ast.Module, constants: dict[str, Constant]) -> dict[str, Constant]:
-    """The constants as a CPU case has them: the mildest reduction whose estimate is small; unchanged where the
-    original is small already."""
+    """Return the constants of a CPU case: the mildest reduction whose estimate is small, or the original if that is."""
     tried = dict(constants)
     for batch_cap, divisor in _LADDER:
         if estimate(tree, tried).small:
@@ -61,7 +60,7 @@ def reduced_constants(tree: ast.Module, constants: dict[str, Constant]) -> dict[
 
 
 def declared_constants(source: str, constants: dict[str, Constant]) -> dict[str, Constant] | None:
-    """What `# @cpu NAME=VALUE…` comments set, over the other constants as they are; None without such a comment.
+    """Return the constants with those that `# @cpu NAME=VALUE…` comments set, or None without such a comment.
 
     Raises ValueError for a name that is no integer constant of the module, or a value that is no positive integer.
     """
@@ -78,12 +77,12 @@ def declared_constants(source: str, constants: dict[str, Constant]) -> dict[str,
 
 
 def described(before: dict[str, Constant], after: dict[str, Constant]) -> str:
-    """What changed, in words: `batch_size 1024 → 16, in_features 8192 → 512`."""
+    """Describe what changed: `batch_size 1024 → 16, in_features 8192 → 512`."""
     return ", ".join(f"{name} {before[name]} → {after[name]}" for name in before if before[name] != after[name])
 
 
 def estimate(tree: ast.Module, constants: dict[str, Constant]) -> Estimate:
-    """Size of a case read off the text of get_inputs and get_init_inputs."""
+    """Estimate the size of a case from the text of get_inputs and get_init_inputs."""
     names = _all_integers(tree, constants)
     sizes = [math.prod(shape) for shape in _input_shapes(tree, names)]
     elements = float(sum(sizes)) or 1.0
@@ -129,7 +128,7 @@ def _names_used(tree: ast.Module, function: str) -> set[str]:
 
 
 def _all_integers(tree: ast.Module, constants: dict[str, Constant]) -> dict[str, int]:
-    """Constants, plus what the module computes from them, as far as plain arithmetic goes."""
+    """Return the constants and what plain arithmetic in the module computes from them."""
     names = {name: value for name, value in constants.items() if isinstance(value, int)}
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

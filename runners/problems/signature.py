@@ -1,7 +1,7 @@
-"""The C signature and work figures of a KernelBench problem as a generated file of its bundle, read as text.
+"""Read the C signature and work figures of a KernelBench problem, a generated file of its bundle.
 
-`runners.problems.deriving` makes it, where problem code may run; everybody else reads it here, without torch. The file
-names the text that it was derived from and is ignored beside any other, as is one of another format version.
+`runners.problems.deriving` makes it, where problem code may run; everything else reads it here, without torch. The
+file names the text from which it was derived, and is ignored beside any other, as is one of another format version.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from runners.problems.expressions import ExpressionError, evaluate
 FILE = "signature.json"
 FORMAT_VERSION = 1
 SYMBOL = "kernel"
+# ctypes passes at most 1,024.
 MOST_ARGUMENTS = 1000
-"""ctypes passes at most 1,024."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCALARS = ("float64", "int64", "bool")
 _TENSORS = (Role.INPUT, Role.PARAMETER, Role.OUTPUT)
@@ -27,8 +27,11 @@ _TENSORS = (Role.INPUT, Role.PARAMETER, Role.OUTPUT)
 
 @dataclass(frozen=True)
 class CaseFigures:
-    """What is known of one case: the values of sizes and fixed scalars by argument, FLOPs by dtype (empty where an
-    operation's count is unknown; `uncounted` names those), and bytes of every input, parameter and output once."""
+    """Hold what is known of one case.
+
+    `sizes` are the values of sizes and fixed scalars by argument. `flops` is by dtype, empty if an operation's count
+    is unknown; `uncounted` names those operations. `bytes` counts every input, parameter and output once.
+    """
 
     sizes: dict[str, int | float]
     flops: dict[str, float]
@@ -38,7 +41,10 @@ class CaseFigures:
 
 @dataclass(frozen=True)
 class Signature:
-    """`refused` says in a sentence why there is no C signature; `arguments` are empty then. `cases` by name."""
+    """Hold the arguments and the figures of `cases` by name.
+
+    `refused` says in a sentence why there is no C signature; `arguments` are empty then.
+    """
 
     source_sha256: str
     refused: str = ""
@@ -47,19 +53,21 @@ class Signature:
     format: int = FORMAT_VERSION
 
     def work(self, case: str) -> Work | None:
-        """Return the work figures of a case; None where it could not be traced."""
+        """Return the work figures of a case, or None if it could not be traced."""
         figures = self.cases.get(case)
         return None if figures is None else Work(dict(figures.flops), figures.bytes, traced=True)
 
 
 def digest_of(source: str) -> str:
-    """Return what names a problem's text in its signature."""
+    """Return the digest that identifies a problem's text in its signature."""
     return hashlib.sha256(source.encode()).hexdigest()
 
 
 def read_signature(files: dict[str, str], source: str) -> Signature | None:
-    """Read the signature among a bundle's files; None where there is none for this source and version. Raises
-    ProblemError for one that is malformed."""
+    """Read the signature among a bundle's files, or return None if there is none for this source and version.
+
+    Raises ProblemError for one that is malformed.
+    """
     if FILE not in files:
         return None
     try:
@@ -74,7 +82,7 @@ def read_signature(files: dict[str, str], source: str) -> Signature | None:
 
 
 def _complaints(signature: Signature) -> list[str]:
-    """Name what is wrong. The file comes from a process that ran problem code: nothing in it is taken on trust."""
+    """Return what is wrong. The file comes from a process that ran problem code, so nothing in it is trusted."""
     names = [argument.name for argument in signature.arguments]
     if len(names) > MOST_ARGUMENTS or len(set(names)) < len(names):
         return [f"{len(names)} arguments, {len(set(names))} names; at most {MOST_ARGUMENTS}, all different"]

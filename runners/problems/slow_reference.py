@@ -1,7 +1,7 @@
-"""Notice references written as Python loops over tensors: a speedup over one says nothing about the kernel.
+"""Detect references written as Python loops over tensors: a speedup over one says nothing about the kernel.
 
-Read from the syntax tree: a loop counts where it goes through a range or a tensor and its body cuts a tensor with what
-it counts (`x[:, t]`), or while a condition holds that its body works on with torch. Loops over layers do not count.
+The syntax tree tells. A loop counts if it goes through a range or a tensor and its body cuts a tensor with its
+counter (`x[:, t]`), or while a condition holds that its body works on with torch. Loops over layers do not count.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-FLAG = "slow_reference"
 ENTRIES = ("Model", "reference", "ref_kernel")
 FEWEST_ROUNDS = 5
 _CUTTING = {"unbind", "split", "chunk", "tensor_split"}
 
 
 def slow_loop(source: str, entries: Iterable[str] = ENTRIES) -> int | None:
-    """Return the line of the first loop over tensors that an entry point leads to; None where there is none."""
+    """Return the line of the first loop over tensors that an entry point reaches, or None."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -66,7 +65,7 @@ def _is_over_tensors(loop: ast.For | ast.While) -> bool:
 
 
 def _few_rounds(iterated: ast.expr) -> bool:
-    """Tell whether a range is a literal of a few rounds."""
+    """Return whether a range is a literal of a few rounds."""
     match iterated:
         case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int() as rounds)]):
             return rounds < FEWEST_ROUNDS
@@ -74,7 +73,7 @@ def _few_rounds(iterated: ast.expr) -> bool:
 
 
 def _cuts(node: ast.Subscript, counted: set[str], loop: ast.For) -> bool:
-    """Tell whether a subscript cuts a tensor with what the loop counts: `x[:, t]`, `x[t]`; not `self.layers[i](x)`."""
+    """Return whether a subscript cuts a tensor with the loop's counter: `x[:, t]`, `x[t]`; not `self.layers[i](x)`."""
     if not counted & {n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name)}:
         return False
     called = any(isinstance(other, ast.Call) and other.func is node for other in ast.walk(loop))

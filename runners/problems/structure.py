@@ -18,7 +18,7 @@ _KEYS = (str, int, bool)
 
 
 def flatten(arguments: list[Any] | tuple[Any, ...]) -> CallInputs:
-    """Positional arguments as CallInputs; values are named after their path (`0`, `1.weight`, `1.0`).
+    """Convert positional arguments to CallInputs; values are named after their path (`0`, `1.weight`, `1.0`).
 
     Raises StructureError for anything but tensors, plain values and containers of these.
     """
@@ -30,12 +30,12 @@ def flatten(arguments: list[Any] | tuple[Any, ...]) -> CallInputs:
 
 
 def positional(inputs: CallInputs) -> list[Any]:
-    """The positional arguments that `inputs` describe."""
+    """Return the positional arguments that `inputs` describe."""
     return arguments_of(inputs.structure, inputs.values)
 
 
 def is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
-    """Whether it is a torch tensor, told without importing torch."""
+    """Return whether a value is a torch tensor, without importing torch."""
     return any(cls.__module__ == "torch" and cls.__name__ == "Tensor" for cls in type(value).__mro__)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tolerance:
-    """|out - expected| <= atol + rtol * |expected|, for every element."""
+    """Require |out - expected| <= atol + rtol * |expected|, for every element."""
 
     rtol: float
     atol: float
@@ -15,7 +15,8 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Loss:
-    """Relative errors of norms, |difference|₂ / |exact|₂: over the whole output, and of the row where it is largest."""
+    """Hold relative errors of norms, |difference|₂ / |exact|₂: over the whole output, and of the row with the
+    largest."""
 
     overall: float
     worst_row: float

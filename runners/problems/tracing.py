@@ -1,8 +1,8 @@
-"""One call of a torch module traced on fake tensors: which tensors it reads, what it computes, what comes out.
+"""Trace one call of a torch module on fake tensors: which tensors it reads, what it computes, what comes out.
 
 Shapes propagate and nothing is computed, so that tracing takes no memory at any size. It still runs the problem's
 Python code, so it belongs into a process where that is allowed. Data flow is followed by storage: an operation counts
-where an output depends on what it writes (dead code, such as the running statistics of a batch norm in training, does
+if an output depends on what it writes (dead code, such as the running statistics of a batch norm in training, does
 not).
 """
 
@@ -19,16 +19,16 @@ from torch.utils._pytree import tree_leaves
 
 from runners.problems.flops import dtype_of, flops_of
 
+# Operations that read as much of their first argument as they return.
 _LOOKUPS = {"embedding", "index_select", "gather", "index", "_unsafe_index"}
-"""Operations that read as much of their first argument as they return."""
+# Operations whose argument is a constant that the code has just written down (`torch.tensor(0.5)`).
 _CREATORS = {"lift_fresh"}
-"""Operations whose argument is a constant that the code has just written down (`torch.tensor(0.5)`)."""
 _OVERWRITES = {"copy_", "fill_", "zero_"}
 
 
 @dataclass
 class Operation:
-    """One dispatched operation. `reads` maps storages to the bytes read of them; `flops` is None where unknown."""
+    """Hold one dispatched operation. `reads` maps storages to the bytes read of them; `flops` is None if unknown."""
 
     name: str
     reads: dict[int, int]
@@ -41,7 +41,7 @@ class Operation:
 
 @dataclass
 class Trace:
-    """What `traced` saw. Storages are named by numbers; `storage_of` tells a tensor's."""
+    """Hold what `traced` saw. Storages are named by numbers; `storage_of` tells a tensor's."""
 
     operations: list[Operation] = field(default_factory=list)
     known: set[int] = field(default_factory=set)
@@ -149,7 +149,7 @@ def _operation(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any)
 
 
 def _draws(func: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether the operation draws random numbers. Attention does where its dropout is above zero."""
+    """Return whether the operation draws random numbers. Attention does if its dropout is above zero."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return False
     if "attention" not in name:

@@ -1,4 +1,4 @@
-"""Further input distributions for problems that bring only one: the published inputs scaled, shifted, heavier-tailed.
+"""Derive input distributions for problems that bring only one: the published inputs scaled, shifted, heavier-tailed.
 
 Each is a monotone function of the value alone that leaves zeros zero. So symmetric and triangular matrices, masks,
 repeated and sorted values stay what they are. Only floating tensors with more than two different values change:
@@ -19,12 +19,12 @@ from runners.problems.distributions import cast_finite
 
 SCALE = 3.0
 SHIFT = 1.5
+# Elements that are changed at a time: a tensor of GiB is not copied several times over.
 PART = 1 << 24
-"""Elements that are changed at a time: a tensor of GiB is not copied several times over."""
 
 
 class Form(StrEnum):
-    """`free` may leave the range of the published values, `bounded` may not."""
+    """Choose whether a variant may leave the range of the published values: `free` may, `bounded` may not."""
 
     FREE = "free"
     BOUNDED = "bounded"
@@ -32,7 +32,8 @@ class Form(StrEnum):
 
 @dataclass(frozen=True)
 class Range:
-    """Least and largest value of a tensor, and the root mean square of those that are not zero, as scalar tensors."""
+    """Hold the least and largest value of a tensor, and the root mean square of its nonzero values, as scalar
+    tensors."""
 
     low: torch.Tensor
     high: torch.Tensor
@@ -50,7 +51,7 @@ def changed(inputs: CallInputs, name: str, form: Form) -> CallInputs:
 
 
 def changeable(value: object) -> bool:
-    """Tell whether a value is a floating tensor with finite values, more than two of them different."""
+    """Return whether a value is a floating tensor with finite values, more than two of them different."""
     if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or value.numel() < 3:
         return False
     low, high = _extremes(value)
@@ -73,13 +74,14 @@ def _changed(value: object, change: Change) -> object:
 
 
 def _is_dense(value: torch.Tensor) -> bool:
-    """Tell whether the elements fill their memory without gaps or overlaps, in whatever order."""
+    """Return whether the elements fill their memory without gaps or overlaps, in whatever order."""
     order = sorted(range(value.dim()), key=value.stride, reverse=True)
     return value.permute(order).is_contiguous()
 
 
 def _flat(value: torch.Tensor) -> torch.Tensor:
-    """Return the elements of a dense tensor in the order of its memory, without a copy; of others in their own."""
+    """Return the elements of a dense tensor in the order of its memory, without a copy; of others in their own
+    order."""
     if not _is_dense(value):
         return value.flatten()
     return value.as_strided((value.numel(),), (1,))
@@ -104,7 +106,7 @@ def _range(value: torch.Tensor) -> Range:
 
 
 def _shifted(x: torch.Tensor, seen: Range) -> torch.Tensor:
-    """Centre values of one sign; move others to one side."""
+    """Move values of one sign around zero, and others to one side."""
     one_sign = (seen.low >= 0) | (seen.high <= 0)
     return x + torch.where(one_sign, -(seen.low + seen.high) / 2, SHIFT * seen.spread)
 

@@ -1,3 +1,4 @@
-"""What keeps a kernel from its ceiling. `summary` needs nothing but times; `ncu`, `rocprofv3` and `perf` look at
-counters, behind the interface of `base`.
+"""Find what keeps a kernel from its ceiling.
+
+`summary` needs only times; `ncu`, `rocprofv3` and `perf` read hardware counters, behind the interface of `base`.
 """

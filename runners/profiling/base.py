@@ -1,7 +1,7 @@
-"""What all profilers have in common: how one is set to work, and what it saw, in one form whatever the tool.
+"""Define what all profilers have in common: how one is started, and one form for what it saw.
 
-A profiler either runs a process (`Launched`: ncu, rocprofv3) or counts one from outside (`Attached`: perf). What comes
-back was printed beside, or by, a hostile process: it is read strictly, bounded, and no verdict rests on it.
+A profiler either runs a process (`Launched`: ncu, rocprofv3) or counts one from outside (`Attached`: perf). Its
+output was printed beside, or by, a hostile process: it is parsed strictly and bounded, and no verdict rests on it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ class ProfilerError(Exception):
 
 @dataclass(frozen=True)
 class Seen:
-    """One kernel (on a CPU: the function) as a profiler saw it: launches and µs a call, shares of the ceilings, from
-    0 to 1, where the tool tells them, and figures of its own (`details`)."""
+    """Describe one kernel (on a CPU: the function) as a profiler saw it.
+
+    `launches` and `time_us` are per call. The shares of the ceilings lie between 0 and 1, and are None if the tool
+    does not tell them. `details` holds figures of the tool's own.
+    """
 
     name: str
     launches: int
@@ -40,52 +43,59 @@ class Seen:
 
 
 class Profiler(ABC):
-    """One tool. `shown` are the paths that it needs inside the sandbox."""
+    """Drive one tool. `shown` are the paths that it needs inside the sandbox."""
 
     name: str
     shown: tuple[Path, ...] = ()
 
     @abstractmethod
     def missing(self) -> str:
-        """Why it can't be used on this machine; empty where it can."""
+        """Return why the tool can't be used on this machine, or an empty text if it can."""
 
     @abstractmethod
     def read(self, outputs: Sequence[str], calls: int, target: Target) -> list[Seen]:
-        """What it saw of that many calls of a kernel, from what it printed. Raises ProfilerError."""
+        """Parse what the tool printed of `calls` calls of a kernel. Raises ProfilerError."""
 
 
 class Launched(Profiler):
-    """Runs the process itself, `passes` times where its counters do not fit into one. `local_sockets`: its parts
-    talk through UNIX sockets."""
+    """Drive a tool that runs the process itself, `passes` times if its counters do not fit into one.
+
+    `local_sockets` says that its parts talk through UNIX sockets.
+    """
 
     passes = 1
     local_sockets = False
 
     @abstractmethod
     def around(self, number: int, argv: Sequence[str]) -> list[str]:
-        """The command that runs `argv` under the tool in pass `number`; results go to standard output."""
+        """Return the command that runs `argv` under the tool in pass `number`; results go to standard output."""
 
 
 class Attached(Profiler):
-    """Counts running processes from outside."""
+    """Drive a tool that counts running processes from outside."""
 
     @abstractmethod
     def counting(self, pids: Sequence[int]) -> AbstractContextManager[list[str]]:
-        """Count those processes and all their threads; what it printed is in the list afterwards. Raises
+        """Count those processes and all their threads. The list holds what the tool printed afterwards. Raises
         ProfilerError."""
 
 
 def bound_by(compute_share: float, memory_share: float) -> str:
-    """`compute`, `memory`, or `latency` where neither ceiling is reached by a third: too little in flight, launches, or
-    work that the counts do not know (Williams, Waterman, Patterson, "Roofline", CACM 2009)."""
+    """Return `compute`, `memory`, or `latency` if neither ceiling is reached by a third.
+
+    Latency means too little work in flight, launches, or work that the counts do not include (Williams, Waterman,
+    Patterson, "Roofline", CACM 2009).
+    """
     if max(compute_share, memory_share) < LATENCY_SHARE:
         return "latency"
     return "compute" if compute_share > memory_share else "memory"
 
 
 def normalised(tool: str, seen: Sequence[Seen]) -> dict[str, Any]:
-    """`{"tool", "top": [...], "bound"}`: kernels by time, the longest first; the bound is the first one's, where the
-    tool tells shares."""
+    """Return `{"tool", "top": [...], "bound"}` with the kernels by time, longest first.
+
+    The bound is that of the first kernel, if the tool tells shares.
+    """
     kernels = [_plain(one) for one in sorted(seen, key=lambda one: -one.time_us)[:MOST_KERNELS]]
     bound = {"bound": kernels[0]["bound"]} if kernels and "bound" in kernels[0] else {}
     return {"tool": tool, "top": kernels, **bound}
@@ -107,7 +117,7 @@ def _plain(seen: Seen) -> dict[str, Any]:
 
 
 def number(text: str | None) -> float | None:
-    """A figure of a table, thousands separated by commas or not; None for anything else, as `n/a`."""
+    """Parse a figure of a table, with or without commas between thousands; None for anything else, such as `n/a`."""
     try:
         value = float((text or "").replace(",", ""))
     except ValueError:
@@ -116,8 +126,10 @@ def number(text: str | None) -> float | None:
 
 
 def rows(output: str, first_column: str) -> Iterable[dict[str, str]]:
-    """The rows of every quoted CSV table in a program's output whose header begins with that column; all other lines
-    are what the program, or the profiled one, printed between."""
+    """Yield the rows of every quoted CSV table in an output whose header begins with that column.
+
+    All other lines are what the tool, or the profiled program, printed in between.
+    """
     header: list[str] = []
     for line in output.splitlines():
         if not line.startswith(('"', *"0123456789")):

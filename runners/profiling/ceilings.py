@@ -1,5 +1,7 @@
-"""`ceilings.py DEVICE DTYPE…`: what a large copy and square matrix products reach, as JSON. Medians of several runs on
-random data, since some devices multiply zeros faster."""
+"""Measure what a large copy and square matrix products reach: `ceilings.py DEVICE DTYPE…` prints JSON.
+
+The figures are medians of several runs on random data, since some devices multiply zeros faster.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,14 @@ def main(device: str, *dtypes: str) -> None:
 
 
 def product_rate(device: str, dtype: torch.dtype) -> float:
-    """FLOP per second of a square product."""
+    """Return the FLOP per second of a square matrix product."""
     side = SIDE[device] // (2 if dtype is torch.float64 else 1)
     left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     return 2 * side**3 / seconds(lambda: left @ right, device)
 
 
 def seconds(work: Callable[[], object], device: str) -> float:
-    """Median time of a call, after two that warm up."""
+    """Return the median time of a call in s, after two calls that warm up."""
     times = []
     for _ in range(REPEATS + 2):
         settle(device)

@@ -1,6 +1,6 @@
-"""NVIDIA Nsight Compute (`ncu`): hardware counters of every kernel of a call.
+"""Read hardware counters of every kernel of a call with NVIDIA Nsight Compute (`ncu`).
 
-Run in the sandbox, around the candidate's own process. Its two halves talk through a UNIX socket in the sandbox's
+It runs in the sandbox, around the candidate's own process. Its two halves talk through a UNIX socket in the sandbox's
 private /tmp. Only what lies between cuProfilerStart and cuProfilerStop counts. Clocks stay as they are. Shares are
 NVIDIA's "speed of light" percentages. Tried with ncu 2025.3 on an H100.
 """
@@ -31,7 +31,7 @@ PLACES = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute")
 
 
 class Ncu(Launched):
-    """Nsight Compute's command line."""
+    """Drive Nsight Compute's command line."""
 
     name = "ncu"
     local_sockets = True
@@ -41,11 +41,12 @@ class Ncu(Launched):
         self.shown = tuple(place for place in [Path(PLACES[1])] if place.exists())
 
     def missing(self) -> str:
-        """Is it installed? Whether counters are permitted shows when it runs."""
+        """Return a text if it is not installed. Whether counters are permitted shows only when it runs."""
         return "" if self._path else "ncu is not installed: Nsight Compute of the CUDA toolkit"
 
     def around(self, number: int, argv: Sequence[str]) -> list[str]:
-        """One pass does: ncu replays each kernel for what does not fit together."""
+        """Return the command of the only pass, since ncu itself replays each kernel for counters that do not fit
+        together."""
         metrics = ",".join([TIME, COMPUTE, MEMORY, *DETAILS.values()])
         options = ["--csv", "--page", "details", "--print-units", "base", "--profile-from-start", "off"]
         options += ["--clock-control", "none", "--target-processes", "application-only"]
@@ -53,7 +54,7 @@ class Ncu(Launched):
         return [self._path or self.name, *options, *argv]
 
     def read(self, outputs: Sequence[str], calls: int, target: Target) -> list[Seen]:
-        """One row for each launch and metric."""
+        """Parse a table with one row for each launch and metric. Raises ProfilerError."""
         if REFUSED in outputs[0]:
             raise ProfilerError(NOT_PERMITTED)
         launches: dict[str, dict[str, float]] = defaultdict(dict)
@@ -72,7 +73,7 @@ class Ncu(Launched):
 
 
 def _kernel(name: str, launches: list[dict[str, float]], calls: int) -> Seen:
-    """Its launches together; shares weighted by time."""
+    """Combine all launches of a kernel; shares are weighted by time."""
     total_ns = sum(found[TIME] for found in launches)
     mean = {metric: _weighted(launches, metric, total_ns) for metric in (COMPUTE, MEMORY, *DETAILS.values())}
     return Seen(

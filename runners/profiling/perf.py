@@ -1,11 +1,11 @@
-"""Linux `perf stat` beside a candidate on a CPU: counts its processes from outside, so that the sandbox stays as it is.
+"""Count a candidate's processes on a CPU with Linux `perf stat`, from outside, so that the sandbox stays as it is.
 
-Counting starts and stops at a word through a pipe, which perf acknowledges (`--control`, perf 5.10 or newer). Where a
-machine shows no hardware counters, as most virtual machines, what the kernel itself counts is left: cores in use, page
-faults, context switches.
+Counting starts and stops at a word through a pipe, which perf acknowledges (`--control`, perf 5.10 or newer). A
+machine without hardware counters, such as most virtual machines, still tells what the kernel itself counts: cores in
+use, page faults, context switches.
 
-Shares are rough: of the arithmetic, instructions a cycle over a core that issues four; of the memory, cache misses
-of 64 bytes each over the copy bandwidth that `python -m runners probe` measured.
+Shares are rough. That of the arithmetic is instructions per cycle over a core that issues four; that of the memory is
+cache misses of 64 bytes each over the copy bandwidth that `python -m runners probe` measured.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 
 
 class Perf(Attached):
-    """`perf stat`."""
+    """Drive `perf stat`."""
 
     name = "perf"
 
     def missing(self) -> str:
-        """Is it installed, and are we let count?"""
+        """Return a text if perf is not installed or not permitted to count."""
         return _missing()
 
     @contextmanager
     def counting(self, pids: Sequence[int]) -> Iterator[list[str]]:
-        """From when it says that it counts to when it says that it does not."""
+        """Count from perf's acknowledgement of the start to that of the stop."""
         printed: list[str] = []
         with _Control(pids) as control:
             control.say("enable")
@@ -50,7 +50,7 @@ class Perf(Attached):
             printed.append(control.end())
 
     def read(self, outputs: Sequence[str], calls: int, target: Target) -> list[Seen]:
-        """Fields of a line: value, unit, event, …; a value may be `<not supported>` or `<not counted>`."""
+        """Parse lines of value, unit, event, …; a value may be `<not supported>` or `<not counted>`."""
         counted = counts(outputs[0])
         duration_ns = counted.get("duration_time")
         if not duration_ns or "task-clock" not in counted:
@@ -69,7 +69,7 @@ class Perf(Attached):
 
 
 class _Control:
-    """A perf that waits for a word before it counts."""
+    """Run a perf that waits for a word before it counts."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         told, self._tell = os.pipe()
@@ -91,7 +91,7 @@ class _Control:
         return self
 
     def say(self, word: str) -> None:
-        """Raises ProfilerError where perf has ended, or does not answer."""
+        """Send a word and wait for the answer. Raises ProfilerError if perf has ended or does not answer."""
         try:
             os.write(self._tell, f"{word}\n".encode())
             answered = readable(self._acknowledged, ANSWER_S) and os.read(self._acknowledged, 16)
@@ -101,7 +101,7 @@ class _Control:
             raise ProfilerError(f"perf does not count: {self.end().strip()[:200]}")
 
     def end(self) -> str:
-        """What it printed."""
+        """Stop perf and return what it printed."""
         self._process.send_signal(signal.SIGINT)
         try:
             return self._process.communicate(timeout=ANSWER_S)[1]
@@ -118,7 +118,7 @@ class _Control:
 
 
 def counts(output: str) -> dict[str, float]:
-    """What was counted, by event (`cycles:u` is `cycles`); what was not is left out."""
+    """Return the counts by event (`cycles:u` is `cycles`), without events that were not counted."""
     found = {}
     for line in output.splitlines():
         fields = line.split(",")

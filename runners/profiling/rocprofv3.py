@@ -1,9 +1,10 @@
-"""AMD's `rocprofv3`: counters of every kernel dispatch. Written from ROCprofiler-SDK's documentation (7.0) and the CSV
-layout shown there; **untested on AMD hardware**.
+"""Read hardware counters of every kernel dispatch with AMD's `rocprofv3`.
+
+Written from ROCprofiler-SDK's documentation (7.0) and the CSV layout shown there; **untested on AMD hardware**.
 
 Counters that share a hardware block do not fit into one pass, so the process is started once for each group, which is
-how rocprof-compute drives the same tool. rocprof-compute itself runs an application thirteen times and more and wants a
-command that computes by itself, where a candidate here answers a referee; its figures come from these counters.
+how rocprof-compute drives the same tool. rocprof-compute itself runs an application at least thirteen times and needs
+a command that computes by itself, whereas a candidate here answers a referee; its figures come from these counters.
 
 `FETCH_SIZE` and `WRITE_SIZE` are KiB moved between the second-level cache and memory, `VALUBusy`, `MfmaUtil` and
 `OccupancyPercent` percentages (MI300 and MI200 series performance counters and metrics, ROCm documentation).
@@ -22,8 +23,8 @@ from runners.targets import Target, ceilings
 
 GROUPS = (("FETCH_SIZE", "VALUBusy"), ("WRITE_SIZE", "MfmaUtil"), ("OccupancyPercent",))
 PERCENTAGES = {"valu_busy_percent": "VALUBusy", "mfma_percent": "MfmaUtil", "occupancy_percent": "OccupancyPercent"}
+# Copies and fills of the runtime's own.
 RUNTIME_PREFIX = "__amd_rocclr_"
-"""Copies and fills of the runtime's own."""
 PROGRAM = """
 out=$TMPDIR/rocprofv3; tool=$1; counters=$2; shift 2
 "$tool" --pmc $counters --output-format csv -d "$out" -o seen -- "$@"
@@ -33,7 +34,7 @@ find "$out" -name '*counter_collection.csv' -exec cat {} +
 
 @dataclass
 class Dispatches:
-    """All dispatches of one kernel: how many by pass, ns in all of them, and sums of counters weighted by ns."""
+    """Add up all dispatches of one kernel: their number and ns by pass, and counters weighted by ns."""
 
     count: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     total_ns: dict[int, float] = field(default_factory=lambda: defaultdict(float))
@@ -42,7 +43,7 @@ class Dispatches:
 
 
 class Rocprofv3(Launched):
-    """ROCprofiler-SDK's command line."""
+    """Drive ROCprofiler-SDK's command line."""
 
     name = "rocprofv3"
     passes = len(GROUPS)
@@ -52,17 +53,19 @@ class Rocprofv3(Launched):
         self.shown = tuple(path for path in [Path("/opt/rocm")] if path.exists())
 
     def missing(self) -> str:
-        """Is it installed?"""
+        """Return a text if it is not installed."""
         return "" if self._path else "rocprofv3 is not installed: rocprofiler-sdk of ROCm 6.2 or newer"
 
     def around(self, number: int, argv: Sequence[str]) -> list[str]:
-        """Its tables go to files in the scratch directory, and from there to standard output."""
+        """Return a shell command that prints the tables, which the tool writes to files in the scratch directory."""
         tool = self._path or self.name
         return ["/bin/sh", "-c", PROGRAM, "rocprofv3", tool, " ".join(GROUPS[number]), *argv]
 
     def read(self, outputs: Sequence[str], calls: int, target: Target) -> list[Seen]:
-        """One row for each dispatch and counter, in a long table. Kernels with fewer dispatches than there were calls
-        are those that a library starts with."""
+        """Parse a long table with one row for each dispatch and counter. Raises ProfilerError.
+
+        Kernels with fewer dispatches than there were calls are those that a library starts with, and are left out.
+        """
         found: dict[str, Dispatches] = defaultdict(Dispatches)
         for number_of_pass, output in enumerate(outputs):
             for row in rows(output, "Correlation_Id"):
@@ -92,7 +95,10 @@ def _counts(name: str, kernel: Dispatches, calls: int) -> bool:
 
 
 def _kernel(name: str, kernel: Dispatches, calls: int, target: Target) -> Seen:
-    """Times of the first pass; the warm-up before the calls is one more of each."""
+    """Combine the dispatches of a kernel, with times from the first pass.
+
+    The warm-up before the calls adds one dispatch of each launch.
+    """
     first = min(kernel.count)
     launches = max(1, kernel.count[first] // calls)
     time_us = kernel.total_ns[first] / kernel.count[first] * launches / 1e3
@@ -109,7 +115,8 @@ def _mean(kernel: Dispatches, counter: str) -> float | None:
 
 
 def _memory_share(kernel: Dispatches, target: Target) -> float | None:
-    """Bytes a second between cache and memory over what a copy reaches, or the data sheet says."""
+    """Return the bytes per second between cache and memory over what a copy reaches, or else the data sheet's
+    bandwidth."""
     bandwidth = ceilings(target.key).copy_bandwidth or target.bandwidth
     moved = [name for name in ("FETCH_SIZE", "WRITE_SIZE") if name in kernel.passes]
     if len(moved) < 2 or not bandwidth:

@@ -15,8 +15,10 @@ from runners.targets import FACTOR_DTYPES, Target, ceilings
 
 
 def summary(target: Target, work: Mapping[str, Work | None], times_us: Mapping[str, float]) -> dict[str, Any]:
-    """`{"bound": ..., "cases": {name: {...}}}`; the bound is that of the case with the longest time. Empty where
-    nothing is known of the work."""
+    """Return `{"bound": ..., "cases": {name: {...}}}`, or nothing if the work of no case is known.
+
+    The bound is that of the case with the longest time.
+    """
     cases = {
         name: case
         for name, time_us in times_us.items()
@@ -57,8 +59,11 @@ def _memory_share(target: Target, work: Work, time_us: float) -> float:
 
 
 def in_words(profile: Mapping[str, Any]) -> list[str]:
-    """A result's profile as lines for a prompt or a page: what binds each case, what launching costs, and the kernels
-    by name, which are a hostile process's words. Anything of another form than the harness writes is left out."""
+    """Describe a result's profile in lines for a prompt or a page.
+
+    The lines say what binds each case, what launching costs, and which kernels take the time; their names are a
+    hostile process's words. Anything that does not have the form that the harness writes is left out.
+    """
     cases, launch, kernels = (_mapping(profile, name) for name in ("cases", "launch", "kernels"))
     lines = [_case_words(name, case) for name, case in cases.items() if isinstance(case, Mapping)]
     lines += [_graph_words(name, times) for name, times in _mapping(launch, "graph_us").items()]
@@ -69,7 +74,7 @@ def in_words(profile: Mapping[str, Any]) -> list[str]:
 
 
 def notes_in(profile: Mapping[str, Any]) -> list[str]:
-    """What could not be looked at, and why; a hostile process may have had a hand in it. Cut at ten."""
+    """Return at most ten notes on what could not be profiled and why; a hostile process may have influenced them."""
     notes = _mapping(profile, "kernels").get("notes")
     return [str(note) for note in notes[:10]] if isinstance(notes, list) else []
 

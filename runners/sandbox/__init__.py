@@ -1,4 +1,4 @@
-"""How untrusted code is held. The interface is in `base`; `run`, `spawn` and `probe` are here."""
+"""Run untrusted code in a sandbox. `base` defines the interface; `run`, `spawn` and `probe` are here."""
 
 from __future__ import annotations
 

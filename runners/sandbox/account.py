@@ -1,7 +1,7 @@
-"""A user id of its own for each sandboxed process, where the caller is root.
+"""Give each sandboxed process a user id of its own, where the caller is root.
 
-The range is the one systemd's documentation lists as unused (60578–61183). An id is held by binding an
-abstract UNIX socket of its name: the kernel lets go of it when the holder dies, however it dies.
+The range is the one systemd's documentation lists as unused (60578–61183). An id is held by binding an abstract UNIX
+socket of its name: the kernel lets go of it when the holder dies, however it dies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FIRST_UID, LAST_UID = 60578, 61183
 
 
 class Account:
-    """A user id nobody else on this machine holds until `close`. Raises SandboxError when all are taken."""
+    """Hold a user id that nobody else on this machine holds, until `close`. Raises SandboxError when all are taken."""
 
     def __init__(self) -> None:
         self._lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -49,5 +49,5 @@ class Account:
 
 
 def own_account() -> Account | None:
-    """A fresh account when this process is root, else None: the process then keeps the caller's user."""
+    """Return a fresh account if this process is root, else None: the process then keeps the caller's user."""
     return Account() if os.geteuid() == 0 else None

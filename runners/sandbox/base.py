@@ -1,14 +1,14 @@
-"""What a sandbox is asked and what it answers; the ways of holding a process are in its sister modules.
+"""Define what a sandbox is asked and what it answers. The modules beside it implement the levels.
 
     from runners.sandbox import ResourceLimits, SandboxPolicy, probe, run, spawn
 
     policy = SandboxPolicy(read_only=(*python_paths(), job_dir), limits=ResourceLimits(wall_s=10))
     done = run([sys.executable, "-I", str(job_dir / "kernel.py")], policy)
 
-Inside, every path keeps its name: what is bound is bound where it lies, so that the same command works at
-every level. `/usr` and the dynamic linker's cache are always readable; the working directory, TMPDIR and
-HOME are a private scratch directory that vanishes with the process. Nothing of the caller's environment is
-inherited, there is no network, and no file descriptor but 0–2 and `pass_fds` stays open.
+Inside, every path keeps its name: what is bound is bound where it lies, so that the same command works at every
+level. `/usr` and the dynamic linker's cache are always readable; the working directory, TMPDIR and HOME are a private
+scratch directory that vanishes with the process. Nothing of the caller's environment is inherited, there is no
+network, and no file descriptor but 0–2 and `pass_fds` stays open.
 
 Standard library only; Linux only.
 """
@@ -31,12 +31,13 @@ class SandboxError(RuntimeError):
 
 
 class SandboxLevel(StrEnum):
-    """How firmly a machine can hold a process, firmest first; stored with every result.
+    """Rank how firmly a machine can confine a process, firmest first. The level is stored with every result.
 
     bubblewrap: own mount, process, network and IPC namespaces, seccomp, limits.
-    landlock: own user where started as root, Landlock, seccomp, limits; holes listed in `landlock`.
+    landlock: own user if started as root, Landlock, seccomp, limits; `landlock` lists what it leaves open.
     rlimits_only: seccomp and limits, files are open; needs KERNELSCI_ALLOW_UNSANDBOXED=1.
-    none: a plain process; needs KERNELSCI_ALLOW_UNSANDBOXED=1."""
+    none: a plain process; needs KERNELSCI_ALLOW_UNSANDBOXED=1.
+    """
 
     BUBBLEWRAP = "bubblewrap"
     LANDLOCK = "landlock"
@@ -45,12 +46,12 @@ class SandboxLevel(StrEnum):
 
     @property
     def holds(self) -> bool:
-        """True where untrusted code may run without anybody's leave."""
+        """Return whether untrusted code may run at this level without the administrator's permission."""
         return self in (SandboxLevel.BUBBLEWRAP, SandboxLevel.LANDLOCK)
 
 
 class Devices(StrEnum):
-    """Which accelerators a process may open."""
+    """Name the accelerators that a process may open."""
 
     NONE = "none"
     NVIDIA = "nvidia"
@@ -58,7 +59,7 @@ class Devices(StrEnum):
 
 
 class KillReason(StrEnum):
-    """Why the supervisor ended a process. Absent when the process ended by itself."""
+    """Name why the supervisor ended a process. A process that ended by itself has none."""
 
     TIMEOUT = "timeout"
     MEMORY = "memory"
@@ -69,23 +70,23 @@ class KillReason(StrEnum):
 
 @dataclass(frozen=True)
 class ResourceLimits:
-    """What a process and all it starts may use together, but for `file_bytes`, `open_files` and `cpu_s`,
-    which the kernel counts for each process alone."""
+    """Limit what a process and its descendants may use together.
+
+    The kernel counts `file_bytes`, `open_files` and `cpu_s` for each process alone. `memory_bytes` is resident memory
+    and includes shared memory that was passed in. `processes` counts threads too. `scratch_bytes` is the size of the
+    scratch directory and the most that the writable paths may grow to. `output_bytes` limits standard output and
+    error together; more ends the process. `log_bytes` of each stream are kept, its head and its tail.
+    """
 
     wall_s: float = 60.0
     cpu_s: float | None = None
     memory_bytes: int = 4 << 30
-    """Resident memory, that of passed shared memory included."""
     processes: int = max(256, 8 * (os.cpu_count() or 1))
-    """Processes and threads together."""
     file_bytes: int = 256 << 20
     scratch_bytes: int = 256 << 20
-    """Size of the scratch directory; also the most that the writable paths may grow to."""
     open_files: int = 1024
     output_bytes: int = 16 << 20
-    """Standard output and error together; more ends the process."""
     log_bytes: int = 64 << 10
-    """How much of each stream is kept: its head and its tail."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -96,17 +97,18 @@ class ResourceLimits:
 
 @dataclass(frozen=True)
 class SandboxPolicy:
-    """What one process may see and do.
+    """Describe what one process may see and do.
 
-    `read_only` and `writable` are absolute host paths, visible under the same names; all must exist.
-    Started as root, the process runs as a user of its own: a writable path is given to that user, and a
-    read-only path must be readable by everybody (`share` makes it so).
-    `env` is the whole environment, besides PATH, HOME, TMPDIR, LANG and USER.
-    `cpus` pins the process to these cores; None leaves it where the caller may run.
+    `read_only` and `writable` are absolute host paths, visible under the same names; all must exist. If started as
+    root, the process runs as a user of its own: a writable path is given to that user, and a read-only path must be
+    readable by everybody (`share` makes it so). `env` is the whole environment, besides PATH, HOME, TMPDIR, LANG and
+    USER. `cpus` pins the process to these cores; with None it runs wherever the caller may run.
+
     `scratch` names the scratch directory: processes that give the same name find theirs at the same path, one at a
-    time. Under bubblewrap that is so for all, and at the same time.
-    `local_sockets` lets it connect UNIX sockets of its own, as profilers do between their halves; under bubblewrap
-    only, where no others are in sight."""
+    time. Under bubblewrap every process finds it at the same path, even at the same time. `local_sockets` lets the
+    process connect UNIX sockets of its own, as profilers do between their halves. Only bubblewrap grants it, because
+    no sockets of the host are visible there.
+    """
 
     read_only: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
@@ -125,7 +127,7 @@ class SandboxPolicy:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a live process and all it started use now. `peak_memory_bytes` is the highest sample so far."""
+    """Report what a live process and its descendants use now. `peak_memory_bytes` is the highest sample so far."""
 
     memory_bytes: int
     peak_memory_bytes: int
@@ -137,8 +139,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class Completed:
-    """How a sandboxed process ended. `exit_code` is None when `signal` is set. An exit code of 128 + n
-    counts as signal n, as in a shell. Text is decoded leniently, and the middle of a long stream left out."""
+    """Report how a sandboxed process ended.
+
+    `exit_code` is None if `signal` is set. An exit code of 128 + n counts as signal n, as in a shell. Text is decoded
+    with replacement characters, and the middle of a long stream is left out.
+    """
 
     exit_code: int | None
     signal: int | None
@@ -153,10 +158,10 @@ class Completed:
 
     @property
     def ok(self) -> bool:
-        """True when the process ended by itself with exit code 0."""
+        """Return whether the process ended by itself with exit code 0."""
         return self.exit_code == 0 and self.killed_reason is None
 
 
 def unsandboxed_allowed() -> bool:
-    """Has the administrator allowed running code that nothing holds?"""
+    """Return whether the administrator has allowed running code without a sandbox."""
     return os.environ.get(ALLOW_UNSANDBOXED) == "1"

@@ -1,4 +1,4 @@
-"""Holding a process with bubblewrap: namespaces first, then limits, then the filter.
+"""Confine a process with bubblewrap: namespaces first, then limits, then the system-call filter.
 
 Two ways in, because a user who was dropped to can't bind what lies under a directory of mode 0700 (an
 interpreter under /root):
@@ -6,8 +6,8 @@ interpreter under /root):
   inside then becomes the job's own user with none; new user namespaces are refused by the filter;
 - started as anybody else, bubblewrap makes a user namespace without capabilities and disables further ones.
 
-The environment is given to bubblewrap itself rather than set inside, so that its own init shows nothing else
-in /proc/1/environ. `/` and `/dev` are writable until remounted, which comes after all binds.
+The environment is given to bubblewrap itself rather than set inside, so that its own init shows nothing else in
+/proc/1/environ. `/` and `/dev` are writable until remounted, which comes after all binds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HARDWARE_PATHS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 def bubblewrap_argv(
     argv: Sequence[str], policy: SandboxPolicy, uid: int | None, *, filter_fd: int, status_fd: int
 ) -> list[str]:
-    """The command line that runs `argv` under `policy`, as `uid` when the caller is root (else None)."""
+    """Return the command line that runs `argv` under `policy`, as user `uid` if the caller is root (else None)."""
     return [
         _tool("bwrap"),
         *_namespaces(as_root=uid is not None),
@@ -56,6 +56,9 @@ def _namespaces(*, as_root: bool) -> list[str]:
     shared = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     shared += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     shared += ["--hostname", supervisor_name()]
+    # The three capabilities are what `setpriv` needs to become the job's user; it drops them in the same step. As any
+    # other user, bubblewrap needs a user namespace, in which a job could gain capabilities again unless further ones
+    # are disabled.
     if as_root:
         return [*shared, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
     return ["--unshare-user", "--disable-userns", *shared]
@@ -70,6 +73,7 @@ def _mounts(policy: SandboxPolicy) -> list[str]:
     arguments += _binds([path for path in devices.read_only if path.parts[1] != "proc"], "--ro-bind-try")
     arguments += _binds(devices.nodes, "--dev-bind")
     arguments += _binds(policy.writable, "--bind")
+    # This comes last: a bind into a read-only root would fail to make its mount point.
     return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/"]
 
 
@@ -85,7 +89,7 @@ def _system_mounts() -> list[str]:
 
 
 def _binds(paths: Iterable[Path], option: str) -> list[str]:
-    """Each path under its own name, outermost first; the directories above it can be passed through."""
+    """Bind each path under its own name, outermost first; the directories above it may be traversed."""
     arguments: list[str] = []
     for path in sorted(set(paths)):
         for parent in reversed(path.parents[:-1]):
@@ -100,11 +104,12 @@ def _limits(policy: SandboxPolicy) -> list[str]:
 
 
 def rlimits(policy: SandboxPolicy) -> dict[str, int]:
-    """Limits by the names of prlimit(1), none above what the caller itself may have.
+    """Return the limits by the names of prlimit(1), none above what the caller itself may have.
 
-    Private memory is limited a little above the sandbox's own limit: one huge allocation then fails at once,
-    while slow growth is seen, and named, by the supervisor. Not with an accelerator, whose driver maps its
-    whole address space and pins memory."""
+    Private memory is limited a little above the sandbox's own limit: one huge allocation then fails at once, while
+    the supervisor sees and names slow growth. An accelerator's driver maps its whole address space and pins memory,
+    so neither is limited there.
+    """
     limits = policy.limits
     wanted = {
         "nproc": limits.processes,
@@ -113,13 +118,14 @@ def rlimits(policy: SandboxPolicy) -> dict[str, int]:
         "core": 0,
         "nofile": limits.open_files,
     }
+    # RLIMIT_DATA counts what a driver maps, hundreds of GiB with CUDA, so it would stop every GPU process.
     if policy.devices is Devices.NONE:
         wanted |= {"data": limits.memory_bytes + (256 << 20), "memlock": 8 << 20}
     return {name: _capped(name, value) for name, value in wanted.items()}
 
 
 def cpu_seconds(limits: ResourceLimits) -> int:
-    """The CPU limit of one process in whole seconds: as given, else all cores for the wall-clock limit."""
+    """Return the CPU limit of one process in whole seconds: as given, else all cores for the wall-clock limit."""
     return math.ceil(limits.cpu_s if limits.cpu_s is not None else limits.wall_s * (os.cpu_count() or 1))
 
 

@@ -1,10 +1,10 @@
-"""Keeping the head and the tail of an endless stream."""
+"""Keep the head and the tail of an endless stream."""
 
 from __future__ import annotations
 
 
 class Capture:
-    """The first and the last `limit_bytes / 2` of all that was added, and how much that was."""
+    """Keep the first and the last `limit_bytes / 2` of everything that was added, and count the bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._half = max(limit_bytes // 2, 1)
@@ -20,7 +20,7 @@ class Capture:
         del self._tail[: -self._half]
 
     def text(self) -> str:
-        """What was kept, with a note of how much was left out between head and tail."""
+        """Return what was kept, with a note of how many bytes were left out between head and tail."""
         left_out = self.total_bytes - len(self._head) - len(self._tail)
         note = f"\n[… {left_out} bytes left out …]\n".encode() if left_out else b""
         return (bytes(self._head) + note + bytes(self._tail)).decode("utf-8", "replace")

@@ -1,12 +1,12 @@
-"""The launcher of the Landlock level, run as a script: `python -I -S confine.py CONFIG_FD`.
+"""Launch a process at the Landlock level. Run as a script: `python -I -S confine.py CONFIG_FD`.
 
-It imports nothing of this package, so that a launch stays cheap, and does two things. The *child* gives up
-what it can, in this order: limits → user id and capabilities → Landlock → system-call filter → exec. The
-*parent* stays outside as the child's subreaper: it adopts every orphan, kills all of them when the child ends
-or when it is told to stop (SIGTERM, also sent by the kernel when the supervisor dies), and reports.
+It imports nothing of this package, so that a launch stays cheap, and does two things. The *child* gives up privileges
+in this order: limits → user id and capabilities → Landlock → system-call filter → exec. The *parent* stays outside as
+the child's subreaper: it adopts every orphan, kills all of them when the child ends or when it receives SIGTERM
+(which the kernel also sends when the supervisor dies), and reports the exit code.
 
-The descriptor CONFIG_FD holds a JSON object; `landlock.Config` describes it.
-Sources: landlock(7), linux/landlock.h, capabilities(7), seccomp(2), prctl(2).
+The descriptor CONFIG_FD holds a JSON object; `landlock.Config` describes it. Sources: landlock(7), linux/landlock.h,
+capabilities(7), seccomp(2), prctl(2).
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class RulesetAttributes(ctypes.Structure):
-    """struct landlock_ruleset_attr."""
+    """Mirror struct landlock_ruleset_attr."""
 
     _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
 
 
 class PathBeneath(ctypes.Structure):
-    """struct landlock_path_beneath_attr."""
+    """Mirror struct landlock_path_beneath_attr, which is packed."""
 
     _pack_ = 1
     _layout_ = "ms"
@@ -53,13 +53,13 @@ class PathBeneath(ctypes.Structure):
 
 
 class FilterProgram(ctypes.Structure):
-    """struct sock_fprog."""
+    """Mirror struct sock_fprog."""
 
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
 def checked(result: int, what: str) -> int:
-    """The result of a C call, or OSError with its errno and a name."""
+    """Return the result of a C call. Raises OSError with its errno and `what` if it is negative."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -72,19 +72,21 @@ def prctl(option: int, *values: int) -> int:
 
 
 def landlock_abi() -> int:
-    """The kernel's Landlock version; 0 where there is none."""
+    """Return the kernel's Landlock version, or 0 if it has none."""
     return max(int(libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION_FLAG)), 0)
 
 
 def set_limits(config: dict[str, Any]) -> None:
     for name, value in config["rlimits"].items():
+        # RLIMIT_NPROC counts all tasks of the user, not those of the job. Without a user of its own the job gets its
+        # number on top of what the user already runs.
         if name == "nproc" and config["uid"] is None:
             value += tasks_of(os.getuid())
         resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), (value, value))
 
 
 def tasks_of(uid: int) -> int:
-    """Tasks this user runs already: the kernel's limit counts them too."""
+    """Return how many tasks a user already runs, because the kernel's limit counts them too."""
     count = 0
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - pathlib would cost a launch 5 ms
         try:
@@ -101,9 +103,12 @@ def become(config: dict[str, Any]) -> None:
     if config["uid"] is None:
         return
     kept = {CAP_DAC_READ_SEARCH} if config["keep_search"] else set()
+    # The result is ignored because the kernel rejects numbers above the last capability that it knows.
     for capability in set(range(LAST_POSSIBLE_CAPABILITY + 1)) - kept:
         libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
+    # A change of user clears all capabilities unless KEEPCAPS is set first.
     prctl(PR_SET_KEEPCAPS, int(config["keep_search"]))
+    # Groups first, the user last: without root, neither setgroups(2) nor setresgid(2) would be permitted.
     os.setgroups(config["groups"])
     os.setresgid(config["uid"], config["uid"], config["uid"])
     os.setresuid(config["uid"], config["uid"], config["uid"])
@@ -116,20 +121,24 @@ def keep_only(capability: int) -> None:
     low = 1 << capability
     sets = (ctypes.c_uint32 * 6)(low, low, low, 0, 0, 0)  # effective, permitted, inheritable; low and high
     checked(libc.capset(header, sets), "capset")
+    # Only an ambient capability survives exec of a program without file capabilities.
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
 
 
 def restrict_files(config: dict[str, Any]) -> None:
-    """Landlock: everything is closed but the listed paths; TCP, abstract sockets and signals where known."""
+    """Close every file but the listed paths with Landlock, and TCP, abstract sockets and signals if the kernel can."""
     abi = landlock_abi()
     handled = (1 << FS_RIGHTS_BY_ABI.get(abi, 16)) - 1
     net = NET_BIND_AND_CONNECT_TCP if abi >= ABI_WITH_NET else 0
     scoped = SCOPE_ABSTRACT_UNIX_AND_SIGNALS if abi >= ABI_WITH_SCOPE else 0
+    # The structure grew with the ABI, and a kernel rejects one that is longer than it knows with bits set.
     size = 24 if abi >= ABI_WITH_SCOPE else 16 if abi >= ABI_WITH_NET else 8
     attributes = RulesetAttributes(handled, net, scoped)
     create = libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(attributes), size, 0)
     ruleset = checked(create, "landlock_create_ruleset")
     reading = FS_EXECUTE | FS_READ_FILE | FS_READ_DIR
+    # Device nodes and sockets are not created even in writable paths: a device node would open the host's devices, a
+    # socket would reach processes outside.
     writing = handled & ~(FS_MAKE_CHAR | FS_MAKE_SOCK | FS_MAKE_BLOCK | FS_IOCTL_DEV)
     nodes = handled & (FS_READ_FILE | FS_READ_DIR | FS_WRITE_FILE | FS_IOCTL_DEV | FS_TRUNCATE)
     add_rules(ruleset, config["read_only"], reading)
@@ -145,6 +154,7 @@ def add_rules(ruleset: int, paths: Iterable[str], rights: int) -> None:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
+        # The kernel rejects a rule that grants directory rights on a file.
         allowed = rights if os.path.isdir(path) else rights & FS_OF_FILES  # noqa: PTH112
         rule = PathBeneath(allowed, fd)
         add = libc.syscall(LANDLOCK_ADD_RULE, ruleset, LANDLOCK_PATH_BENEATH, ctypes.byref(rule), 0)
@@ -158,15 +168,17 @@ def filter_calls(program: bytes) -> None:
 
 
 def confine(config: dict[str, Any], parent: int) -> None:
-    """All the steps, in the order that lets each still be taken."""
+    """Take every step in an order in which each is still permitted."""
     os.setsid()
     set_limits(config)
     become(config)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after the change of user, which clears it
+    # The parent may have died before the death signal was requested, in which case it never arrives.
     if os.getppid() != parent:
         os._exit(1)
     if config["landlock"]:
         restrict_files(config)
+    # The filter comes last, because it forbids calls that the steps above need.
     filter_calls(bytes.fromhex(config["filter"]))
 
 
@@ -189,6 +201,7 @@ def child(config: dict[str, Any], parent: int, tell: int) -> NoReturn:
     try:
         os.chdir(config["scratch"])
         confine(config, parent)
+        # The job must not hold the status pipe, or it could report an exit code of its own.
         os.close(config["status_fd"])
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for number in (signal.SIGPIPE, signal.SIGINT):
@@ -204,7 +217,7 @@ def child(config: dict[str, Any], parent: int, tell: int) -> NoReturn:
 
 
 def supervise(child_pid: int, status_fd: int, uid: int | None) -> None:
-    """Until the child ends or a stop is asked for: reap; then end all that is left and report the exit code."""
+    """Reap children until the child ends or a stop is requested, then kill what is left and report the exit code."""
     report(status_fd, "child-pid", child_pid)
     code = None
     while code is None:
@@ -240,6 +253,7 @@ def end_all(uid: int | None) -> None:
     """Kill until nobody is left: orphans come to us, the subreaper, and the processes of a user id of its own
     can be killed in one call that no fork escapes."""
     while True:
+        # kill(-1) signals every process of the user in one pass inside the kernel, so no fork can outrun it.
         if uid is not None:
             kill_user(uid)
         for pid in descendants():
@@ -252,6 +266,7 @@ def end_all(uid: int | None) -> None:
                 pass
         except ChildProcessError:
             return
+        # A killed process may need time to die; wait for its signal or look again soon.
         signal.sigtimedwait({signal.SIGCHLD}, 0.005)
 
 
@@ -259,6 +274,7 @@ def kill_user(uid: int) -> None:
     if pid := os.fork():
         os.waitpid(pid, 0)
         return
+    # As root, kill(-1) would hit every process on the machine, so become the job's user first.
     os.setresuid(uid, uid, uid)
     try:
         os.kill(-1, signal.SIGKILL)

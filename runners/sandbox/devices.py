@@ -1,9 +1,9 @@
-"""Which files of the host a process needs to reach an accelerator.
+"""List the host's files that a process needs to reach an accelerator.
 
 NVIDIA: the device nodes and /sys. The driver's libraries lie in /usr, which is readable anyway: those of a
-distribution's packages, those that container toolkits mount, and /usr/local/cuda.
-AMD: /dev/kfd and the render nodes with the groups that own them, /sys and /opt/rocm. Written from ROCm's
-container documentation; untested on AMD hardware.
+distribution's packages, those that container toolkits mount, and /usr/local/cuda. AMD: /dev/kfd and the render nodes
+with the groups that own them, /sys and /opt/rocm. Written from ROCm's container documentation; untested on AMD
+hardware.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DeviceBinds:
 
 
 def device_binds(devices: Devices | str, root: Path = Path("/")) -> DeviceBinds:
-    """What there is for `devices` under `root`. An accelerator that is not there gives empty tuples."""
+    """Return the files for `devices` under `root` that exist. An absent accelerator gives empty tuples."""
     if Devices(devices) is Devices.NVIDIA:
         return _present(root, NVIDIA_NODES, NVIDIA_PATHS)
     if Devices(devices) is Devices.AMD:
@@ -45,11 +45,11 @@ def _present(root: Path, nodes: tuple[str, ...], paths: tuple[str, ...]) -> Devi
 
 
 def _versioned_rocm(root: Path) -> tuple[str, ...]:
-    """/opt/rocm is usually a link to /opt/rocm-6.4.1, which must be bound too."""
+    """Return the versioned installations: /opt/rocm is usually a link to /opt/rocm-6.4.1, which must be bound too."""
     return tuple(str(path.relative_to(root)) for path in sorted((root / "opt").glob("rocm-*")))
 
 
 def _groups(nodes: list[Path]) -> tuple[int, ...]:
-    """Owners of nodes closed to others; never root's group."""
+    """Return the groups that own nodes closed to others, but never root's group."""
     owners = {node.stat().st_gid for node in nodes if not node.stat().st_mode & 0o006}
     return tuple(sorted(owners - {0}))

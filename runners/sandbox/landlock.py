@@ -1,4 +1,4 @@
-"""Holding a process without namespaces: its own user, limits, Landlock, the filter.
+"""Confine a process without namespaces: with its own user, limits, Landlock and the system-call filter.
 
 For machines where user namespaces are blocked (Ubuntu 24.04's AppArmor rule, containers without CAP_SYS_ADMIN).
 What this level does not do, and bubblewrap does:
@@ -41,8 +41,11 @@ PROCESS_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "
 
 @dataclass(frozen=True)
 class Config:
-    """What `confine` reads. Paths that don't exist are passed over; `filter` is hexadecimal; `rlimits` goes by
-    the names of prlimit(1); `uid` None keeps the caller's user."""
+    """Hold what `confine` reads.
+
+    Paths that don't exist are skipped; `filter` is hexadecimal; `rlimits` uses the names of prlimit(1); `uid` None
+    keeps the caller's user.
+    """
 
     argv: list[str]
     scratch: str
@@ -65,7 +68,7 @@ class Config:
 def config_for(
     argv: Sequence[str], policy: SandboxPolicy, uid: int | None, scratch: Path, status_fd: int, *, landlock: bool
 ) -> Config:
-    """Raises SandboxError when a path lies where the job's user can't get to it."""
+    """Translate a policy for `confine`. Raises SandboxError if a path lies where the job's user can't reach it."""
     devices = device_binds(policy.devices)
     system = (*SYSTEM_PATHS, *SYSTEM_LINKS, *HARDWARE_PATHS, *PROCESS_FILES)
     closed = [path for path in (*policy.read_only, *policy.writable, scratch) if not _open_to_all(path)]
@@ -87,7 +90,7 @@ def config_for(
 
 
 def launcher_argv(config_fd: int) -> list[str]:
-    """The interpreter without site packages, running `confine`."""
+    """Return the command line of `confine`, in the interpreter without site packages."""
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("confine.py")), str(config_fd)]
 
 
@@ -104,12 +107,12 @@ def make_scratch(uid: int | None, undo: ExitStack, name: str = "") -> Path:
 
 
 def _open_to_all(path: Path) -> bool:
-    """Can any user reach `path` through the directories above it?"""
+    """Return whether any user can reach `path` through the directories above it."""
     return all(parent.stat().st_mode & 0o001 for parent in path.parents)
 
 
 def _may_search(closed: Iterable[Path]) -> bool:
-    """Do we have the capability to let the job through closed directories? Raises SandboxError if not."""
+    """Return whether we may let the job through closed directories. Raises SandboxError if not."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:") and int(line.split()[1], 16) >> CAP_DAC_READ_SEARCH & 1:
             return True

@@ -1,8 +1,8 @@
-"""From a policy to what must be started: a command line, its environment, descriptors and what to undo after.
+"""Translate a policy into what must be started: a command line, its environment, descriptors, and what to undo.
 
-Every level answers through the same status pipe, in bubblewrap's words: one JSON object a line, `child-pid`
-when the process is being started and `exit-code` when it ended. A launcher that exits without `exit-code`
-failed to set the sandbox up.
+Every level reports through the same status pipe and in bubblewrap's format: one JSON object per line, `child-pid`
+when the process is being started and `exit-code` when it has ended. A launcher that exits without `exit-code` failed
+to set up the sandbox.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 @dataclass
 class Launch:
-    """Ready to start. `status_fd` is the reading end here; `fds` must be passed on. `stop_signal` asks the
-    launcher to end everything. `disk` lists what the disk limit is checked on. `close` undoes all."""
+    """Describe a process that is ready to start.
+
+    `status_fd` is our end of the status pipe, for reading; `fds` must be passed on. `stop_signal` asks the launcher
+    to end everything. `disk` lists the directories whose size is limited. `close` undoes all preparations.
+    """
 
     level: SandboxLevel
     argv: list[str]
@@ -50,7 +53,7 @@ class Launch:
 
 
 def prepare(level: SandboxLevel, argv: Sequence[str], policy: SandboxPolicy, pass_fds: Sequence[int]) -> Launch:
-    """Raises SandboxError when the policy asks for what can't be given."""
+    """Prepare a launch at a level. Raises SandboxError if the policy asks for what the level can't give."""
     _check_paths(policy)
     with ExitStack() as undo:
         launch = _PREPARERS[level](argv, policy, undo)
@@ -82,7 +85,7 @@ def _prepare_bubblewrap(argv: Sequence[str], policy: SandboxPolicy, undo: ExitSt
 
 
 def _own_uid(policy: SandboxPolicy, undo: ExitStack) -> int | None:
-    """Take a user id where we are root, and make the policy's paths fit it."""
+    """Take a user id if we are root, and give it the writable paths. Raises SandboxError for unreadable paths."""
     account = own_account()
     if account is None:
         return None
@@ -101,13 +104,13 @@ def _check_readable(path: Path) -> None:
 
 
 def environment(policy: SandboxPolicy, scratch: Path) -> dict[str, str]:
-    """All the variables a sandboxed process gets."""
+    """Return all the variables that a sandboxed process gets."""
     base = {"PATH": DEFAULT_PATH, "HOME": str(scratch), "TMPDIR": str(scratch), "LANG": "C.UTF-8"}
     return {**base, "USER": "sandbox", "LOGNAME": "sandbox", **policy.env}
 
 
 def sealed_input(data: bytes) -> int:
-    """A descriptor at the start of `data`, which nobody can change or grow."""
+    """Return a descriptor at the start of `data`, which nobody can change or grow."""
     fd = os.memfd_create("sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(data)
@@ -124,6 +127,7 @@ def _sealed_file(data: bytes, undo: ExitStack) -> int:
 
 
 def _pipe(undo: ExitStack) -> tuple[int, int]:
+    # `undo` closes the reading end only; `Launch.started` closes the other once the launcher holds it.
     reading, writing = os.pipe2(os.O_CLOEXEC)
     undo.callback(os.close, reading)
     return reading, writing

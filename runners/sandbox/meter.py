@@ -1,7 +1,8 @@
-"""What a process and its descendants use, read from /proc.
+"""Measure what a process and its descendants use, from /proc.
 
-Resident memory is summed per process, which counts shared pages more than once; only a sum over the limit
-is worth the dearer proportional figure. Processes that vanish while they are read count as nothing.
+Resident memory is summed per process, which counts shared pages more than once. The proportional figure is exact but
+expensive, so it is read only when the sum exceeds the limit. Processes that vanish while they are read count as
+nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MAX_FILES = 100_000
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at a process tree."""
+    """Hold one measurement of a process tree."""
 
     memory_bytes: int
     cpu_s: float
@@ -26,8 +27,11 @@ class Sample:
 
 
 def process_tree(root: int) -> list[int]:
-    """`root` and all its live descendants, parents first. Orphans are missed unless someone in the tree
-    adopts them, as the init of a process namespace and a child subreaper do."""
+    """Return `root` and all its live descendants, parents first.
+
+    Orphans are missed unless a process in the tree adopts them, as the init of a process namespace and a child
+    subreaper do.
+    """
     tree = [root]
     for pid in tree:
         tree += _children(pid)
@@ -58,7 +62,7 @@ def _read(path: str) -> bytes:
 
 
 def sample(pids: Iterable[int]) -> Sample:
-    """Resident memory and processor time of these processes, summed."""
+    """Return the resident memory and processor time of these processes, summed."""
     memory, ticks, count = 0, 0, 0
     for pid in pids:
         fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
@@ -70,7 +74,7 @@ def sample(pids: Iterable[int]) -> Sample:
 
 
 def proportional_bytes(pids: Iterable[int]) -> int:
-    """Resident memory with every shared page divided among those who share it; None readable counts as RSS."""
+    """Return the resident memory with every shared page divided among its users; if it can't be read, the RSS."""
     return sum(_pss_bytes(pid) for pid in pids)
 
 
@@ -82,8 +86,10 @@ def _pss_bytes(pid: int) -> int:
 
 
 def disk_bytes(directories: Iterable[Path]) -> int:
-    """Blocks in use below these directories, symbolic links not followed. More than `MAX_FILES` entries
-    count as endless."""
+    """Return the bytes of blocks in use below these directories, without following symbolic links.
+
+    More than `MAX_FILES` entries count as unlimited.
+    """
     total, entries, waiting = 0, 0, [os.fspath(path) for path in directories]
     while waiting:
         try:

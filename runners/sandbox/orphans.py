@@ -1,9 +1,9 @@
-"""Finding sandboxes whose supervisor is gone.
+"""Find sandboxes whose supervisor is gone.
 
-bubblewrap dies with its parent, but its init asks for that only when the mounts are made: a supervisor killed
-in those few milliseconds leaves a job that nobody watches. Each sandbox is therefore named (as its host name)
-after its supervisor, and `sweep_orphans` ends those whose supervisor no longer lives. The Landlock launcher
-checks for its parent itself, but leaves its scratch directory, which bears the same name, on the disk.
+bubblewrap dies with its parent, but its init requests that only after the mounts are made: a supervisor killed in
+those few milliseconds leaves a job that nobody watches. Each sandbox is therefore named (by its host name) after its
+supervisor, and `sweep_orphans` ends those whose supervisor no longer lives. The Landlock launcher checks for its
+parent itself, but leaves its scratch directory, which bears the same name, on the disk.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ START_TIME_FIELD = 19  # of /proc/PID/stat, counted after the command name
 
 
 def supervisor_name() -> str:
-    """This process, told apart from every other on this host: process namespace, id and time of start."""
+    """Return a name for this process that is unique on this host: process namespace, id and start time."""
     return f"{PREFIX}-{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}"
 
 
 def sweep_orphans() -> list[int]:
-    """Kill the processes, and remove the scratch directories, that dead supervisors of this process namespace
-    left behind; the process ids that were hit. Call it when a worker starts and from time to time."""
+    """Kill the processes and remove the scratch directories that dead supervisors of this process namespace left.
+
+    Returns the process ids that were killed. Call it when a worker starts and from time to time.
+    """
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}-*-*-*-*"):
         if _names_the_dead(path.name.rpartition("-")[0]):
             remove_tree(path)
@@ -43,7 +45,7 @@ def sweep_orphans() -> list[int]:
 
 
 def _sandbox_name(cmdline: Path) -> str:
-    """The host name a bubblewrap process was given; empty for any other process."""
+    """Return the host name that a bubblewrap process was given, or an empty text for any other process."""
     try:
         arguments = cmdline.read_bytes().split(b"\0")
         found = arguments[arguments.index(b"--hostname") + 1].decode()
@@ -53,7 +55,7 @@ def _sandbox_name(cmdline: Path) -> str:
 
 
 def _names_the_dead(name: str) -> bool:
-    """Was this name given by a supervisor of our process namespace that no longer lives?"""
+    """Return whether this name was given by a supervisor of our process namespace that no longer lives."""
     match = re.fullmatch(rf"{PREFIX}-(\d+)-(\d+)-(\d+)", name)
     return match is not None and match[1] == _namespace() and _start_time(int(match[2])) != match[3]
 
@@ -63,7 +65,7 @@ def _namespace() -> str:
 
 
 def _start_time(pid: int) -> str:
-    """Clock ticks since boot; empty when there is no such process, or only a zombie of it."""
+    """Return the process's start in clock ticks since boot, or an empty text if it is gone or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

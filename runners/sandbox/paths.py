@@ -1,4 +1,4 @@
-"""Which paths an interpreter needs inside, and making a directory fit to be shown there."""
+"""Find the paths that an interpreter needs inside a sandbox, and make directories readable there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 
 
 def python_paths() -> tuple[Path, ...]:
-    """What this interpreter, its standard library and its installed packages need read-only: the environment,
-    the installation behind it, both as written and with links resolved. /usr is there anyway."""
+    """Return what this interpreter, its standard library and its installed packages need read-only.
+
+    These are the environment and the installation behind it, both as written and with links resolved. /usr is visible
+    anyway.
+    """
     starts = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
     links = _link_chain(Path(sys.executable))
     found = {path for start in starts for path in (Path(start), Path(start).resolve())}
@@ -19,7 +22,7 @@ def python_paths() -> tuple[Path, ...]:
 
 
 def _link_chain(path: Path) -> list[Path]:
-    """`path` and every file its symbolic links lead through."""
+    """Return `path` and every file that its symbolic links lead through."""
     chain = [path]
     while chain[-1].is_symlink() and len(chain) < 40:
         chain.append(Path(os.path.normpath(chain[-1].parent / chain[-1].readlink())))
@@ -31,7 +34,7 @@ def _beneath(path: Path, others: set[Path]) -> bool:
 
 
 def share(directory: Path) -> Path:
-    """Make a directory and all in it readable by the sandbox's user; links are left alone. Returns it."""
+    """Make a directory and its content readable by the sandbox's user, and return it; links are left alone."""
     for root, _, names in os.walk(directory):
         _let_read(Path(root), 0o555)
         for name in names:

@@ -1,4 +1,4 @@
-"""What this machine can do: each level is tried by running /bin/true in it, firmest first."""
+"""Find the firmest level that works on this machine, by running /bin/true at each."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ TRIAL = SandboxPolicy(limits=ResourceLimits(wall_s=10))
 
 @dataclass(frozen=True)
 class ProbeReport:
-    """The firmest level that works, and for each firmer one why it doesn't, in words."""
+    """Name the firmest level that works, and for each firmer one the reason why it doesn't."""
 
     level: SandboxLevel
     reasons: dict[SandboxLevel, str]
 
     def lines(self) -> list[str]:
-        """For `doctor`: one line a level that was tried."""
+        """Return one line for each level that was tried, for `doctor`."""
         failed = [f"{level}: {reason}" for level, reason in self.reasons.items()]
         return [*failed, f"{self.level}: works"]
 
 
 def probe() -> SandboxLevel:
-    """The firmest level this machine can do, tried once in a process's life."""
+    """Return the firmest level that works on this machine, tried once in a process's life."""
     return probe_report().level
 
 
 @cache
 def probe_report() -> ProbeReport:
-    """`probe` with the reasons. Sweeps first: it runs once in a worker's life, near its start."""
+    """Return the level with the reasons. Kills orphans first, since it runs once in a worker's life, near its start."""
     sweep_orphans()
     reasons: dict[SandboxLevel, str] = {}
     for level in SandboxLevel:
@@ -54,7 +54,7 @@ def probe_report() -> ProbeReport:
 
 
 def why_not(level: SandboxLevel) -> str | None:
-    """Why `level` does not work here; None when it does."""
+    """Return why `level` does not work here, or None if it does."""
     if level is SandboxLevel.NONE:
         return None
     if not sys.platform.startswith("linux"):
@@ -67,8 +67,10 @@ def why_not(level: SandboxLevel) -> str | None:
 
 
 def allowed_level(wanted: SandboxLevel | None = None) -> SandboxLevel:
-    """The level to run at: `wanted`, else KERNELSCI_SANDBOX, else the firmest. Raises SandboxError when it
-    doesn't hold untrusted code and nobody allowed that."""
+    """Return the level to run at: `wanted`, else KERNELSCI_SANDBOX, else the firmest.
+
+    Raises SandboxError if it does not hold untrusted code and the administrator has not allowed that.
+    """
     level = wanted or SandboxLevel(os.environ.get(FORCED_LEVEL) or probe())
     if not level.holds and not unsandboxed_allowed():
         reasons = "; ".join(probe_report().lines())

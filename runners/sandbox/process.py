@@ -1,8 +1,8 @@
-"""A live sandboxed process and the thread that supervises it.
+"""Start a sandboxed process and supervise it from a thread.
 
-The thread starts the process itself, because the kernel's die-with-parent signal follows the *thread* that
-forked; it then collects output, samples what the process and its descendants use, enforces the limits the
-kernel doesn't, and clears away what is left.
+The thread starts the process itself, because the kernel's parent-death signal follows the *thread* that forked. It
+then collects output, samples what the process and its descendants use, enforces the limits that the kernel doesn't,
+and clears away what is left.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ CHUNK_BYTES = 1 << 16
 
 
 class Sandboxed:
-    """One process under supervision. Any thread may call its methods. The caller keeps its own ends of
-    `pass_fds`, and closes its copies of the child's ends after `spawn`.
+    """Supervise one process. Any thread may call its methods.
 
-    pid: host process id of the launcher, whose descendants are the job. uid: the job's own user id, or None."""
+    The caller keeps its own ends of `pass_fds`, and closes its copies of the child's ends after `spawn`. `pid` is the
+    host process id of the launcher, whose descendants are the job. `uid` is the job's own user id, or None.
+    """
 
     def __init__(self, launch: Launch, policy: SandboxPolicy, stdin: bytes | None = None) -> None:
         self._launch, self._policy, self._stdin = launch, policy, stdin
@@ -59,24 +60,29 @@ class Sandboxed:
 
     @property
     def alive(self) -> bool:
-        """False once the process has ended and nothing of it is left."""
+        """Return False once the process has ended and nothing of it is left."""
         return not self._ended.is_set()
 
     def kill(self, reason: KillReason = KillReason.CANCELLED) -> None:
-        """End the process and all it started; `wait` tells when they are gone. The first reason stands."""
+        """End the process and its descendants; `wait` tells when they are gone. The first reason given stands."""
+        # The lock orders this against `_close_descriptors`: a closed descriptor's number may already be another file.
         with self._lock:
             if self._killed is None and self._pidfd >= 0:
                 self._killed, self._killed_at = reason, time.monotonic()
                 self._stop()
 
     def pause(self) -> int:
-        """Stop all below the launcher, so that nothing of the job runs until `resume`; when the last of it was told to
-        stop (time.perf_counter_ns). Those known from the time before are stopped at once, before others are looked
-        for. Where the kernel does not list children (no CONFIG_PROC_CHILDREN), nothing is stopped."""
+        """Stop everything below the launcher until `resume`, and return when the last process was stopped.
+
+        The time is in ns of time.perf_counter_ns. Processes that are known from an earlier pause are stopped at once,
+        before the search for others. If the kernel does not list children (no CONFIG_PROC_CHILDREN), nothing is
+        stopped.
+        """
         with self._lock:
             self._signal_members(self._members, signal.SIGSTOP)
             stopped_ns = time.perf_counter_ns()
             seen = set(self._members)
+            # A process can fork before its stop signal arrives, so look again until no new one appears.
             while self._pidfd >= 0 and (fresh := set(process_tree(self.pid)[1:]) - seen):
                 self._signal_members(self._take_in(fresh), signal.SIGSTOP)
                 seen |= fresh
@@ -85,7 +91,7 @@ class Sandboxed:
         return stopped_ns
 
     def resume(self) -> None:
-        """Let what `pause` stopped run on; what has ended meanwhile is forgotten."""
+        """Let what `pause` stopped run on, and forget what has ended meanwhile."""
         with self._lock:
             self._paused = False
             ended = [pid for pid, pidfd in self._members.items() if readable(pidfd, 0)]
@@ -94,8 +100,10 @@ class Sandboxed:
             self._signal_members(self._members, signal.SIGCONT)
 
     def _take_in(self, pids: set[int]) -> set[int]:
-        """Hold on to processes by descriptors, which never mean a stranger that has got the same number. Those that
-        are there still."""
+        """Open a descriptor for each process, and return those that still exist.
+
+        A descriptor never refers to another process that was given the same number later.
+        """
         for pid in pids:
             with contextlib.suppress(OSError):
                 self._members[pid] = os.pidfd_open(pid)
@@ -106,19 +114,21 @@ class Sandboxed:
             self._signal(self._members[pid], number)
 
     def wait(self, timeout: float | None = None) -> Completed | None:
-        """The outcome, or None when the process still runs after `timeout` seconds. Raises SandboxError when
-        the sandbox could not be set up."""
+        """Return the outcome, or None if the process still runs after `timeout` seconds.
+
+        Raises SandboxError if the sandbox could not be set up.
+        """
         return self.outcome() if self._ended.wait(timeout) else None
 
     def outcome(self) -> Completed:
-        """As `wait`, for as long as it takes."""
+        """Wait as long as it takes and return the outcome. Raises SandboxError as `wait` does."""
         self._ended.wait()
         if self._completed is None:
             self._raise_failure()
         return self._completed
 
     def usage(self) -> Usage:
-        """The latest sample, at most about 20 ms old while the process lives."""
+        """Return the latest sample, at most about 20 ms old while the process lives."""
         now, output = self._now, self._stdout.total_bytes + self._stderr.total_bytes
         wall_s = time.monotonic() - self._started_at
         return Usage(now.memory_bytes, self._peak_bytes, now.cpu_s, now.processes, output, wall_s)
@@ -245,8 +255,10 @@ class Sandboxed:
         return disk_bytes(self._launch.disk) > self._policy.limits.scratch_bytes
 
     def _stop(self) -> None:
-        """Tell a launcher that clears up after itself; end any other with all below it, once it is held still
-        so that nothing new appears there."""
+        """Ask a launcher that cleans up after itself to end; kill any other with its descendants.
+
+        The launcher is stopped before it is killed, so that no new process appears below it.
+        """
         if self._launch.stop_signal != signal.SIGKILL:
             self._signal(self._pidfd, self._launch.stop_signal)
             return
@@ -278,6 +290,7 @@ class Sandboxed:
         process.returncode = os.waitstatus_to_exitcode(wait_status)
         self._close_descriptors(process)
         code = self._status_value("exit-code") if self._launch.status_fd is not None else process.returncode
+        # Without an exit code in the status pipe it was the launcher that failed, not the job.
         if code is None and self._killed is None and process.returncode >= 0:
             raise SandboxError(f"the sandbox could not be set up: {self._stderr.text().strip()}")
         exit_code, number = _split_code(code if code is not None else process.returncode)
@@ -322,7 +335,7 @@ def _pump(key: selectors.SelectorKey) -> bool:
 
 
 def _split_code(code: int) -> tuple[int | None, int | None]:
-    """(exit code, signal): negative numbers and 128 + n are signals."""
+    """Split a code into (exit code, signal): negative numbers and 128 + n are signals."""
     if code < 0:
         return None, -code
     if 128 < code <= 128 + signal.NSIG:

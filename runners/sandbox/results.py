@@ -1,4 +1,4 @@
-"""Reading a file that hostile code wrote."""
+"""Read a file that hostile code wrote."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ class ResultFileError(ValueError):
 
 
 def read_result_file(directory: Path, name: str, max_bytes: int, uid: int | None = None) -> bytes:
-    """The content of `directory/name`, written by the sandbox's user `uid` (None: the caller's own).
+    """Return the content of `directory/name`, written by the sandbox's user `uid` (None: the caller's own).
 
-    Refused, each with a ResultFileError: a name with a path in it, a symbolic link, a second hard link, a
-    FIFO, socket or device, another owner's file, and more than `max_bytes`."""
+    Raises ResultFileError for a name with a path in it, a symbolic link, a second hard link, a FIFO, socket or
+    device, another owner's file, and more than `max_bytes`.
+    """
     if Path(name).name != name or name in ("", ".."):
         raise ResultFileError(f"{name!r} is not a file name")
     folder = _open(directory, os.O_DIRECTORY)
     try:
+        # Opening a FIFO without O_NONBLOCK would wait for a writer for ever.
         fd = _open(Path(name), os.O_NONBLOCK, dir_fd=folder)
     finally:
         os.close(folder)
     try:
         _check(name, os.fstat(fd), max_bytes, os.geteuid() if uid is None else uid)
+        # The size that was checked may have grown since, so never read more than one byte beyond the limit.
         with os.fdopen(os.dup(fd), "rb") as file:
             content = file.read(max_bytes + 1)
     finally:

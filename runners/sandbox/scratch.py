@@ -73,8 +73,10 @@ def _held(path: Path) -> int | None:
 
 
 def _locked(path: Path) -> int | None:
-    """Open and lock a directory. None where that fails, and where the path means another one by then: the former holder
-    has removed what we opened."""
+    """Open and lock a directory, or return None if that fails.
+
+    Also return None if the path by then refers to another directory: the former holder has removed the one we opened.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,10 +1,10 @@
-"""The system-call filter: a classic BPF program put together here, for x86-64 and aarch64.
+"""Assemble the system-call filter: a classic BPF program for x86-64 and aarch64.
 
-A deny list: what a compute kernel, a compiler or torch never needs fails with EPERM; everything else passes.
-Calls of another architecture (32-bit x86, x32) end the process, because their numbers mean other things.
-`clone3` answers ENOSYS, since a filter can't read its flags behind a pointer; the C library then uses `clone`.
-Sockets: no `socket` at all (NVIDIA: UNIX ones, which can't connect unless the policy lets them); `socketpair` of UNIX
-streams only, because a datagram pair can send to any name.
+It is a deny list: what a compute kernel, a compiler or torch never needs fails with EPERM; everything else passes.
+Calls of another architecture (32-bit x86, x32) end the process, because their numbers mean other calls. `clone3`
+answers ENOSYS, since a filter can't read flags behind a pointer; the C library then falls back to `clone`. `socket`
+is refused (NVIDIA's driver needs UNIX sockets, which can't connect unless the policy lets them); `socketpair` is
+limited to UNIX streams, because a datagram pair can send to any name.
 
 Sources: seccomp(2); struct seccomp_data and the BPF opcodes of linux/seccomp.h, linux/bpf_common.h.
 """
@@ -33,7 +33,7 @@ TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
 @dataclass(frozen=True)
 class Architecture:
-    """One row of the table: AUDIT_ARCH_* and the column of `syscalls`."""
+    """Hold one row of the table: AUDIT_ARCH_* and the column of `syscalls`."""
 
     audit: int
     column: int
@@ -44,7 +44,7 @@ ARCHITECTURES = {"x86_64": Architecture(0xC000003E, 0), "aarch64": Architecture(
 
 @dataclass(frozen=True)
 class Instruction:
-    """One struct sock_filter; `yes` and `no` count the instructions to skip."""
+    """Represent one struct sock_filter; `yes` and `no` count the instructions to skip."""
 
     code: int
     value: int
@@ -59,13 +59,14 @@ class Instruction:
 def filter_program(
     devices: Devices = Devices.NONE, machine: str = platform.machine(), *, local_sockets: bool = False
 ) -> bytes:
-    """The filter as an array of struct sock_filter. Raises SandboxError on an architecture without a table."""
+    """Return the filter as an array of struct sock_filter. Raises SandboxError on an architecture without a table."""
     architecture = ARCHITECTURES.get(machine)
     if architecture is None:
         raise SandboxError(f"no system-call table for {machine}: only {', '.join(ARCHITECTURES)} are known")
     needed = (
         tuple(syscalls.SOCKETS) if local_sockets else syscalls.CUDA_SOCKETS if devices is Devices.NVIDIA else ()
     )
+    # The architecture comes first: a number means nothing before it is known to be of this table.
     instructions = [
         *_check_architecture(architecture),
         *(i for number in _denied(devices, architecture.column, needed) for i in _deny(number)),
@@ -83,6 +84,7 @@ def _check_architecture(architecture: Architecture) -> list[Instruction]:
         Instruction(RETURN, KILL_PROCESS),
         Instruction(LOAD_WORD, OFFSET_NUMBER),
     ]
+    # x32 shares AUDIT_ARCH_X86_64 and marks its calls by a bit in the number.
     if architecture.column == 0:
         checks += [Instruction(JUMP_GREATER_EQUAL, X32_BIT, no=1), Instruction(RETURN, KILL_PROCESS)]
     return checks
@@ -101,7 +103,9 @@ def _deny(number: int, error: int = errno.EPERM) -> list[Instruction]:
 
 
 def _special(column: int) -> list[Instruction]:
+    # Threads and processes need `clone`; only its flags for new namespaces are refused.
     clone = [_argument(0), Instruction(JUMP_SET, NEW_NAMESPACE_FLAGS, no=1), _refuse()]
+    # TIOCSTI and TIOCLINUX put characters into a terminal as if its user had typed them.
     inject = [_argument(1), *(i for request in TERMINAL_INJECTION for i in _deny(request))]
     return [
         *_deny(syscalls.CLONE3[column], errno.ENOSYS),
@@ -112,8 +116,11 @@ def _special(column: int) -> list[Instruction]:
 
 
 def _local_sockets(column: int) -> list[Instruction]:
-    """No family but UNIX. NVIDIA's driver binds such a socket when it starts and fails without; nobody can connect to
-    it or from it but where the policy says so."""
+    """Refuse every socket family but UNIX.
+
+    NVIDIA's driver binds such a socket when it starts and fails without it. Connecting is refused unless the policy
+    allows it.
+    """
     number = syscalls.SOCKETS["socket"][column] or 0
     return _when(number, [_argument(0), Instruction(JUMP_EQUAL, AF_UNIX, yes=1), _refuse()])
 
@@ -133,13 +140,13 @@ def _only_streams() -> list[Instruction]:
 
 
 def _when(number: int, body: list[Instruction]) -> list[Instruction]:
-    """`body` for that call only; what falls through its end is allowed."""
+    """Apply `body` to that call only; whatever falls through its end is allowed."""
     body = [*body, Instruction(RETURN, ALLOW)]
     return [Instruction(JUMP_EQUAL, number, no=len(body)), *body]
 
 
 def _argument(index: int) -> Instruction:
-    """The low half of an argument; the flags looked at here are all 32 bits wide."""
+    """Load the low half of an argument; the flags that are examined here are all 32 bits wide."""
     return Instruction(LOAD_WORD, OFFSET_ARGUMENTS + 8 * index)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 Group = dict[str, tuple[int, int | None]]
 
+# Looking into other processes, or into the kernel.
 TRACING: Group = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -20,8 +21,8 @@ TRACING: Group = {
     "userfaultfd": (323, 282),
     "lookup_dcookie": (212, 18),
 }
-"""Looking into other processes, or into the kernel."""
 
+# The machine's own settings.
 KERNEL: Group = {
     "kexec_load": (246, 104),
     "kexec_file_load": (320, 294),
@@ -48,8 +49,8 @@ KERNEL: Group = {
     "uselib": (134, None),
     "personality": (135, 92),
 }
-"""The machine's own settings."""
 
+# New namespaces, mounts, and file handles that pass by the paths.
 NAMESPACES: Group = {
     "unshare": (272, 97),
     "setns": (308, 268),
@@ -69,13 +70,13 @@ NAMESPACES: Group = {
     "open_by_handle_at": (304, 265),
     "fanotify_init": (300, 262),
 }
-"""New namespaces, mounts, and file handles that pass by the paths."""
 
 KEYRINGS: Group = {"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219)}
 
+# io_uring does file and network calls that no filter sees.
 RINGS: Group = {"io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427)}
-"""io_uring does file and network calls that no filter sees."""
 
+# System V and POSIX objects, which outlive a process and escape its memory limit.
 MESSAGES: Group = {
     "shmget": (29, 194),
     "shmat": (30, 196),
@@ -91,10 +92,9 @@ MESSAGES: Group = {
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
 }
-"""System V and POSIX objects, which outlive a process and escape its memory limit."""
 
+# Memory outside every per-process limit. Accelerator drivers need it.
 MEMORY_FILES: Group = {"memfd_create": (319, 279), "memfd_secret": (447, 447)}
-"""Memory outside every per-process limit. Accelerator drivers need it."""
 
 SOCKETS: Group = {
     "socket": (41, 198),
@@ -105,11 +105,11 @@ SOCKETS: Group = {
     "accept4": (288, 242),
 }
 
+# What cuInit of NVIDIA's driver 580 does to start (seen on an H100).
 CUDA_SOCKETS = ("socket", "bind", "listen")
-"""What cuInit of NVIDIA's driver 580 does to start (seen on an H100)."""
 
+# Refused to every process; MEMORY_FILES only to those without an accelerator.
 NEVER = (TRACING, KERNEL, NAMESPACES, KEYRINGS, RINGS, MESSAGES, SOCKETS)
-"""Refused to every process; MEMORY_FILES only to those without an accelerator."""
 
 CLONE = (56, 220)
 CLONE3 = (435, 435)

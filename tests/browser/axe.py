@@ -1,4 +1,5 @@
-"""What axe-core finds wrong with a page for people who use a keyboard, a screen reader or see little contrast."""
+"""Find with axe-core what is wrong with a page for people who use a keyboard, a screen reader or see little
+contrast."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _RUN = """async (rules) => {
 
 
 def faults_of(page: Page, rules: Sequence[str] | None = None) -> list[str]:
-    """Serious and critical ones as `rule: elements`; of these rules alone, or of all."""
+    """Return serious and critical faults as `rule: elements`, by these rules alone or by all."""
     if page.evaluate("typeof axe === 'undefined'"):
         page.evaluate(AXE.read_text())
     return list(page.evaluate(_RUN, rules))

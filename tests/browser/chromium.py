@@ -1,4 +1,4 @@
-"""Which Chromium is driven, and how: the system's own, quietly, without calling home."""
+"""Choose the browser and its options: the system's own Chromium, quietly, without calling home."""
 
 from __future__ import annotations
 

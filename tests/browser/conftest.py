@@ -1,4 +1,4 @@
-"""Daphne as its own process on the test database, and pages that fail a test when something breaks in them."""
+"""Serve the test database with Daphne in a process of its own, and fail a test when something breaks in its pages."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ PASSWORD = "correct horse"
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    """The system's Chromium, quiet."""
+    """Start the system's Chromium, quietly."""
     return {**browser_type_launch_args, **LAUNCH}
 
 
 @pytest.fixture(scope="session")
 def daphne(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real Daphne that serves the test database."""
+    """Yield the address of a real Daphne that serves the test database."""
     with served.daphne(tmp_path_factory.mktemp("daphne"), {"DATABASE_URL": served.database_url()}) as address:
         yield address
 
 
 @pytest.fixture
 def site(daphne: str, transactional_db: None) -> str:
-    """The site, empty."""
+    """Return the address of the site, which is empty."""
     return daphne
 
 
 @pytest.fixture
 def member(site: str) -> User:
-    """An operator of a team of their own."""
+    """Return an operator of a team of their own."""
     user = User.objects.create_user("ada", password=PASSWORD)
     Membership.objects.create(team=make_team(), user=user, role=TeamRole.OPERATOR)
     return user
@@ -47,13 +47,13 @@ def member(site: str) -> User:
 
 @pytest.fixture
 def team(member: User) -> Team:
-    """The member's team."""
+    """Return the member's team."""
     return member.teams.get()
 
 
 @pytest.fixture
 def sign_in(site: str, member: User) -> Callable[[BrowserContext], None]:
-    """Gives a browser the member's session."""
+    """Return a function that gives a browser the member's session."""
 
     def give(context: BrowserContext) -> None:
         client = Client()
@@ -66,7 +66,8 @@ def sign_in(site: str, member: User) -> Callable[[BrowserContext], None]:
 
 @pytest.fixture
 def visit(site: str, page: Page, sign_in: Callable[[BrowserContext], None]) -> Iterator[Callable[[str], Page]]:
-    """Opens a page as the member. Whatever goes wrong in it (a script, the policy) fails the test at its end."""
+    """Return a function that opens a page as the member. Whatever goes wrong in it (a script, the policy) fails the
+    test at its end."""
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
     page.on("console", lambda said: complaints.append(f"{page.url}: {said.text}") if said.type == "error" else None)

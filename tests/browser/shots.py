@@ -1,4 +1,4 @@
-"""Pictures of every page of a running site: light, dark and narrow.
+"""Take screenshots of every page of a running site: light, dark and narrow.
 
     python -m tests.browser.shots http://127.0.0.1:8000 --user admin --password … --out docs/screens
 
@@ -124,7 +124,7 @@ def _pages(page: Page, options: argparse.Namespace) -> Iterator[tuple[str, str]]
 def _found(
     page: Page, options: argparse.Namespace, wanted: dict[str, tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Pages that a list leads to: the first one that fits."""
+    """Return the first page that a list leads to and that fits."""
     for name, (where, link) in wanted.items():
         page.goto(options.site + where)
         if address := _first(page, link, ""):
@@ -132,7 +132,7 @@ def _found(
 
 
 def _query(runs: list[str]) -> str:
-    """The newest three runs to compare; empty where there are not two."""
+    """Return the query that compares the newest three runs, or an empty one where there are not two."""
     return "&".join(f"run={run}" for run in runs[:3]) if len(runs) > 1 else ""
 
 

@@ -21,7 +21,7 @@ STRONG = "a long and odd sentence 7"
 
 
 def page_as(browser: Browser, site: str, user: User) -> Page:
-    """A browser of the person's own."""
+    """Open a browser of the person's own."""
     client = Client()
     client.force_login(user)
     context: BrowserContext = browser.new_context()
@@ -111,7 +111,8 @@ def test_whoever_changes_their_password_stays_signed_in_while_its_socket_is_cut(
 
 @pytest.fixture
 def owner(site: str) -> User:
-    """Who looks after a team with everything in it: an open invitation, a service account, a release, news, a log."""
+    """Return the owner of a team with everything in it: an open invitation, a service account, a release, news, a
+    log."""
     team = make_team()
     owner = make_user(team, TeamRole.OWNER)
     run = drive(make_run(team, owner))
@@ -146,7 +147,7 @@ def team_and_account_pages(owner: User) -> list[str]:
 
 
 def in_every_appearance(page: Page) -> list[str]:
-    """What axe finds by all its rules in light, and in contrast in the others."""
+    """Return what axe finds by all its rules in light, and by its contrast rules in the other appearances."""
     found = []
     for theme, rules in (("light", None), ("dark", ["color-contrast"]), ("contrast", ["color-contrast"])):
         page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)

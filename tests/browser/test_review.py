@@ -1,4 +1,4 @@
-"""Two people in two browsers: what one drafts, publishes, resolves and suggests, and what the other sees of it."""
+"""Test two people in two browsers: what one drafts, publishes, resolves and suggests, and what the other sees of it."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ MEASURED_WITHIN_S = 120.0
 
 @pytest.fixture
 def run(team: Team) -> Run:
-    """A run with its seeds measured."""
+    """Return a run with its seeds measured."""
     return drive(make_run(team), rounds=1)
 
 
 @pytest.fixture
 def kernel(run: Run) -> Kernel:
-    """The second of two generations; line 50 differs."""
+    """Return the second of two generations; line 50 differs."""
     old = make_kernel(run, BASE)
     return make_kernel(run, BASE.replace("float line_50 = 50.0f;", "float line_50 = 51.0f;"), old)
 
 
 @pytest.fixture
 def others(browser: Browser, site: str, team: Team) -> Iterator[Page]:
-    """A second person's browser."""
+    """Yield a second person's browser."""
     user = make_user(team, TeamRole.REVIEWER, "grace")
     client = Client()
     client.force_login(user)
@@ -56,7 +56,7 @@ def diff_of(kernel: Kernel) -> str:
 
 
 def comment_on_line(page: Page, line: int, words: str, button: str) -> None:
-    """As a person does it: the line's number, the key, the words."""
+    """Comment as a person does: press the line's number and the key, and type the words."""
     page.locator(f"#n{line} a").click()
     page.keyboard.press("c")
     page.locator("form.say textarea").fill(words)
@@ -122,7 +122,7 @@ def test_a_suggested_edit_is_previewed_submitted_measured_and_stands_in_the_line
 
 @pytest.fixture
 def worker(site: str, tmp_path: Path) -> Iterator[None]:
-    """What a machine runs that measures: a Celery worker with the real harness."""
+    """Run what a measuring machine runs: a Celery worker with the real harness."""
     command = [sys.executable, "-m", "celery", "-A", "kernelsci_site", "worker", "-Q", QUEUE, "-P", "solo"]
     given = {"DJANGO_SETTINGS_MODULE": "kernelsci_site.settings", "DATABASE_URL": served.database_url()}
     with (tmp_path / "worker.log").open("wb") as log:

@@ -1,4 +1,4 @@
-"""A run in a real browser: started, watched without a reload, steered, and opened at its best kernel."""
+"""Test a run in a real browser: started, watched without a reload, steered, and opened at its best kernel."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from optimizer.actions.run import Budget
 from optimizer.models import Run, RunState, Team, User
+from optimizer.queries.budgets import Budget
 from tests.browser.conftest import PASSWORD
 from tests.factories import drive, make_run
 
@@ -20,13 +20,13 @@ POINTS = ".chart-plot .scatterlayer .point"
 
 
 def seen(page: Page) -> list[int]:
-    """Numbers in the feed, as shown: oldest first."""
+    """Return the numbers in the feed as shown, oldest first."""
     numbers: list[int] = page.evaluate(SEEN)
     return numbers
 
 
 def expect_all_events(page: Page, run: Run) -> None:
-    """Every event of the run is in the feed, once, in order."""
+    """Expect every event of the run in the feed, once and in order."""
     run.refresh_from_db()
     expect(page.locator(f"#feed [data-seq='{run.last_seq}']")).to_have_count(1, timeout=15_000)
     assert seen(page) == list(range(1, run.last_seq + 1))

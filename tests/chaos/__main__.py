@@ -1,4 +1,4 @@
-"""The whole site under faults.
+"""Run the whole site under faults.
 
     python -m tests.chaos --seed 1                            # short: 100 jobs, 20 faults
     python -m tests.chaos --seed 1 --jobs 1000 --faults 200   # long
@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=100, help="at least so many (default %(default)s)")
     parser.add_argument("--faults", type=int, default=20, help="at least so many (default %(default)s)")
+    parser.add_argument("--evaluations", type=int, default=20, help="of each run (default %(default)s)")
     parser.add_argument("--every", type=float, default=2.0, help="seconds between two faults (default %(default)s)")
     parser.add_argument("--bench", type=int, default=2, help="measuring workers for the processor")
     parser.add_argument("--patience", type=float, default=300.0, help="seconds that runs have after the faults")
@@ -45,7 +46,7 @@ def main() -> int:
 
 
 def environment(*, real: bool, trouble: bool) -> dict[str, str]:
-    """A short lease, so that recovery takes seconds, and an evaluation that sleeps."""
+    """Return an environment with a short lease, so that recovery takes seconds, and with an evaluation that sleeps."""
     chosen = {"KERNELSCI_LEASE_S": LEASE_S, "KERNELSCI_EVALUATE": "tests.chaos.backend.evaluate"}
     chosen |= {"KERNELSCI_CHAOS_REAL": "layernorm_residual"} if real else {}
     return chosen | ({} if trouble else {"KERNELSCI_CHAOS_TROUBLE": "0"})

@@ -25,7 +25,7 @@ def evaluate(
     cancel: Callable[[], bool] | None = None,
     on_progress: Callable[[str, str], None] | None = None,
 ) -> JobResult:
-    """A result after a short sleep; one kernel in twelve crashes."""
+    """Return a result after a short sleep; one kernel in twelve crashes."""
     if spec.problem.name == REAL_PROBLEM:
         from runners.harness import evaluate as measure
 

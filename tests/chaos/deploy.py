@@ -19,9 +19,10 @@ from django.test import Client
 from benchmarks.installation import provenance, start_run
 from benchmarks.live import Watcher, watch
 from kernelsci_site.services.var import Var
-from optimizer.actions.runner import at_work, do_drain_for_deploy, do_undrain_after_deploy
+from optimizer.actions.runner import do_drain_for_deploy, do_undrain_after_deploy
 from optimizer.models import Job, JobState, LlmCall, Run, Team
 from optimizer.models.llm_call import CallState
+from optimizer.queries.runners import at_work
 from tests.chaos.models import troubled_models
 from tests.chaos.play import ACTIVE, provide
 from tests.chaos.world import World, world
@@ -40,7 +41,7 @@ KINDS: tuple[dict[str, object], ...] = (
 
 
 def rehearse(var: Var, port: int) -> int:
-    """Everything from the start of the servers to the verdict."""
+    """Run the rehearsal, from the start of the servers to the verdict."""
     print(provenance())
     with troubled_models(seed=1) as models, world(var, seed=1, bench=2, port=port) as stage:
         provide(models)
@@ -55,7 +56,8 @@ def rehearse(var: Var, port: int) -> int:
 
 
 def deploy(stage: World) -> int:
-    """As docs/operations.md says: drain, stop and start, undrain. How many processes were replaced."""
+    """Deploy as docs/operations.md says (drain, stop and start, undrain), and return how many processes were replaced.
+    How many processes were replaced."""
     do_drain_for_deploy()
     until(stage, "drained", lambda: not at_work())
     ours = [keeper for keeper in stage.supervisor.keepers if keeper.part.name.startswith(OURS)]
@@ -81,7 +83,7 @@ def until(stage: World, what: str, is_so: Callable[[], bool]) -> None:
 
 
 class Browser:
-    """Somebody who looks at a run all the while, on a thread of its own."""
+    """Look at a run all the while, on a thread of its own."""
 
     def __init__(self, stage: World, run: int) -> None:
         self.run = run
@@ -93,7 +95,7 @@ class Browser:
         asyncio.run(watch(where, cookie, self.seen, NEVER, asyncio.Semaphore(0)))
 
     def faults(self) -> list[str]:
-        """What of the run did not come, or came twice."""
+        """Return what of the run did not come, or came twice."""
         last = Run.objects.get(pk=self.run).last_seq
         deadline = time.monotonic() + 30
         while self.seen.last < last and time.monotonic() < deadline:
@@ -103,7 +105,7 @@ class Browser:
 
 
 def what_went_wrong() -> list[str]:
-    """Jobs and questions that a deploy without loss would not have."""
+    """Return the jobs and questions that a deploy without loss would not have."""
     again = Job.objects.filter(fence__gt=1).count()
     uncertain = LlmCall.objects.filter(state=CallState.UNCERTAIN).count()
     print(
@@ -113,7 +115,7 @@ def what_went_wrong() -> list[str]:
 
 
 def _cookie() -> str:
-    """A session of a member of the team."""
+    """Return the session cookie of a member of the team."""
 
     client = Client()
     client.force_login(make_user(Team.objects.get()))

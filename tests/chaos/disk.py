@@ -1,4 +1,4 @@
-"""A file system that is small enough to be filled."""
+"""Provide a file system that is small enough to be filled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILLING = ".filling"
 
 @contextmanager
 def mounted(folder: Path, mebibytes: int) -> Iterator[Path]:
-    """`folder` with a tmpfs of that size on it, where we are allowed to; else `folder` as it is."""
+    """Mount a tmpfs of that size on `folder` where we are allowed to; else yield `folder` as it is."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m,mode=700", "kernelsci-spool", str(folder)]
     is_mounted = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
     try:

@@ -1,4 +1,4 @@
-"""The fault matrix. Each fault says whether it found something to strike; those that did are counted."""
+"""Define the fault matrix. Each fault says whether it found something to strike; those that did are counted."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ accepted_wrongly: list[str] = []
 
 
 def _kills(prefix: str) -> Fault:
-    """SIGKILL of a part's first process; its pool dies with it."""
+    """Return a fault that kills a part's first process with SIGKILL; its pool dies with it."""
     return lambda world: kill(world.pid(prefix))
 
 
 def kill_busy_worker(world: World) -> bool:
-    """SIGKILL of a worker in the middle of a job."""
+    """Kill a worker in the middle of a job with SIGKILL."""
     return kill(_busy_worker(world))
 
 
 def kill_pool_process(world: World) -> bool:
-    """SIGKILL of the process that measures, inside a worker that lives on."""
+    """Kill the process that measures, inside a worker that lives on, with SIGKILL."""
     pid = _busy_worker(world)
     pool = children(pid) if pid else []
     return bool(pool) and kill(world.random.choice(pool))
 
 
 def stop_worker_beyond_its_lease(world: World) -> bool:
-    """A worker that sleeps until its job is another's, wakes, and hands in late."""
+    """Stop a worker until its job is another's, so that it hands in late."""
     pid = _busy_worker(world)
     if pid is None:
         return False
@@ -60,7 +60,7 @@ def stop_worker_beyond_its_lease(world: World) -> bool:
 
 
 def stop_timer(world: World) -> bool:
-    """The clock stands still: nothing is swept, no run goes on."""
+    """Stop the timer: nothing is swept, no run goes on."""
     pid = world.pid("timer")
     family = [pid, *children(pid)] if pid else []
     for one in family:
@@ -70,7 +70,7 @@ def stop_timer(world: World) -> bool:
 
 
 def stall_database(world: World) -> bool:
-    """Every process of PostgreSQL stands still for a moment."""
+    """Stop every process of PostgreSQL for a moment."""
     pid = world.pid("postgres")
     family = [pid, *children(pid)] if pid else []
     for one in family:
@@ -80,12 +80,12 @@ def stall_database(world: World) -> bool:
 
 
 def restart_database(world: World) -> bool:
-    """A fast shutdown; the supervisor starts it again."""
+    """Shut the database down fast; the supervisor starts it again."""
     return kill(world.pid("postgres"), signal.SIGINT)
 
 
 def cut_connections(world: World) -> bool:
-    """Every session of the database but ours ends, some between a commit and its reply."""
+    """End every session of the database but ours, some between a commit and its reply."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
@@ -95,19 +95,19 @@ def cut_connections(world: World) -> bool:
 
 
 def wipe_redis(world: World) -> bool:
-    """All messages are gone, read or not."""
+    """Remove all messages, read or not."""
     return bool(redis.Redis.from_url(settings.REDIS_SERVER_URL, socket_timeout=5).flushall())
 
 
 def ring_twenty_times(world: World) -> bool:
-    """The same message again and again: duplicate deliveries."""
+    """Send the same message again and again: duplicate deliveries."""
     for _ in range(20):
         ring_worker("bench.cpu")
     return True
 
 
 def repeat_result(world: World) -> bool:
-    """A result that was accepted comes once more, as after a lost reply."""
+    """Repeat a result that was accepted, as after a lost reply."""
     job = _some_job(world, JobState.DONE)
     if job is None:
         return False
@@ -115,7 +115,7 @@ def repeat_result(world: World) -> bool:
 
 
 def late_result(world: World) -> bool:
-    """A result under a fence that is not current any more, of a job that was claimed again where there is one."""
+    """Send a result under an old fence, for a job that was claimed again where there is one."""
     job = _some_job(world, JobState.RUNNING, fence__gte=2) or _some_job(world, JobState.RUNNING)
     if job is None:
         return False
@@ -123,7 +123,7 @@ def late_result(world: World) -> bool:
 
 
 def fill_spool_disk(world: World) -> bool:
-    """No room on the spool's disk for a while."""
+    """Fill the spool's disk for a while."""
     if not disk.fill(world.spool):
         return False
     world.after(PAUSE_S, lambda: disk.free(world.spool))
@@ -131,12 +131,12 @@ def fill_spool_disk(world: World) -> bool:
 
 
 def tear_spool_file(world: World) -> bool:
-    """Half a job in place of a whole one, as a copy that broke off leaves it."""
+    """Write half a job in place of a whole one, as a copy that broke off leaves it."""
     return any(_tear(path) for path in sorted((world.spool / "jobs").glob("[0-9]*.json")))
 
 
 def torn_spool_result(world: World) -> bool:
-    """Half a result where a worker is still at work."""
+    """Write half a result where a worker is still at work."""
     for claimed in sorted((world.spool / "claimed").glob("[0-9]*.json")):
         (world.spool / "results" / claimed.name).write_text('{"job_id": "evaluation-')
         return True
@@ -171,7 +171,7 @@ FAULTS: dict[str, Fault] = {
 
 
 def _busy_worker(world: World) -> int | None:
-    """First process of a worker that has a job in hand."""
+    """Return the first process of a worker that has a job in hand."""
     job = _some_job(world, JobState.RUNNING, queue="bench.cpu")
     return world.pid(job.worker.partition("@")[0]) if job else None
 

@@ -1,4 +1,4 @@
-"""What must hold when everything has ended, whatever was done to the machine meanwhile."""
+"""Check what must hold when everything has ended, whatever was done to the machine meanwhile."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ OPEN_JOBS = [state for state in JobState if not state.is_terminal]
 
 
 def jobs_ended() -> list[str]:
-    """No job waits or runs: none is lost."""
+    """Check that no job waits or runs: none is lost."""
     return [str(job) for job in Job.objects.filter(state__in=OPEN_JOBS)]
 
 
 def runs_ended() -> list[str]:
-    """No run is stuck, and none failed."""
+    """Check that no run is stuck, and that none failed."""
     fine = [RunState.FINISHED, RunState.STOPPED]
     return [f"{run.pk} {run.state}: {run.stop_reason}" for run in Run.objects.exclude(state__in=fine)]
 
 
 def one_result_each() -> list[str]:
-    """Every evaluation has one result, told once, and its job agrees; cancelled ones have none."""
+    """Check that every evaluation has one result, told once, and that its job agrees; cancelled ones have none."""
     told = Counter(
         RunEvent.objects.filter(type="evaluation.finished").values_list("payload__evaluation", flat=True)
     )
@@ -60,18 +60,18 @@ def _agrees(row: Evaluation, told: int) -> bool:
 
 
 def none_left_open() -> list[str]:
-    """Also evaluations without a job of their own (equal kernels) have come to an end."""
+    """Check that evaluations without a job of their own (equal kernels) have ended too."""
     return [str(row) for row in Evaluation.objects.filter(state__in=["queued", "running"])]
 
 
 def no_stale_result() -> list[str]:
-    """No result under an old fence, and no second one, was stored."""
+    """Check that no result under an old fence, and no second one, was stored."""
     stored = [str(row) for row in Evaluation.objects.filter(harness_version=MARK)]
     return accepted_wrongly + stored
 
 
 def seq_gapless() -> list[str]:
-    """Event numbers of every run are 1 … last_seq."""
+    """Check that the event numbers of every run are 1 … last_seq."""
     return [
         str(run.pk)
         for run in Run.objects.all()
@@ -80,7 +80,7 @@ def seq_gapless() -> list[str]:
 
 
 def budget_exact() -> list[str]:
-    """What a run has spent is what its rows add up to, and never above its limit."""
+    """Check that what a run has spent is what its rows add up to, and never above its limit."""
     return [
         f"run {run.pk}: {run.spent_evaluations}/{run.budget_evaluations} evaluations, {run.spent_usd} dollars"
         for run in Run.objects.all()
@@ -108,7 +108,7 @@ def _is_exact(run: Run) -> bool:
 
 
 def best_is_best() -> list[str]:
-    """The stored leader is the one that the rows name."""
+    """Check that the stored leader is the one that the rows name."""
     wrong = []
     for run in Run.objects.all():
         with transaction.atomic():
@@ -121,7 +121,7 @@ def best_is_best() -> list[str]:
 
 
 def calls_ended() -> list[str]:
-    """No question to a model is left open, and none was answered twice."""
+    """Check that no question to a model is left open, and that none was answered twice."""
     return [f"{call.run_id} {call}: {call.state}" for call in LlmCall.objects.filter(state__in=OPEN_CALLS)]
 
 

@@ -26,7 +26,7 @@ class TroubledModels(LlmServer):
         self._random = random.Random(seed)
 
     def next_reply(self, asked: Asked) -> Reply:
-        """A reply made up on the spot."""
+        """Return a reply made up on the spot."""
         with self.lock:
             self.asked.append(asked)
             text = ANSWER.format(number=len(self.asked))
@@ -46,7 +46,7 @@ class TroubledModels(LlmServer):
 
 
 def troubled_models(seed: int) -> AbstractContextManager[TroubledModels]:
-    """The running server."""
+    """Run the server until the end of the block."""
     server = TroubledModels(seed)
     server._http.handle_error = lambda *_: None  # type: ignore[method-assign]  # agents are killed in mid-sentence
     return serving(server)

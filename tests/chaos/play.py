@@ -26,7 +26,6 @@ from tests.llm_server import KEY
 
 ACTIVE = [state for state in RunState if not state.is_terminal]
 RUNS_AT_ONCE = 6
-EVALUATIONS = 20
 LOOK_EVERY_S = 0.5
 NEEDS_A_MOMENT = {"kill -9 of PostgreSQL", "PostgreSQL restarted", "kill -9 of Redis", "spool's disk full"}
 """After these the next fault waits longer, or it would strike nothing but the same outage."""
@@ -34,7 +33,7 @@ NEEDS_A_MOMENT = {"kill -9 of PostgreSQL", "PostgreSQL restarted", "kill -9 of R
 
 @dataclass
 class Wound:
-    """A fault, and the jobs that were being worked on as it struck."""
+    """Hold a fault, and the jobs that were being worked on as it struck."""
 
     at: float
     jobs: set[int]
@@ -42,7 +41,7 @@ class Wound:
 
 @dataclass
 class Play:
-    """What has happened so far."""
+    """Hold what has happened so far."""
 
     options: argparse.Namespace
     world: World
@@ -64,7 +63,7 @@ class Play:
             self.step(start=False)
 
     def step(self, *, start: bool = True) -> None:
-        """A moment: parts are tended, and now and then runs and wounds are looked at."""
+        """Tend the parts for a moment, and now and then look at runs and faults."""
         self.world.tick()
         if time.monotonic() - self.looked_at < LOOK_EVERY_S:
             return
@@ -104,7 +103,7 @@ class Play:
         return True
 
     def _heal(self) -> None:
-        """A fault is over when every job that it found under way has ended."""
+        """Note that a fault is over when every job that it found under way has ended."""
         if not self.wounds:
             return
         watched = set().union(*(wound.jobs for wound in self.wounds))
@@ -118,13 +117,13 @@ class Play:
         self.wounds = [wound for wound in self.wounds if wound.jobs & still]
 
     def _keep_runs_going(self) -> None:
-        """Enough runs, but no more jobs than were asked for once there were enough faults."""
+        """Start enough runs, but no more jobs than were asked for once there were enough faults."""
         missing = RUNS_AT_ONCE - Run.objects.filter(state__in=ACTIVE).count()
         for _ in range(missing):
             start_run("chaos", **next(self.kinds))  # type: ignore[arg-type]
 
     def _resume_paused(self) -> None:
-        """Three failures of infrastructure in a row pause a run; its operator lets it go on."""
+        """Resume runs that were paused: three failures of infrastructure in a row pause a run."""
         for run in Run.objects.filter(state=RunState.PAUSED):
             try:
                 do_resume_run(None, run)
@@ -134,7 +133,7 @@ class Play:
 
 
 def play(var: Var, options: argparse.Namespace) -> int:
-    """Everything from the start of the servers to the report."""
+    """Run everything, from the start of the servers to the report."""
     report = Report(provenance(options.seed))
     with troubled_models(options.seed) as models, world(var, options.seed, options.bench, options.port) as stage:
         provide(models)
@@ -161,7 +160,7 @@ def tell(report: Report, var: Var, models: TroubledModels, stage: World) -> None
 
 
 def provide(models: TroubledModels) -> None:
-    """The team's provider: the server in trouble."""
+    """Store the team's provider: the server in trouble."""
     row = Provider(team=Team.objects.get(), name="troubled", base_url=models.url, default_model="m1",
                    allow_private=True, prices={"m1": {"input": 1.0, "cached": 0.5, "output": 2.0}})  # fmt: skip
     row.set_key(KEY)
@@ -169,8 +168,8 @@ def provide(models: TroubledModels) -> None:
 
 
 def kinds_of_runs(options: argparse.Namespace) -> Iterator[dict[str, object]]:
-    """Runs in turn: two that tune, one that asks models, one through the spool, one that is built first for a GPU,
-    one with a confirmation, and, with --real, one that is really measured."""
+    """Yield the kinds of runs in turn: two that tune, one that asks models, one through the spool, one that is built
+    first for a GPU, one with a confirmation, and, with --real, one that is really measured."""
     gpu = {"target": Target.objects.get(key="gfx942"), "settings": {"confirm": False}}
     kinds: list[dict[str, object]] = [
         {"settings": {"confirm": False, "sampler": "random", "concurrency": 4}},
@@ -182,11 +181,12 @@ def kinds_of_runs(options: argparse.Namespace) -> Iterator[dict[str, object]]:
     ]  # fmt: skip
     real = [{"problem_version": Problem.objects.get(slug="layernorm_residual").latest(), "evaluations": 3}]
     for number, kind in enumerate(itertools.chain(real if options.real else [], itertools.cycle(kinds))):
-        yield {"evaluations": EVALUATIONS, "seed": options.seed * 1000 + number, **kind}
+        yield {"evaluations": options.evaluations, "seed": options.seed * 1000 + number, **kind}
 
 
 def _last_of(jobs: set[int]) -> str:
-    """What kept a fault's recovery waiting: the job that ended last, by its road and how often it was claimed."""
+    """Return what kept a fault's recovery waiting: the job that ended last, by its road and how often it was
+    claimed."""
     job = Job.objects.filter(pk__in=jobs).order_by("finished_at").last()
     if job is None:
         return "a job that is gone"

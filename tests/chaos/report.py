@@ -1,4 +1,4 @@
-"""What a performance comes to, in words and figures."""
+"""Report what a performance comes to, in words and figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RECEIPT = re.compile(rb"under fence \d+: \w+, (refused|repeated)")
 
 
 class Recovery(NamedTuple):
-    """From a fault to the end of all jobs that it found under way, and the last of them in words."""
+    """Hold the seconds from a fault to the end of all jobs that it found under way, and the last of them in words."""
 
     seconds: float
     last: str
@@ -23,7 +23,7 @@ class Recovery(NamedTuple):
 
 @dataclass
 class Report:
-    """Figures of one performance."""
+    """Hold the figures of one performance."""
 
     provenance: str
     faults: Counter[str] = field(default_factory=Counter)
@@ -39,12 +39,12 @@ class Report:
     left_out: list[str] = field(default_factory=list)
 
     def holds(self, jobs: int, faults: int) -> bool:
-        """Whether every invariant holds and as much was done as was asked for."""
+        """Return whether every invariant holds and as much was done as was asked for."""
         enough = sum(self.jobs.values()) >= jobs and sum(self.faults.values()) >= faults
         return enough and not self.lost and not any(self.broken.values())
 
     def text(self) -> str:
-        """The report."""
+        """Return the report as text."""
         return "\n".join(
             [self.provenance, "", *self._figures(), *self._waits(), "", *self._faults(), "", *self._invariants()]
         )
@@ -70,7 +70,7 @@ class Report:
         return f"{cuts[9]:.1f} / {cuts[18]:.1f} (of {len(self.recoveries)} faults that met jobs under way)"
 
     def _waits(self) -> list[str]:
-        """Recoveries by the job that was waited for longest, the slowest kind first."""
+        """Return recoveries by the job that was waited for longest, the slowest kind first."""
         kinds: dict[str, list[float]] = defaultdict(list)
         for recovery in self.recoveries:
             kinds[recovery.last].append(recovery.seconds)
@@ -92,7 +92,7 @@ class Report:
 
 
 def receipts_in(folder: Path) -> Counter[str]:
-    """Answers that workers got to results which came late or twice, from their logs."""
+    """Count from the workers' logs what they were answered to results that came late or twice."""
     return Counter(word.decode() for path in folder.glob("*.log*") for word in _RECEIPT.findall(path.read_bytes()))
 
 

@@ -1,4 +1,4 @@
-"""`python -m runners work-spool` with the sleeping evaluation, and less patience with the dead."""
+"""Run `python -m runners work-spool` with the sleeping evaluation, and less patience with the dead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ABANDONED_AFTER_S = 6.0
 
 
 class HastySpool(Spool):
-    """Takes a worker for dead after seconds instead of minutes."""
+    """Take a worker for dead after seconds instead of minutes."""
 
     def put_back_abandoned(self, after_s: float = ABANDONED_AFTER_S) -> int:
         """See `Spool.put_back_abandoned`."""

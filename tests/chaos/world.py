@@ -1,4 +1,4 @@
-"""The whole stack under the product's own supervisor, as chaos sees it: parts with processes, rows, a spool."""
+"""Hold the whole stack under the product's own supervisor, as chaos sees it: parts with processes, rows, a spool."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ SPOOL_MIB = 8
 
 @dataclass
 class World:
-    """What faults act upon. `later` holds what must happen at a time: a stopped process goes on, a disk is freed."""
+    """Hold what faults act upon. `later` holds what must happen at a time: a stopped process goes on, a disk is
+    freed."""
 
     supervisor: Supervisor
     spool: Path
@@ -41,15 +42,15 @@ class World:
     later: list[threading.Timer] = field(default_factory=list)
 
     def keeper(self, name: str) -> Keeper:
-        """The part of that name."""
+        """Return the part of that name."""
         return next(keeper for keeper in self.supervisor.keepers if keeper.part.name == name)
 
     def keepers(self, prefix: str) -> list[Keeper]:
-        """Parts of that kind."""
+        """Return the parts of that kind."""
         return [keeper for keeper in self.supervisor.keepers if keeper.part.name.startswith(prefix)]
 
     def pid(self, prefix: str) -> int | None:
-        """First process of a living part of that kind, chosen by chance."""
+        """Return the first process of a living part of that kind, chosen by chance."""
         alive = [keeper.child.process.pid for keeper in self.keepers(prefix) if keeper.child and keeper.is_alive]
         return self.random.choice(alive) if alive else None
 
@@ -62,7 +63,7 @@ class World:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything that was to happen later has happened."""
+        """Return whether everything that was to happen later has happened."""
         return not any(timer.is_alive() for timer in self.later)
 
     def tick(self, timeout_s: float = 0.1) -> None:
@@ -82,7 +83,7 @@ def kill(pid: int | None, number: signal.Signals = signal.SIGKILL) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Child processes."""
+    """Return the child processes."""
     found: list[int] = []
     for listing in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
@@ -91,7 +92,7 @@ def children(pid: int) -> list[int]:
 
 
 def ask(question: Callable[[], T], otherwise: T) -> T:
-    """An answer from the database, or `otherwise` while it is away."""
+    """Return an answer from the database, or `otherwise` while it is away."""
     try:
         return question()
     except DatabaseError:
@@ -101,7 +102,7 @@ def ask(question: Callable[[], T], otherwise: T) -> T:
 
 @contextmanager
 def world(var: Var, seed: int, bench: int, port: int) -> Iterator[World]:
-    """Everything started; stopped at the end, whatever happened."""
+    """Start everything, and stop it at the end, whatever happened."""
     supervision.LONGEST_PAUSE_S = 1.0  # faults come faster here than any machine fails
     supervisor = Supervisor(Console(Path(os.devnull).open("w")), var.folder("log"))  # noqa: SIM115 - as long as we
     try:
@@ -120,7 +121,7 @@ def world(var: Var, seed: int, bench: int, port: int) -> Iterator[World]:
 
 
 def workers(bench: int, spool: Path) -> list[Part]:
-    """Timer, agents, builds, measuring workers of two targets, and both ends of a spool."""
+    """Return timer, agents, builds, measuring workers of two targets, and both ends of a spool."""
     parts = [
         worker_part("timer", ["timer"], 1, ROOT, beats=True),
         worker_part("agents", ["agents"], 2, ROOT),
@@ -141,7 +142,7 @@ def _command(name: str, *words: str) -> Part:
 
 @contextmanager
 def spool_folder(var: Var) -> Iterator[Path]:
-    """A spool on a small file system of its own, where we may mount one; else a plain folder."""
+    """Yield a spool on a small file system of its own where we may mount one, else a plain folder."""
     from tests.chaos.disk import mounted
 
     with mounted(var.folder("spool"), SPOOL_MIB) as folder:

@@ -1,4 +1,4 @@
-"""Cheats as files: a header of comments that says what must become of them, and a kernel with a switch.
+"""Read cheats from files: a header of comments that says what must become of them, and a kernel with a switch.
 
     // cheat 2: a thread finishes later
     // expect: incorrect
@@ -31,7 +31,7 @@ _HEADER = re.compile(r"^(?://|#) (cheat \d+|honest|\w+): (.*)$")
 
 @dataclass(frozen=True)
 class Fixture:
-    """One file. `row` is its row in docs/cheats.md, 0 for a twin with a file of its own."""
+    """Hold one file. `row` is its row in docs/cheats.md, 0 for a twin with a file of its own."""
 
     path: Path
     row: int
@@ -46,11 +46,11 @@ class Fixture:
 
     @property
     def name(self) -> str:
-        """`02_thread_later.cpp`."""
+        """Return the name of the file, such as `02_thread_later.cpp`."""
         return self.path.name
 
     def spec(self, target: str, *, cheating: bool) -> JobSpec:
-        """The job that evaluates the cheat beside its twin, or the twin alone."""
+        """Return the job that evaluates the cheat beside its twin, or the twin alone."""
         twin = self._source(self.path.with_name(self.twin) if self.twin else self.path, cheating=False)
         job = JobSpec(self.name, _problem(self.policy, self.problem), target, twin, limits=LIMITS)
         if not cheating:
@@ -66,7 +66,7 @@ class Fixture:
 
 
 def fixtures(place: str) -> Iterator[Fixture]:
-    """All cheats of a place (`cpu` or `gpu`), by row."""
+    """Return all cheats of a place (`cpu` or `gpu`), by row."""
     paths = [path for folder in PLACES[place] for path in (HERE / "fixtures" / folder).iterdir() if path.is_file()]
     for path in sorted(paths, key=lambda path: (path.name, path.parent.name)):
         fixture = read(path)

@@ -28,7 +28,7 @@ PICKLE_MARK = Path("/tmp/kernelsci-pickle-was-opened")
 
 @dataclass(frozen=True)
 class Row:
-    """What became of a cheat and of its twin."""
+    """Hold what became of a cheat and of its twin."""
 
     fixture: Fixture
     cheat: JobResult
@@ -37,12 +37,12 @@ class Row:
 
     @property
     def faults(self) -> list[str]:
-        """What is not as it must be; empty where the cheat is caught and the twin accepted."""
+        """Return what is not as it must be; nothing where the cheat is caught and the twin accepted."""
         return [*cheat_faults(self.fixture, self.cheat), *twin_faults(self.twin)]
 
 
 def cheat_faults(fixture: Fixture, result: JobResult) -> list[str]:
-    """Why this outcome does not count as caught."""
+    """Return the reasons why this outcome does not count as caught."""
     faults = []
     if won(result):
         faults.append("accepted as faster")
@@ -59,13 +59,13 @@ def cheat_faults(fixture: Fixture, result: JobResult) -> list[str]:
 
 
 def twin_faults(result: JobResult) -> list[str]:
-    """Why this outcome does not count as an honest kernel accepted."""
+    """Return the reasons why this outcome does not count as an honest kernel accepted."""
     return [] if result.status is Status.CORRECT else [f"the honest twin was refused: {_short(result)}"]
 
 
 def won(result: JobResult) -> bool:
-    """What a cheat is after: accepted, faster than the baseline, and faster than its honest twin, which is timed in
-    the same sessions so that load on the machine can't make a winner."""
+    """Return whether a cheat got what it is after: accepted, faster than the baseline, and faster than its honest twin,
+    which is timed in the same sessions so that load on the machine cannot make a winner."""
     twin = result.versus_parent
     better = result.verdict is Verdict.FASTER and (twin is None or twin.verdict is Verdict.FASTER)
     return result.status is Status.CORRECT and better
@@ -80,7 +80,7 @@ def run(fixture: Fixture, target: str) -> Row:
 
 
 def _short(result: JobResult) -> str:
-    """One cell of the table."""
+    """Return one cell of the table."""
     verdict = f", {result.verdict.value}" if result.verdict else ""
     speedup = f" {result.speedup.median:.2f}×" if result.speedup else ""
     if result.status is Status.CORRECT and result.versus_parent:
@@ -91,7 +91,7 @@ def _short(result: JobResult) -> str:
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """The table as a page."""
+    """Return the table as a page."""
     lines = ["| row | cheat | file | cheat's verdict | honest twin | as it must be |", "|---|---|---|---|---|---|"]
     for row in rows:
         cells = [
@@ -107,7 +107,7 @@ def markdown(rows: Iterable[Row]) -> str:
 
 
 def summary(rows: list[Row]) -> str:
-    """The last line."""
+    """Return the last line."""
     accepted = sum(won(row.cheat) for row in rows)
     refused = sum(bool(twin_faults(row.twin)) for row in rows)
     faulty = sum(bool(row.faults) for row in rows)

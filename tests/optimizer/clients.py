@@ -1,4 +1,4 @@
-"""Browsers and scripts that somebody is signed in to, and what they are answered."""
+"""Provide browsers and scripts that somebody is signed in to, and read what they are answered."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Call = Callable[..., Any]
 
 
 def signed_in(user: User) -> Client:
-    """A browser with that person's session."""
+    """Return a browser with that person's session."""
     client = Client()
     client.force_login(user)
     return client
 
 
 def caller_of(user: User, *scopes: TokenScope) -> Call:
-    """Calls the API with a token of that person: method, path and body in, the answer out."""
+    """Return a function that calls the API with a token of that person: method, path and body in, the answer out."""
     secret = do_make_token(user, "test", [scope.value for scope in scopes or tuple(TokenScope)])[1]
     client = Client(headers={"authorization": f"Bearer {secret}"})
 
@@ -34,8 +34,13 @@ def caller_of(user: User, *scopes: TokenScope) -> Call:
     return call
 
 
+def flowing(text: str) -> str:
+    """Return the page with one space for each run of whitespace, as a browser shows it."""
+    return " ".join(text.split())
+
+
 def streamed(answer: Any) -> str:
-    """The text of an answer that comes piece by piece."""
+    """Return the text of an answer that comes piece by piece."""
 
     async def whole() -> bytes:
         return b"".join([part async for part in answer.streaming_content])

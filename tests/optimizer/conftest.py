@@ -1,4 +1,4 @@
-"""The team that most tests are about, its people, a run of theirs, and a browser and a script at the site.
+"""Provide the team that most tests are about, its people, a run of theirs, and a browser and a script at the site.
 
 Everybody is in `team`; a test makes its outsiders itself. A module whose runs are further on redefines `run`.
 
@@ -21,20 +21,20 @@ from tests.optimizer.clients import Call, caller_of
 
 @pytest.fixture(scope="module")
 def finished_run(module_rows: None) -> Run:
-    """The rows of `finished`, made once for the module. Tests ask for `finished`."""
+    """Make the rows of `finished` once for the module. Tests ask for `finished`."""
     team = make_team()
     return drive(make_run(team, make_user(team, TeamRole.OPERATOR)))
 
 
 @pytest.fixture
 def finished(finished_run: Run, db: None) -> Run:
-    """A run of `team` that the `member` started and that has gone to its end."""
+    """Return a run of `team` that the `member` started and that has gone to its end."""
     return Run.objects.get(pk=finished_run.pk)
 
 
 @pytest.fixture
 def team(request: pytest.FixtureRequest, db: None) -> Team:
-    """The team that the test is about; that of `finished` where the test asks for it."""
+    """Return the team that the test is about; that of `finished` where the test asks for it."""
     if "finished" in request.fixturenames:
         return Team.objects.get(runs=request.getfixturevalue("finished_run"))
     return make_team()
@@ -42,7 +42,7 @@ def team(request: pytest.FixtureRequest, db: None) -> Team:
 
 @pytest.fixture
 def member(request: pytest.FixtureRequest, team: Team) -> User:
-    """An operator of the team; who started `finished` where the test asks for it."""
+    """Return an operator of the team; who started `finished` where the test asks for it."""
     if "finished" in request.fixturenames:
         return User.objects.get(pk=request.getfixturevalue("finished_run").created_by_id)
     return make_user(team, TeamRole.OPERATOR)
@@ -55,25 +55,25 @@ def owner(team: Team) -> User:
 
 @pytest.fixture
 def run(team: Team, member: User) -> Run:
-    """A run that the member started; it waits to be advanced."""
+    """Return a run that the member started; it waits to be advanced."""
     return make_run(team, member)
 
 
 @pytest.fixture
 def pages(client: Client, member: User) -> Client:
-    """The test's browser, the member signed in to it."""
+    """Return the test's browser, with the member signed in to it."""
     client.force_login(member)
     return client
 
 
 @pytest.fixture
 def api(member: User) -> Call:
-    """Calls the API as the member, with every scope."""
+    """Return a function that calls the API as the member, with every scope."""
     return caller_of(member)
 
 
 @pytest.fixture
 def server() -> Iterator[LlmServer]:
-    """A language model's server that answers what it is told to."""
+    """Run a language model's server that answers what it is told to."""
     with llm_server() as running:
         yield running

@@ -25,7 +25,7 @@ from runners.job import Language, Source, Status
 
 @dataclass
 class FakeProblem:
-    """As much of a problem as strategies look at."""
+    """Imitate as much of a problem as strategies look at."""
 
     languages: tuple[Language, ...] = (Language.CPP, Language.PYTHON)
 
@@ -36,7 +36,7 @@ Time = Callable[[Draft], float | None]
 
 @dataclass
 class SimulatedRun:
-    """Answers come from `answer`, times (µs, None for a wrong kernel) from `time`."""
+    """Take answers from `answer`, and times (µs, None for a wrong kernel) from `time`."""
 
     strategy: Strategy
     settings: StrategySettings
@@ -57,7 +57,7 @@ class SimulatedRun:
             self.kernels = [seed("reference", 100.0, 0, Language.PYTHON), seed("naive", 200.0, 1)]
 
     def history(self) -> History:
-        """The run as it stands."""
+        """Return the run as it stands."""
         spent = sum(kernel.author_kind != "seed" for kernel in self.kernels)
         return History(
             FakeProblem(),
@@ -82,7 +82,7 @@ class SimulatedRun:
         raise AssertionError("the run does not end")
 
     def carry_out(self, step: Any) -> bool:
-        """One step; True when it changed anything."""
+        """Carry out one step; return True when it changed anything."""
         if isinstance(step, Finish):
             self.finished = step.reason
         elif isinstance(step, Ask) and step.key not in self.calls:
@@ -114,7 +114,7 @@ class SimulatedRun:
 
 
 def seed(name: str, time_us: float, number: int, language: Language = Language.CPP) -> KernelView:
-    """A finished seed."""
+    """Return a finished seed."""
     return KernelView(
         f"seed.{name}", number, (), "seed", Source(language, f"// {name}\n{name}"), True, Status.CORRECT,
         None, time_us, {"case": time_us},
@@ -122,7 +122,7 @@ def seed(name: str, time_us: float, number: int, language: Language = Language.C
 
 
 def numbered_answers(rng: random.Random) -> Answer:
-    """Valid answers for every role; each kernel is different."""
+    """Return a function that gives valid answers for every role; each kernel is different."""
 
     def answer(ask: Ask) -> Mapping[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Addresses that nothing answers."""
+"""Test addresses that nothing answers."""
 
 from __future__ import annotations
 

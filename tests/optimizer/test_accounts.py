@@ -1,4 +1,4 @@
-"""Signing in with one factor and two, from several browsers, and ending what is not one's own."""
+"""Test signing in with one factor and two, from several browsers, and ending what is not one's own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_in(client: Client) -> bool:
 
 
 def code_for(secret: str) -> str:
-    """What the person's app shows now."""
+    """Return what the person's app shows now."""
     return format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time()))))
 
 

@@ -1,4 +1,4 @@
-"""The API: who may do what with which token, pages of lists, starts that happen once, refusals as JSON."""
+"""Test the API: who may do what with which token, pages of lists, starts that happen once, refusals as JSON."""
 
 from __future__ import annotations
 

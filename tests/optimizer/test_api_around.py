@@ -1,12 +1,13 @@
-"""The API around the runs: notifications, who follows and sees, comparison, outlook, templates, teams, parameters."""
+"""Test the API around the runs: notifications, who follows and sees, comparison, outlook, templates, teams,
+parameters."""
 
 from __future__ import annotations
 
 import pytest
 from django.test import Client
 
-from optimizer.actions.notification import NewNotification, do_notify
 from optimizer.actions.team import do_make_service_account
+from optimizer.events.notify import NewNotification, do_notify
 from optimizer.models import (
     AuditEntry,
     Follow,
@@ -29,7 +30,7 @@ START = {"problem": "softmax_rows", "budget": {"evaluations": 8}}
 
 @pytest.fixture
 def foreign(db: None) -> Run:
-    """A run of another team."""
+    """Return a run of another team."""
     return make_run(make_team())
 
 

@@ -1,4 +1,4 @@
-"""The API about single kernels: people's own, what changed, what to hand in; and the talk with models and agents."""
+"""Test the API of single kernels: people's own, what changed, what to hand in; and the talk with models and agents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EDITED = BASE.replace("line_50 = 50.0f", "line_50 = 51.0f")
 
 @pytest.fixture
 def pair(run: Run) -> tuple[Kernel, Kernel]:
-    """A kernel and its child, which differ in line 50."""
+    """Return a kernel and its child, which differ in line 50."""
     old = make_kernel(run, BASE)
     return old, make_kernel(run, EDITED, old)
 
@@ -139,7 +139,8 @@ def test_a_kernel_beside_nothing_is_told_whole(api: Call, pair: tuple[Kernel, Ke
 
 
 def twice_as_fast(spec: JobSpec, **_more: object) -> JobResult:
-    """Every shape of every kernel is twice as fast as its baseline, by five per cent either way."""
+    """Return times at which every shape of every kernel is twice as fast as its baseline, by five per cent either
+    way."""
     result = correct_result(spec, 100.0)
     cases = [replace(case, speedup=2.0, speedup_low=1.9, speedup_high=2.1) for case in result.cases]
     return replace(result, cases=cases)

@@ -18,13 +18,13 @@ ADDRESS = "https://93.184.215.14/v1"
 
 @pytest.fixture
 def member(owner: User) -> User:
-    """Who starts and asks here may do everything in the team."""
+    """Return a member who starts and asks here and may do everything in the team."""
     return owner
 
 
 @pytest.fixture
 def run(finished: Run) -> Run:
-    """Every run here has gone to its end."""
+    """Return a run that has gone to its end, as every run here has."""
     return finished
 
 

@@ -1,4 +1,4 @@
-"""What a model may answer: each is stored under its fault, can be read on its page, and the run goes on."""
+"""Test what a model may answer: each fault is stored, can be read on its page, and the run goes on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INJECTED = (
 
 
 def asked_run(server: LlmServer, team: Team, strategy: str = "sampling") -> Run:
-    """A run whose first question waits for the server."""
+    """Return a run whose first question waits for the server."""
     Provider.objects.create(team=team, name="tiny", base_url=server.url, default_model="m", allow_private=True)
     row = Provider.objects.get(team=team)
     row.set_key(server.key)
@@ -96,7 +96,7 @@ def test_a_kernel_of_another_problem_fails_its_build_and_costs_one_evaluation(
     run = asked_run(server, team)
 
     def judge(spec: JobSpec, **more: Any) -> JobResult:
-        """As the C++ backend answers a missing symbol (tests/runners/test_cpp.py)."""
+        """Answer as the C++ backend does to a missing symbol (tests/runners/test_cpp.py)."""
         if "matmul" not in spec.candidate.text:
             return fake_evaluate(spec, **more)
         report = BuildReport(ok=False, seconds=0.1, cached=False, log='no extern "C" void softmax_rows')

@@ -1,4 +1,4 @@
-"""What models, compilers and people may send: the pages of a run and of a kernel hold."""
+"""Test that the pages of a run and of a kernel bear what models, compilers and people may send."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def page_of(client: Client, run: Run, name: str = "run_page", *more: Any) -> str
 
 
 def at_work(run: Run, log: str) -> Job:
-    """The run's first job in the hands of a worker that has said `log`."""
+    """Return the run's first job in the hands of a worker that has said `log`."""
     advance(run.pk)
     job = Job.objects.filter(evaluation__kernel__run=run).order_by("pk")[0]
     Job.objects.filter(pk=job.pk).update(state=JobState.RUNNING, worker=SCRIPT, fence=1, started_at=timezone.now())

@@ -1,4 +1,4 @@
-"""What the baselines are shown, and what the bandit makes of calls that have no cost."""
+"""Test what the baselines are shown, and what the bandit makes of calls that have no cost."""
 
 from __future__ import annotations
 

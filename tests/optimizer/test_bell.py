@@ -1,4 +1,4 @@
-"""The bell that sends workers to the queue: a message that may be lost, and that nobody waits for."""
+"""Test the message that sends workers to the queue: it may be lost, and nobody waits for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from runners.dispatch.celery import ring_worker
 def test_ringing_while_redis_is_away_neither_fails_nor_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = Celery(broker=f"redis+socket://{tmp_path}/redis.sock")
+    # An application makes itself the current one, for the rest of the process, unless it is told not to.
+    app = Celery(broker=f"redis+socket://{tmp_path}/redis.sock", set_as_current=False)
     app.conf.broker_transport_options = settings.CELERY_BROKER_TRANSPORT_OPTIONS
     monkeypatch.setattr("celery.current_app", app)
 

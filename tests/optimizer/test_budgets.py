@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from optimizer.actions.run import Budget
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Run, RunState, Team
+from optimizer.queries.budgets import Budget
 from runners.job import JobResult, JobSpec, StageResult, Status
 from tests.factories import drive, failed_result, make_run
 

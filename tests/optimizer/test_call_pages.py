@@ -10,6 +10,7 @@ from django.test import Client
 
 from optimizer.models import CallState, Hypothesis, LlmCall, Run, TeamRole
 from tests.factories import make_run, make_team, make_user
+from tests.optimizer.clients import flowing
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
@@ -48,7 +49,7 @@ def test_a_designers_call_is_shown_whole_with_what_its_budget_let_in(pages: Clie
     said = page(pages, make_call(run))
     for words in ("You design.", "Ten avenues", "designer@0123456789ab", "1200", "345", "$0.0123", "7.50 s"):
         assert words in said
-    assert "1 taken, 1 left out by the budget of 12000 tokens" in said and "Old notes" in said
+    assert "1 taken, 1 left out by the budget of 12000 tokens" in flowing(said) and "Old notes" in said
 
 
 def test_hostile_prompts_and_answers_stay_text(pages: Client, run: Run) -> None:
@@ -95,7 +96,7 @@ def test_a_thousand_calls_cost_no_more_queries_than_one(
     )
     with django_assert_max_num_queries(15):
         said = pages.get(f"/runs/{run.pk}/calls/").content.decode()
-    assert "1–50 of 1000 calls" in said
+    assert "1–50 of 1000 calls" in flowing(said)
 
 
 def test_prompt_and_answer_can_be_taken_away_uncut(pages: Client, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Questions to models: paid for once, asked again when their worker is lost."""
+"""Test that questions to models are paid for once, and asked again when their worker is lost."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from optimizer.actions.run import Budget, do_stop_run
+from optimizer.actions.run import do_stop_run
 from optimizer.calls.lifecycle import do_claim_call, do_end_call, do_keep_call, do_request_call
 from optimizer.loop import advance
 from optimizer.models import CallState, LlmCall, Provider, Run
+from optimizer.queries.budgets import Budget
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask
 from optimizer.upkeep.sweep import sweep
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def call() -> LlmCall:
-    """A question that waits to be sent."""
+    """Return a question that waits to be sent."""
     team = make_team()
     Provider.objects.create(team=team, name="vllm", base_url="http://models.example/v1")
     run = make_run(team, providers={"writer": {"provider": "vllm", "model": "big", "temperature": 0.3}})

@@ -1,4 +1,4 @@
-"""Logarithmic axes: what their ticks say."""
+"""Test what the ticks of logarithmic axes say."""
 
 from __future__ import annotations
 

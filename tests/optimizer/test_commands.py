@@ -1,4 +1,4 @@
-"""Commands that do what the pages do: report, findings, webhooks, runners."""
+"""Test the commands that do what the pages do: report, findings, webhooks, runners."""
 
 from __future__ import annotations
 

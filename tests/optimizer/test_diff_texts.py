@@ -1,4 +1,4 @@
-"""What else two kernels differ in than their source: generated assembly, parameters, compiler flags."""
+"""Test what else two kernels differ in than their source: generated assembly, parameters, compiler flags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from optimizer.models import Evaluation, EvaluationState, Kernel, Run
 from runners import wire
 from runners.job import BuildReport, JobResult, Status
 from tests.factories import BASE, make_kernel, make_run, make_user
-from tests.optimizer.clients import signed_in
+from tests.optimizer.clients import flowing, signed_in
 
 pytestmark = pytest.mark.django_db
 LISTINGS = {"x86": "vmovaps", "amdgcn": "v_mfma_f32_32x32x8_f16", "ptx": "ld.global.f32", "sass": "HMMA.16816"}
@@ -21,7 +21,7 @@ def run() -> Run:
 
 
 def built(kernel: Kernel, assembly: dict[str, str]) -> Kernel:
-    """The kernel as its build left it."""
+    """Return the kernel as its build left it."""
     result = JobResult("1", Status.CORRECT, build=BuildReport(True, 1.0, False, "", assembly=assembly))
     outcome = {"state": EvaluationState.DONE, "status": "correct", "result": wire.to_plain(result)}
     Evaluation.objects.create(kernel=kernel, target=kernel.run.target, first_of=kernel, **outcome)
@@ -56,5 +56,5 @@ def test_parameters_that_differ_stand_beside_a_source_that_does_not(run: Run) ->
     new = make_kernel(run, BASE, old)
     Kernel.objects.filter(pk=new.pk).update(tunables={"TILE": 64}, flags=["-O3"])
     text = page(new)
-    assert "No line differs; parameters do." in text
+    assert "No line differs; parameters do." in flowing(text)
     assert "<code>TILE</code>" in text and ">64<" in text and ">-O3<" in text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from optimizer.diffs.differ import Tag, apply, diff
 from optimizer.diffs.intraline import mark, pair_lines
 from optimizer.diffs.moves import moved_lines
-from optimizer.diffs.porting import WHOLE_FILE, Fit, Position, port, port_through, split_lines
+from optimizer.diffs.porting import WHOLE_FILE, Fit, Position, port, split_lines
 
 few_lines = st.lists(st.sampled_from(["a", "b", "c", "", "}", "\tx\r", "🙂", "\u202egnp"]), max_size=40)
 texts = st.text(alphabet=st.sampled_from("ab \n\t\r🙂\u202e{}x1"), max_size=120)
@@ -124,9 +124,9 @@ def test_nothing_vanishes_a_ported_position_is_in_the_file_or_the_whole_file(
 ) -> None:
     first = data.draw(st.integers(1, len(lines)))
     count = data.draw(st.integers(1, len(lines) - first + 1))
-    chain = ["\n".join(lines), *("\n".join(g) for g in generations)]
-    ported = port_through(Position(first, count), chain)
-    last = split_lines(chain[-1])
+    ported, last = Position(first, count), lines
+    for generation in generations:
+        ported, last = port(ported, diff(last, generation)), generation
     if ported.fit is Fit.WHOLE_FILE:
         assert ported == WHOLE_FILE
     else:

@@ -1,4 +1,4 @@
-"""Digests as an SMTP server on this machine receives them from the task that the clock starts."""
+"""Test digests as an SMTP server on this machine receives them from the task that the timer starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = "<script>alert(1)</script>\r\nBcc: all@example.org"
 
 
 class Postbox:
-    """Keeps what arrives; turns away whom it is told to."""
+    """Keep what arrives; turn away whom it is told to."""
 
     def __init__(self) -> None:
         self.arrived: list[tuple[list[str], EmailMessage]] = []
@@ -74,7 +74,7 @@ def member(team: Team, name: str) -> User:
 
 
 def mention(team: Team, *names: str, title: str = "Softmax") -> None:
-    """One comment an hour ago that speaks to these people."""
+    """Store a comment of an hour ago that mentions these people."""
     author = make_user(team)
     do_say(author, Place(make_run(team, author, title=title)), Words(" ".join(f"@{name}" for name in names)))
     Notification.objects.update(created_at=timezone.now() - dt.timedelta(hours=1))

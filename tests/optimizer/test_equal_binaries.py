@@ -1,4 +1,4 @@
-"""What builds a binary that the run has evaluated already is not timed again."""
+"""Test that a kernel whose binary the run has evaluated already is not timed again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 class OneByOne(Strategy):
-    """Evaluates its texts one after the other, each a child of the one before."""
+    """Evaluate its texts one after the other, each a child of the one before."""
 
     name: ClassVar[str] = "one_by_one"
     title: ClassVar[str] = "One by one"
@@ -41,14 +41,14 @@ class OneByOne(Strategy):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Three texts of which the first two build the same."""
+    """Return a run of three texts of which the first two build the same."""
     monkeypatch.setattr(OneByOne, "texts", ["f(); // plain", "f(); // with another comment", "g();"])
     monkeypatch.setitem(STRATEGIES, OneByOne.name, OneByOne())
     return make_run(strategy=OneByOne.name, settings={"confirm": False})
 
 
 def compiled(spec: JobSpec, **_callbacks: Any) -> JobResult:
-    """A harness whose compiler drops comments, and which obeys the job's list of known artefacts."""
+    """Imitate a harness whose compiler drops comments, and which obeys the job's list of known artefacts."""
     digest = hashlib.sha256(re.sub("//.*", "", spec.candidate.text).encode()).hexdigest()
     build = BuildReport(True, 0.1, False, "", digest)
     if twin := spec.known_artefacts.get(digest):

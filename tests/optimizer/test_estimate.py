@@ -1,4 +1,4 @@
-"""The estimate before a run's start comes from such runs, and from nothing else."""
+"""Test that the estimate before a run's start comes from runs of its kind, and from nothing else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from optimizer.actions.run import Budget
 from optimizer.models import LlmCall, Problem, Run, RunState, Target, Team, User
+from optimizer.queries.budgets import Budget
 from optimizer.queries.estimate import Estimate, PastRun, Range, estimate, estimate_run
 from tests.factories import make_run, make_team, make_user
 
@@ -17,7 +17,7 @@ SLOW = PastRun(evaluations=10, minutes=20.0, device_minutes=4.0, tokens=3000, us
 
 
 def ended_run(team: Team, **changes: Any) -> Run:
-    """A run that took six minutes and 12 cents for its four evaluations."""
+    """Return a run that took six minutes and 12 cents for its four evaluations."""
     settings = {name: changes.pop(name) for name in ("strategy", "providers") if name in changes}
     run = make_run(team, **settings)
     values = {"state": RunState.FINISHED, "spent_evaluations": 4, "active_s": 360.0, "spent_usd": Decimal("0.12")}
@@ -26,7 +26,7 @@ def ended_run(team: Team, **changes: Any) -> Run:
 
 
 def estimated(user: User, strategy: str = "tune", slug: str = "softmax_rows", **more: Any) -> Estimate:
-    """For eight evaluations on the CPU."""
+    """Return the estimate for eight evaluations on the CPU."""
     problem, target = Problem.objects.get(slug=slug), Target.objects.get(key="cpu")
     return estimate_run(problem, target, strategy, Budget(evaluations=8), seen_by=user, **more)
 

@@ -1,4 +1,4 @@
-"""Search, lineage, leaderboards, knowledge, tuned parameters, reports and submissions."""
+"""Test search, lineage, leaderboards, knowledge, tuned parameters, reports and submissions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.urls import reverse
 from optimizer.actions.finding import FindingSupersededError, do_edit_finding, do_write_finding
 from optimizer.calls.prepare import knowledge_of
 from optimizer.models import Finding, Hypothesis, Kernel, Problem, Run, Target, Team, TeamRole, User
-from optimizer.queries.fulltext import excerpt_of, query_of, search
+from optimizer.queries.fulltext import EXCERPT, pieces_of, query_of, search
 from optimizer.queries.leaderboard import leaders_of, published_for, published_suites
 from optimizer.queries.lineage import best_path, layout, tree_of
 from optimizer.queries.parameter_importance import TrialGroup, TunedTrial, importances, spaces_of
@@ -28,7 +28,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 @pytest.fixture
 def run(finished: Run) -> Run:
-    """Every run here has gone to its end."""
+    """Return a run that has gone to its end, as every run here has."""
     return finished
 
 
@@ -117,8 +117,19 @@ def test_a_question_of_marks_alone_looks_for_nothing() -> None:
     assert query_of("!? -") is None
 
 
-def test_an_excerpt_is_the_line_that_holds_the_word() -> None:
-    assert excerpt_of("first line\nthe second holds Tiles\n", "tiles") == "the second holds Tiles"
+def test_an_excerpt_shows_the_words_around_a_match_and_marks_every_form_of_it(run: Run, member: User) -> None:
+    filler = "".join(f"int row_{n} = {n};\n" for n in range(200))
+    named(run, "Other", f"{filler}auto x = static_cast<float>(tiled(y));  // swizzled tiles\n{filler}")
+    (hit,) = search(member, "tile swizz")["kernel"]
+    assert "static_cast<float>(tiled(y)); // swizzled tiles" in hit.excerpt
+    assert "row_7 " not in hit.excerpt
+    assert {piece.text for piece in hit.pieces if piece.marked} == {"tiled", "swizzled", "tiles"}
+
+
+def test_a_long_word_and_marks_in_a_text_leave_a_short_clean_excerpt() -> None:
+    pieces = list(pieces_of(f"\x03a\n \x02b\x03 {'x' * 10_000}"))
+    assert [(piece.text, piece.marked) for piece in pieces[:2]] == [("a ", False), ("b", True)]
+    assert sum(len(piece.text) for piece in pieces) == EXCERPT
 
 
 def test_what_is_found_is_escaped(pages: Client, run: Run) -> None:
@@ -356,6 +367,16 @@ def test_synthetic_runs_are_not_loaded_beside_real_ones_unasked(run: Run) -> Non
         call_command("load_scale", runs=1, kernels=1, samples=10)
     call_command("load_scale", "--beside-real-runs", runs=1, kernels=1, samples=10)
     assert Run.objects.count() == 2
+
+
+def test_synthetic_rows_take_no_primary_key_that_another_row_had(run: Run) -> None:
+    User.objects.create_superuser("admin")
+    removed = named(run, "removed")
+    last_key = removed.pk
+    removed.delete()
+    call_command("load_scale", "--beside-real-runs", runs=1, kernels=1, samples=10)
+    synthetic = Kernel.objects.exclude(run=run).get()
+    assert last_key < synthetic.pk < named(run, "next").pk
 
 
 def test_every_problem_has_a_leaderboard_page(pages: Client, run: Run) -> None:

@@ -1,4 +1,5 @@
-"""What people tell the agents: it enters the prompts it holds for, leads to the kernels that followed, and ends."""
+"""Test what people tell the agents: it enters the prompts it holds for, leads to the kernels that followed, and
+ends."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ WORDS = "Keep the row in registers; do not write it back between the passes."
 
 @pytest.fixture
 def run() -> Run:
-    """A run with its seeds measured."""
+    """Return a run with its seeds measured."""
     return drive(make_run(), rounds=2)
 
 
 def solo(run: Run, node: Kernel) -> str:
-    """The prompt that would be sent about a kernel now."""
+    """Return the prompt that would be sent about a kernel now."""
     ask = Ask("q", "solo", {"node": node.key, "window": [node.key]}, "KernelAnswer")
     return build_prompt(ask, history_of(run)).messages[1]["content"]
 

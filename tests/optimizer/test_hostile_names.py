@@ -1,4 +1,4 @@
-"""Names of files that come from outside: what is imported under them, shown of them and downloaded as them."""
+"""Test names of files that come from outside: what is imported under them, shown of them and downloaded as them."""
 
 from __future__ import annotations
 

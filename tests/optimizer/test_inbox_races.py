@@ -1,4 +1,4 @@
-"""Several who answer one prompt at once, and answers that come too late."""
+"""Test several who answer one prompt at once, and answers that come too late."""
 
 from __future__ import annotations
 

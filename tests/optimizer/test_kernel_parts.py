@@ -1,4 +1,4 @@
-"""Parts of a kernel's page: registers against the parent's, roofs, flags in words; and the board's bars."""
+"""Test parts of a kernel's page: registers against the parent's, roofs, flags in words; and the board's bars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real worker with the real harness, killed in the middle of a job."""
+"""Test a real worker with the real harness that is killed in the middle of a job."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from optimizer.actions.run import Budget
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, RunEvent, RunState
+from optimizer.queries.budgets import Budget
 from optimizer.upkeep.sweep import sweep
 from tests.factories import QUEUE, make_run
 
@@ -27,7 +27,8 @@ PATIENCE_S = 420.0
 
 @pytest.fixture
 def start_worker(servers: None, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Starts bench workers on the test database; whatever is left of them is killed at the end."""
+    """Return a function that starts bench workers on the test database; whatever is left of them is killed at the
+    end."""
     workers: list[subprocess.Popen[bytes]] = []
     # The device's lock is this site's own: what else evaluates on this machine must not hold its workers up.
     own_environment = {**environment(), "KERNELSCI_LOCKS": str(tmp_path)}
@@ -49,7 +50,7 @@ def start_worker(servers: None, tmp_path: Path) -> Iterator[Callable[[], subproc
 
 
 def environment() -> dict[str, str]:
-    """The worker's own settings, on the test's database and Redis."""
+    """Return the worker's own settings, on the test's database and Redis."""
     chosen = connection.settings_dict
     address = f"postgresql://{chosen['USER']}:{chosen['PASSWORD']}@/{chosen['NAME']}?host={chosen['HOST']}"
     port = f"&port={chosen['PORT']}" if chosen["PORT"] else ""
@@ -58,7 +59,7 @@ def environment() -> dict[str, str]:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all its descendants, whatever session they are in."""
+    """Return a process and all its descendants, whatever session they are in."""
     parents: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -79,7 +80,7 @@ def kill(pid: int) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """False for what has ended, buried or not."""
+    """Return False for what has ended, buried or not."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Runs whose kernels are measured with noise: who leads at the end is whom the direct comparisons support."""
+"""Test that the leader at the end is whom the direct comparisons support, in runs that are measured with noise."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from django.utils import timezone
 
 from optimizer.actions.leaders import do_rerank_leaders
-from optimizer.actions.run import Budget
 from optimizer.charts.curve import points_of
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Job, JobState, Notification, Run, RunState, Team, User
+from optimizer.queries.budgets import Budget
 from optimizer.runs.evidence import evidence_of
 from optimizer.runs.history import history_of
 from optimizer.search import STRATEGIES
@@ -50,8 +50,8 @@ class Family(Strategy):
 
 @dataclass
 class Machine:
-    """A harness that knows each kernel's true time. Comparisons with the baseline are off by a factor that depends on
-    the kernel (`luck`) unless they are confirmations; kernels timed in turns are compared as they are."""
+    """Imitate a harness that knows each kernel's true time. Comparisons with the baseline are off by a factor that
+    depends on the kernel (`luck`) unless they are confirmations; kernels timed in turns are compared as they are."""
 
     times_us: dict[str, float]
     luck: dict[str, float] = field(default_factory=dict)
@@ -198,7 +198,7 @@ def test_a_leader_that_is_confirmed_slower_than_its_parent_steps_down_and_people
     machine = Machine(truth, luck={"child": 1.3, "parent": 0.9})
 
     def first_unpaired(spec: JobSpec, **callbacks: Any) -> JobResult:
-        """In the first session the parent could not be timed beside it."""
+        """Drop the parent from the first session, as if it could not be timed beside it."""
         result = machine(spec, **callbacks)
         return result if spec.effort == Effort.CONFIRM else replace(result, versus_parent=None)
 

@@ -1,4 +1,4 @@
-"""Events, the snapshot they keep fresh, and the socket that brings them."""
+"""Test events, the snapshot they keep fresh, and the socket that brings them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from asgiref.sync import sync_to_async
 from channels.routing import URLRouter
 from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser
+from django.db import transaction
 from pydantic import ValidationError
 
 from optimizer.events import sockets as publish
-from optimizer.events.payloads import PAYLOADS, RunNoted, parse
+from optimizer.events.payloads import PAYLOADS, CallEnded, Payload, RunNoted, parse
 from optimizer.events.record import record
 from optimizer.events.sockets import broadcast
 from optimizer.live import consumers, hub, rights, tail
 from optimizer.live.routing import websocket_urlpatterns
-from optimizer.live.snapshot import Snapshot, apply, snapshot_of
 from optimizer.loop import advance
 from optimizer.models import Membership, Run, RunEvent, RunState, User
 from optimizer.runs.locking import lock_run
 from runners.job import JobResult, JobSpec, Status
 from tests.factories import drive, failed_result, fake_evaluate, make_run, make_team, make_user
+from tests.optimizer.snapshot import Snapshot, apply, snapshot_of
 
 
 @pytest.mark.django_db
@@ -89,7 +90,7 @@ def test_a_publisher_without_redis_complains_and_goes_on(
 
 @asynccontextmanager
 async def looking(user: Any, run_id: int, after: str = "0") -> AsyncIterator[WebsocketCommunicator]:
-    """A browser on a run's socket."""
+    """Open a browser's socket of a run."""
     application = URLRouter(websocket_urlpatterns)
     communicator = WebsocketCommunicator(application, f"/ws/runs/{run_id}/?after={after}")
     communicator.scope["user"] = user
@@ -114,11 +115,13 @@ async def seqs(communicator: WebsocketCommunicator) -> list[int]:
     return [event["seq"] for event in message["events"]]
 
 
-def note(run: Run, text: str) -> None:
-    from django.db import transaction
-
+def happen(run: Run, payload: Payload) -> None:
     with transaction.atomic():
-        record(lock_run(run.pk), RunNoted(text=text))
+        record(lock_run(run.pk), payload)
+
+
+def note(run: Run, text: str) -> None:
+    happen(run, RunNoted(text=text))
 
 
 Setup = Callable[[], Awaitable[tuple[Run, User]]]
@@ -126,7 +129,7 @@ Setup = Callable[[], Awaitable[tuple[Run, User]]]
 
 @pytest.fixture
 def setup() -> Setup:
-    """A begun run and somebody who may look at it."""
+    """Return a begun run and somebody who may look at it."""
 
     def make() -> tuple[Run, User]:
         team = make_team()
@@ -149,6 +152,22 @@ async def test_a_socket_brings_what_was_missed_and_then_what_happens_in_order(se
         while len(heard) < 3:
             heard += await seqs(page)
         assert heard == [run.last_seq + 1, run.last_seq + 2, run.last_seq + 3]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_socket_carries_only_what_pages_use_of_an_event(setup: Setup, servers: None) -> None:
+    run, user = await setup()
+    ended = CallEnded(call=7, key="k", role="writer", state="answered", spent_tokens=1, spent_usd=0.0)
+    async with looking(user, run.pk, after=str(run.last_seq)) as page:
+        await sync_to_async(happen)(run, RunNoted(text="a long text"))
+        await sync_to_async(happen)(run, ended)
+        events: list[dict[str, Any]] = []
+        while len(events) < 2:
+            events += (await page.receive_json_from(5)).get("events", [])
+        assert events == [
+            {"seq": run.last_seq + 1, "type": "run.note", "payload": {}},
+            {"seq": run.last_seq + 2, "type": "call.ended", "payload": {"call": 7, "state": "answered"}},
+        ]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -215,7 +234,7 @@ async def test_a_member_who_is_removed_loses_the_open_socket(
 
 
 class Ear:
-    """A socket that notes what it was told."""
+    """Keep what the socket was told."""
 
     def __init__(self) -> None:
         self.told: list[int] = []
@@ -252,7 +271,7 @@ async def test_after_a_silence_news_is_told_at_once_and_what_follows_close_behin
 
 
 class Table:
-    """Stands for the table of events: how often it was read, and `newest`."""
+    """Represent the table of events: how often it was read, and `newest`."""
 
     def __init__(self, newest: int) -> None:
         self.newest, self.readings, self.fails = newest, 0, False

@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.agents.answers import (
-    ANSWERS,
-    MAX_ANSWER_BYTES,
-    Basis,
-    JsonAnswer,
-    KernelAnswer,
-    json_schema_of,
-    parse_answer,
-    register,
-)
+from optimizer.agents.answer_base import ANSWERS, Basis, JsonAnswer, register
+from optimizer.agents.answers import MAX_ANSWER_BYTES, KernelAnswer, json_schema_of, parse_answer
 from optimizer.agents.code_blocks import AnswerError, Edit, Fault, apply_edits
 from runners.job import Language
 

@@ -1,4 +1,4 @@
-"""Prompts that people and outside agents answer: pages, API, command line, and who may."""
+"""Test prompts that people and outside agents answer: pages, API, command line, and who may."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from optimizer.actions.run import Budget
-from optimizer.calls.worker import answer, revive_calls
+from optimizer.calls.worker import answer
 from optimizer.models import ApiToken, CallState, LlmCall, Run, TeamRole, TokenScope, User
+from optimizer.queries.budgets import Budget
+from optimizer.upkeep.sweep import sweep
 from tests.factories import drive, make_run, make_team, make_user
 from tests.optimizer.clients import signed_in
 
@@ -203,11 +204,11 @@ def test_nul_characters_and_script_are_taken_as_text(prompt: LlmCall) -> None:
 
 def test_a_prompt_that_nobody_answers_expires_when_its_run_says_so() -> None:
     call = waiting_prompt(expires_minutes=10)
-    revive_calls()
+    sweep()
     call.refresh_from_db()
     assert call.state == CallState.WAITING
     LlmCall.objects.filter(pk=call.pk).update(created_at=timezone.now() - dt.timedelta(minutes=11))
-    revive_calls()
+    sweep()
     call.refresh_from_db()
     assert call.state == CallState.FAILED and "in time" in call.error
 

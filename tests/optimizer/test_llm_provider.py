@@ -1,4 +1,4 @@
-"""The OpenAI-compatible provider against a real server that misbehaves in every way we know."""
+"""Test the OpenAI-compatible provider against a real server that misbehaves in every way we know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a provider's address may lead, who may write one, and where its key must never appear."""
+"""Test where a provider's address may lead, who may write one, and where its key must never appear."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_a_canary_key_is_found_nowhere(server: LlmServer, caplog: pytest.LogCapt
 
 
 def database_text() -> str:
-    """Every row of every table as text."""
+    """Return every row of every table as text."""
     with connection.cursor() as cursor:
         tables = connection.introspection.table_names(cursor)
         texts = []

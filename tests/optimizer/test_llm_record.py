@@ -1,4 +1,4 @@
-"""Records: a run's answers leave without people's words, come in only if sound, and play again."""
+"""Test records: a run's answers leave without people's words, come in only if sound, and play again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from django.core.management import CommandError, call_command
 from django.db import transaction
 
 from optimizer.actions.record import do_import_record
-from optimizer.actions.run import Budget
 from optimizer.calls.prepare import knowledge_of
 from optimizer.calls.record import SHIPPED, Stripper, load_record, record_of, shipped
 from optimizer.calls.worker import answer
 from optimizer.llm.recording import RecordError, from_bytes, to_bytes
 from optimizer.loop.steps import take_steps
 from optimizer.models import CallState, LlmCall, Record, Run, Team, TeamRole, User
+from optimizer.queries.budgets import Budget
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask, Note
 from tests.factories import drive, make_run, make_team, make_user
@@ -43,7 +43,7 @@ def played(run: Run, rounds: int = 20) -> Run:
 
 
 def finished_run(server: LlmServer, texts: list[str], **changes: Any) -> Run:
-    """A run of one evaluation per answer, asked of the test server."""
+    """Return a run of one evaluation per answer, asked of the test server."""
     team = make_team()
     make_provider(server, team)
     server.script(*[Reply(text=text, piece=1000) for text in texts])
@@ -56,7 +56,7 @@ def finished_run(server: LlmServer, texts: list[str], **changes: Any) -> Run:
 
 
 def kernels(count: int = ANSWERS) -> list[str]:
-    """Answers whose kernels differ in more than a comment, or the novelty check would have them asked again."""
+    """Return answers whose kernels differ in more than a comment, or the novelty check would have them asked again."""
     return [f"Title: kernel {number}\n```cpp\nint kernel_{number} = {number};\n```" for number in range(count)]
 
 
@@ -90,7 +90,7 @@ def test_a_question_that_the_record_does_not_know_fails_and_the_run_ends_well(se
 
 
 def test_nothing_private_leaves_with_a_record(server: LlmServer) -> None:
-    """Canaries in every place where people write, and in the answers that quote them."""
+    """Put canaries in every place where people write, and in the answers that quote them."""
     texts = [
         f"Title: t{n}\nAs Ada Canaryname (ada@canary.example, canaryada) says: use the canary guidance of the team. "
         f"Key {KEY}. "

@@ -57,7 +57,7 @@ words.save_pretrained(sys.argv[1])
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Base URL and model name of a server that runs."""
+    """Yield the base URL and the model name of a server that runs."""
     model, log = tmp_path_factory.mktemp("tiny"), tmp_path_factory.mktemp("log") / "server.log"
     offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
     subprocess.run([PYTHON, "-c", MAKE_MODEL, str(model)], check=True, capture_output=True, env=offline)
@@ -107,7 +107,7 @@ def ask(served: tuple[str, str], **request: object) -> Completion:
 
 
 def asked_run(served: tuple[str, str], api: str = "chat", strategy: str = "scientist") -> Run:
-    """A run whose first question waits for that server."""
+    """Return a run whose first question waits for that server."""
     team = make_team()
     Provider.objects.create(
         team=team, name="tiny", base_url=served[0], default_model=served[1], allow_private=True, api=api

@@ -17,11 +17,12 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 from django.utils import timezone
 
-from optimizer.actions.run import Budget
 from optimizer.calls.stream import TokenStream
-from optimizer.calls.worker import answer, revive_calls
+from optimizer.calls.worker import answer
 from optimizer.models import CallState, LlmCall, Provider, Run, RunEvent
+from optimizer.queries.budgets import Budget
 from optimizer.runs.history import call_views
+from optimizer.upkeep.sweep import sweep
 from tests.factories import drive, make_run, make_team
 from tests.llm_server import KEY, LlmServer, Reply, error, llm_server
 
@@ -50,7 +51,7 @@ def make_provider(server: LlmServer, team: Any, **changes: Any) -> Provider:
 
 
 def asked_run(server: LlmServer, *, budget: Budget | None = None, concurrency: int = 1, **provider: Any) -> Run:
-    """A run whose strategy has just asked its first questions."""
+    """Return a run whose strategy has just asked its first questions."""
     team = make_team()
     make_provider(server, team, **provider)
     run = make_run(
@@ -288,7 +289,7 @@ def test_a_worker_killed_in_the_middle_of_a_call_costs_one_uncertain_row_and_not
         worker.wait()
     assert not answer(call.pk), "the lease still holds"
     LlmCall.objects.filter(pk=call.pk).update(lease_until=timezone.now())
-    revive_calls()
+    sweep()
     lost, again = LlmCall.objects.filter(run=run).order_by("attempt")
     assert lost.state == CallState.UNCERTAIN and lost.cost_usd is None and lost.messages
     assert answer(again.pk)

@@ -21,7 +21,7 @@ from tests.optimizer.simulated_run import SimulatedRun, numbered_answers
 
 
 def note(run: Run, number: int, text: str) -> Finding:
-    """The agents' note of a block, as a strategy says it."""
+    """Store the agents' note of a block, as a strategy says it."""
     before = f"meta{number - 1}.note" if number > 1 else None
     with transaction.atomic():
         take_steps(lock_run(run.pk), [Note(f"meta{number}.note", text, "run", before)])

@@ -1,4 +1,4 @@
-"""Evaluations stored by older versions learn whom they were compared with and whose outcome they share."""
+"""Test that evaluations stored by older versions learn whom they were compared with and whose outcome they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who hears of what, who does not, and what reaches an open page."""
+"""Test who hears of what, who does not, and what reaches an open page."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from django.urls import reverse
 from django.utils import timezone
 
 from optimizer.actions.account import do_end_sign_in
-from optimizer.actions.notification import Wanted, do_choose, do_follow, do_read
+from optimizer.actions.notification import do_choose, do_follow, do_read
 from optimizer.actions.review import Place, Words, do_begin_thread, do_publish_review, do_say
 from optimizer.actions.team import do_remove_member, do_set_privacy
-from optimizer.events.notices import mentioned_in
 from optimizer.events.payloads import BudgetWarned, KernelAdded, RunNoted
 from optimizer.events.record import record
 from optimizer.live.routing import websocket_urlpatterns
 from optimizer.models import Notification, NotificationKind, ReviewVerdict, Run, SignIn, TeamRole, User
+from optimizer.queries.notifications import Wanted
 from optimizer.runs.locking import lock_run
+from optimizer.text.mentions import mentioned_names
 from optimizer.upkeep.digest import mail_digests
 from tests.factories import drive, make_run, make_team, make_user
 
@@ -78,7 +79,7 @@ def test_a_mention_reaches_members_and_nobody_else() -> None:
 
 
 def test_names_end_where_sentences_do() -> None:
-    assert mentioned_in("Ask @ada. Or @bob-2, not x@y.z; @@nobody") == {"ada", "bob-2"}
+    assert mentioned_names("Ask @ada. Or @Bob-2, not x@y.z; @@nobody, /@path, `-@flag`") == {"ada", "bob-2"}
 
 
 @pytest.mark.django_db
@@ -192,7 +193,7 @@ def page_of(user: User, query: str = "", session: Any = None) -> WebsocketCommun
 
 
 async def message(socket: WebsocketCommunicator, kind: str) -> Any:
-    """The next message of that kind."""
+    """Return the next message of that kind."""
     for _ in range(10):
         found = await socket.receive_json_from(5)
         if found["kind"] == kind:

@@ -1,4 +1,4 @@
-"""`manage.py problems`: problems in every format from disk into the database."""
+"""Test `manage.py problems`, which stores problems of every format."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_implementation(data, output):
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A KernelBench level and a GPU MODE task."""
+    """Write a KernelBench level and a GPU MODE task."""
     (tmp_path / "level1").mkdir()
     (tmp_path / "level1" / "1_Double.py").write_text(MODEL)
     write_task(tmp_path / "set" / "double_py")

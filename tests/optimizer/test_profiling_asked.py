@@ -1,4 +1,4 @@
-"""Who asks the harness for a closer look: runs on GPUs, and on a processor those that want it."""
+"""Test who asks the harness for a profile: runs on GPUs, and on a processor those that want it."""
 
 from __future__ import annotations
 

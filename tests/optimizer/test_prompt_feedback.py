@@ -1,4 +1,4 @@
-"""What compiler and profiler found out of a kernel stands in the prompts about it, where there is any."""
+"""Test that prompts about a kernel hold what compiler and profiler found out of it, where there is any."""
 
 from __future__ import annotations
 

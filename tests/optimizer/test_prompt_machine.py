@@ -1,4 +1,4 @@
-"""What a prompt says of the machine that kernels are measured on."""
+"""Test what a prompt says of the machine that kernels are measured on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry point that a prompt asks for is the one that the harness calls."""
+"""Test that the entry point that a prompt asks for is the one that the harness calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue: one holder at a time, one result a job, nothing lost."""
+"""Test the queue: one holder at a time, one result a job, nothing lost."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.factories import QUEUE, correct_result, failed_result, make_run
 
 @pytest.fixture
 def run(db: None) -> Run:
-    """A run with its three seeds queued."""
+    """Return a run with its three seeds queued."""
     run = make_run()
     advance(run.pk)
     return run
 
 
 def lose_lease(job_id: int) -> None:
-    """As if the worker had been silent for longer than its lease."""
+    """Let a lease run out, as if the worker had been silent for longer."""
     Job.objects.filter(pk=job_id).update(lease_until=timezone.now() - dt.timedelta(seconds=1))
 
 

@@ -32,7 +32,7 @@ from tests.factories import QUEUE, correct_result, make_run
 
 @dataclass
 class Model:
-    """What a job should be like."""
+    """Hold what a job should be like."""
 
     state: str = "queued"
     fence: int = 0
@@ -50,7 +50,7 @@ class Model:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Three jobs of one run."""
+    """Exercise three jobs of one run."""
 
     @initialize()
     def start(self) -> None:
@@ -98,7 +98,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 2), back=st.integers(0, 2))
     def finish(self, which: int, back: int) -> None:
-        """A holder, perhaps one that was given up long ago, hands in; perhaps for the second time."""
+        """Hand in as a holder, perhaps one that was given up long ago; perhaps for the second time."""
         pk, fence, job = self._holder(which, back)
         if not fence:
             return
@@ -186,7 +186,8 @@ class QueueMachine(RuleBasedStateMachine):
             assert Run.objects.get(pk=self.run.pk).last_seq == len(seqs)
 
     def _holder(self, which: int, back: int) -> tuple[int, int, Model]:
-        """A job and one of the fences that were given out for it, the newest for `back` 0; 0 when there is none."""
+        """Return a job and one of the fences that were given out for it, the newest for `back` 0; 0 when there is
+        none."""
         pk = self.pick[which]
         holders = self.jobs[pk].holders
         return pk, holders[-1 - back] if back < len(holders) else 0, self.jobs[pk]

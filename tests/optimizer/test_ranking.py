@@ -1,4 +1,4 @@
-"""Who leads among measured kernels, as a pure function."""
+"""Test who leads among measured kernels, as a pure function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.optimizer.simulated_run import seed
 
 
 def random_evidence(rng: random.Random) -> tuple[list[int], dict[int, set[int]]]:
-    """Kernels in the order of their bounds, and direct comparisons between some of them, circles included."""
+    """Return kernels in the order of their bounds, and direct comparisons between some of them, circles included."""
     kernels = list(range(rng.randrange(1, 9)))
     rng.shuffle(kernels)
     beaten: dict[int, set[int]] = {}
@@ -52,7 +52,7 @@ def test_whoever_beats_the_leader_is_beaten_by_it_in_return_whatever_the_evidenc
 
 
 def all_above(one: int, beaten: dict[int, set[int]], contenders: list[int]) -> set[int]:
-    """Everybody who beats it, directly or through others, by adding one step at a time."""
+    """Return all that beat a kernel, directly or through others, by adding one step at a time."""
     found: set[int] = set()
     for _ in contenders:
         found |= {

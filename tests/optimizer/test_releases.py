@@ -1,4 +1,4 @@
-"""From a fast kernel to a released one: two people, a second measurement, and nothing stale."""
+"""Test the way from a fast kernel to a released one: two people, a second measurement, and nothing stale."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
@@ -28,7 +29,11 @@ from optimizer.models import (
     Team,
     TeamRole,
     User,
+    VerdictChoice,
 )
+from optimizer.runs.best import update_best
+from optimizer.runs.evidence import Evidence, Standing
+from optimizer.runs.locking import lock_run
 from runners.job import Effort, JobSpec, Verdict
 from tests.factories import correct_result, drive, fake_evaluate, make_run, make_user
 
@@ -37,13 +42,13 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def starter(member: User) -> User:
-    """Who started the run, and so is not alone in judging it."""
+    """Return who started the run, and so is not alone in judging it."""
     return member
 
 
 @pytest.fixture
 def run(finished: Run) -> Run:
-    """Every run here has gone to its end."""
+    """Return a run that has gone to its end, as every run here has."""
     return finished
 
 
@@ -145,7 +150,7 @@ def test_what_was_asked_for_is_stale_when_another_kernel_leads(
     release = do_ask_release(starter, best)
     approve(best, *reviewers)
     newer = run.kernels.exclude(pk=best.pk).latest("number")
-    assert Release.objects.supersede(newer) == 1
+    assert Release.objects.supersede(newer.run_id, newer.pk) == 1
     release.refresh_from_db()
     assert (release.state, release.superseded_by) == (ReleaseState.STALE, newer)
     with pytest.raises(ValidationError, match="stale"):
@@ -153,22 +158,20 @@ def test_what_was_asked_for_is_stale_when_another_kernel_leads(
     assert approvals_of(best) == []  # they compared it with what led then
 
 
-def test_a_new_leader_reaches_releases_through_the_runs_events(best: Kernel, run: Run, starter: User) -> None:
-    from django.db import transaction
-
-    from optimizer.events.payloads import BestChanged
-    from optimizer.events.record import record
-    from optimizer.runs.locking import lock_run
-
+def test_a_new_leader_makes_the_release_of_the_old_one_stale_and_is_told(
+    best: Kernel, run: Run, starter: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     release = do_ask_release(starter, best)
     newer = run.kernels.exclude(pk=best.pk).latest("number")
+    rival = Standing(
+        newer.pk, newer.number, newer.evaluation.pk, settled=True, speedup=2.0, low=1.9, high=2.1, time_us=1.0,
+        verdict=VerdictChoice.FASTER,
+    )  # fmt: skip
+    monkeypatch.setattr(Evidence, "leader", lambda self, settled: rival)
     with transaction.atomic():
-        record(lock_run(run.pk), BestChanged(
-            number=newer.number, kernel=newer.pk, time_us=1.0, speedup=2.0, speedup_low=1.9, speedup_high=2.1,
-            confirmed=False, announce=True,
-        ))  # fmt: skip
+        update_best(lock_run(run.pk))
     release.refresh_from_db()
-    assert release.state == ReleaseState.STALE
+    assert (release.state, release.superseded_by) == (ReleaseState.STALE, newer)
     assert Notification.objects.filter(user=starter, kind="best", text__contains=f"#{newer.number} leads").exists()
 
 

@@ -1,4 +1,4 @@
-"""What a report's figures and settings say, without a run."""
+"""Test what a report's figures and settings say, without a run."""
 
 from __future__ import annotations
 

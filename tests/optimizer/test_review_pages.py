@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from optimizer.models import Comment, Kernel, Review, Run, RunState, TeamRole, Thread, User
 from tests.factories import BASE, make_kernel, make_run, make_user
-from tests.optimizer.clients import signed_in
+from tests.optimizer.clients import flowing, signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -99,7 +99,7 @@ def test_presets_and_kernels_of_other_runs_can_be_compared_with(run: Run, review
     new = make_kernel(run, BASE, old)
     elsewhere = make_kernel(make_run(run.team), BASE + "int more;\n")
     text = page(reviewer, new, f"?against={elsewhere.run_id}.{elsewhere.number}")
-    assert "int" in text and f"against run {elsewhere.run_id}" in text
+    assert "int" in text and f"against run {elsewhere.run_id}" in flowing(text)
     assert 'aria-current="true">Nothing' in page(reviewer, new, "?against=none")
 
 
@@ -152,7 +152,7 @@ def test_a_draft_is_seen_by_its_author_alone_until_it_is_published(
     publish = reverse("review_publish", args=[run.pk]) + f"?kernel={pair[1].number}"
     signed_in(reviewer).post(publish, {"verdict": "request_changes", "summary": "Not yet."})
     text = page(other, pair[1])
-    assert "Secret draft." in text and "rosa: request changes" in text
+    assert "Secret draft." in text and "rosa: request changes" in flowing(text)
     assert signed_in(other).get(permalink).status_code == 302
 
 
@@ -251,7 +251,7 @@ def test_after_an_edit_the_page_shows_what_was_said_before_and_that_an_approval_
     signed_in(approver).post(publish, {"verdict": "approve"})
     signed_in(reviewer).post(reverse("comment_edit", args=[run.pk, comment.pk]), {"body": "Other words."})
     text = page(approver, pair[1])
-    assert "Other words." in text and "First words." in text and "after the approval by noor" in text
+    assert "Other words." in text and "First words." in text and "after the approval by noor" in flowing(text)
 
 
 def test_an_open_redirect_is_not_followed(reviewer: User, pair: tuple[Kernel, Kernel]) -> None:
@@ -296,12 +296,12 @@ def test_guidance_in_an_ended_run_is_refused_with_its_words_kept(
 
 
 def draft(user: User, kernel: Kernel, body: str, **fields: object) -> Comment:
-    """A draft on line 50, written as the page sends it."""
+    """Store a draft on line 50, written as the page sends it."""
     return say(user, kernel, body, now="", **fields).comments.get()
 
 
 def publish(user: User, kernel: Kernel, words: str) -> None:
-    """As a browser does it: with the address of the form on the kernel's page, whose button says `words`."""
+    """Publish as a browser does: to the address of the form on the kernel's page whose button says `words`."""
     text = page(user, kernel)
     assert words in text
     found = re.search(rf'action="({re.escape(reverse("review_publish", args=[kernel.run_id]))}[^"]*)"', text)

@@ -1,4 +1,4 @@
-"""Answers of selector, designer and planner, good and bad."""
+"""Test answers of selector, designer and planner, good and bad."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 import pytest
 
 from optimizer.agents import role_answers  # noqa: F401  (registers the classes)
-from optimizer.agents.answers import Basis, json_schema_of, parse_answer
+from optimizer.agents.answer_base import Basis
+from optimizer.agents.answers import json_schema_of, parse_answer
 from optimizer.agents.code_blocks import AnswerError
 
 SOURCE = "int f() {\n  int x = 1;\n  return x;\n}\n"

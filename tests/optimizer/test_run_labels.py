@@ -1,4 +1,4 @@
-"""Tags, notes, the archive, what is done with ticked runs, and the table as a stream."""
+"""Test tags, notes, the archive, what is done with ticked runs, and the table as a stream."""
 
 from __future__ import annotations
 

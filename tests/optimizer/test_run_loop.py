@@ -1,4 +1,4 @@
-"""How a run advances, with a harness that answers at once."""
+"""Test how a run advances, with a harness that answers at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from optimizer.actions.run import Budget, do_pause_run, do_raise_budget, do_resume_run, do_stop_run
+from optimizer.actions.run import do_pause_run, do_raise_budget, do_resume_run, do_stop_run
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import (
@@ -28,6 +28,7 @@ from optimizer.models import (
     Runner,
     RunState,
 )
+from optimizer.queries.budgets import Budget
 from optimizer.runs.dispatch import dispatch
 from optimizer.search import STRATEGIES
 from optimizer.search.base import Ask, Draft, Finish, History, Hypothesise, Note, Step, Strategy
@@ -54,7 +55,7 @@ class Scripted(Strategy):
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
-    """A strategy registered for one test; the test sets its steps."""
+    """Register a strategy for one test; the test sets its steps."""
 
     class Fresh(Scripted):
         steps: ClassVar[list[Step]] = []
@@ -257,7 +258,7 @@ def test_the_headline_is_the_confirmed_interval() -> None:
 
 def test_a_quiet_moment_on_the_machine_makes_no_winner() -> None:
     def drifting(spec: JobSpec, **more: Any) -> JobResult:
-        """Everything takes a third of the time while tune.1 is measured; it is the slowest beside its baseline."""
+        """Take a third of the time for everything while tune.1 is measured; it is the slowest beside its baseline."""
         if spec.candidate.language == Language.PYTHON or spec.effort == Effort.CONFIRM:
             return correct_result(spec, 200.0)
         lucky = Job.objects.filter(state=JobState.RUNNING, evaluation__kernel__key="tune.1").exists()

@@ -1,4 +1,4 @@
-"""What every sampler promises, whoever wrote it."""
+"""Test what every sampler promises, whoever wrote it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPACE = Space.of(
 
 
 def time_of(config: Config) -> float:
-    """Fast where the tile is 16, loops are unrolled by 2 and the order is by row."""
+    """Return a time that is short where the tile is 16, loops are unrolled by 2 and the order is by row."""
     distance = abs(np.log2(float(config["tile"])) - 4) + abs(float(config["unroll"]) - 2)
     return float(10 * 2**distance * (1.5 if config["order"] == "column" else 1.0))
 

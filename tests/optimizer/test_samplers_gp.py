@@ -1,4 +1,4 @@
-"""Our Gaussian process sampler: its mathematics, and that it finds what it should."""
+"""Test our Gaussian process sampler: its mathematics, and that it finds what it should."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ SPACE = Space.of(
 
 
 def time_of(config: Config) -> float | None:
-    """A landscape with a cliff (waves that are not full), an interaction (registers) and a region that fails."""
+    """Return the time in a landscape with a cliff (waves that are not full), an interaction (registers) and a region
+    that fails."""
     block, tile, unroll = (float(config[name]) for name in ("block", "tile", "unroll"))
     if tile * unroll > 32:
         return None

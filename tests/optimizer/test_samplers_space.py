@@ -1,4 +1,4 @@
-"""Spaces: what is valid, and how many configurations are looked at."""
+"""Test spaces: what is valid, and how many configurations are looked at."""
 
 from __future__ import annotations
 

@@ -23,10 +23,11 @@ from optimizer.access import access_run
 from optimizer.actions.demo import do_start_demo
 from optimizer.actions.job import do_start_job
 from optimizer.actions.problem import do_sync_shipped_problems
-from optimizer.actions.run import Budget, do_clone_run, do_pause_run, do_resume_run, do_stop_run
+from optimizer.actions.run import do_clone_run, do_pause_run, do_resume_run, do_stop_run
 from optimizer.loop import advance
 from optimizer.models import Job, Problem, ProblemVersion, Run, RunEvent, RunState, TeamRole
 from optimizer.models.run import RunTransitionError
+from optimizer.queries.budgets import Budget
 from optimizer.upkeep.sweep import sweep
 from tests.factories import QUEUE, drive, make_run, make_team, make_user
 
@@ -176,7 +177,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule()
     def strategy_breaks(self) -> None:
-        """A bug of the strategy ends a run that runs, with its reason, and no other."""
+        """Break the strategy: a bug ends a run that runs, with its reason, and no other."""
         with patch("optimizer.loop.advance.strategy_of", side_effect=RuntimeError("bug")):
             advance(self.run.pk)
         self.run.refresh_from_db()
@@ -187,7 +188,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule()
     def worker_is_lost(self) -> None:
-        """A job under way loses its worker; the run stays what it is and loses nothing."""
+        """Lose the worker of a job under way; the run stays what it is and loses nothing."""
         claimed = queue.claim(QUEUE, "lost")
         if claimed is not None:
             do_start_job(claimed.job_id, claimed.fence)

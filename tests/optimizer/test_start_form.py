@@ -1,4 +1,4 @@
-"""The form that starts a run: a model for each role, what the run will take, links and templates."""
+"""Test the form that starts a run: a model for each role, what the run will take, links and templates."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from optimizer.actions.run_template import do_save_template
 from optimizer.models import Provider, Run, RunState, RunTemplate, Team, TeamRole, User
 from tests.factories import make_team, make_user
 from tests.llm_server import LlmServer, Reply
+from tests.optimizer.clients import flowing
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
 
 
 def filled(team: Team, **changes: Any) -> dict[str, Any]:
-    """A form for the scientist, answered by the inbox."""
+    """Return a form for the scientist, answered by the inbox."""
     return {
         "problem": "softmax_rows", "target": "cpu", "strategy": "scientist", "team": team.slug, "seed": 1,
         "baseline": "torch_eager", "budget_evaluations": 3, "dispatcher": "celery", "provider": "inbox",
@@ -84,7 +85,7 @@ def test_the_outlook_comes_from_runs_that_have_ended(pages: Client, run: Run, te
     Run.objects.filter(pk=run.pk).update(**ended)
     said = text_of(pages, reverse("start_run_outlook"), **filled(team, strategy="tune", budget_evaluations=8))
     assert "about 16 minutes" in said
-    assert "For 8 evaluations, from 1 earlier run" in said
+    assert "For 8 evaluations, from 1 earlier run" in flowing(said)
 
 
 def test_the_link_holds_every_field_and_fills_the_same_form(pages: Client, run: Run, team: Team) -> None:

@@ -1,4 +1,4 @@
-"""Kernels for a device that is not here are built before they cost a minute of it."""
+"""Test that kernels for a device that is not here are built before they cost a minute of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from optimizer.actions.run import Budget, do_stop_run
+from optimizer.actions.run import do_stop_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationState, Job, Kernel, Run, Target
+from optimizer.queries.budgets import Budget
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Draft
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def run() -> Run:
-    """A begun run on an MI300 that nobody serves, its seeds out of the way."""
+    """Return a begun run on an MI300 that nobody serves, its seeds out of the way."""
     do_sync_targets()
     run = make_run(target=Target.objects.get(key="gfx942"), budget=Budget(evaluations=9))
     advance(run.pk)

@@ -1,4 +1,4 @@
-"""The papers' strategies, played on a simulated run."""
+"""Test the papers' strategies, played on a simulated run."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def played(strategy, settings, *, budget=12, failing=0.3, answer=None, seed_=1) 
 
 
 def test_stark_defaults_are_those_of_sections_4_and_5_of_the_paper() -> None:
-    """arXiv 2510.16996: temperatures 0.8/0.1/0.1 (0.7 for the baselines), B = 30, ε = 0.3, n_root = 5, dead after
-    more than 3 failing children, r = 2, windows of 5 (sections 4.4, 4.5 and 5)."""
+    """The defaults are those of arXiv 2510.16996: temperatures 0.8/0.1/0.1 (0.7 for the baselines), B = 30, ε = 0.3,
+    n_root = 5, dead after more than 3 failing children, r = 2, windows of 5 (sections 4.4, 4.5 and 5)."""
     settings = StarkSettings()
     assert (settings.plan_temperature, settings.code_temperature, settings.debug_temperature) == (0.8, 0.1, 0.1)
     assert (settings.solo_temperature, SoloSettings().temperature) == (0.7, 0.7)
@@ -54,7 +54,7 @@ def test_stark_defaults_are_those_of_sections_4_and_5_of_the_paper() -> None:
 
 
 def test_scientist_asks_for_ten_avenues_and_five_experiments_as_the_paper_does() -> None:
-    """arXiv 2506.20807, section 3.2."""
+    """The numbers are those of arXiv 2506.20807, section 3.2."""
     settings = ScientistSettings()
     assert (settings.avenues, settings.experiments) == (10, 5)
 
@@ -135,7 +135,7 @@ def test_windows_hold_the_node_first_no_node_twice_and_at_most_five(
 
 @given(trees(), st.data())
 def test_uncapped_windows_are_exactly_the_sets_of_the_paper(grown: tree.Tree, data: st.DataObject) -> None:
-    """Section 4.5: plan = {i, root} ∪ D(i) ∪ Top-r(C) outside i's subtree; code = {i, root} ∪ D(i) ∪ children of
+    """Section 4.5 defines plan = {i, root} ∪ D(i) ∪ Top-r(C) outside i's subtree; code = {i, root} ∪ D(i) ∪ children of
     S(i); debug = {i, root} ∪ S(i)."""
     roomy = tree.Tree(grown.nodes, tree.Rules(window_cap=10_000))
     key = data.draw(st.sampled_from([n.key for n in grown.nodes]))

@@ -1,4 +1,4 @@
-"""Who is in a team, how they come in, and what happens to what they see when they leave."""
+"""Test who is in a team, how they come in, and what happens to what they see when they leave."""
 
 from __future__ import annotations
 

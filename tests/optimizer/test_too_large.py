@@ -1,4 +1,5 @@
-"""Endings that are not the kernel's doing: a problem that the device has no memory for, and failures of other sides."""
+"""Test endings that are not the kernel's doing: a problem that the device has no memory for, failures of other
+sides."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from typing import Any, ClassVar
 import pytest
 from django.test import Client
 
-from optimizer.actions.run import Budget
 from optimizer.agents import sections
 from optimizer.agents.delimiters import Delimiters
 from optimizer.models import Evaluation, EvaluationStatus, Run, RunState, Team
+from optimizer.queries.budgets import Budget
 from optimizer.queries.memory import gib, too_large_text
 from optimizer.search import STRATEGIES
 from optimizer.search.base import Draft, Finish, History, KernelView, Step, Strategy
@@ -26,7 +27,7 @@ SENTENCE = "This problem needs 93.1 GiB, the device has 79.6 GiB."
 
 
 class Twice(Strategy):
-    """Writes one text twice, the second time while or after the first one is measured."""
+    """Write one text twice, the second time while or after the first one is measured."""
 
     name: ClassVar[str] = "twice"
     title: ClassVar[str] = "Twice"

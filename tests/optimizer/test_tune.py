@@ -1,4 +1,4 @@
-"""Strategy `tune` as a pure function of a history."""
+"""Test the strategy `tune` as a pure function of a history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Device time and call time, what a verdict rests on, and what failed: on pages, in the API, reports and prompts."""
+"""Test device time and call time on pages, in the API, reports and prompts: what a verdict rests on, and what
+failed."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from optimizer.actions.run import Budget, NewRun, do_clone_run, do_start_run
+from optimizer.actions.run import NewRun, do_clone_run, do_start_run
 from optimizer.agents import sections
 from optimizer.agents.delimiters import Delimiters
 from optimizer.models import Job, Problem, Run, Runner, Target, Team, User
+from optimizer.queries.budgets import Budget
 from optimizer.queries.judged import as_judged, judged_mean_us
 from optimizer.queries.run_table import closing_table
 from optimizer.queries.timing import case_notes, failure_lines, roofline_text
@@ -48,7 +50,7 @@ NOISY = NoiseFloor(1.09, comparisons=12, measured_at=1.76e9, driver="nvidia 580.
 
 
 def on_a_gpu(spec: JobSpec, **_callbacks: Any) -> JobResult:
-    """A harness on a GPU: the call costs the host more than the kernel costs the device."""
+    """Imitate a harness on a GPU: the call costs the host more than the kernel costs the device."""
     if spec.effort == Effort.BUILD:
         return JobResult(spec.job_id, Status.CORRECT)
     device_us = fake_time_us(spec)
@@ -99,7 +101,7 @@ def gpu_run(team: Team, user: User | None = None, **more: Any) -> Run:
 
 @pytest.fixture
 def run(team: Team, member: User) -> Run:
-    """A run on a GPU that has ended."""
+    """Return a run on a GPU that has ended."""
     return drive(gpu_run(team, member), on_a_gpu, queues=GPU_QUEUES)
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def boast(spec: JobSpec, **more: Any) -> JobResult:
-    """The first written kernel claims to be forty times faster, and the referee does not confirm it."""
+    """Claim that the first written kernel is forty times faster, which the referee does not confirm."""
     if spec.candidate.tunables and not boast.told:  # type: ignore[attr-defined]
         boast.told = True  # type: ignore[attr-defined]
         honest = correct_result(spec, 5.0)

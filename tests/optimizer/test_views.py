@@ -1,4 +1,4 @@
-"""The pages: who sees what, what is escaped, what a form says, and how many queries it takes."""
+"""Test the pages: who sees what, what is escaped, what a form says, and how many queries it takes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from optimizer.actions.run import Budget
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Hypothesis, Kernel, Run, Runner, RunState, Target, Team, TeamRole, User
 from optimizer.models.hypothesis import Calibration
+from optimizer.queries.budgets import Budget
 from optimizer.views.feed import REPLAYED
 from optimizer.views.glossary import TERMS
 from runners.job import Status

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from optimizer.actions.run import Budget
 from optimizer.models import Run, Team
+from optimizer.queries.budgets import Budget
 from optimizer.runs.history import history_of
 from optimizer.search.base import History, KernelView, StrategySettings, fastest
 from optimizer.search.machinery.descriptor import descriptor

@@ -1,4 +1,4 @@
-"""Numbers in addresses and forms."""
+"""Test numbers in addresses and forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels for the softmax problem that the harness tests evaluate: an honest one, and each way to go wrong."""
+"""Define kernels for the softmax problem that the harness tests evaluate: an honest one, and each way to go wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ static void softmax(const float* x, float* out, int64_t rows, int64_t cols) {
 
 
 def kernel(body: str) -> str:
-    """A softmax kernel whose body is `body`; `softmax(x, out, rows, cols)` is there to be called."""
+    """Return a softmax kernel whose body is `body`; `softmax(x, out, rows, cols)` is there to be called."""
     signature = 'extern "C" void softmax_rows(const float* x, float* out, int64_t rows, int64_t cols)'
     return f"{HEADER}\n{signature} {{\n{body}\n}}\n"
 

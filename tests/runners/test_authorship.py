@@ -1,4 +1,4 @@
-"""Who does a candidate's work, read from its text and from kernel names."""
+"""Test who does a candidate's work, read from its text and from kernel names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs of Python candidates come from memory whose pages are in place."""
+"""Test that outputs of Python candidates come from memory whose pages are in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The C++ backend: a library in a fraction of a second, a cache, a compiler that can't be led astray."""
+"""Test the C++ backend: a library in a fraction of a second, a cache, a compiler that can't be led astray."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_evaluation_leaves_no_process_and_no_file_behind(tmp_path: Path, monkeyp
 
 
 def _sandboxed_processes() -> set[int]:
-    """Processes below this one that run the candidate's program."""
+    """Return the processes below this one that run the candidate's program."""
     found = set()
     for pid in process_tree(os.getpid()):
         try:

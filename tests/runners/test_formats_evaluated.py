@@ -1,4 +1,4 @@
-"""KernelBench files and GPU MODE directories, as they lie on disk, through the whole harness."""
+"""Test KernelBench files and GPU MODE directories, as they lie on disk, through the whole harness."""
 
 from __future__ import annotations
 
@@ -140,7 +140,8 @@ def outcome(problem: Path, text: str, effort: Effort = Effort.QUICK, **changes: 
 
 
 def assert_accepted(result: JobResult) -> None:
-    """Right. That it is not faster than itself takes a quiet machine: see the test that is marked so."""
+    """Assert that the candidate is correct. That it is not faster than itself takes a quiet machine: see the test that
+    is marked so."""
     assert result.status in (Status.CORRECT, Status.SUSPECT), result.reasons
     assert all("clock" in reason for reason in result.reasons), result.reasons
     assert result.cases and all(case.ok or case.candidate_us for case in result.cases)
@@ -148,7 +149,7 @@ def assert_accepted(result: JobResult) -> None:
 
 
 def assert_refused(result: JobResult, status: Status, said: str) -> None:
-    """Ended like that, without a verdict, and one of the reasons says so."""
+    """Assert that it ended like that, without a verdict, and that one of the reasons says so."""
     assert (result.status, result.verdict) == (status, None)
     assert said in " ".join(result.reasons)
 
@@ -244,7 +245,7 @@ def custom_kernel(data):
 
 
 def test_a_list_that_computes_when_it_is_read_is_not_asked(task: Path) -> None:
-    """Whatever such a list does while the outputs are fetched is no part of the timed call."""
+    """Nothing that such a list does while the outputs are fetched is part of the timed call."""
     result = outcome(task, KERNEL.replace("custom_kernel", "in_time") + LATE)
     assert result.status is Status.INCORRECT and "parts differ" in " ".join(result.reasons)
 
@@ -281,7 +282,7 @@ def test_the_command_takes_files_and_directories_as_they_lie(
 
 @pytest.mark.timing
 def test_references_are_neither_faster_nor_slower_than_themselves(model: Path, task: Path) -> None:
-    """What a format does around a call happens before the clock starts."""
+    """The work of a format around a call happens before the clock starts."""
     kernel = REFERENCE.replace('"cuda"', '"cpu"') + "\ncustom_kernel = ref_kernel\n"
     for problem, text in ((model, NEW), (task, kernel)):
         result = outcome(problem, text, Effort.FULL)

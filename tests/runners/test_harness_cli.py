@@ -1,4 +1,4 @@
-"""`python -m runners evaluate`: the exit codes and the JSON object that scripts rely on."""
+"""Test `python -m runners evaluate`: the exit codes and the JSON object that scripts rely on."""
 
 from __future__ import annotations
 

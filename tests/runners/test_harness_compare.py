@@ -78,7 +78,7 @@ def rounded(x: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def judged(output: torch.Tensor, own: torch.Tensor, exact: torch.Tensor) -> str | None:
-    """What is said of an output where the reference in its own precision gives `own`."""
+    """Return what is said of an output where the reference in its own precision gives `own`."""
     return compare(output, exact, NO_TOLERANCE_HELPS, loss_of(own, exact)).error
 
 

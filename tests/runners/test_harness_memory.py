@@ -1,4 +1,4 @@
-"""Shared memory: placement, guards, and what a hostile process can't do to it."""
+"""Test shared memory: placement, guards, and what a hostile process can't do to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python candidates are given once travels through files, whatever its size and dtype."""
+"""Test that what Python candidates are given once travels through files, whatever its size and dtype."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_tensor_of_more_than_two_gib_is_cut_into_all_of_its_bytes() -> None:
 
 
 def test_weights_behind_four_gib_are_found(tmp_path: Path) -> None:
-    """A sparse file stands for the weights in front."""
+    """A sparse file represents the weights in front."""
     path, offset = tmp_path / "0.bin", 4 * GIB + 64
     sent = torch.randn(7)
     with path.open("wb") as file:
@@ -94,7 +94,7 @@ def test_constructor_arguments_may_be_written_to(tmp_path: Path) -> None:
 
 
 class Model(torch.nn.Module):
-    """A model with one parameter and a buffer."""
+    """Hold one parameter and a buffer."""
 
     def __init__(self, width: int = 4) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""The kernels that both evaluators time, and the rules by which a difference between the two counts as explained."""
+"""Test the kernels that both evaluators time, and the rules by which a difference between the two counts as
+explained."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A KernelBench problem computed by a C function, through the whole harness."""
+"""Test a KernelBench problem computed by a C function, through the whole harness."""
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
@@ -51,11 +49,6 @@ extern "C" void kernel(const float* x, int64_t shift, const float* weight, const
         }
 }
 """
-
-
-@pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ TEXT = "def custom_kernel(a, b, a_scale, b_scale):\n    return a\n"
 
 
 class FakeQueue:
-    """One job and what is kept with it."""
+    """Hold one job and what is kept with it."""
 
     def __init__(self, spec: JobSpec, **settings: Any) -> None:
         self.spec = spec

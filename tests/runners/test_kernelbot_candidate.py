@@ -1,4 +1,4 @@
-"""What is handed in to KernelBot: one Python file that means what the candidate meant."""
+"""Test what is handed in to KernelBot: one Python file that means what the candidate meant."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def entry(text: str) -> Callable[[Any], Any]:
 
 
 def inputs() -> tuple[list[Any], torch.Tensor]:
-    """Arguments of the smallest case as KernelBot would hand them over, and the expected output."""
+    """Return arguments of the smallest case as KernelBot would hand them over, and the expected output."""
     problem = open_bundle(load("fp8_block_gemm"))
     case = problem.cases("cpu", Purpose.TEST)[0]
     made = problem.make_inputs(case, 1, "normal")

@@ -76,9 +76,8 @@ DOUBLE = "# load_inline\n" + PLAIN.replace("(x, 1)", "(x, 1).double()")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
-    os.environ["KERNELSCI_LOCKS"] = str(tmp_path_factory.mktemp("locks"))
+def state(fresh_state: None) -> None:
+    """Build everything here once more."""
 
 
 def outcome(text: str, parent: str | None = None, limits: Limits = LIMITS) -> JobResult:
@@ -100,7 +99,7 @@ def stage(result: JobResult, name: str) -> StageResult:
 
 @pytest.fixture(scope="module")
 def forgiven_s() -> list[float]:
-    """Seconds that did not count against the first evaluation's limit."""
+    """Return the seconds that did not count against the limit of the first evaluation."""
     return []
 
 

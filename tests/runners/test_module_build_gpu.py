@@ -5,7 +5,6 @@ With `-s` each test prints the seconds of every stage of a first and a second ev
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from runners.harness.processes import compilers
 from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Limits, ProblemBundle, Source, Status
 
 pytestmark = [
+    pytest.mark.usefixtures("fresh_state"),
     pytest.mark.gpu,
     pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="this machine has no NVIDIA GPU"),
 ]
@@ -106,11 +106,6 @@ class ModelNew(torch.nn.Module):
         return out
 """
 SYNTAX = INLINE.replace("const int64_t size = x.numel();", "const int64_t size = ;")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
 
 
 def outcome(language: Language, text: str, baseline: Baseline = Baseline.EAGER) -> JobResult:

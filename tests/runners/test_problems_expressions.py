@@ -1,4 +1,4 @@
-"""Arithmetic in problem files: what it can say, and that it can say nothing else."""
+"""Test arithmetic in problem files: what it can say, and that it can say nothing else."""
 
 from __future__ import annotations
 

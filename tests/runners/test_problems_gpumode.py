@@ -1,4 +1,4 @@
-"""GPU MODE task directories: reading, hostile YAML, and the task's own check."""
+"""Test GPU MODE task directories: reading, hostile YAML, and the task's own check."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_implementation(data, output):
 
 @pytest.fixture
 def task(tmp_path: Path) -> Path:
-    """A task directory of our own, with shared files one level up."""
+    """Write a task directory of our own, with shared files one level up."""
     root = tmp_path / "set" / "add_py"
     root.mkdir(parents=True)
     (root / "task.yml").write_text(TASK)

@@ -1,8 +1,7 @@
-"""kernelbench.com's hard format: reading a directory, its shapes, tolerances, formulas and stress cases."""
+"""Test kernelbench.com's hard format: reading a directory, its shapes, tolerances, formulas and stress cases."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -92,11 +91,6 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return (x.float() @ (self.weight.float().T * self.gain)).bfloat16()
 """
-
-
-@pytest.fixture(autouse=True, scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ["KERNELSCI_STATE"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture

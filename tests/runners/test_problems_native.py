@@ -1,4 +1,4 @@
-"""The native problem format: what is read, what is refused, and what the shipped problems promise."""
+"""Test the native problem format: what is read, what is refused, and what the shipped problems promise."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ file = "seeds/reference.py"
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A sound native problem on disk."""
+    """Write a sound native problem to disk."""
     root = tmp_path / "doubled"
     (root / "seeds").mkdir(parents=True)
     (root / "problem.toml").write_text(TOML)
@@ -82,7 +82,7 @@ def complaints_of(directory: Path) -> list[str]:
 
 
 def excess(problem: Problem, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
-    """Largest error in units of the tolerance; infinite where something is not finite."""
+    """Return the largest error in units of the tolerance; infinite where something is not finite."""
     worst = 0.0
     for out, exact in zip(outputs, expected, strict=True):
         tolerance = problem.tolerance(str(out.dtype).removeprefix("torch."))
@@ -297,7 +297,7 @@ def test_the_torch_reference_is_a_seed(name: str) -> None:
 
 
 def corner_choices(text: str) -> list[dict[str, object]]:
-    """The defaults, the first and the last valid combination."""
+    """Return the defaults, the first and the last valid combination."""
     valid = list(tunables.parse(text).enumerate_valid())
     return [{}, valid[0], valid[-1]] if len(valid) > 1 else [{}]
 

@@ -1,4 +1,4 @@
-"""Further input distributions keep what must be kept and are used only where the reference survives them."""
+"""Test that further input distributions keep what must be kept and are used only where the reference survives them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the profilers print, read into one form. ncu's output was recorded on an H100. rocprofv3's is written after the
-layout in ROCprofiler-SDK's documentation, since no AMD GPU was there; perf's after what it prints on a virtual machine.
-"""
+"""Test that what the profilers print is read into one form. ncu's output was recorded on an H100. rocprofv3's is
+written after the layout in ROCprofiler-SDK's documentation, since no AMD GPU was there; perf's after what it prints on
+a virtual machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is there: queues, names, devices, heartbeats, and what a run says when nobody is."""
+"""Test which workers are known: queues, names, devices, heartbeats, and what a run says when nobody is there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from optimizer.actions.runner import absence_of_runners, do_drain_runner, do_undrain_runner, live_runners
+from optimizer.actions.runner import do_drain_runner, do_undrain_runner
 from optimizer.actions.target import do_sync_targets
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import Evaluation, Job, JobState, Run, Runner, Target
+from optimizer.queries.runners import absence_of_runners, live_runners
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Draft
@@ -133,7 +134,7 @@ def test_where_nobody_is_there_a_person_is_told_how_to_get_somebody(dispatcher: 
 
 @pytest.fixture
 def lonely(db: None) -> Run:
-    """A run on an MI300 that nobody serves, with one HIP kernel."""
+    """Return a run on an MI300 that nobody serves, with one HIP kernel."""
     do_sync_targets()
     run = make_run(target=Target.objects.get(key="gfx942"))
     advance(run.pk)

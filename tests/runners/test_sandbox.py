@@ -1,4 +1,4 @@
-"""What the sandbox promises those who use it: outcomes as data, limits with names, live processes, probing."""
+"""Test what the sandbox promises those who use it: outcomes as data, limits with names, live processes, probing."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_kill_at_once_leaves_nothing(level: SandboxLevel) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Is this a live sandbox of this very process?"""
+    """Return whether this is a live sandbox of this very process."""
     try:
         return supervisor_name().encode() in path.read_bytes()
     except OSError:
@@ -325,7 +325,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def verdict(program: bytes, audit: int, number: int, *arguments: int) -> int:
-    """What a kernel would answer: a small interpreter of classic BPF."""
+    """Return what a kernel would answer: a small interpreter of classic BPF."""
     padded = [*arguments, 0, 0, 0, 0, 0, 0][:6]
     data = struct.pack("=IIQ6Q", number, audit, 0, *padded)
     code = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
@@ -458,7 +458,7 @@ def test_call_numbers_are_those_of_the_kernel_headers(machine: str) -> None:
 
 
 def fake_host(root: Path, names: dict[str, int]) -> Path:
-    """A tree with these files (name → mode), as a stand-in for /dev, /sys and /opt."""
+    """Make a tree with these files (name → mode), as a stand-in for /dev, /sys and /opt."""
     for name, mode in names.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -342,13 +342,13 @@ def level(request: pytest.FixtureRequest) -> SandboxLevel:
 
 @pytest.fixture(scope="module")
 def controls() -> dict[str, str]:
-    """What each attack printed outside the sandbox; the same for both levels."""
+    """Return what each attack printed outside the sandbox; the same for both levels."""
     return {}
 
 
 @pytest.fixture
 def playground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """What the attacks are after: sockets, files, a victim process and an inherited descriptor."""
+    """Provide what the attacks are after: sockets, files, a victim process and an inherited descriptor."""
     monkeypatch.setenv("KS_CANARY", CANARY)
     with contextlib.ExitStack() as stack:
         yield {
@@ -406,7 +406,7 @@ def _files(folder: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
 
 
 def _open_the_way_to(folder: Path) -> None:
-    """pytest's directories are closed to others; a job's directories are not."""
+    """Open pytest's directories, which are closed to others; a job's directories are not."""
     for parent in (folder, *folder.parents):
         if parent.owner() == Path(folder).owner() and str(parent).startswith("/tmp/pytest"):
             parent.chmod(parent.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
@@ -626,12 +626,12 @@ def test_sweep_spares_the_jobs_of_the_living(level: SandboxLevel) -> None:
 
 
 def running(marker: str) -> list[int]:
-    """Live `sleep`s of that marker."""
+    """Return the live `sleep`s of that marker."""
     return [pid for pid, words in processes(marker) if words[0] == b"sleep"]
 
 
 def processes(marker: str) -> list[tuple[int, list[bytes]]]:
-    """Live processes with `marker` in their arguments, and those arguments."""
+    """Return live processes with `marker` in their arguments, and those arguments."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -641,7 +641,7 @@ def processes(marker: str) -> list[tuple[int, list[bytes]]]:
 
 
 def eventually(condition: Callable[[], T], seconds: float = 10) -> T:
-    """The first true answer, or the last one."""
+    """Return the first true answer, or the last one."""
     deadline = time.monotonic() + seconds
     while not (answer := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)

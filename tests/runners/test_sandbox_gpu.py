@@ -1,4 +1,4 @@
-"""The sandbox with an NVIDIA GPU in it; run on a GPU box with `pytest -m gpu`."""
+"""Test the sandbox with an NVIDIA GPU in it; run on a GPU box with `pytest -m gpu`."""
 
 from __future__ import annotations
 

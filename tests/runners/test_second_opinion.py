@@ -1,4 +1,4 @@
-"""A second reader of a candidate's text, where it is installed; advice that nothing rests on."""
+"""Test a second reader of a candidate's text, where it is installed; nothing rests on its advice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def analyze_code(text, compute_structural_hash):
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on the import path, for a KernelGuard of one's own."""
+    """Provide a folder on the import path, for a KernelGuard of one's own."""
     folder = tmp_path / "installed"
     folder.mkdir(mode=0o755)
     for parent in (tmp_path, *tmp_path.parents):

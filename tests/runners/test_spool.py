@@ -1,4 +1,4 @@
-"""The spool directory: no job lost, none done by two, nothing read or written through what others laid there."""
+"""Test the spool directory: no job lost, none done by two, nothing read or written through what others laid there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def result(number: int = 7) -> JobResult:
 
 
 def files(spool: Spool) -> list[str]:
-    """Everything there, as folder/name."""
+    """Return everything there, as folder/name."""
     return sorted(str(path.relative_to(spool.root)) for path in spool.root.rglob("*") if not path.is_dir())
 
 
@@ -342,7 +342,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def bare(*arguments: str) -> list[str]:
-    """A command line of `python -m runners` on a machine without our web half's packages."""
+    """Return a command line of `python -m runners` on a machine without our web half's packages."""
     return [sys.executable, "-c", BARE.format(root=str(ROOT)), *arguments]
 
 

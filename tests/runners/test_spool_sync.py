@@ -1,4 +1,4 @@
-"""Jobs of a run out to a spool directory and results in again."""
+"""Test jobs of a run out to a spool directory and results in again."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from django.utils import timezone
 
 from optimizer import queue
 from optimizer.actions.run import do_stop_run
-from optimizer.actions.runner import do_drain_runner, live_runners
+from optimizer.actions.runner import do_drain_runner
 from optimizer.actions.spool import do_sync_spool
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, Runner, Target
+from optimizer.queries.runners import live_runners
 from optimizer.upkeep.sweep import sweep
 from runners import wire
 from runners.dispatch.spool import Slip, Spool, SpoolError
@@ -36,7 +37,7 @@ def spool(tmp_path: Path) -> Spool:
 
 @pytest.fixture
 def run() -> Run:
-    """A begun run whose jobs go by spool."""
+    """Return a begun run whose jobs go by spool."""
     run = make_run(dispatcher="spool")
     advance(run.pk)
     return run

@@ -21,7 +21,7 @@ def locks(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Made:
-    """What a start made."""
+    """Hold what a start made."""
 
     def __init__(self) -> None:
         self.alive, self.closed = True, False
@@ -35,7 +35,7 @@ def queue(start: Callable[[threading.Event], Made]) -> Ahead[Made]:
 
 
 class Deaf(Peer):
-    """A far end that notes what it is asked and answers at once."""
+    """Note what it is asked and answer at once."""
 
     def __init__(self, asked: list[str]) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def test_a_start_that_failed_and_one_that_died_are_passed_over() -> None:
 
 
 def test_whoever_takes_a_process_says_so_to_its_start() -> None:
-    """A process that waits for the device to be free must not be waited for by whoever holds it."""
+    """The holder of a device must not wait for a process that waits for the device to be free."""
     waiting = queue(lambda wanted: Made() if wanted.wait(5.0) else pytest.fail("nobody said so"))
     waiting.expect(1)
     assert waiting.take() is not None
@@ -108,7 +108,7 @@ def test_the_device_is_not_opened_while_somebody_times_there() -> None:
 
 
 class Standing:
-    """A sandboxed process that can be stopped."""
+    """Represent a sandboxed process that can be stopped."""
 
     def __init__(self) -> None:
         self.stopped, self.alive = False, True
@@ -122,7 +122,7 @@ class Standing:
 
 
 class Begun:
-    """A spare whose start takes until it is told to end."""
+    """Represent a spare whose start takes until it is told to end."""
 
     def __init__(self) -> None:
         self.process, self.peer, self.begun, self.go_on = Standing(), Deaf([]), threading.Event(), threading.Event()

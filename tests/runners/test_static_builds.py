@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 
@@ -19,22 +20,29 @@ pytestmark = pytest.mark.processes
 PROBLEMS = ("softmax_rows", "layernorm_residual", "matmul_bias_gelu", "fp8_block_gemm")
 
 
-def seeds(*languages: Language) -> list[object]:
+def seeds(*languages: Language, shown: tuple[str, ...] = ()) -> list[object]:
+    """Return the seeds in those languages; where some are `shown`, the others are left to the long form."""
     return [
-        pytest.param(name, seed.name, id=f"{name}-{seed.name}")
+        pytest.param(
+            name,
+            seed.name,
+            id=f"{name}-{seed.name}",
+            marks=[] if seed.name in shown or not shown else pytest.mark.long,
+        )
         for name in PROBLEMS
         for seed in open_bundle(load(name)).seeds
         if seed.source.language in languages
     ]
 
 
+@cache
 def built(name: str, seed_name: str, key: str) -> BuildReport:
     problem = open_bundle(load(name))
     (source,) = [seed.source for seed in problem.seeds if seed.name == seed_name]
     return build(source, target(key), problem)
 
 
-@pytest.mark.parametrize(("name", "seed"), seeds(Language.TRITON))
+@pytest.mark.parametrize(("name", "seed"), seeds(Language.TRITON, shown=("triton_tiled", "triton_mfma")))
 def test_every_triton_seed_builds_for_mi300(name: str, seed: str) -> None:
     report = built(name, seed, "gfx942")
     assert report.ok, report.log
@@ -50,7 +58,9 @@ def test_every_hip_seed_builds_for_mi300(name: str, seed: str) -> None:
     assert report.kernels and all(kernel.vgpr and kernel.vgpr_spills == 0 for kernel in report.kernels)
 
 
-@pytest.mark.parametrize("key", ["gfx950", "sm_90", "sm_100"])
+@pytest.mark.parametrize(
+    "key", ["sm_90", pytest.param("gfx950", marks=pytest.mark.long), pytest.param("sm_100", marks=pytest.mark.long)]
+)
 def test_a_triton_seed_builds_for_other_gpus(key: str) -> None:
     report = built("softmax_rows", "triton_rows", key)
     assert report.ok, report.log

@@ -1,4 +1,4 @@
-"""Properties of the statistics that every verdict rests on."""
+"""Test properties of the statistics that every verdict rests on."""
 
 from __future__ import annotations
 

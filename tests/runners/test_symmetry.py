@@ -1,4 +1,4 @@
-"""Both sides of a comparison run under the same conditions; only their source differs."""
+"""Test that both sides of a comparison run under the same conditions; only their source differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets: what is known of hardware and what follows from it."""
+"""Test targets: what is known of hardware and what follows from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many calls a request has, and whether they fit into the arena that was made for them."""
+"""Test how many calls a request has, and whether they fit into the arena that was made for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tunables in comments: one syntax for all languages, hostile text included."""
+"""Test tunables in comments: one syntax for all languages, hostile text included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The access matrix: a row for every address and method, saying who is let in.
+"""List the access matrix: a row for every address and method, saying who is let in.
 
 `needs` is the least that lets a person in: nothing (`public`), an account (`signed_in`), a role in the team that owns
 the thing (`viewer`, `reviewer`, `operator`, `owner`), or administration (`superuser`); `nobody` stands at what is
@@ -17,8 +17,8 @@ RANKS = ("public", "signed_in", "viewer", "reviewer", "operator", "owner", "supe
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the matrix. `refused` is the answer to whoever is signed in and has less than `needs`; `signed_in`,
-    where it differs, the answer of a public page to people who are."""
+    """Hold one line of the matrix. `refused` is the answer to whoever is signed in and has less than `needs`;
+    `signed_in`, where it differs, the answer of a public page to people who are."""
 
     route: str
     needs: str
@@ -31,17 +31,17 @@ class Row:
 
 
 def get(needs: str, *routes: str, ok: int = 200) -> list[Row]:
-    """Pages that are only looked at."""
+    """Return rows of pages that are only looked at."""
     return [Row(route, needs, ok) for route in routes]
 
 
 def post(needs: str, route: str, ok: int = 302, **data: Any) -> Row:
-    """A change."""
+    """Return the row of a change."""
     return Row(route, needs, ok, "POST", data)
 
 
 def api(needs: str, method: str, route: str, ok: int = 200, **data: Any) -> Row:
-    """A route of the API, with the body that is sent."""
+    """Return the row of a route of the API, with the body that is sent."""
     return Row(f"api/v1/{route}", needs, ok, method, data)
 
 

@@ -1,4 +1,4 @@
-"""A team with one of everything, and one person for every way of standing to it."""
+"""Make a team with one of everything, and one person for every way of standing to it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class World:
 
 
 def make_world() -> World:
-    """A finished run with a thread, a release and a waiting prompt, and a live one."""
+    """Make a finished run with a thread, a release and a waiting prompt, and a live one."""
     team = make_team()
     people: dict[str, User | None] = {"anonymous": None, "outsider": make_user(make_team(), TeamRole.OWNER)}
     people |= {role.value: make_user(team, role) for role in TeamRole}

@@ -1,4 +1,4 @@
-"""A team with one of everything, made once for a module."""
+"""Provide a team with one of everything, made once for a module."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.site.access_world import World, make_world
 
 @pytest.fixture(scope="module")
 def world_rows(module_rows: None) -> World:
-    """The rows of `world`, made once for the module. Tests ask for `world`."""
+    """Make the rows of `world` once for the module. Tests ask for `world`."""
     return make_world()
 
 
 @pytest.fixture
 def world(world_rows: World, db: None) -> World:
-    """A team with one of everything and a person for every way of standing to it, as they were made."""
+    """Return a team with one of everything and a person for every way of standing to it, as they were made."""
     return world_rows

@@ -1,4 +1,4 @@
-"""Daphne as a process of its own on a database that a test names."""
+"""Run Daphne as a process of its own on a database that a test names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UP_WITHIN_S = 60.0
 
 @contextmanager
 def daphne(folder: Path, variables: Mapping[str, str], port: int | None = None) -> Iterator[str]:
-    """The address of a Daphne with these environment variables; its log lies in `folder`. Ends with the block."""
+    """Yield the address of a Daphne with these environment variables; its log lies in `folder`. Ends with the block."""
     port, log = port or free_port(), folder / "log"
     command = [
         sys.executable,
@@ -47,12 +47,12 @@ def daphne(folder: Path, variables: Mapping[str, str], port: int | None = None) 
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that belongs to this run of the tests."""
+    """Return the environment of a process that belongs to this run of the tests."""
     return {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", **variables}
 
 
 def database_url(name: str = "") -> str:
-    """The address of the tests' database, or of another one on the same server."""
+    """Return the address of the tests' database, or of another one on the same server."""
     entry = connection.settings_dict
     address = f"postgresql://{entry['USER']}:{entry['PASSWORD']}@/{name or entry['NAME']}?host={entry['HOST']}"
     return f"{address}&port={entry['PORT']}" if entry["PORT"] else address

@@ -1,4 +1,4 @@
-"""`manage.py up` as tests drive it: a process of its own, and every process that belongs to it."""
+"""Drive `manage.py up` as a process of its own, and find every process that belongs to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_THE_SITES = ("DATABASE_URL", "REDIS_URL", "DJANGO_ALLOW_ASYNC_UNSAFE")
 
 
 class SiteProcess:
-    """One `manage.py up` on a `var` folder."""
+    """Run one `manage.py up` on a `var` folder."""
 
     def __init__(self, var: Path, *arguments: str, prefix: Sequence[str] = (), port: int | None = None) -> None:
         self.var = var
@@ -35,12 +35,12 @@ class SiteProcess:
 
     @property
     def output(self) -> str:
-        """All it printed so far."""
+        """Return all it printed so far."""
         return self.output_path.read_text(errors="replace")
 
     @property
     def address(self) -> str:
-        """Where it says it answers."""
+        """Return where it says it answers."""
         found = re.search(r"answers at (\S+)", self.output)
         assert found, self.output
         return found[1]
@@ -52,7 +52,7 @@ class SiteProcess:
         return self
 
     def get(self, path: str = "healthz") -> int:
-        """Status of one page, 0 when nobody answers properly."""
+        """Return the status of one page, or 0 when nobody answers properly."""
         try:
             with urllib.request.urlopen(self.address + path, timeout=5) as answer:  # noqa: S310 - our own http
                 return int(answer.status)
@@ -60,7 +60,7 @@ class SiteProcess:
             return 0
 
     def pid_of(self, text: str) -> int:
-        """The oldest living process of this site whose command line contains `text`."""
+        """Return the oldest living process of this site whose command line contains `text`."""
         return min(pid for pid in processes_of(self.var) if text in command_line(pid))
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
@@ -69,25 +69,25 @@ class SiteProcess:
         return self.process.wait(GONE_WITHIN_S)
 
     def clean_up(self) -> None:
-        """For the end of a test, however it went."""
+        """Clean up at the end of a test, however it went."""
         if self.process.poll() is None:
             self.end()
         self._output.close()
 
 
 def environment(var: Path) -> dict[str, str]:
-    """The environment of a site on `var`, with the site's own settings and none of the tests'."""
+    """Return the environment of a site on `var`, with the site's own settings and none of the tests'."""
     kept = {name: value for name, value in os.environ.items() if name not in NOT_THE_SITES}
     return {**kept, "KERNELSCI_VAR": str(var), "DJANGO_SETTINGS_MODULE": "kernelsci_site.settings"}
 
 
 def processes_of(var: Path) -> set[int]:
-    """Ids of all living processes that work for `var`, whoever their parent is by now."""
+    """Return the ids of all living processes that work for `var`, whoever their parent is by now."""
     return {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _belongs(entry, var)}
 
 
 def command_line(pid: int) -> str:
-    """What a process was called with; empty when it is gone."""
+    """Return what a process was called with; empty when it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -95,12 +95,12 @@ def command_line(pid: int) -> str:
 
 
 def no_process_left(var: Path, within_s: float = GONE_WITHIN_S) -> bool:
-    """Whether all processes of `var` are gone, soon."""
+    """Return whether all processes of `var` are gone, soon."""
     return wait_for(lambda: not processes_of(var), within_s)
 
 
 def wait_for(condition: object, within_s: float) -> bool:
-    """Whether `condition()` becomes true in time."""
+    """Return whether `condition()` becomes true in time."""
     assert callable(condition)
     until = time.monotonic() + within_s
     while time.monotonic() < until:
@@ -111,14 +111,15 @@ def wait_for(condition: object, within_s: float) -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody listens on right now."""
+    """Return a port that nobody listens on right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def _belongs(process: Path, var: Path) -> bool:
-    """Servers overwrite their environment with their title, so their folder tells as well."""
+    """Return whether a process belongs to the site. Servers overwrite their environment with their title, so their
+    folder tells as well."""
     try:
         if "Z" in (process / "stat").read_text().rpartition(")")[2].split()[:1]:
             return False

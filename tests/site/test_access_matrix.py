@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ OF_A_LIVE_RUN = ("pause", "resume", "stop", "budget", "guidance", "labels", "arc
 
 
 def routes() -> set[str]:
-    """Every page's route, as the URL configuration has it."""
+    """Return every page's route, as the URL configuration has it."""
     found = {route for route in _walk(get_resolver()) if not route.startswith("api/v1/")}
     return {route for route in found if not route.startswith("static/")}
 
@@ -51,7 +52,7 @@ def _walk(resolver: URLResolver, prefix: str = "") -> Iterator[str]:
 
 
 def operations() -> set[tuple[str, str]]:
-    """(method, route with unnamed parameters) of everything in the API's own description."""
+    """Return (method, route with unnamed parameters) of everything in the API's own description."""
     described = api.get_openapi_schema()["paths"]
     return {
         (method.upper(), re.sub(r"\{\w+\}", "{}", path.removeprefix("/api/v1/")))
@@ -85,10 +86,11 @@ LINKS = {"join/<str:token>/", "welcome/<str:token>/"}  # sent in test_teams.py a
 
 @pytest.mark.django_db
 def test_a_method_without_a_row_is_not_allowed(world: World) -> None:
+    clients = browsers(world)
     rows = {(row.method, row.route) for row in PAGES}
     without = [Row(route, "superuser", 405, method) for method in ("GET", "POST") for route in sorted(routes())
                if (method, route) not in rows and route not in THIRD_PARTY | LINKS | PROBES]  # fmt: skip
-    assert [f"{row.method} {row.route}" for row in without if ask(world, row, "superuser") != 405] == []
+    assert [f"{row.method} {row.route}" for row in without if ask(world, row, "superuser", clients) != 405] == []
 
 
 # what is in the table happens
@@ -96,17 +98,18 @@ def test_a_method_without_a_row_is_not_allowed(world: World) -> None:
 
 @pytest.mark.django_db
 def test_everybody_gets_exactly_what_the_table_says(world: World) -> None:
+    clients = browsers(world)
     faults = [
         f"{row.method} {row.route} as {person}: {answer}, not {expected}"
         for row in [*PAGES, *API]
         for person in PEOPLE
-        if (answer := ask(world, row, person)) != (expected := expectation(row, person))
+        if (answer := ask(world, row, person, clients)) != (expected := expectation(row, person))
     ]
     assert not faults, "\n".join(["", *faults])
 
 
 def expectation(row: Row, person: str) -> int:
-    """The status the table means."""
+    """Return the status that the table means."""
     standing = STANDING.get(person, person)
     if row.needs == OWNER_OF_ANY:
         stands = person in {"outsider", "owner", "superuser"}
@@ -115,35 +118,48 @@ def expectation(row: Row, person: str) -> int:
     if stands:
         return row.ok if row.signed_in is None or person == "anonymous" else row.signed_in
     if person == "anonymous":
-        return 401 if row.route.startswith("api/v1/") else 302
+        return 401 if is_api(row) else 302
     return 404 if person == "outsider" and "<int:" in row.route else row.refused
 
 
-def ask(world: World, row: Row, person: str) -> int:
+def browsers(world: World) -> dict[str, Client]:
+    """Return everybody's browser, signed in. A new one for each request would take half of the time."""
+    clients = {person: Client(raise_request_exception=False) for person in PEOPLE}
+    for person, client in clients.items():
+        if (user := world.people[person]) is not None:
+            client.force_login(user)
+    return clients
+
+
+def ask(world: World, row: Row, person: str, clients: dict[str, Client]) -> int:
     """Send it, look at the answer, and undo whatever it did."""
+    # Tokens alone speak for people at the API.
+    client = clients["anonymous" if is_api(row) else person]
+    cookies = deepcopy(client.cookies)
     with transaction.atomic():
-        answer = send(world, row, person)
+        answer = send(world, row, person, client)
         transaction.set_rollback(True)
+    client.cookies = cookies
     if answer.status_code == 302 and person == "anonymous" and row.needs != "public":
         assert answer.headers["Location"].startswith("/sign-in/"), row
     return answer.status_code
 
 
-def send(world: World, row: Row, person: str) -> HttpResponse:
+def is_api(row: Row) -> bool:
+    return row.route.startswith("api/v1/")
+
+
+def send(world: World, row: Row, person: str, client: Client) -> HttpResponse:
     address, data = address_of(world, row), data_of(world, row)
-    client = Client(raise_request_exception=False)
-    user = world.people[person]
-    if row.route.startswith("api/v1/"):
-        headers = {"Authorization": f"Bearer {world.tokens[person]}"} if user else {}
+    if is_api(row):
+        headers = {"Authorization": f"Bearer {world.tokens[person]}"} if world.people[person] else {}
         body = json.dumps(data) if row.method != "GET" else ""
         return client.generic(row.method, address, body, content_type="application/json", headers=headers)  # type: ignore[return-value]
-    if user is not None:
-        client.force_login(user)
     return client.post(address, data) if row.method == "POST" else client.get(address)  # type: ignore[return-value]
 
 
 def address_of(world: World, row: Row) -> str:
-    """The row's address with the world's things in it."""
+    """Return the row's address with the world's things in it."""
     places = dict(world.places)
     if row.route in SLUGS:
         places["slug"] = SLUGS[row.route]
@@ -156,7 +172,7 @@ def address_of(world: World, row: Row) -> str:
 
 
 def data_of(world: World, row: Row) -> dict[str, Any]:
-    """What the row sends."""
+    """Return what the row sends."""
     return {
         name: value.format(**world.places) if isinstance(value, str) else value for name, value in row.data.items()
     }
@@ -176,7 +192,7 @@ async def test_sockets_open_for_those_whom_the_table_names() -> None:
 
 
 async def closed_with(world: World, route: str, person: str) -> int | None:
-    """The close code of a socket, or None where it speaks."""
+    """Return the close code of a socket, or None where it speaks."""
     address = re.sub(r"<int:(\w+)>", lambda found: str(world.places[found[1]]), route).format(**world.places)
     socket = WebsocketCommunicator(URLRouter(websocket_urlpatterns), f"/{address}")  # type: ignore[arg-type]
     socket.scope["user"] = world.people[person] or AnonymousUser()

@@ -1,5 +1,5 @@
-"""Signing in through a company's OpenID Connect server: a real one on this machine, and the site as a process of its
-own that is configured for it by the environment alone."""
+"""Test signing in through a company's OpenID Connect server: a real one on this machine, and the site as a process of
+its own that is configured for it by the environment alone."""
 
 from __future__ import annotations
 
@@ -67,23 +67,23 @@ class Browser:
         return self.http.get(self.site + path, timeout=20)
 
     def to_the_company(self, query: str = "") -> requests.Response:
-        """The company's page that asks who one is."""
+        """Go to the company's page that asks who one is."""
         return self.submit(self.get(f"/sign-in/{query}"), "/company/")
 
     def sign_in(self, subject: str, query: str = "") -> requests.Response:
-        """Where somebody lands whom the company knows."""
+        """Return where somebody lands whom the company knows."""
         return self.submit(self.to_the_company(query), sub=subject)
 
     @property
     def name(self) -> str:
-        """Who is signed in; empty for nobody."""
+        """Return who is signed in; empty for nobody."""
         found = re.search(r"<h1>([^<]+)</h1>", self.get("/profile/").text)
         return found[1] if found and found[1] != "Sign in" else ""
 
 
 @pytest.fixture(scope="session")
 def company() -> Iterator[BaseWSGIServer]:
-    """The company's server (the library oidc-provider-mock), with the people it knows."""
+    """Run the company's server (the library oidc-provider-mock), with the people it knows."""
     claims = [Claims(sub=subject, claims=said) for subject, said in PEOPLE.items()]
     with run_server_in_thread(user_claims=claims) as server:
         yield server
@@ -91,7 +91,7 @@ def company() -> Iterator[BaseWSGIServer]:
 
 @pytest.fixture(scope="session")
 def variables(servers: None, company: BaseWSGIServer) -> Iterator[dict[str, str]]:
-    """A database of its own, with the tables of social accounts and one local account, `owner`."""
+    """Make a database of its own, with the tables of social accounts and one local account, `owner`."""
     with psycopg.connect(served.database_url("postgres"), autocommit=True) as admin:
         admin.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {DATABASE}")
@@ -160,7 +160,7 @@ def test_who_has_signed_in_with_a_password_connects_the_two(site: str) -> None:
 
 
 def an_hour_later(variables: dict[str, str], browser: Browser) -> None:
-    """That browser's sign-in becomes an hour old."""
+    """Make that browser's sign-in an hour old."""
     key, store = browser.http.cookies["sessionid"], SessionStore()
     with psycopg.connect(variables["DATABASE_URL"]) as database:
         row = database.execute("SELECT session_data FROM django_session WHERE session_key = %s", [key]).fetchone()
@@ -249,7 +249,7 @@ def test_at_the_companys_addresses_everybody_gets_what_the_table_says(site: str,
 
 
 def send(browser: Browser, row: Row) -> requests.Response:
-    """The row's request, whose answer is not followed."""
+    """Send the row's request, whose answer is not followed."""
     address = f"{browser.site}/{row.route.replace('<str:provider_id>', 'company')}"
     if row.method == "GET":
         return browser.http.get(address, allow_redirects=False, timeout=20)

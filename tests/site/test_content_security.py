@@ -1,4 +1,4 @@
-"""The content security policy against what really runs under it: plotly.js in a browser."""
+"""Test the content security policy against what really runs under it: plotly.js in a browser."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PolicedPages(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_arguments: object) -> None:
-        """Silent."""
+        """Print nothing."""
 
 
 @pytest.fixture

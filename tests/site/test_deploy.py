@@ -1,5 +1,5 @@
-"""The files under deploy/: read by what would read them, as far as that is here, and agreeing with the product.
-Nothing here starts a container or a unit: docs/evidence/deploy.md says what came of doing so."""
+"""Test the files under deploy/: they are read by what would read them, as far as that is here, and agree with the
+product. Nothing here starts a container or a unit: docs/evidence/deploy.md says what came of doing so."""
 
 from __future__ import annotations
 

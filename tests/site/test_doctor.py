@@ -1,4 +1,4 @@
-"""The doctor: what it finds, and what it says about what is missing."""
+"""Test the doctor: what it finds, and what it says about what is missing."""
 
 from __future__ import annotations
 

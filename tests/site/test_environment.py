@@ -1,4 +1,4 @@
-"""The table of variables in docs/operations.md against what the code reads."""
+"""Test the table of variables in docs/operations.md against what the code reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def trees() -> dict[Path, ast.Module]:
 
 
 def constants(found: dict[Path, ast.Module]) -> dict[str, str]:
-    """Module constants that hold one string, by their name."""
+    """Return the module constants that hold one string, by their name."""
     return {
         target.id: node.value.value
         for tree in found.values() for node in tree.body
@@ -34,7 +34,7 @@ def constants(found: dict[Path, ast.Module]) -> dict[str, str]:
 
 
 def asked(tree: ast.Module) -> Iterator[ast.expr]:
-    """The names asked of `os.environ` and of `kernelsci_site.environment`."""
+    """Yield the names asked of `os.environ` and of `kernelsci_site.environment`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
             yield node.slice
@@ -50,7 +50,7 @@ def _reads(called: ast.expr) -> bool:
 
 
 def variables() -> set[str]:
-    """Every variable that the code reads by name."""
+    """Return every variable that the code reads by name."""
     found = trees()
     named = constants(found)
     words = {ast.unparse(name) for tree in found.values() for name in asked(tree)}

@@ -30,13 +30,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
 @pytest.fixture(scope="module")
 def schema() -> Any:
-    """What the API says of itself."""
+    """Return what the API says of itself."""
     return schemathesis.openapi.from_dict(api.get_openapi_schema())
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """A team's things, each with a mark that nobody else may read."""
+    """Make a team's things, each with a mark that nobody else may read."""
     made = make_world()
     Run.objects.update(title=MARK, guidance=MARK)
     Kernel.objects.update(title=MARK)
@@ -51,7 +51,7 @@ def world() -> Iterator[World]:
 
 
 def operations() -> list[tuple[str, str]]:
-    """(method, path) of everything that is described."""
+    """Return (method, path) of everything that is described."""
     paths = api.get_openapi_schema()["paths"]
     return [(method.upper(), path) for path, methods in paths.items() for method in methods]
 

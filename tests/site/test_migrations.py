@@ -1,4 +1,4 @@
-"""Migrations that may meet a table of a million rows: what holds a lock while it reads or rewrites it is refused.
+"""Test migrations that may meet a table of a million rows: what holds a lock while it reads or rewrites it is refused.
 
 Migrations up to LAST_FREE came before there was an installation to upgrade; they are as they are.
 `python -m benchmarks.migrations` measures all others.
@@ -28,7 +28,7 @@ LOCKING = {
 
 
 def fault(operation: Operation, made_here: set[str]) -> str:
-    """What is wrong with an operation on a big table, or ""."""
+    """Return what is wrong with an operation on a big table, or ""."""
     table = getattr(operation, "model_name", "").lower()
     if table not in BIG or table in made_here:
         return ""
@@ -41,8 +41,8 @@ def fault(operation: Operation, made_here: set[str]) -> str:
 
 
 def _field_fault(operation: migrations.AddField) -> str:
-    """A constant default costs nothing (PostgreSQL 11 keeps it in the catalogue); a computed one, an index or a foreign
-    key reads or writes every row."""
+    """Return what is wrong with an added field, or "". A constant default costs nothing (PostgreSQL 11 keeps it in the
+    catalogue); a computed one, an index or a foreign key reads or writes every row."""
     field = operation.field
     if field.db_index or field.unique or isinstance(field, ForeignKey):
         return f"{operation.name}: add it without an index, then AddIndexConcurrently"
@@ -53,7 +53,7 @@ def _field_fault(operation: migrations.AddField) -> str:
 
 
 def new_migrations() -> Iterator[migrations.Migration]:
-    """Ours that came after there were installations."""
+    """Yield our migrations that came after there were installations."""
     loader = MigrationLoader(None, ignore_no_migrations=True)
     for (app, name), migration in sorted(loader.disk_migrations.items()):
         if app == "optimizer" and int(name[:4]) > LAST_FREE:

@@ -1,4 +1,4 @@
-"""What operators rely on: health, metrics, logs, draining, backups, retention."""
+"""Test what operators rely on: health, metrics, logs, draining, backups, retention."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def test_metrics_count_what_the_rows_say(client: Client) -> None:
     depth = Job.objects.filter(queue=QUEUE, state="queued").count()
     correct = Evaluation.objects.filter(status="correct", verdict="faster").count()
     assert depth and correct
-    assert values[f'kernelsci_queue_depth{{queue="{QUEUE}",state="queued"}}'] == str(depth)
+    assert float(values[f'kernelsci_queue_depth{{queue="{QUEUE}",state="queued"}}']) == depth
     assert float(values[f'kernelsci_queue_oldest_wait_seconds{{queue="{QUEUE}"}}']) >= 0
-    assert values['kernelsci_evaluations_total{status="correct",verdict="faster"}'] == str(correct)
+    assert float(values['kernelsci_evaluations_total{status="correct",verdict="faster"}']) == correct
     assert {"kernelsci_llm_cost_usd_total", "kernelsci_sockets_open"} <= set(values)
-    assert values['kernelsci_runs{state="running"}'] == "1"
+    assert float(values['kernelsci_runs{state="running"}']) == 1
 
 
 @pytest.mark.django_db
@@ -239,7 +239,7 @@ def test_retention_never_touches_the_evidence_of_a_released_kernel_or_of_its_anc
 
 
 def _aged_run() -> Run:
-    """A finished run of a year ago with samples, a prompt and a log."""
+    """Make a finished run of a year ago with samples, a prompt and a log."""
     run = drive(make_run(settings={"confirm": False}))
     Run.objects.filter(pk=run.pk).update(finished_at=NOW() - dt.timedelta(days=365))
     LlmCall.objects.create(run=run, key="k", role="solo", provider="p", messages=[{"role": "user"}], state="answered",

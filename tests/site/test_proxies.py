@@ -1,4 +1,4 @@
-"""Behind proxies: whose request it is, and that nobody else can be pretended to be."""
+"""Test whose request it is behind proxies, and that nobody else can be pretended to be."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALLER = b"203.0.113.9"
 
 
 def client_behind(count: int, *lines: bytes) -> Any:
-    """What the application sees as its client."""
+    """Return what the application sees as its client."""
     seen: list[Any] = []
 
     async def application(scope: Any, _receive: Any, _send: Any) -> None:

@@ -1,4 +1,4 @@
-"""The embedded servers: every flavour of binary, every way down from root, every leftover."""
+"""Test the embedded servers: every flavour of binary, every way down from root, every leftover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: what must hold on every installation, and which mistakes stop the start."""
+"""Test settings: what must hold on every installation, and which mistakes stop the start."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_migrations_are_complete() -> None:
     "module", ["kernelsci_site.asgi", "optimizer.tasks", "kernelsci_site.management.commands.up"]
 )
 def test_torch_stays_out_of_pages_and_workers(module: str) -> None:
-    """It costs seconds and half a gigabyte a process; only what measures may load it."""
+    """It costs seconds and half a gigabyte a process, so only what measures may load it."""
     code = f"import django; django.setup(); import {module}, sys; sys.exit('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=60,

@@ -1,12 +1,17 @@
-"""The suite's own parts: which tests may overlap, and the table of where the time went."""
+"""Test the suite's own parts: which tests may overlap, what a module may leave behind, and the table of times."""
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
+from celery import Celery
 
+from runners.harness.devices.device import Device
+from tests import leftovers
+from tests.leftovers import restored
 from tests.parties import EVALUATES, ORDINARY, TIMING, admitted
 from tests.suite_time import read, report
 
@@ -20,7 +25,7 @@ JUNIT = """<testsuites><testsuite name="pytest" time="7.5">
 
 
 def is_admitted_beside(mine: str, others: str, folder: Path) -> bool:
-    """Whether a test of one party may start while one of another runs."""
+    """Return whether a test of one party may start while one of another runs."""
     entered = threading.Event()
 
     def enter() -> None:
@@ -47,6 +52,23 @@ def test_tests_of_one_party_overlap(party: str, tmp_path: Path) -> None:
 )
 def test_tests_of_two_parties_and_timings_wait_for_each_other(mine: str, others: str, tmp_path: Path) -> None:
     assert not is_admitted_beside(mine, others, tmp_path)
+
+
+def test_a_module_that_leaves_a_variable_a_celery_application_or_a_lock_behind_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KERNELSCI_LOCKS", str(tmp_path))
+    monkeypatch.setattr(leftovers, "RELEASED_WITHIN_S", 0.0)
+    with restored():
+        os.environ["KERNELSCI_X"] = "left"
+        del os.environ["KERNELSCI_X"]
+    with pytest.raises(AssertionError, match="KERNELSCI_X is '1' instead of None"), restored():
+        monkeypatch.setenv("KERNELSCI_X", "1")
+    device = Device("test")
+    with pytest.raises(AssertionError, match=r"lock .*/kernelsci-test-0.lock is held"), device.shared(), restored():
+        pass
+    with pytest.raises(AssertionError, match="celery_broker is memory://"), restored():
+        monkeypatch.setattr(leftovers, "current_app", Celery(broker="memory://", set_as_current=False))
 
 
 def test_times_are_added_up_by_part_with_the_cheats_apart(tmp_path: Path) -> None:

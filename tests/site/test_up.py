@@ -1,4 +1,4 @@
-"""`manage.py up` from outside: what people see, and what is left when something is killed."""
+"""Test `manage.py up` from outside: what people see, and what is left when something is killed."""
 
 from __future__ import annotations
 
@@ -32,15 +32,8 @@ NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
-def var() -> Iterator[Path]:
-    """A folder that several tests start on, one after the other, as people do."""
-    with temporary_var() as path:
-        yield path
-
-
-@pytest.fixture(scope="module")
 def site() -> Iterator[SiteProcess]:
-    """A site that stays up while its parts are killed. The port it was told is taken, its folder new."""
+    """Run a site that stays up while its parts are killed. The port it was told is taken, its folder new."""
     with temporary_var() as path, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -49,6 +42,13 @@ def site() -> Iterator[SiteProcess]:
             yield process.wait_until_up()
         finally:
             process.clean_up()
+
+
+@pytest.fixture(scope="module")
+def stopped_site(site: SiteProcess) -> SiteProcess:
+    """Stop the site in an orderly way. Later tests start on its folder again, as people do."""
+    site.end(signal.SIGTERM)
+    return site
 
 
 @contextmanager
@@ -99,15 +99,16 @@ def test_a_killed_worker_takes_its_pool_along_and_is_started_again(site: SitePro
     assert wait_for(lambda: len(_workers(site, "agents@")) > 1, RECOVERS_WITHIN_S), site.output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_orderly_end_leaves_no_process(var: Path, number: signal.Signals) -> None:
-    process = SiteProcess(var).wait_until_up()
-    assert process.end(number) == 0
-    assert processes_of(var) == set()
-    assert "nothing is left running" in process.output
+def test_an_orderly_end_leaves_no_process(stopped_site: SiteProcess) -> None:
+    assert stopped_site.process.returncode == 0
+    assert processes_of(stopped_site.var) == set()
+    assert "nothing is left running" in stopped_site.output
 
 
-def test_a_killed_supervisor_takes_everything_along_and_the_next_start_finds_the_data(var: Path) -> None:
+def test_a_killed_supervisor_takes_everything_along_and_the_next_start_finds_the_data(
+    stopped_site: SiteProcess,
+) -> None:
+    var = stopped_site.var
     SiteProcess(var).wait_until_up().end(signal.SIGKILL)
     assert no_process_left(var)
     again = SiteProcess(var)
@@ -115,11 +116,14 @@ def test_a_killed_supervisor_takes_everything_along_and_the_next_start_finds_the
         again.wait_until_up()
         assert again.get() == 200
         assert "with the password" not in again.output
+        assert again.end(signal.SIGINT) == 0
+        assert processes_of(var) == set()
     finally:
         again.clean_up()
 
 
-def test_a_supervisor_stopped_while_starting_leaves_no_process(var: Path) -> None:
+def test_a_supervisor_stopped_while_starting_leaves_no_process(stopped_site: SiteProcess) -> None:
+    var = stopped_site.var
     process = SiteProcess(var)
     assert wait_for(lambda: any("bin/postgres" in command_line(pid) for pid in processes_of(var)), 20)
     assert process.end(signal.SIGTERM) == 0

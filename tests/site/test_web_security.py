@@ -1,4 +1,5 @@
-"""What an attacker's page, another site's script, hostile text, a large upload and a stolen key come up against."""
+"""Test what an attacker's page, another site's script, hostile text, a large upload and a stolen key come up
+against."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def test_looking_at_pages_changes_nothing(world: World) -> None:
 
 
 def rows_of_everything() -> dict[str, str]:
-    """A digest of every table of ours."""
+    """Return a digest of every table of ours."""
     found = {}
     with connection.cursor() as cursor:
         for model in apps.get_app_config("optimizer").get_models():
@@ -226,7 +227,7 @@ def _read(client: Client, world: World, row: Row) -> str:
 
 
 def body_of(answer: Any) -> bytes:
-    """All of an answer, streamed by whichever kind of generator or not."""
+    """Return all of an answer, streamed by whichever kind of generator or not."""
 
     async def collect() -> bytes:
         return b"".join([part async for part in answer.streaming_content])

@@ -1,4 +1,4 @@
-"""The first administrator and the link that signs in once."""
+"""Test the first administrator and the link that signs in once."""
 
 from __future__ import annotations
 

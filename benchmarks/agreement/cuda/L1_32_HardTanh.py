@@ -1,4 +1,4 @@
-"""HardTanh in CUDA through `load_inline`, four elements a thread.
+"""Compute HardTanh in CUDA through `load_inline`, four elements a thread.
 
 The C++ half includes torch's headers, the CUDA half does not need them, which keeps nvcc's part short.
 """
@@ -44,7 +44,7 @@ module = load_inline(
 
 
 class ModelNew(torch.nn.Module):
-    """HardTanh between -1 and 1."""
+    """Clamp to the interval from -1 to 1."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the clamped elements in a new tensor."""

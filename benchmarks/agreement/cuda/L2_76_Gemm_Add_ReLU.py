@@ -46,7 +46,7 @@ module = load_inline(
 
 
 class ModelNew(torch.nn.Module):
-    """A product with a weight, then bias and ReLU in place."""
+    """Multiply by a weight, then add the bias and apply ReLU in place."""
 
     def __init__(self, in_features: int, out_features: int, bias_shape: tuple[int, ...]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Division by the Frobenius norm in torch, by `linalg.vector_norm` and a product with the reciprocal."""
+"""Divide by the Frobenius norm in torch, by `linalg.vector_norm` and a product with the reciprocal."""
 
 import torch
 

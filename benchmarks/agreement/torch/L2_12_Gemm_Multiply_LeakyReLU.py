@@ -1,11 +1,11 @@
-"""Gemm, multiply and LeakyReLU in torch: the linear layer as it is, the two steps after it in place."""
+"""Compute Gemm, multiply and LeakyReLU in torch: the linear layer as it is, the two steps after it in place."""
 
 import torch
 from torch.nn import functional
 
 
 class ModelNew(torch.nn.Module):
-    """A linear layer whose output is scaled and activated without another buffer."""
+    """Scale and activate the output of a linear layer without another buffer."""
 
     def __init__(self, in_features: int, out_features: int, multiplier: float, negative_slope: float) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ import torch
 
 
 class ModelNew(torch.nn.Module):
-    """GELU of a scaled and clamped linear layer."""
+    """Apply GELU to a scaled and clamped linear layer."""
 
     def __init__(
         self, in_features: int, out_features: int, scaling_factor: float, hardtanh_min: float, hardtanh_max: float

@@ -1,4 +1,4 @@
-"""Gemm, ReLU and division in torch: the product without bias, then `add_`, `relu_` and `mul_` in place.
+"""Compute Gemm, ReLU and division in torch: the product without bias, then `add_`, `relu_` and `mul_` in place.
 
 It has a launch more than the reference, and is here because slower kernels must agree too.
 """
@@ -7,7 +7,7 @@ import torch
 
 
 class ModelNew(torch.nn.Module):
-    """A linear layer, ReLU, and a product with the reciprocal of the divisor."""
+    """Apply a linear layer and ReLU, and multiply by the reciprocal of the divisor."""
 
     def __init__(self, in_features: int, out_features: int, divisor: float) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ import torch
 
 
 class ModelNew(torch.nn.Module):
-    """GELU of a linear layer divided by a constant."""
+    """Apply GELU to a linear layer divided by a constant."""
 
     def __init__(self, input_size: int, output_size: int, divisor: float) -> None:
         super().__init__()

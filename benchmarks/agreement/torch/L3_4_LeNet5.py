@@ -1,4 +1,4 @@
-"""LeNet-5 in torch: pooled before the ReLU, which commutes with a maximum, and activated in place."""
+"""Run LeNet-5 in torch: pool before the ReLU, which commutes with a maximum, and activate in place."""
 
 import torch
 from torch.nn import functional

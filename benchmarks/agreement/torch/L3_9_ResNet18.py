@@ -1,4 +1,4 @@
-"""ResNet-18 in torch: batch normalisation called directly, which leaves its counters of batches out.
+"""Run ResNet-18 in torch: call batch normalisation directly, which leaves its counters of batches out.
 
 Outputs do not depend on the counters; each is a launch of its own in the reference, in a call that the host paces.
 """
@@ -37,7 +37,7 @@ class Block(nn.Module):
 
 
 class ModelNew(nn.Module):
-    """ResNet-18 with the reference's names."""
+    """Run ResNet-18 with the reference's parameter names."""
 
     def __init__(self, num_classes: int = 1000) -> None:
         super().__init__()

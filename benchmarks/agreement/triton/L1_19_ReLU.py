@@ -1,4 +1,4 @@
-"""ReLU in Triton: one read and one write of each element, as the reference has."""
+"""Compute ReLU in Triton with one read and one write of each element, as the reference has."""
 
 import torch
 import triton
@@ -15,7 +15,7 @@ def relu_kernel(x, out, size, block: tl.constexpr):
 
 
 class ModelNew(torch.nn.Module):
-    """ReLU in one launch."""
+    """Apply ReLU in one launch."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the activation of every element, in a new tensor."""

@@ -1,4 +1,4 @@
-"""Softmax over long rows in Triton: a running maximum and sum in one pass, the quotients in a second."""
+"""Compute softmax over long rows in Triton: a running maximum and sum in one pass, the quotients in a second."""
 
 import torch
 import triton
@@ -26,7 +26,7 @@ def softmax_kernel(x, out, cols, block: tl.constexpr):
 
 
 class ModelNew(torch.nn.Module):
-    """Softmax over the second dimension, a program a row."""
+    """Apply softmax over the second dimension, one program for each row."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the softmax of each row of a contiguous matrix."""

@@ -15,7 +15,7 @@ def swish_kernel(x, out, size, block: tl.constexpr):
 
 
 class ModelNew(torch.nn.Module):
-    """Swish in one launch."""
+    """Apply Swish in one launch."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the activation of every element, in a new tensor."""

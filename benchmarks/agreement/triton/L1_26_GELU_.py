@@ -1,4 +1,4 @@
-"""GELU in Triton by the error function, as the reference computes it."""
+"""Compute GELU in Triton by the error function, as the reference does."""
 
 import torch
 import triton
@@ -15,7 +15,7 @@ def gelu_kernel(x, out, size, block: tl.constexpr):
 
 
 class ModelNew(torch.nn.Module):
-    """GELU in one launch."""
+    """Apply GELU in one launch."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the activation of every element, in a new tensor."""

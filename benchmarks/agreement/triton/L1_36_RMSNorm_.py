@@ -18,7 +18,7 @@ def rms_norm_kernel(x, out, features, pixels, eps, channels: tl.constexpr, block
 
 
 class ModelNew(torch.nn.Module):
-    """RMSNorm of images with `num_features` channels."""
+    """Apply RMSNorm to images with `num_features` channels."""
 
     def __init__(self, num_features: int, eps: float = 1e-5) -> None:
         super().__init__()

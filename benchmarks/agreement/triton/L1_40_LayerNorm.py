@@ -1,4 +1,5 @@
-"""LayerNorm over very long rows in Triton: partial moments of chunks, then a launch that merges and applies them.
+"""Compute LayerNorm over very long rows in Triton: partial moments of chunks, then a launch that merges and applies
+them.
 
 Moments are merged as Chan, Golub and LeVeque (1983) do, so that a large mean does not cancel the variance.
 """
@@ -44,7 +45,7 @@ def apply_kernel(x, out, weight, bias, means, squares, cols, chunks, eps, most: 
 
 
 class ModelNew(torch.nn.Module):
-    """LayerNorm over all dimensions but the first."""
+    """Apply LayerNorm over all dimensions but the first."""
 
     def __init__(self, normalized_shape: tuple[int, ...]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""GELU's tanh approximation in Triton: one launch in place of the reference's eight.
+"""Compute GELU's tanh approximation in Triton in one launch, where the reference has eight.
 
 Since 1 + tanh(u) = 2 sigmoid(2u), the formula is x times a sigmoid.
 """
@@ -19,7 +19,7 @@ def new_gelu_kernel(x, out, size, block: tl.constexpr):
 
 
 class ModelNew(torch.nn.Module):
-    """The tanh approximation in one launch."""
+    """Apply the tanh approximation in one launch."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the activation of every element, in a new tensor."""

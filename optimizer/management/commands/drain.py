@@ -8,7 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from optimizer.actions.runner import at_work, do_drain_for_deploy, do_undrain_after_deploy
+from optimizer.actions.runner import do_drain_for_deploy, do_undrain_after_deploy
+from optimizer.queries.runners import at_work
 
 LOOK_EVERY_S = 1.0
 

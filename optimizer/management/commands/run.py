@@ -15,11 +15,12 @@ from django.core.management.base import BaseCommand, CommandError
 from optimizer.actions.demo import do_make_default_team
 from optimizer.actions.knowledge import do_sync_notes
 from optimizer.actions.problem import do_sync_shipped_problems
-from optimizer.actions.run import Budget, NewRun, do_start_run, do_stop_run
-from optimizer.actions.runner import absence_of_runners
+from optimizer.actions.run import NewRun, do_start_run, do_stop_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.models import Problem, ProblemVersion, Run, Target
+from optimizer.queries.budgets import Budget
 from optimizer.queries.run_table import as_json, closing_table, progress_line
+from optimizer.queries.runners import absence_of_runners
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
 from runners.job import Objective

@@ -1,4 +1,4 @@
-"""The build stage of Python candidates: what they compile at import and in their first calls is compiled there, once.
+"""Build Python candidates: whatever they compile at import and in their first calls is compiled here, once.
 
 A sandboxed process of its own imports the module and makes one call of every case that will be checked or timed. What
 its compilers leave behind (torch's extensions, Triton, inductor) is taken out as one packed file and kept by content;
@@ -49,8 +49,8 @@ from runners.sandbox.probe import allowed_level
 from runners.targets import Target
 from runners.wire import to_plain
 
+# How much one module may leave; a process's temporary directory holds twice that.
 MOST_CACHE_BYTES = 128 << 20
-"""How much one module may leave; a process's temporary directory holds twice that."""
 STORE_VARIABLE = "KERNELSCI_MODULE_CACHE_BYTES"
 STORE_BYTES = 4 << 30
 SCRATCH_BYTES = 1 << 30
@@ -65,12 +65,13 @@ _COMPILES = re.compile(
 
 
 def looks_compiled(source: Source) -> bool:
-    """Say whether a source is a module whose text looks as if it compiled something when it runs."""
+    """Return whether a source is a module whose text looks as if it compiled something when it runs."""
     return source.language in (Language.PYTHON, Language.TRITON) and _mentions_compilers(source.text)
 
 
 def compiles(artefact: Artefact) -> bool:
-    """Say the same of what was written to be loaded. Triton's interpreter compiles nothing."""
+    """Return whether an artefact is a module that looks as if it compiled something. Triton's interpreter compiles
+    nothing."""
     if artefact.kind != "module":
         return False
     return _mentions_compilers(artefact.loadable.read_text(), triton="TRITON_INTERPRET" not in artefact.env)
@@ -81,7 +82,7 @@ def _mentions_compilers(text: str, *, triton: bool = True) -> bool:
 
 
 class BuildFailure(CandidateFailure):
-    """A module that does not build. `log` holds what its compilers printed, `seconds` how long it took."""
+    """A module did not build. `log` holds what its compilers printed, `seconds` how long it took."""
 
     def __init__(self, cause: CandidateFailure, status: Status, reason: str, log: str, seconds: float) -> None:
         super().__init__(status, reason, cause.case, cause.side)
@@ -90,7 +91,7 @@ class BuildFailure(CandidateFailure):
 
 @dataclass
 class ModuleBuilds:
-    """Builds the modules of one evaluation, one side after the other."""
+    """Build the modules of one evaluation, one side after the other."""
 
     bench: Bench
     device: Device
@@ -98,9 +99,9 @@ class ModuleBuilds:
     _taken: Counter[str] = field(default_factory=Counter)
 
     def built(self, side: str, artefact: Artefact) -> Artefact:
-        """Return the artefact with its caches and the report of its build; as it is where it compiles nothing.
+        """Return the artefact with its caches and the report of its build, or unchanged if it compiles nothing.
 
-        Raises BuildFailure, and InfraFailure where a compiler is missing on this machine.
+        Raises BuildFailure, and InfraFailure if a compiler is missing on this machine.
         """
         if not compiles(artefact):
             return artefact
@@ -118,7 +119,7 @@ class ModuleBuilds:
         return _with_caches(replace(artefact, report=report), packed, scratch)
 
     def _key(self, artefact: Artefact) -> str:
-        """Everything that what is compiled depends on."""
+        """Return the digest of everything on which the compiled files depend."""
         cases = [to_plain(case) for case in self._cases()]
         tools = compilers.environment(self.device)
         versions = [compiler_version(tools[name]) for name in ("CXX",) if name in tools]
@@ -130,13 +131,15 @@ class ModuleBuilds:
         return _digest([*parts, *where, HARNESS_VERSION, self.bench.limits.memory_bytes])
 
     def _cases(self) -> list[Case]:
-        """Every case of the problem, each once."""
+        """Return every case of the problem once."""
         found = [case for purpose in Purpose for case in self.bench.problem.cases(self.target.key, purpose)]
         return list({case.name: case for case in found}.values())
 
     def _scratch(self, key: str) -> str:
-        """The name of the module's temporary directory where those are not private: another for a side of the same
-        text, since both are there at the same time."""
+        """Return the name of the module's temporary directory if those are not private.
+
+        A second side with the same text gets another name, since both exist at the same time.
+        """
         if allowed_level() is SandboxLevel.BUBBLEWRAP:
             return ""
         self._taken[key] += 1
@@ -145,7 +148,7 @@ class ModuleBuilds:
 
 @dataclass
 class _Build:
-    """One build. `doing` says what it is at, for its failures."""
+    """Carry out one build. `doing` names the current step, for its failures."""
 
     bench: Bench
     device: Device
@@ -193,7 +196,7 @@ class _Build:
             process.close()
 
     def _call_all(self, process: CandidateProcess) -> None:
-        """One call of every case, in random order: nothing tells which of them will be timed, or is hidden."""
+        """Make one call of every case, in random order, so that nothing tells which of them are timed or hidden."""
         bench = self.bench
         for case in bench.rng.sample(self.cases, len(self.cases)):
             self.doing = f"the first call of case {case.name}"
@@ -207,7 +210,7 @@ class _Build:
             bench.oracle.reset()
 
     def _harvested(self, process: CandidateProcess) -> str:
-        """Take the caches out of the process, which has ended by the time that they are read; a note where none are."""
+        """Take the caches out of the process, which has ended before they are read. Return a note if there are none."""
         memory = SharedMemory("caches", MOST_CACHE_BYTES)
         try:
             process.pack(memory, PACK_S)
@@ -236,7 +239,7 @@ class _Build:
 
     @property
     def _limits(self) -> Limits:
-        """Those of the job, with room for compilers and a clock of their own."""
+        """Return the limits of the job, with memory for compilers and a clock of their own."""
         limits = self.bench.limits
         return replace(
             limits,
@@ -245,7 +248,7 @@ class _Build:
         )
 
     def _enclosure(self, arena: Arena) -> Enclosure:
-        """A process started ahead where there is one, else one with room for compilers."""
+        """Take a warm worker, or start one with room for compilers."""
         bench, artefact = self.bench, self.artefact
         spare = (
             bench.spares.take_for(bench.limits) if bench.spares and not (artefact.env or artefact.scratch) else None
@@ -260,7 +263,7 @@ class _Build:
         return enclose(artefact.kind, replace(policy, limits=replace(policy.limits, **room)))
 
     def _explained(self, failure: CandidateFailure, log: str, seconds: float) -> CandidateFailure:
-        """The failure in words that name what was being done. Raises InfraFailure where the machine lacks a tool."""
+        """Describe the failure with the step in which it happened. Raises InfraFailure if the machine lacks a tool."""
         said = f"{failure.reason}\n{log}"
         status, reason = failure.status, f"{self.doing}: {failure.reason}"
         if status is Status.TIMEOUT:
@@ -282,7 +285,7 @@ class _Build:
 
 
 def _printed(enclosure: Enclosure) -> str:
-    """What the process and its compilers printed, once it has ended."""
+    """Return what the process and its compilers printed, once it has ended."""
     completed = enclosure.process.wait(END_S)
     return (
         "" if completed is None else "\n".join(filter(None, (completed.stdout.strip(), completed.stderr.strip())))
@@ -293,7 +296,7 @@ _EMPTY = len(b"[]").to_bytes(LENGTH_BYTES, "big") + b"[]"
 
 
 def _checked(memory: SharedMemory) -> bytes:
-    """The packed file that a process left in that memory, which may hold anything. Raises CacheError."""
+    """Return the packed file that a process left in that memory, which may hold anything. Raises CacheError."""
     head = io.BytesIO(memory.read(0, min(memory.size_bytes, LENGTH_BYTES + MOST_INDEX_BYTES)))
     entries = read_index(head)
     size_bytes = head.tell() + sum(entry.size_bytes for entry in entries)
@@ -303,7 +306,7 @@ def _checked(memory: SharedMemory) -> bytes:
 
 
 def _with_caches(artefact: Artefact, packed: Path, scratch: str) -> Artefact:
-    """Return the artefact with its caches; as it is where the file holds none."""
+    """Return the artefact with its caches, or unchanged if the file holds none."""
     if packed.stat().st_size <= len(_EMPTY):
         return artefact
     return replace(artefact, caches=packed, scratch=scratch)

@@ -10,8 +10,10 @@ Sample = tuple[SampleArgument, ...]
 
 
 def samples_of(problem: Problem, target: str) -> tuple[Sample, ...]:
-    """One call for each benchmark case of the target, as a Python entry point gets it; empty for formats whose layouts
-    only running the problem tells."""
+    """Return one call for each benchmark case of the target, as a Python entry point gets it.
+
+    Formats whose layouts only running the problem tells have none.
+    """
     if not isinstance(problem, NativeProblem):
         return ()
     return tuple(_sample(problem, case) for case in problem.cases(target, Purpose.BENCHMARK))

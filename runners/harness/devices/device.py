@@ -1,4 +1,5 @@
-"""What the referee must know of a device: its lock, what a process needs to reach it, and how to empty its caches."""
+"""Describe a device to the referee: its lock, what a process needs to reach it, and how much to read to flush its
+caches."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from runners.sandbox import Devices
 from runners.targets import Target
 
 LOCK_POLL_S = 0.01
+# Host memory that the libraries of a GPU take besides a candidate's own.
 GPU_HOST_BYTES = 12 << 30
-"""Host memory that the libraries of a GPU take besides a candidate's own."""
 GPU_LIMITS = {"processes": 4096, "open_files": 4096, "file_bytes": 1 << 30, "scratch_bytes": 1 << 30}
+# Binding threads puts every process's first thread on the same core: nothing on a CPU, where sides take turns, but
+# several start at once beside a GPU.
 UNBOUND = {"OMP_PROC_BIND": "false"}
-"""Binding threads puts every process's first thread on the same core: nothing on a CPU, where sides take turns, but
-several start at once beside a GPU."""
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES"}
 NVIDIA_NODE, AMD_NODE = Path("/dev/nvidiactl"), Path("/dev/kfd")
 SANDBOXES = {"cuda": Devices.NVIDIA, "hip": Devices.AMD}
@@ -31,8 +32,11 @@ SANDBOXES = {"cuda": Devices.NVIDIA, "hip": Devices.AMD}
 
 @dataclass(frozen=True)
 class Device:
-    """One measuring device. `kind` is `cpu` or the driver's (`cuda`, `hip`); `index` tells devices of one kind apart;
-    `environment` and `limits` are what a process on it gets, `host_bytes` what its libraries take."""
+    """Describe one measuring device.
+
+    `kind` is `cpu` or the driver's (`cuda`, `hip`); `index` tells devices of one kind apart. `environment` and
+    `limits` are those of a process on it, `host_bytes` is the host memory of its libraries.
+    """
 
     kind: str
     index: str = "0"
@@ -44,21 +48,23 @@ class Device:
 
     @contextmanager
     def exclusively(self, cancel: Callable[[], bool] | None = None) -> Iterator[float]:
-        """Hold the device alone, for timing; yields the seconds waited. Raises Cancelled."""
+        """Hold the device alone, for timing. Yields the seconds waited. Raises Cancelled."""
         with self._locked(fcntl.LOCK_EX, cancel) as waited_s:
             yield waited_s
 
     @contextmanager
     def shared(self, cancel: Callable[[], bool] | None = None) -> Iterator[float]:
-        """Hold the device beside others who don't time: builds and checks wait while somebody is timing."""
+        """Hold the device together with other builds and checks, which wait while a job is timed. Raises Cancelled."""
         with self._locked(fcntl.LOCK_SH, cancel) as waited_s:
             yield waited_s
 
     @contextmanager
     def _locked(self, kind: int, cancel: Callable[[], bool] | None) -> Iterator[float]:
-        """Through a turnstile, so that whoever waits to be alone is not overtaken for ever by those who share."""
+        """Take the lock through a turnstile, so that a writer is not overtaken for ever by readers."""
         started = time.monotonic()
         with _lock_file(f"{self.kind}-{self.index}") as device:
+            # flock(2) has no fairness. While one waits for the exclusive lock it holds the turnstile, which every
+            # newcomer needs.
             with _lock_file(f"{self.kind}-{self.index}-turn") as turn:
                 _wait_for(turn, fcntl.LOCK_EX, cancel)
                 _wait_for(device, kind, cancel)
@@ -67,8 +73,9 @@ class Device:
 
 @contextmanager
 def _lock_file(name: str) -> Iterator[int]:
-    """A file for all of this machine's users and state directories, since they share its devices."""
+    """Open a lock file that all users and state directories of this machine share, as they share its devices."""
     path = Path(os.environ.get("KERNELSCI_LOCKS") or tempfile.gettempdir()) / f"kernelsci-{name}.lock"
+    # Opening without O_CREAT first: a sticky /tmp refuses O_CREAT on another user's file (fs.protected_regular).
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         descriptor = os.open(path, flags)
@@ -98,13 +105,13 @@ def _try_lock(descriptor: int, kind: int) -> bool:
 
 
 def device_for(vendor: str, flush_bytes: int) -> Device:
-    """The device that this process measures on: the CPU, or the first GPU that is visible to it."""
+    """Return the device that this process measures on: the CPU, or the first GPU that is visible to it."""
     kind = {"nvidia": "cuda", "amd": "hip"}.get(vendor)
     return Device("cpu") if kind is None else _gpu(kind, flush_bytes)
 
 
 def why_absent(target: Target) -> str | None:
-    """Why nothing can run for that target here, or None where its kind of device is there."""
+    """Return why nothing can run for that target here, or None if its kind of device is present."""
     node = {"nvidia": NVIDIA_NODE, "amd": AMD_NODE}.get(target.vendor)
     if node is None or node.exists():
         return None
@@ -112,7 +119,7 @@ def why_absent(target: Target) -> str | None:
 
 
 def device_of(arena: dict[str, Any] | None) -> Device:
-    """The device on which an arena lies."""
+    """Return the device on which an arena lies."""
     return Device("cpu") if arena is None else _gpu(arena["kind"], arena["flush_bytes"])
 
 

@@ -1,4 +1,4 @@
-"""What a GPU is and what it is doing, from the vendor's own tool or library: recorded with every result, never set."""
+"""Record what a GPU is and does, from the vendor's own tool or library. Nothing is ever set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NVIDIA_NOW = {
 
 
 def gpu_fixed(target: Target) -> dict[str, Any]:
-    """What stays the same between evaluations; empty without such a GPU or its tool."""
+    """Return what stays the same between evaluations, or nothing without such a GPU or its tool."""
     device = device_for(target.vendor, target.flush_bytes)
     if device.kind == "cuda":
         return _nvidia(device.index, tuple(NVIDIA_FIXED.items()))
@@ -42,12 +42,12 @@ def gpu_fixed(target: Target) -> dict[str, Any]:
 
 
 def watched(target: Target) -> Future[dict[str, Any]]:
-    """`gpu_now` of this moment, asked beside whatever goes on."""
+    """Ask for `gpu_now` in the background."""
     return _watcher.submit(gpu_now, target)
 
 
 def gpu_now(target: Target) -> dict[str, Any]:
-    """Clocks, power, temperature and load at the time of asking; how many processes compute on it that are not ours."""
+    """Return the current clocks, power, temperature and load, and how many foreign processes compute on the GPU."""
     device = device_for(target.vendor, target.flush_bytes)
     if device.kind == "cuda":
         return _nvidia_now(device.index)
@@ -55,7 +55,7 @@ def gpu_now(target: Target) -> dict[str, Any]:
 
 
 def _nvidia_now(index: str) -> dict[str, Any]:
-    """From the library; from the program where the library is not to be had."""
+    """Ask the library, or the program if the library can't be loaded."""
     try:
         library = nvml(index)
         now, computing = dict[str, Any](library.now()), library.processes()
@@ -75,7 +75,7 @@ def _nvidia(index: str, fields: tuple[tuple[str, str], ...]) -> dict[str, Any]:
 
 
 def _amd(index: str, what: str) -> dict[str, Any]:
-    """amd-smi's own words, whose form differs between versions; untested on AMD hardware."""
+    """Return amd-smi's own words, whose form differs between versions; untested on AMD hardware."""
     answer = _ask(["amd-smi", what, "--gpu", index, "--json"])
     try:
         return {f"amd_smi_{what}": json.loads(answer)} if answer else {}
@@ -91,7 +91,7 @@ def _value(text: str) -> float | str:
 
 
 def _ask(command: list[str]) -> str:
-    """What a program says; empty when it is absent, fails or hangs."""
+    """Return what a program prints, or an empty text if it is absent, fails or hangs."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_WITHIN_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,7 +1,7 @@
-"""NVIDIA's management library through ctypes: what `nvidia-smi` reads, without starting it. Each start of that program
-opens the device anew, which takes as long as opening it for a kernel and stands in the way of those that do.
+"""Read NVIDIA's management library through ctypes: the figures of `nvidia-smi` without starting that program.
 
-Reads only. Opened once a process and kept; a forked child opens it again.
+Each start of `nvidia-smi` opens the device anew, which takes as long as opening it for a kernel and blocks processes
+that do. The library is opened once per process and kept; a forked child opens it again. Nothing is set.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from functools import cache
 
 SM, MEMORY = 1, 2
 MOST_PROCESSES = 1024
+# The library tells structure versions apart by size and version number in one word (NVML_STRUCT_VERSION).
 MEMORY_VERSION = 40 | 2 << 24
 
 
 class NvmlError(OSError):
-    """The library is absent, or a call of it failed."""
+    """The library is absent, or one of its calls has failed."""
 
 
 class Utilisation(ctypes.Structure):
-    """Per cent of the last sample period (nvmlUtilization_t)."""
+    """Mirror nvmlUtilization_t: per cent of the last sample period."""
 
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
 class Memory(ctypes.Structure):
-    """Bytes (nvmlMemory_v2_t)."""
+    """Mirror nvmlMemory_v2_t: bytes."""
 
     _fields_ = (
         ("version", ctypes.c_uint),
@@ -38,7 +39,7 @@ class Memory(ctypes.Structure):
 
 
 class Process(ctypes.Structure):
-    """One that computes on the device (nvmlProcessInfo_t)."""
+    """Mirror nvmlProcessInfo_t: one process that computes on the device."""
 
     _fields_ = (
         ("pid", ctypes.c_uint),
@@ -49,7 +50,7 @@ class Process(ctypes.Structure):
 
 
 class Nvml:
-    """One device, by its index or UUID. Raises NvmlError."""
+    """Read one device, by its index or UUID. Raises NvmlError."""
 
     def __init__(self, index: str) -> None:
         try:
@@ -64,7 +65,8 @@ class Nvml:
             self._call("nvmlDeviceGetHandleByUUID", index.encode(), ctypes.byref(self._device))
 
     def now(self) -> dict[str, float | str]:
-        """Clocks in MHz, power in W, temperature in °C, load in per cent, memory in MiB, reasons for lower clocks."""
+        """Return clocks in MHz, power in W, temperature in °C, load in per cent, memory in MiB, and reasons for lower
+        clocks."""
         used = Utilisation()
         self._ask("UtilizationRates", ctypes.byref(used))
         memory = Memory(version=MEMORY_VERSION)
@@ -88,7 +90,7 @@ class Nvml:
         return memory.used, memory.total
 
     def processes(self) -> set[int]:
-        """Who computes on it, by process id."""
+        """Return the ids of the processes that compute on it."""
         count = ctypes.c_uint(MOST_PROCESSES)
         found = (Process * MOST_PROCESSES)()
         self._ask("ComputeRunningProcesses_v3", ctypes.byref(count), found)
@@ -112,7 +114,7 @@ class Nvml:
 
 
 def nvml(index: str) -> Nvml:
-    """The device of that index or UUID. Raises NvmlError."""
+    """Return the device of that index or UUID. Raises NvmlError."""
     return _opened(index, os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""The measured ceilings of a device: probed once per machine, since every verdict shows its distance to them."""
+"""Measure the ceilings of a device once per machine, since every verdict shows its distance to them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
 def ensure_ceilings(wanted: Target, device: Device) -> None:
-    """Probe a GPU's ceilings where that was not done yet; the caller holds the device alone. A probe that fails leaves
-    the data sheet's figures in place."""
+    """Probe a GPU's ceilings if that was not done yet; the caller holds the device alone.
+
+    A probe that fails leaves the data sheet's figures in place.
+    """
     if wanted.family == "cpu" or ceilings(wanted.key).measured_at:
         return
     try:

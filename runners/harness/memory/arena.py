@@ -1,7 +1,7 @@
-"""The memory that a participant computes in, as the referee uses it: laid out before a request, looked at afterwards.
+"""Lay out and check the memory that a participant computes in.
 
 On the CPU an arena is shared memory that the referee maps itself. On a GPU it is device memory that the oracle's
-process shares; the referee, which never touches the device, asks the oracle to lay it out and to look.
+process shares; the referee, which never touches the device, asks the oracle to lay it out and to check it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Any
 
 from runners.harness.memory.shared_memory import SharedMemory
 
+# Put one question to the oracle's process and return its answer. Raises InfraFailure.
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
-"""Put one question to the oracle's process and return its answer. Raises InfraFailure."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of an arena and what belongs there: one byte repeated, or where `name` is set an input of a content
-    (by number), which lies at `vault_offset`."""
+    """Describe a range of an arena and its content: one byte repeated, or an input if `name` is set.
+
+    An input belongs to the content with that number and lies at `vault_offset`.
+    """
 
     offset: int
     size_bytes: int
@@ -49,16 +51,18 @@ class Arena(ABC):
 
     @abstractmethod
     def first_difference(self, pieces: Sequence[Piece]) -> int | None:
-        """Index of the first piece that is no longer as it was laid, or None."""
+        """Return the index of the first piece that has changed since it was laid, or None."""
 
     def first_untouched(self, pieces: Sequence[Piece]) -> int | None:
-        """Index of the first piece that is still whole as it was laid, or None. Looked at only where a participant
-        could go on computing behind its answer; a device was idle when it was given."""
+        """Return the index of the first piece that is still whole as it was laid, or None.
+
+        Checked only if a participant could go on computing after its answer; a device was idle when it was given.
+        """
         return None
 
     @abstractmethod
     def same(self, pairs: Sequence[tuple[int, int, int]]) -> bool:
-        """Are two ranges alike, for every pair of offsets and size?"""
+        """Return whether two ranges are equal, for every pair of offsets and size."""
 
     @abstractmethod
     def close(self) -> None:
@@ -66,7 +70,7 @@ class Arena(ABC):
 
 
 class SharedArena(Arena):
-    """Shared memory of the host, with the vault that inputs come from."""
+    """Use shared memory of the host, with the reference buffers that inputs come from."""
 
     def __init__(self, name: str, size_bytes: int, vault: SharedMemory) -> None:
         self.memory = SharedMemory(name, size_bytes)
@@ -82,11 +86,11 @@ class SharedArena(Arena):
                 self.memory.fill(piece.offset, piece.size_bytes, piece.byte)
 
     def first_difference(self, pieces: Sequence[Piece]) -> int | None:
-        """Index of the first piece that is no longer as it was laid, or None."""
+        """Return the index of the first piece that has changed since it was laid, or None."""
         return next((n for n, piece in enumerate(pieces) if not self._holds(piece)), None)
 
     def first_untouched(self, pieces: Sequence[Piece]) -> int | None:
-        """Index of the first piece that is still whole as it was laid, or None."""
+        """Return the index of the first piece that is still whole as it was laid, or None."""
         return next((n for n, piece in enumerate(pieces) if piece.size_bytes and self._holds(piece)), None)
 
     def _holds(self, piece: Piece) -> bool:
@@ -95,7 +99,7 @@ class SharedArena(Arena):
         return self.memory.filled(piece.offset, piece.size_bytes, piece.byte)
 
     def same(self, pairs: Sequence[tuple[int, int, int]]) -> bool:
-        """Are two ranges alike, for every pair of offsets and size?"""
+        """Return whether two ranges are equal, for every pair of offsets and size."""
         return all(self.memory.equals(one, self.memory, two, size) for one, two, size in pairs)
 
     def close(self) -> None:
@@ -105,7 +109,7 @@ class SharedArena(Arena):
 
 
 class DeviceArena(Arena):
-    """Device memory of the oracle's process, which does what is asked of it."""
+    """Use device memory of the oracle's process, which carries out each operation."""
 
     def __init__(self, ask: Ask, number: int, descriptor: int, device: dict[str, Any]) -> None:
         self._ask, self.number = ask, number
@@ -118,12 +122,12 @@ class DeviceArena(Arena):
         self._request("lay", pieces=[_plain(piece) for piece in pieces], wipe=self.shared)
 
     def first_difference(self, pieces: Sequence[Piece]) -> int | None:
-        """Index of the first piece that is no longer as it was laid, or None."""
+        """Return the index of the first piece that has changed since it was laid, or None."""
         index: int | None = self._request("differing", pieces=[_plain(piece) for piece in pieces])["index"]
         return index
 
     def same(self, pairs: Sequence[tuple[int, int, int]]) -> bool:
-        """Are two ranges alike, for every pair of offsets and size?"""
+        """Return whether two ranges are equal, for every pair of offsets and size."""
         return bool(self._request("same", pairs=list(pairs))["same"])
 
     def close(self) -> None:

@@ -14,8 +14,11 @@ INTEGER_POISON = 0xAB
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor's layout as plain data (`dtype`, `shape`, `strides` in elements), its place in the vault (-1 where it
-    has none yet), and the byte that poisons it."""
+    """Describe a tensor's layout as plain data, and its place.
+
+    `spec` holds `dtype`, `shape` and `strides` in elements. `offset` is its place in the reference buffers, -1 if it
+    has none yet. `poison` is the byte that fills it before a call.
+    """
 
     spec: dict[str, Any]
     offset: int
@@ -28,9 +31,12 @@ Plain = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class Content:
-    """The inputs of one call and the layouts of its outputs. `inputs` holds buffers and plain values, by name;
-    `structure` says how arguments are made of them (see `CallInputs`). `written` names the inputs that the reference
-    itself writes to, as where an output buffer is passed in."""
+    """Describe the inputs of one call and the layouts of its outputs.
+
+    `inputs` holds buffers and plain values, by name; `structure` says how arguments are made of them (see
+    `CallInputs`). `written` names the inputs that the reference itself writes to, for example an output buffer that
+    is passed in.
+    """
 
     number: int
     case: Case
@@ -42,26 +48,27 @@ class Content:
 
     @property
     def buffer_sizes(self) -> list[int]:
-        """Bytes of every buffer that a call needs, inputs first."""
+        """Return the bytes of every buffer that a call needs, inputs first."""
         inputs = [value.size_bytes for value in self.inputs.values() if isinstance(value, Buffer)]
         return inputs + [output.size_bytes for output in self.outputs]
 
 
 @dataclass(frozen=True)
 class Setups:
-    """What Python candidates are given once: the folder, None where nothing is, and its setups by case name."""
+    """Describe what Python candidates are given once: the folder, None if there is nothing, and its setups by case
+    name."""
 
     folder: Path | None
     names: dict[str, str]
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """What a sandbox must show of it."""
+        """Return the paths that a sandbox must show."""
         return () if self.folder is None else (self.folder,)
 
 
 def poison_of(dtype: str) -> int:
-    """The byte that, repeated, is a NaN of that dtype; 0xAB for integers."""
+    """Return the byte that, repeated, is a NaN of that dtype; 0xAB for integers."""
     if not ELEMENT_TYPES[dtype].floating:
         return INTEGER_POISON
     return 0x80 if dtype.endswith("fnuz") else 0xFF

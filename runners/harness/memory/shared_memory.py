@@ -1,8 +1,8 @@
-"""Shared memory between processes: the arena that a participant computes in, and the vault it never sees.
+"""Share memory between processes: the arena in which a participant computes, and the reference buffers it never sees.
 
-Both are anonymous files (memfd) whose size is sealed, so that a participant can't shrink one under the referee.
-Bytes are moved, filled and compared by the C library on raw addresses; no numpy, which keeps the referee's start
-cheap. Offsets and sizes are in bytes.
+Both are anonymous files (memfd) whose size is sealed, so that a participant can't shrink one under the referee. The C
+library moves, fills and compares bytes on raw addresses; no numpy, which keeps the referee's start cheap. Offsets and
+sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 class SharedMemory:
-    """A sealed anonymous file, mapped here and handed on by its descriptor."""
+    """Map a sealed anonymous file, which is passed on by its descriptor."""
 
     def __init__(self, name: str, size_bytes: int) -> None:
         self.size_bytes = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self.descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.descriptor, self.size_bytes)
+        # Without the seals a participant could truncate the file, and the referee's next access would end it with
+        # SIGBUS.
         fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _F_SEAL_SHRINK | _F_SEAL_GROW)
         self._map = mmap.mmap(self.descriptor, self.size_bytes)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
@@ -43,16 +45,17 @@ class SharedMemory:
         ctypes.memmove(self._at(offset, size_bytes), source._at(source_offset, size_bytes), size_bytes)
 
     def equals(self, offset: int, other: SharedMemory, other_offset: int, size_bytes: int) -> bool:
-        """Are two ranges the same, byte for byte?"""
+        """Return whether two ranges are the same, byte for byte."""
         mine, theirs = self._at(offset, size_bytes), other._at(other_offset, size_bytes)
         return bool(_libc.memcmp(mine, theirs, size_bytes) == 0)
 
     def filled(self, offset: int, size_bytes: int, byte: int) -> bool:
-        """Does a range hold one byte's value throughout?"""
+        """Return whether a range holds one byte's value throughout."""
         if size_bytes == 0:
             return True
         start = self._at(offset, size_bytes)
         first = ctypes.string_at(start, 1)[0] == byte
+        # A range equals itself shifted by one byte exactly if all of its bytes are equal.
         return first and bool(_libc.memcmp(start, start + 1, size_bytes - 1) == 0)
 
     def read(self, offset: int, size_bytes: int) -> bytes:
@@ -85,13 +88,13 @@ class SharedMemory:
 
 @dataclass
 class Bump:
-    """Hands out consecutive aligned ranges of a memory."""
+    """Hand out consecutive aligned ranges of a memory."""
 
     size_bytes: int
     next_offset: int = 0
 
     def allocate(self, size_bytes: int) -> int:
-        """Offset of a fresh range. Raises MemoryError when the memory is used up."""
+        """Return the offset of a fresh range. Raises MemoryError if the memory is used up."""
         offset = aligned(self.next_offset)
         if offset + size_bytes > self.size_bytes:
             raise MemoryError(f"{size_bytes} bytes do not fit into the vault")
@@ -100,18 +103,21 @@ class Bump:
 
 
 def aligned(offset: int) -> int:
-    """The next multiple of the alignment that every buffer has."""
+    """Return the next multiple of the alignment that every buffer has."""
     return -(-offset // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def slot_bytes(buffers: list[int]) -> int:
-    """Most that one call's buffers take in an arena, guards and random gaps included."""
+    """Return the most bytes that one call's buffers take in an arena, guards and random gaps included."""
     return sum(aligned(size) + 2 * GUARD_BYTES + 16 * ALIGNMENT_BYTES for size in buffers)
 
 
 def place(arena_bytes: int, calls: list[list[int]], rng: random.Random) -> list[list[int]]:
-    """Offsets for every buffer of every call, each with a guard on both sides, at addresses that differ from request
-    to request: slots in random order, random gaps between buffers. Raises MemoryError when they do not fit."""
+    """Return offsets for every buffer of every call, each with a guard on both sides.
+
+    Addresses differ from request to request: slots are in random order, with random gaps between buffers. Raises
+    MemoryError if the calls do not fit.
+    """
     order = list(range(len(calls)))
     rng.shuffle(order)
     placed: list[list[int]] = [[] for _ in calls]

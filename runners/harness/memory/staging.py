@@ -1,8 +1,8 @@
-"""Bringing calls into an arena, and looking afterwards at what should not have changed.
+"""Lay calls out in an arena, and check afterwards what should not have changed.
 
-Before each request: buffers at fresh addresses with guards around them, inputs copied from the vault, outputs
-poisoned (NaN, or 0xAB for integers). Afterwards: guards intact, inputs unchanged. Writing beyond an output, changing
-an input and leaving a part of the output alone all show.
+Before each request, buffers get fresh addresses with guards around them, inputs are copied from the reference
+buffers, and outputs are poisoned (NaN, or 0xAB for integers). Afterwards, guards must be intact and inputs unchanged.
+This detects writing beyond an output, changing an input and leaving a part of the output unwritten.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from runners.problems.base import Problem, Role
 
 @dataclass(frozen=True)
 class StagedCall:
-    """One call's place in an arena. `inputs` has an offset for each buffer and the value itself for plain ones."""
+    """Describe one call's place in an arena. `inputs` has an offset for each buffer and the value itself for plain
+    ones."""
 
     content: Content
     inputs: list[Plain]
@@ -36,19 +37,21 @@ class StagedCall:
 
     @property
     def message(self) -> dict[str, Any]:
-        """What the participant is told."""
+        """Return what the participant is told."""
         return {"inputs": self.inputs, "outputs": self.outputs}
 
     def buffers(self) -> list[tuple[int, Buffer]]:
-        """Every buffer with its offset, inputs first."""
+        """Return every buffer with its offset, inputs first."""
         inputs = zip(self.inputs, self.content.inputs.values(), strict=True)
         placed = [(cast(int, offset), value) for offset, value in inputs if isinstance(value, Buffer)]
         return placed + list(zip(self.outputs, self.content.outputs, strict=True))
 
 
 def case_layout(problem: Problem, content: Content) -> dict[str, Any]:
-    """What a participant must know of a case: layouts of inputs and outputs, how arguments are made of the inputs, and
-    the C signature's order."""
+    """Return what a participant must know of a case.
+
+    These are the layouts of inputs and outputs, how arguments are made of the inputs, and the C signature's order.
+    """
     inputs = [v.spec if isinstance(v, Buffer) else {"name": n} for n, v in content.inputs.items()]
     return {
         "inputs": inputs,
@@ -59,8 +62,10 @@ def case_layout(problem: Problem, content: Content) -> dict[str, Any]:
 
 
 def _signature(problem: Problem, content: Content) -> list[dict[str, Any]]:
-    """Say where each C argument comes from: a buffer or number of the call, a parameter by its state dict's name, or a
-    value that is fixed for the case."""
+    """Return where each C argument comes from.
+
+    It is a buffer or number of the call, a parameter by its state dict's name, or a value that is fixed for the case.
+    """
     names = list(content.inputs)
     outputs = [a.name for a in problem.arguments if a.role is Role.OUTPUT]
     signature: list[dict[str, Any]] = []
@@ -78,7 +83,7 @@ def _signature(problem: Problem, content: Content) -> list[dict[str, Any]]:
 
 
 def arena_bytes(content: Content, calls: int) -> int:
-    """Size of an arena for that many calls, with room to move them around."""
+    """Return the size of an arena for that many calls, with room to move them around."""
     return calls * slot_bytes(content.buffer_sizes) + 64 * ALIGNMENT_BYTES
 
 
@@ -91,7 +96,7 @@ def stage(arena: Arena, contents: list[Content], rng: random.Random) -> list[Sta
 
 
 def check_untouched(arena: Arena, calls: list[StagedCall]) -> None:
-    """Raises CandidateFailure where a call wrote to a guard, or to an input that the reference leaves alone."""
+    """Raise CandidateFailure if a call wrote to a guard, or to an input that the reference leaves alone."""
     watched = [(call, piece) for call in calls for piece in (*_guards(call), *_inputs(call))]
     index = arena.first_difference([piece for _, piece in watched])
     if index is not None:
@@ -99,8 +104,10 @@ def check_untouched(arena: Arena, calls: list[StagedCall]) -> None:
 
 
 def check_begun(arena: Arena, calls: list[StagedCall]) -> None:
-    """Raises CandidateFailure where a call that was answered has left a whole output at its NaN. Integers have no
-    value that no kernel writes, and are left out."""
+    """Raise CandidateFailure if an answered call has left a whole output at its NaN.
+
+    Integers are not checked, because no integer is a value that kernels never write.
+    """
     outputs = [(call, p) for call in calls for p in _data(call) if not p.name and p.byte != INTEGER_POISON]
     index = arena.first_untouched([piece for _, piece in outputs])
     if index is not None:
@@ -109,7 +116,7 @@ def check_begun(arena: Arena, calls: list[StagedCall]) -> None:
 
 
 def _guards(call: StagedCall) -> list[Piece]:
-    """Before and behind every buffer, up to the next alignment and a guard beyond."""
+    """Return the guards before and behind every buffer, up to the next alignment and a guard beyond."""
     pieces = []
     for offset, buffer in call.buffers():
         behind = aligned(buffer.size_bytes) - buffer.size_bytes + GUARD_BYTES
@@ -123,7 +130,7 @@ def _inputs(call: StagedCall) -> list[Piece]:
 
 
 def _data(call: StagedCall) -> list[Piece]:
-    """Inputs from the vault, outputs poisoned."""
+    """Return the inputs from the reference buffers and the poisoned outputs."""
     number = call.content.number
     return [
         Piece(offset, buffer.size_bytes, 0, number, buffer.spec["name"], buffer.offset)
@@ -134,7 +141,7 @@ def _data(call: StagedCall) -> list[Piece]:
 
 
 def _complaint(call: StagedCall, piece: Piece) -> str:
-    """What it means that this piece has changed."""
+    """Describe what a change of this piece means."""
     if piece.name:
         return f"changed its input {piece.name}"
     for offset, buffer in call.buffers():

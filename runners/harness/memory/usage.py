@@ -1,5 +1,4 @@
-"""Device memory of an evaluation: what a problem needs before anything runs, and what all processes took at their
-peak."""
+"""Account for the device memory of an evaluation: what a problem needs, and what all processes took at their peak."""
 
 from __future__ import annotations
 
@@ -15,16 +14,16 @@ from runners.harness.memory.contents import Content, Setups
 from runners.job import MemoryUse
 
 SAMPLE_S = 0.01
+# What a driver, torch and its libraries take of the device in one process.
 CONTEXT_BYTES = 600 << 20
-"""What a driver, torch and its libraries take of the device in one process."""
+# The oracle and two sides.
 PROCESSES = 3
-"""The oracle and two sides."""
 GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class Need:
-    """A problem's size in bytes, and what it takes to compare two programs on it."""
+    """Hold a problem's size in bytes, and what it takes to compare two programs on it."""
 
     inputs: int
     weights: int
@@ -37,13 +36,16 @@ class Need:
 
     @property
     def needed(self) -> int:
-        """Return the least that an evaluation takes: an arena of inputs and outputs, inputs again in the oracle,
-        expected outputs and those that a side has returned, the weights of three processes, and their contexts."""
+        """Return the least that an evaluation takes in bytes.
+
+        That is an arena of inputs and outputs, inputs again in the oracle, expected outputs and those that a side has
+        returned, the weights of three processes, and their contexts.
+        """
         return 2 * self.inputs + 3 * self.outputs + 3 * self.weights + PROCESSES * CONTEXT_BYTES
 
 
 def need_of(content: Content, setups: Setups) -> Need:
-    """Return the need of the case that a content is of."""
+    """Return the need of the case to which a content belongs."""
     outputs = sum(output.size_bytes for output in content.outputs)
     name = setups.names.get(content.case.name)
     stored = None if name is None or setups.folder is None else setups.folder / f"{name}.bin"
@@ -52,7 +54,7 @@ def need_of(content: Content, setups: Setups) -> Need:
 
 
 class MemoryWatch:
-    """Samples a device's memory in use while an evaluation runs. Empty figures where no library tells."""
+    """Sample a device's memory in use while an evaluation runs. Without a library the figures stay empty."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -61,7 +63,7 @@ class MemoryWatch:
         self._ended = threading.Event()
 
     def check(self, needs: list[Need]) -> None:
-        """Remember the largest need. Raises TooLarge where the device has less memory than that."""
+        """Remember the largest need. Raises TooLarge if the device has less memory than that."""
         self._need = max(needs, key=lambda need: need.needed, default=self._need)
         if self._total and self._need.needed > self._total:
             raise TooLarge(f"{too_large(self._need.needed, self._total)}")
@@ -103,5 +105,5 @@ class MemoryWatch:
 
 
 def too_large(needed: int, available: int) -> str:
-    """Say in words that a problem does not fit."""
+    """Describe in words that a problem does not fit."""
     return f"this problem needs {needed / GIB:.1f} GiB of device memory, the device has {available / GIB:.1f} GiB"

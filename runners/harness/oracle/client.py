@@ -1,4 +1,4 @@
-"""The referee's view of what the oracle makes: contents of calls in the vault, and judgements on outputs.
+"""Ask the oracle for contents of calls and for judgements on outputs.
 
 Seeds come from the operating system's entropy and are told to the oracle alone.
 """
@@ -32,7 +32,7 @@ ANSWER_S = 300.0
 
 @dataclass(frozen=True)
 class Judgement:
-    """The oracle's word on one call's outputs. `error` is None where they are right."""
+    """Judge one call's outputs. `error` is None if they are right."""
 
     error: str | None
     max_abs_error: float
@@ -40,8 +40,10 @@ class Judgement:
 
 
 class OracleClient:
-    """One oracle for one problem; may live through many evaluations (`reset` in between). Questions may come from
-    several threads; contents are made and forgotten by one."""
+    """Talk to one oracle for one problem, which may live through many evaluations (`reset` in between).
+
+    Questions may come from several threads; contents are made and forgotten by one.
+    """
 
     on_gpu = False
 
@@ -56,11 +58,11 @@ class OracleClient:
         self._opening: dict[str, Any] | None = {"op": "open", "bundle": to_plain(bundle)}
 
     def listen(self, cancel: Callable[[], bool] | None) -> None:
-        """Give up waiting when this says so."""
+        """Stop waiting for answers once `cancel` returns True."""
         self._peer.cancel = cancel
 
     def make(self, case: Case, distribution: str, count: int = 1) -> list[Content]:
-        """Fresh inputs for `count` calls, each from a fresh secret seed."""
+        """Make fresh inputs for `count` calls, each from a fresh secret seed."""
         first, self._count = self._count + 1, self._count + count
         seeds = [secrets.randbits(62) for _ in range(count)]
         question = {"op": "inputs", "first": first, "case": to_plain(case), "distribution": distribution}
@@ -72,12 +74,12 @@ class OracleClient:
         return [Content(first + n, case, distribution, inputs, *common) for n, inputs in enumerate(made)]
 
     def distributions(self, case: Case) -> list[str]:
-        """Return the input distributions that a case is checked with, the one that is timed first."""
+        """Return the input distributions with which a case is checked, the timed one first."""
         names: list[str] = self.ask({"op": "distributions", "case": to_plain(case)})["distributions"]
         return names
 
     def footprint(self, case: Case) -> Footprint | None:
-        """Return the bytes of a case's inputs, weights and outputs, None where only running it tells."""
+        """Return the bytes of a case's inputs, weights and outputs, or None if only running it tells."""
         plain = self.ask({"op": "footprint", "case": to_plain(case)})["footprint"]
         return None if plain is None else from_plain(Footprint, plain)
 
@@ -88,11 +90,11 @@ class OracleClient:
         return Setups(share(folder), names) if names else Setups(None, {})
 
     def arena(self, name: str, size_bytes: int) -> Arena:
-        """Memory for a participant, laid out from this oracle's contents."""
+        """Allocate memory for a participant, to be laid out from this oracle's contents."""
         return SharedArena(name, size_bytes, self.vault)
 
     def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
-        """Snapshot a call's outputs from an arena into the vault; where they lie now."""
+        """Snapshot a call's outputs from an arena into the reference buffers, and return their offsets there."""
         if not isinstance(arena, SharedArena):
             raise TypeError("this oracle's arenas are shared memory")
         kept = []
@@ -103,7 +105,7 @@ class OracleClient:
         return kept
 
     def drop(self, places: list[int]) -> None:
-        """Forget a snapshot before the next `reset`; one in the vault stays until then."""
+        """Forget a snapshot before the next `reset`; one in the reference buffers stays until then."""
 
     def judge(self, content: Content, kept: list[int]) -> Judgement:
         """Compare a snapshot with what is expected for that content."""
@@ -113,18 +115,18 @@ class OracleClient:
         return Judgement(answer["error"], answer["max_abs_error"], answer["max_rel_error"])
 
     def reset(self) -> None:
-        """Forget every content. Memory is kept for the next ones, but for what lies beyond KEPT_BYTES."""
+        """Forget every content. Memory is kept for the next ones, except beyond KEPT_BYTES."""
         self.vault.discard(KEPT_BYTES, max(0, self._bump.next_offset - KEPT_BYTES))
         self._bump.next_offset = 0
         self.ask({"op": "forget"})
 
     def close(self) -> None:
-        """Hang up; the child ends by itself."""
+        """Close the connection; the child ends by itself."""
         self._peer.close()
         self.vault.close()
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """One question to the oracle's process. Raises InfraFailure."""
+        """Ask the oracle's process one question. Raises InfraFailure."""
         opening, self._opening = self._opening, None
         if opening is not None:
             self.ask(opening)
@@ -142,7 +144,10 @@ class OracleClient:
 
 
 class GpuOracleClient(OracleClient):
-    """An oracle whose contents, arenas and kept outputs are in device memory. `kind`: the driver's, `cuda` or `hip`."""
+    """Talk to an oracle whose contents, arenas and kept outputs are in device memory.
+
+    `kind` is the driver's, `cuda` or `hip`.
+    """
 
     on_gpu = True
 
@@ -151,7 +156,7 @@ class GpuOracleClient(OracleClient):
         self._kind, self._flush_bytes = kind, flush_bytes
 
     def arena(self, name: str, size_bytes: int) -> Arena:
-        """Device memory for a participant."""
+        """Allocate device memory for a participant."""
         with self._lock:
             answer = self.ask({"op": "arena", "size_bytes": size_bytes})
             descriptor = self._peer.take_descriptor()
@@ -159,7 +164,7 @@ class GpuOracleClient(OracleClient):
         return DeviceArena(self.ask, int(answer["arena"]), descriptor, device)
 
     def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
-        """Snapshot a call's outputs; by what number the oracle knows them."""
+        """Snapshot a call's outputs, and return the numbers under which the oracle keeps them."""
         if not isinstance(arena, DeviceArena):
             raise TypeError("this oracle's arenas are in device memory")
         outputs = [output.spec for output in content.outputs]

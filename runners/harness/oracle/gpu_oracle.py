@@ -1,8 +1,8 @@
-"""The oracle on a GPU: it owns all device memory that is shared.
+"""Run the oracle on a GPU, where it owns all device memory that is shared.
 
 The oracle makes inputs on the device, lays them out in arenas that candidates map, and judges there; contents never
-travel through the host. What it needs again (an input that it compares after a call) it makes again from its seed, but
-for the last few. Kept outputs are copies in its own memory, or where they are large the arena's own.
+travel through the host. It makes what it needs again (an input to compare after a call) again from its seed, except
+for the last few. Kept outputs are copies in its own memory, or if they are large the arena's own.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ import torch
 from runners.candidate.device_bytes import DeviceBytes
 from runners.candidate.driver import Driver
 from runners.candidate.tensors import tensor_at
-from runners.harness.oracle.oracle import Expectation, Oracle, spec_of, storage_bytes
+from runners.harness.oracle.oracle import Expectation, Oracle, differs, spec_of, storage_bytes
 from runners.harness.oracle.protocol import FLUSH_VARIABLE
 from runners.problems.base import CallInputs, Case, TensorSpec
 from runners.wire import from_plain, to_plain
 
+# How much of the inputs to keep; the newest is always kept.
 CACHED_BYTES = 1 << 30
-"""How much of the inputs to keep; the newest is always kept."""
+# What torch may keep for later of the memory that contents took; several oracles live side by side.
 RESERVED_BYTES = 1 << 30
-"""What torch may keep for later of the memory that contents took; several oracles live side by side."""
 KEPT_IN_PLACE_BYTES = 256 << 20
-PIECE_BYTES = 256 << 20
-"""How much to compare at a time: the comparison's own result takes as much memory as what is compared."""
 
 
 def oracle(driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -40,14 +38,14 @@ def oracle(driver_kind: str, memory_fd: int) -> Callable[[dict[str, Any]], dict[
 
 
 def opened(driver_kind: str) -> Driver:
-    """The device, ready for torch too."""
+    """Open the device, for torch too."""
     driver = Driver(driver_kind)
     torch.cuda.init()  # type: ignore[no-untyped-call]
     return driver
 
 
 class GpuOracle(Oracle):
-    """Answers, beside what every oracle does, `arena`, `lay`, `differing`, `same`, `keep`, `drop` and `close`."""
+    """Answer all questions of an oracle, and `arena`, `lay`, `differing`, `same`, `keep`, `drop` and `close`."""
 
     def __init__(self, driver: Driver, flush_bytes: int) -> None:
         self._driver = driver
@@ -87,7 +85,7 @@ class GpuOracle(Oracle):
         return answer
 
     def _trim(self) -> None:
-        """Give back what torch holds unused."""
+        """Give unused memory of torch back to the device."""
         if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > RESERVED_BYTES:
             torch.cuda.empty_cache()
 
@@ -116,7 +114,7 @@ class GpuOracle(Oracle):
         return described
 
     def _content(self, number: int) -> CallInputs:
-        """Return the inputs of a content: kept, or made again from its seed."""
+        """Return the inputs of a content, kept or made again from its seed."""
         if number not in self._made:
             case, seed, distribution = self._seeds[number]
             self._make_room()
@@ -131,7 +129,7 @@ class GpuOracle(Oracle):
         return self._made[number]
 
     def _make_room(self) -> None:
-        """Forget the inputs that were made before where they are large, so that two of them never exist at once."""
+        """Forget large inputs that were made before, so that two of them never exist at once."""
         while self._made_bytes > CACHED_BYTES:
             self._made_bytes -= _size(self._made.popitem(last=False)[1])
         self._trim()
@@ -143,8 +141,10 @@ class GpuOracle(Oracle):
         return found
 
     def _restored(self, content: int) -> CallInputs:
-        """Return inputs that the reference may change: copies, or where they are large the inputs themselves, which are
-        made again when they are needed again."""
+        """Return inputs that the reference may change.
+
+        These are copies, or if they are large the inputs themselves, which are made again at the next need.
+        """
         made = self._content(content)
         if _size(made) > CACHED_BYTES:
             self._made_bytes -= _size(self._made.pop(content))
@@ -167,6 +167,7 @@ class GpuOracle(Oracle):
                 arena.bytes_at(offset, size_bytes).copy_(self._input_bytes(content, name))
             elif size_bytes:
                 self._driver.fill(arena.base + offset, byte, size_bytes)
+        # Reading a buffer of twice the last-level cache evicts the inputs just written, so that every side starts cold.
         self._flush.max()
         torch.cuda.synchronize()
         return {}
@@ -177,17 +178,17 @@ class GpuOracle(Oracle):
     def _differing(self, question: dict[str, Any]) -> dict[str, Any]:
         arena = self._arenas[question["arena"]][0]
         pieces = [(n, piece) for n, piece in enumerate(question["pieces"]) if piece[1]]
-        differs = []
+        answers = []
         for _, (offset, size_bytes, byte, content, name) in pieces:
             wanted = self._input_bytes(content, name) if name else byte
-            differs.append(_differs(arena.bytes_at(offset, size_bytes), wanted))
-        found = torch.stack(differs).nonzero().flatten().tolist() if differs else []
+            answers.append(differs(arena.bytes_at(offset, size_bytes), wanted))
+        found = torch.stack(answers).nonzero().flatten().tolist() if answers else []
         return {"index": pieces[found[0]][0] if found else None}
 
     def _same(self, question: dict[str, Any]) -> dict[str, Any]:
         arena = self._arenas[question["arena"]][0]
         pairs = [(arena.bytes_at(a, n), arena.bytes_at(b, n)) for a, b, n in question["pairs"] if n]
-        return {"same": all(torch.equal(one, two) for one, two in pairs)}
+        return {"same": not any(bool(differs(one, two)) for one, two in pairs)}
 
     def _keep(self, question: dict[str, Any]) -> dict[str, Any]:
         arena = self._arenas[question["arena"]][0]
@@ -225,10 +226,17 @@ def _described(name: str, value: Any) -> dict[str, Any]:
 
 
 def _laid_out(value: Any) -> Any:
-    """On the device, with the layout that `spec_of` will describe; gaps of the strides are zero."""
+    """Return a value on the device, with the layout that `spec_of` will describe; gaps of the strides are zero."""
     if not isinstance(value, torch.Tensor):
         return value
     spec = spec_of(value)
+    if (
+        value.is_cuda
+        and value.nbytes > CACHED_BYTES
+        and value.is_contiguous()
+        and tuple(spec.strides) == value.stride()
+    ):
+        return value  # as it is: a copy of gigabytes would take as much memory again
     whole = torch.zeros(storage_bytes(spec), dtype=torch.uint8, device="cuda")
     placed = whole.view(value.dtype).as_strided(spec.shape, spec.strides) if whole.numel() else value.to("cuda")
     return placed.copy_(value)
@@ -238,15 +246,6 @@ def _as_bytes(value: torch.Tensor) -> torch.Tensor:
     size_bytes = storage_bytes(spec_of(value))
     flat = value.as_strided((size_bytes // value.dtype.itemsize,), (1,))
     return flat.view(torch.uint8)
-
-
-def _differs(found: torch.Tensor, wanted: torch.Tensor | int) -> torch.Tensor:
-    """Tell whether bytes differ from others or from one value, as a tensor on the device."""
-    parts = []
-    for start in range(0, len(found), PIECE_BYTES):
-        part = slice(start, start + PIECE_BYTES)
-        parts.append((found[part] != (wanted if isinstance(wanted, int) else wanted[part])).any())
-    return torch.stack(parts).any()
 
 
 def _size(made: CallInputs) -> int:

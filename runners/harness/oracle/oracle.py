@@ -1,7 +1,8 @@
-"""The oracle: make inputs from secret seeds, compute what is expected, and judge output bytes.
+"""Make inputs from secret seeds, compute what is expected, and judge output bytes.
 
-Runs in a trusted child (see `trusted`). It shares the vault with the referee and nothing with any candidate. Inputs
-are written to the vault and handed to the reference as views of it, cloned, so that no reference can change them.
+The oracle runs in a trusted child (see `trusted`). It shares the reference buffers with the referee and nothing with
+any candidate. Inputs are written to the reference buffers and passed to the reference as cloned views, so that no
+reference can change them.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from runners.problems.structure import StructureError
 from runners.problems.tolerance import Loss
 from runners.wire import from_plain, to_plain
 
+# How much to compare at a time: the comparison's own result takes as much memory as what is compared.
+PIECE_BYTES = 256 << 20
+
 
 @dataclass
 class Layout:
-    """What all contents of a case have in common, and what its reference showed when it was run once."""
+    """Hold what all contents of a case have in common, and what its reference showed when it was run once."""
 
     sizes: dict[str, Any]
     structure: Any
@@ -40,7 +44,7 @@ class Layout:
 
 @dataclass
 class Expectation:
-    """What is expected of a content, and what the reference itself loses (None until a norm is judged)."""
+    """Hold what is expected of a content, and what the reference itself loses (None until a norm is judged)."""
 
     content: int
     outputs: list[torch.Tensor]
@@ -48,7 +52,7 @@ class Expectation:
 
 
 class Oracle:
-    """Answers `open`, `setup`, `footprint`, `distributions`, `inputs`, `judge` and `forget`."""
+    """Answer `open`, `setup`, `footprint`, `distributions`, `inputs`, `judge` and `forget`."""
 
     def __init__(self, vault: Arena) -> None:
         self._vault = vault
@@ -61,6 +65,7 @@ class Oracle:
             "open": self._open, "setup": self._setup, "inputs": self._inputs, "judge": self._judge,
             "forget": self._forget, "footprint": self._footprint, "distributions": self._usable,
         }  # fmt: skip
+        # The other half of the cores is left to the candidate's process, which starts meanwhile.
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +80,7 @@ class Oracle:
         return {}
 
     def _setup(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Write what candidates are given once; the setups' names by case, none where they are given nothing."""
+        """Write what candidates are given once. Return the setups' names by case, or none if they are given nothing."""
         names: dict[str, str] = {}
         for case in (from_plain(Case, plain) for plain in question["cases"]):
             setup = None if case.name in names else self._problem.candidate_setup(case)
@@ -85,7 +90,7 @@ class Oracle:
         return {"names": names}
 
     def _footprint(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Return the bytes of a case's inputs, weights and outputs, None where nothing but running it tells."""
+        """Return the bytes of a case's inputs, weights and outputs, or None if only running it tells."""
         found = footprint_of(self._problem, from_plain(Case, question["case"]))
         return {"footprint": None if found is None else to_plain(found)}
 
@@ -114,7 +119,7 @@ class Oracle:
         return {"contents": contents, "end": offset, **self._common(case, question["first"])}
 
     def _check_layout(self, case: Case, made: CallInputs, values: list[dict[str, Any]]) -> None:
-        """All contents of a case are laid out alike. Raises StructureError."""
+        """Check that all contents of a case have the same layout. Raises StructureError."""
         inputs = [{key: value.get(key) for key in ("name", "dtype", "shape", "strides")} for value in values]
         layout = self._layouts.setdefault(case.name, Layout(case.sizes, made.structure, inputs))
         if layout.sizes != case.sizes:
@@ -123,7 +128,7 @@ class Oracle:
             raise StructureError(f"layouts of case {case.name} differ from seed to seed")
 
     def _common(self, case: Case, content: int) -> dict[str, Any]:
-        """Outputs and structure of a case, with the inputs that its reference writes to."""
+        """Return outputs and structure of a case, with the inputs that its reference writes to."""
         layout = self._layouts[case.name]
         if layout.outputs is None:
             layout.outputs, layout.written = self._outputs_of(case, content)
@@ -140,7 +145,8 @@ class Oracle:
         return described, offset + size_bytes
 
     def _outputs_of(self, case: Case, content: int) -> tuple[list[TensorSpec], list[str]]:
-        """Declared, or what running the reference shows: the layouts of its outputs, and the inputs it writes to."""
+        """Return the layouts of the outputs and the inputs that are written to, declared or found by running the
+        reference."""
         declared = self._problem.outputs(case)
         if declared is not None:
             return list(declared), []
@@ -188,7 +194,7 @@ class Oracle:
         return tensor_at(self._vault, spec, spec["offset"]).clone()
 
     def _expectation(self, content: int) -> Expectation:
-        """Return the expected outputs. The last are kept, since several sides are asked about the same content."""
+        """Return the expected outputs. The last ones are kept, since several sides are judged on the same content."""
         if self._expected.content != content:
             self._expected = Expectation(-1, [])  # frees the memory before the next takes its own
             self._expected = Expectation(content, self._problem.expected(self._restored(content)))
@@ -197,7 +203,7 @@ class Oracle:
         return self._expected
 
     def _element_wise(self, outputs: list[torch.Tensor], expected: Expectation, *, norms: bool) -> Comparison:
-        """Compare every output; the complaint names the first that is wrong."""
+        """Compare every output. The complaint names the first that is wrong."""
         if len(outputs) != len(expected.outputs):
             return Comparison(f"{len(outputs)} outputs, expected {len(expected.outputs)}", 0.0, 0.0)
         losses = expected.losses or [None] * len(outputs)
@@ -213,19 +219,31 @@ class Oracle:
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """`float32` for torch.float32."""
+    """Return a dtype's name without the prefix: `float32` for torch.float32."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def alike(one: Any, two: Any) -> bool:
-    """Are two values of an input the same, bit by bit where they are tensors?"""
+    """Return whether two values of an input are the same, bit by bit if they are tensors."""
     if not isinstance(one, torch.Tensor):
         return bool(one == two)
-    return torch.equal(one.contiguous().view(torch.uint8), two.contiguous().view(torch.uint8))
+    if one.shape != two.shape or one.numel() == 0:
+        return bool(one.shape == two.shape)
+    bits = (value.contiguous().flatten().view(torch.uint8) for value in (one, two))
+    return not bool(differs(*bits))
+
+
+def differs(found: torch.Tensor, wanted: torch.Tensor | int) -> torch.Tensor:
+    """Tell whether bytes differ from others or from one value, as a tensor on the device."""
+    parts = []
+    for start in range(0, len(found), PIECE_BYTES):
+        part = slice(start, start + PIECE_BYTES)
+        parts.append((found[part] != (wanted if isinstance(wanted, int) else wanted[part])).any())
+    return torch.stack(parts).any()
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
-    """Layout of a tensor as it will travel; broadcast or overlapping tensors are described as contiguous.
+    """Return the layout of a tensor as it will travel. Broadcast or overlapping tensors become contiguous.
 
     Raises StructureError for a dtype that does not travel.
     """
@@ -236,7 +254,7 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
 
 
 def storage_bytes(spec: TensorSpec) -> int:
-    """Bytes from the first element to the last, gaps of the strides included."""
+    """Return the bytes from the first element to the last, gaps of the strides included."""
     if 0 in spec.shape:
         return 0
     extent = 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))

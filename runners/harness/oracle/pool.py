@@ -1,4 +1,4 @@
-"""Warm trusted processes of this worker: one that holds torch, and oracles by problem.
+"""Keep trusted processes warm: one that holds torch, and oracles by problem.
 
 A cold command pays for importing torch once, while the candidate builds; a warm worker pays nothing.
 """
@@ -25,7 +25,7 @@ MOST_ORACLES = 4
 
 
 class TrustedPool:
-    """Hands out oracles of one device and takes them back. Safe to share between threads; not across a fork."""
+    """Lend oracles of one device and take them back. Threads may share a pool; a fork may not."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -38,7 +38,7 @@ class TrustedPool:
         self._closing: list[Future[None]] = []
 
     def zygote(self) -> Zygote:
-        """The process that holds torch, started on first use and again when it died."""
+        """Return the process that holds torch, started on first use and again if it died."""
         with self._lock:
             if self._zygote is None or not self._zygote.alive:
                 self._drop_oracles()
@@ -48,7 +48,7 @@ class TrustedPool:
             return self._zygote
 
     def borrow(self, bundle: ProblemBundle) -> OracleClient:
-        """An oracle of that problem for one evaluation: a warm one where there is one."""
+        """Return an oracle of that problem for one evaluation, a warm one if there is one."""
         zygote = self.zygote()
         with self._lock:
             kept = self._oracles.pop(bundle.content_hash, None)
@@ -57,7 +57,7 @@ class TrustedPool:
         return GpuOracleClient(zygote, bundle, self._device.kind, self._device.flush_bytes)
 
     def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
-        """Take an oracle back after an evaluation that it came through well."""
+        """Take back an oracle that survived its evaluation."""
         oracle.listen(None)
         oracle.reset()
         with self._lock:
@@ -70,7 +70,7 @@ class TrustedPool:
             client.close()
 
     def afterwards(self, close: Callable[[], None]) -> None:
-        """Have an evaluation's processes ended in the background, while nobody is timing."""
+        """End an evaluation's processes in the background, while no job is timed."""
         self._closing = [future for future in self._closing if not future.done()]
         self._closing.append(self._reaper.submit(self._close_undisturbing, close))
 
@@ -79,7 +79,7 @@ class TrustedPool:
             close()
 
     def close(self) -> None:
-        """End all processes; the pool may be used again."""
+        """End all processes. The pool may be used again."""
         if os.getpid() != self._owner:
             return
         wait(self._closing)
@@ -113,7 +113,7 @@ _pools: dict[tuple[int, str, str], TrustedPool] = {}
 
 
 def pool(device: Device = CPU) -> TrustedPool:
-    """This process's pool for a device. A forked child gets one of its own."""
+    """Return this process's pool for a device. A forked child gets one of its own."""
     key = (os.getpid(), device.kind, device.index)
     if key not in _pools:
         for stale in [other for other in _pools if other[0] != key[0]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+# Set to the driver's kind where trusted processes compute on a GPU.
 DEVICE_VARIABLE = "KERNELSCI_DEVICE"
-"""Set to the driver's kind where trusted processes compute on a GPU."""
+# How much to read there so that nothing of use is left in the caches.
 FLUSH_VARIABLE = "KERNELSCI_FLUSH_BYTES"
-"""How much to read there so that nothing of use is left in the caches."""
 
+# Answers one question of the referee.
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
-"""Answers one question of the referee."""

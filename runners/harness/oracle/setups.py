@@ -1,6 +1,6 @@
-"""Write what a Python candidate is given once as files that it may read. The oracle, which alone runs the problem's
-code, writes them; `runners.candidate.setups` reads them in the sandbox.
+"""Write what a Python candidate is given once as files that it may read.
 
+The oracle, which alone runs the problem's code, writes them; `runners.candidate.setups` reads them in the sandbox.
 Nothing in them is secret (see `CandidateSetup`). The referee passes the paths on and reads none of the files.
 """
 

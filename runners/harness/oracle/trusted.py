@@ -1,8 +1,8 @@
-"""Trusted processes with torch: `python -m runners.harness.oracle.trusted SOCKET_FD`.
+"""Run trusted processes with torch: `python -m runners.harness.oracle.trusted SOCKET_FD`.
 
 Importing torch takes seconds, so it is imported once: this process imports it, stays single-threaded, and forks a
-clean child for every oracle that it is asked for, in milliseconds. None ever sees candidate code. A child serves one
-channel and ends when that closes.
+clean child for every oracle, in milliseconds. None ever sees candidate code. A child serves one channel and ends when
+that closes.
 
 A request is one byte with two descriptors attached: the channel and the shared memory.
 """
@@ -29,6 +29,8 @@ def main(descriptor: int) -> None:
     torch.set_grad_enabled(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Objects that exist before a fork stay out of garbage collection, which would otherwise write to their pages and
+    # copy them in every child.
     gc.freeze()
     requests = socket.socket(fileno=descriptor)
     while True:
@@ -70,8 +72,11 @@ def _role(memory_fd: int) -> Answer:
 
 
 def serve(channel: Channel, answer: Answer) -> None:
-    """Answer questions until the channel closes; an exception becomes an answer with `ok` false. A `descriptor` in an
-    answer follows it over the channel, and is closed here; one behind a question takes the place of its mark there."""
+    """Answer questions until the channel closes. An exception becomes an answer with `ok` false.
+
+    A `descriptor` in an answer follows it over the channel, and is closed here; one after a question replaces its
+    mark there.
+    """
     while True:
         try:
             question = channel.receive()

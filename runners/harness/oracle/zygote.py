@@ -1,4 +1,4 @@
-"""The referee's side of the trusted process that holds torch (see `trusted`)."""
+"""Control the trusted process that holds torch (see `trusted`) from the referee."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Zygote:
-    """Starts importing torch at once, without waiting; `fork` asks for a child."""
+    """Start importing torch at once, without waiting; `fork` asks for a child."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._socket, far = socket.socketpair()
@@ -31,7 +31,7 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """False once the process has ended."""
+        """Return False once the process has ended."""
         return self._process.poll() is None
 
     def fork(self, channel_fd: int, memory_fd: int) -> None:

@@ -1,8 +1,8 @@
-"""The compilers that Python candidates start themselves: where they are, and what their failures mean.
+"""Find the compilers that Python candidates start themselves, and interpret their failures.
 
-torch's extensions need a C++ compiler, ninja and for CUDA the toolkit; Triton needs a C compiler; inductor needs one of
-both. Every process of a module gets the same environment, whether it builds, is checked or is timed: ninja builds again
-when a command differs.
+torch's extensions need a C++ compiler, ninja and for CUDA the toolkit; Triton needs a C compiler; inductor needs one
+of both. Every process of a module gets the same environment, whether it builds, is checked or is timed: ninja builds
+again when a command differs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from runners.harness.devices.device import Device
 from runners.sandbox.launch import DEFAULT_PATH
 
 MOST_JOBS = 4
+# torch's headers take g++ 1.4 GiB; nvcc with them takes less than 2.
 JOB_BYTES = 2 << 30
-"""torch's headers take g++ 1.4 GiB; nvcc with them takes less than 2."""
 REASON_LINES = 40
 NO_NINJA = (
     "ninja is not installed: apt install ninja-build (or pip install ninja, but never beside django-ninja, whose "
@@ -43,8 +43,10 @@ _MEMORY_WORDS = ("virtual memory exhausted", "out of memory allocating", "Cannot
 
 @cache
 def ninja() -> str | None:
-    """Return the path of ninja: what KERNELSCI_NINJA names, the one beside this interpreter, else the system's; None
-    where none is."""
+    """Return the path of ninja, or None if there is none.
+
+    KERNELSCI_NINJA comes first, then the one beside this interpreter, then the system's.
+    """
     beside = os.pathsep.join([str(Path(sys.executable).parent), sysconfig.get_path("scripts")])
     named = os.environ.get("KERNELSCI_NINJA")
     found = (named and shutil.which(named)) or shutil.which("ninja", path=beside)
@@ -82,17 +84,17 @@ def cuda_home() -> Path | None:
 
 
 def is_compile_error(kind: str, text: str) -> bool:
-    """Say whether an exception of that class, with that text, is a compiler's complaint about the source."""
+    """Return whether an exception of that class, with that text, is a compiler's complaint about the source."""
     return kind in _COMPILER_KINDS or any(words in text for words in _COMPILER_WORDS)
 
 
 def lacks_memory(text: str) -> bool:
-    """Say whether a compiler's output complains of memory."""
+    """Return whether a compiler's output complains of memory."""
     return any(words in text for words in _MEMORY_WORDS)
 
 
 def complaint(device: Device, text: str) -> str | None:
-    """Return which tool a failed build lacked on this machine, and how to install it; None where it lacked none."""
+    """Return which tool a failed build lacked on this machine and how to install it, or None if it lacked none."""
     if "inja" in text and ninja() is None:
         return NO_NINJA
     if "Python.h" in text and "No such file" in text:
@@ -107,7 +109,7 @@ def complaint(device: Device, text: str) -> str | None:
 
 
 def essence(text: str) -> str:
-    """Return the lines of compilers' output that say what is wrong, each with the two after it that show where."""
+    """Return the lines of compilers' output that describe errors, each with the two lines after it that show where."""
     lines = text.splitlines()
     marked = {n + step for n, line in enumerate(lines) if _ERROR_LINE.search(line) for step in range(3)}
     kept = [line for n, line in enumerate(lines) if n in marked and not _is_command(line)]
@@ -115,7 +117,7 @@ def essence(text: str) -> str:
 
 
 def _is_command(line: str) -> bool:
-    """Say whether a line repeats a command, or is a frame of a traceback: both say nothing, at length."""
+    """Return whether a line repeats a command or is a frame of a traceback: both are long and explain nothing."""
     return " -c " in line or " -o " in line or line.startswith(("FAILED:", "ninja:", "Traceback", "  File "))
 
 

@@ -1,4 +1,4 @@
-"""A process that computes on an arena in a sandbox: candidate, parent or baseline, all of the same kind."""
+"""Control a process that computes on an arena in a sandbox: candidate, parent or baseline, all of the same kind."""
 
 from __future__ import annotations
 
@@ -29,18 +29,21 @@ from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy
 from runners.sandbox.meter import process_tree
 
 START_S = 60.0
+# How long a call may take to be enqueued before it is taken for one that waits for the device.
 HOLD_S = 0.15
-"""How long a call may take to be enqueued before it is taken for one that waits for the device."""
 OPEN = b"\1\0\0\0"
 OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One request. `inside_us`: times by the process's own clock, claims; one a call, or for a loop the first call and
-    all others together. `outside_us`: the referee's time around it. For held calls, per call: `busy_us`, how long the
-    device stayed busy after its last event, and `enqueue_us`, what the host took to enqueue it. `held`: the device was
-    held until each whole call was enqueued."""
+    """Hold the times of one request in µs.
+
+    `inside_us` are times by the process's own clock, and therefore claims: one for each call, or for a loop the first
+    call and all others together. `outside_us` is the referee's time around the request. For held calls, per call:
+    `busy_us` is how long the device stayed busy after its last event, and `enqueue_us` what the host took to enqueue
+    it. `held` says that the device was held until each whole call was enqueued.
+    """
 
     inside_us: list[float]
     outside_us: float
@@ -50,7 +53,7 @@ class Run:
 
 
 class CandidateProcess:
-    """One side of a comparison: an artefact loaded in a sandbox. Whatever it does wrong becomes a CandidateFailure."""
+    """Control one side of a comparison: an artefact loaded in a sandbox. Its faults become CandidateFailures."""
 
     def __init__(
         self,
@@ -93,22 +96,24 @@ class CandidateProcess:
         return [self.arena.descriptor, *([self._gate.descriptor] if self._gate else [])]
 
     def set_case(self, layout: dict[str, Any], case: Case, timeout_s: float = START_S) -> None:
-        """Tell the layout of the coming calls, which are of that case. Raises CandidateFailure."""
+        """Tell the process the layout of the coming calls, which belong to that case. Raises CandidateFailure."""
         with self._awake():
             self._ask({"op": "case", "case": {**layout, **self._of(case)}}, timeout_s)
 
     def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
         """Make the calls in order and bring the last one's outputs into the arena. Raises CandidateFailure.
 
-        The referee's clock runs from when the process has shown that it is awake to when it stands still, so that
-        being woken is not counted and work after the answer is.
+        The referee's clock runs from the process's sign that it is awake until it stands still, so that waking is not
+        counted and work after the answer is.
         """
         return self._clocked({"op": "run", "calls": calls}, timeout_s, len(calls))
 
     def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0) -> Run:
-        """Make the calls in a loop, as a user does, after repeating the first for `warm_us`. `inside_us` has two times:
-        the first until the processor is warm, and all others together (0 where there are none). Raises
-        CandidateFailure."""
+        """Make the calls in a loop, as a user does, after repeating the first for `warm_us`. Raises CandidateFailure.
+
+        `inside_us` has two times: the first until the processor is warm, and all others together (0 if there are
+        none).
+        """
         question = {"op": "steady", "calls": calls, "warm_ns": round(1e3 * warm_us)}
         return self._clocked(question, timeout_s, 2)
 
@@ -123,9 +128,9 @@ class CandidateProcess:
     def run_held(self, calls: list[dict[str, Any]], timeout_s: float, patience_s: float = HOLD_S) -> Run:
         """Make the calls one by one on a device that is held until each is enqueued. Raises CandidateFailure.
 
-        The referee opens the gate, and its clock runs from there until the call's answer: what the host takes to
-        enqueue is in neither clock. A call that is not enqueued within `patience_s` waits for the device inside, or
-        fills its queue: the gate is opened all the same, and `held` is false.
+        The referee opens the gate, and its clock runs from there until the call's answer: the host's time for
+        enqueueing is in neither clock. A call that is not enqueued within `patience_s` waits for the device inside,
+        or fills its queue: the gate is opened nevertheless, and `held` is false.
         """
         gate = self._gate
         if gate is None:
@@ -165,7 +170,7 @@ class CandidateProcess:
             self._ask({"op": "release"}, START_S)
 
     def replies(self, op: str, details: dict[str, Any], timeout_s: float) -> list[float]:
-        """Return times in µs that a closer look gives (`floor`, `replay`), as claimed by the process; empty where it
+        """Return times in µs for a profiling operation (`floor`, `replay`), as claimed by the process; empty if it
         fails."""
         with contextlib.suppress(CandidateFailure, InfraFailure), self._awake():
             times = self._ask({"op": op, **details}, timeout_s).get(f"{op}_ns")
@@ -184,8 +189,11 @@ class CandidateProcess:
         self._process.resume()
 
     def _hold(self) -> int:
-        """Stop the process; return when it stood (time.perf_counter_ns). A thread or child that goes on after the
-        answer neither finishes an output nor takes the processor from whoever is timed meanwhile."""
+        """Stop the process, and return when it stood (time.perf_counter_ns).
+
+        A thread or child that goes on after the answer then neither finishes an output nor takes the processor from
+        another side that is timed.
+        """
         return self._process.pause()
 
     def _times(self, answer: dict[str, Any], name: str, count: int) -> list[float]:
@@ -195,34 +203,36 @@ class CandidateProcess:
         return [t / 1e3 for t in times]
 
     def _of(self, case: Case) -> dict[str, Any]:
-        """The name of what it was given for the case; neither sizes nor anything else that it does not need."""
+        """Return the name of the case's setup. The process learns neither sizes nor anything else that it does not
+        need."""
         name = self._setups.names.get(case.name)
         return {} if name is None else {"setup": name}
 
     def store(self, timeout_s: float) -> None:
-        """Bring the outputs of all but the last call into the arena; native kernels have written them there."""
+        """Bring the outputs of all but the last call into the arena. Native kernels have written them there."""
         if not self._native:
             with self._awake():
                 self._ask({"op": "store"}, timeout_s)
 
     def kernels(self, call: dict[str, Any], timeout_s: float) -> list[Any]:
-        """What the process says that a call launches: claims, of whatever form. Raises CandidateFailure."""
+        """Return what the process claims that a call launches, in whatever form. Raises CandidateFailure."""
         with self._awake():
             found = self._ask({"op": "kernels", "call": call}, timeout_s).get("kernels")
         return found if isinstance(found, list) else []
 
     @property
     def pids(self) -> list[int]:
-        """Everything in the sandbox, for whoever counts from outside."""
+        """Return every process in the sandbox, for a profiler that counts from outside."""
         return process_tree(self._process.pid)
 
     def repeated(self, call: dict[str, Any], count: int, timeout_s: float) -> None:
-        """Make one call again and again and nothing else, for a profiler to see. Raises CandidateFailure."""
+        """Repeat one call and nothing else, for a profiler. Raises CandidateFailure."""
         with self._awake():
             self._ask({"op": "repeated", "call": call, "count": count}, timeout_s)
 
     def ended(self, timeout_s: float) -> str:
-        """Have the process leave by itself; what it, and a profiler around it, printed. Raises CandidateFailure."""
+        """Let the process end by itself, and return what it and a profiler around it printed. Raises
+        CandidateFailure."""
         self._wake()
         self._peer.close()
         completed = self._process.wait(timeout_s)
@@ -231,7 +241,7 @@ class CandidateProcess:
         return f"{completed.stdout}\n{completed.stderr}"
 
     def prioritise(self) -> None:
-        """Raise everything in the sandbox."""
+        """Raise the priority of everything in the sandbox."""
         raise_tree(self._process.pid)
 
     def _ask(
@@ -241,7 +251,7 @@ class CandidateProcess:
         descriptors: Sequence[int] = (),
         late: Late | None = None,
     ) -> dict[str, Any]:
-        """Ask the process; what goes wrong there becomes a CandidateFailure of this side."""
+        """Ask the process. Whatever goes wrong there becomes a CandidateFailure of this side."""
         try:
             return self._peer.ask(question, timeout_s, descriptors, late)
         except Refused as refused:
@@ -276,12 +286,12 @@ class CandidateProcess:
         return self._failure(failure.status, failure.reason)
 
     def log(self) -> str:
-        """What the process printed, once it has ended."""
+        """Return what the process printed, once it has ended."""
         completed = self._process.wait(0.0)
         return "" if completed is None else f"{completed.stdout}{completed.stderr}"
 
     def close(self) -> None:
-        """Hang up and kill; returns when nothing of it is left."""
+        """Close the connection and kill; return when nothing of the process is left."""
         self._enclosure.close()
         if self._gate is not None:
             self._gate.close()
@@ -297,8 +307,11 @@ def candidate_policy(
     host_bytes: int = 0,
     scratch: str = "",
 ) -> SandboxPolicy:
-    """What a candidate's process may see and use. `host_bytes`: shared memory that counts as its own. `scratch` names
-    its temporary directory (see `SandboxPolicy`)."""
+    """Return what a candidate's process may see and use.
+
+    `host_bytes` is shared memory that counts as its own. `scratch` names its temporary directory (see
+    `SandboxPolicy`).
+    """
     resources = ResourceLimits(
         wall_s=limits.total_s + START_S,
         memory_bytes=limits.memory_bytes + device.host_bytes + host_bytes,
@@ -312,7 +325,7 @@ def candidate_policy(
 
 
 def failure_of(completed: Completed, limits: Limits) -> CandidateFailure:
-    """How a process that ended before its answer failed."""
+    """Return how a process that ended before its answer failed."""
     if completed.killed_reason is KillReason.TIMEOUT:
         return CandidateFailure(Status.TIMEOUT, f"ran past {limits.total_s:g} s")
     if completed.killed_reason is KillReason.MEMORY or "std::bad_alloc" in completed.stderr:
@@ -335,9 +348,12 @@ def _signal_name(number: int) -> str:
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """Thread counts and placement, the same for every process of a comparison. The C library keeps all memory that is
-    freed: allocations of any size come from its heap (none is mapped on its own, which glibc would do from 32 MiB), and
-    the heap is never trimmed, so that memory that was used once causes no more page faults."""
+    """Return thread counts and placement, the same for every process of a comparison.
+
+    The C library keeps all memory that is freed: allocations of any size come from its heap (none is mapped on its
+    own, which glibc would do from 32 MiB), and the heap is never trimmed, so that memory that was used once causes no
+    more page faults.
+    """
     return {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
@@ -352,5 +368,5 @@ def thread_environment(threads: int) -> dict[str, str]:
 
 
 def thread_count() -> int:
-    """Cores this process may run on."""
+    """Return the number of cores on which this process may run."""
     return len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""The referee's end of a conversation with another process."""
+"""Converse with another process, from the referee's end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ POLL_S = 0.2
 
 
 class Refused(Exception):
-    """The far end answered that it failed. `kind` is the exception's class there, `text` its traceback: claims."""
+    """The far end has answered that it failed. `kind` is the exception's class there, `text` its traceback: both are
+    claims."""
 
     def __init__(self, kind: str, message: str, text: str) -> None:
         super().__init__(message)
@@ -26,14 +27,17 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Late:
-    """What to do when an answer takes longer than `after_s` seconds."""
+    """Name what to do if an answer takes longer than `after_s` seconds."""
 
     after_s: float
     act: Callable[[], None]
 
 
 class Peer:
-    """One far end: a question, an answer with the same nonce, a time limit, and an ear for cancellation."""
+    """Converse with one far end.
+
+    Each question has a nonce, which its answer repeats, and a time limit. `cancel` ends the waiting.
+    """
 
     def __init__(self, cancel: Callable[[], bool] | None = None) -> None:
         self._socket, self.far_socket = socket.socketpair()
@@ -41,12 +45,12 @@ class Peer:
         self.cancel = cancel
 
     def started(self) -> None:
-        """The far end has its descriptor: close our copy, so that its death shows as the end of the stream."""
+        """Close our copy of the far end's descriptor, so that its death shows as the end of the stream."""
         self.far_socket.close()
 
     @property
     def alive(self) -> bool:
-        """Has the far end neither hung up nor spoken unasked?"""
+        """Return whether the far end has neither closed the connection nor spoken unasked."""
         return not readable(self._socket.fileno(), 0)
 
     def ask(
@@ -56,9 +60,9 @@ class Peer:
         descriptors: Sequence[int] = (),
         late: Late | None = None,
     ) -> dict[str, Any]:
-        """Send a question, with descriptors behind it, and wait for its answer.
+        """Send a question, with descriptors after it, and wait for its answer.
 
-        `late` is called once where the answer takes longer than its limit; waiting goes on. Raises Refused,
+        `late` is called once if the answer takes longer than its limit; waiting goes on. Raises Refused,
         ChannelTimeout, ChannelClosed, ChannelError, Cancelled.
         """
         nonce = secrets.token_hex(8)
@@ -70,6 +74,7 @@ class Peer:
             late.act()
         self._wait(deadline)
         answer = self._channel.receive(max(0.1, deadline - time.monotonic()))
+        # A process that answers before it was asked can't know the nonce, so an old or prepared answer is rejected.
         if answer.get("nonce") != nonce:
             raise ChannelError("an answer without the question's nonce")
         if answer.get("ok") is not True:
@@ -83,14 +88,14 @@ class Peer:
             raise ChannelClosed(str(error)) from error
 
     def take_descriptor(self) -> int:
-        """The descriptor that follows an answer. Raises ChannelError."""
+        """Return the descriptor that follows an answer. Raises ChannelError."""
         _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
         if not descriptors:
             raise ChannelError("an answer without its descriptor")
         return descriptors[0]
 
     def close(self) -> None:
-        """Hang up; the far end leaves its loop."""
+        """Close the connection; the far end leaves its loop."""
         self._socket.close()
         self.far_socket.close()
 

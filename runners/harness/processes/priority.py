@@ -1,8 +1,8 @@
-"""Raising the priority of processes that are being timed, where the machine lets us (root or CAP_SYS_NICE).
+"""Raise the priority of processes that are being timed, if the machine permits it (root or CAP_SYS_NICE).
 
 Other load on a machine inflates timings several times over: a parallel region waits for its slowest thread, and that
-for a time slice of somebody else. Both sides of a comparison are raised alike, only under the device's lock, and only
-for as long as they live. Threads started later inherit it. Where the kernel groups processes by session (autogroup,
+for another process's time slice. Both sides of a comparison are raised alike, only under the device's lock, and only
+for as long as they live. Threads started later inherit it. If the kernel groups processes by session (autogroup,
 sched(7)), the niceness that counts is the group's, so that is set too.
 """
 
@@ -18,7 +18,7 @@ TIMED_NICENESS = -15
 
 
 def raise_tree(pid: int) -> None:
-    """A process and all its live descendants, every thread."""
+    """Raise a process and all its live descendants, every thread."""
     for member in process_tree(pid):
         with contextlib.suppress(OSError):
             for thread in Path(f"/proc/{member}/task").iterdir():
@@ -32,7 +32,7 @@ def _raise_session(pid: int) -> None:
 
 
 def may_raise() -> bool:
-    """Can this process raise priorities?"""
+    """Return whether this process may raise priorities."""
     current = os.getpriority(os.PRIO_PROCESS, 0)
     try:
         os.setpriority(os.PRIO_PROCESS, 0, current - 1)

@@ -1,7 +1,7 @@
-"""A sandboxed interpreter that runs the candidate's program, started before or after it is known whose kernel it runs.
+"""Start a sandboxed interpreter that runs the candidate's program, before or after its kernel is known.
 
-What it is told later, in its `hello`, are paths that its sandbox shows: the artefact itself, or copies in an inbox that
-was made for a process started ahead. Memory to compute in comes as a descriptor over the channel.
+The paths that it is told later, in its `hello`, are visible in its sandbox: the artefact itself, or copies in an
+inbox that was made for a process started ahead. Memory to compute in comes as a descriptor over the channel.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from runners.harness.processes.peer import Peer
 from runners.sandbox import Sandboxed, SandboxPolicy, spawn
 
 PROGRAM = Path(__file__).parents[2] / "candidate"
+# Makes a package of that one folder: nothing beside it is on the import path.
 BOOTSTRAP = (
     "import sys, types; package = types.ModuleType('candidate'); package.__path__ = [sys.argv[1]]; "
     "sys.modules['candidate'] = package; from candidate.main import main; main(*sys.argv[2:])"
 )
-"""Makes a package of that one folder: nothing beside it is on the import path."""
 
 
 @dataclass
 class Enclosure:
-    """The process, our end of its channel, and its inbox where it has one."""
+    """Hold the process, our end of its channel, and its inbox if it has one."""
 
     peer: Peer
     process: Sandboxed
     inbox: Path | None = None
 
     def placed(self, artefact: Artefact, setups: Setups) -> dict[str, str]:
-        """Return where the process finds artefact, caches and setups: as they lie, or copied into its inbox."""
+        """Return where the process finds artefact, caches and setups: at their own paths, or copied into its inbox."""
         folder, inbox = setups.folder, self.inbox
         if inbox is None:
             placed = (artefact.loadable, artefact.caches or "", folder or "")
@@ -47,7 +47,7 @@ class Enclosure:
         return dict(zip(("path", "caches", "setups"), map(str, placed), strict=True))
 
     def close(self) -> None:
-        """Hang up and kill; returns when nothing of it is left."""
+        """Close the connection and kill; return when nothing of the process is left."""
         self.peer.close()
         self.process.kill()
         self.process.wait(10.0)
@@ -62,8 +62,11 @@ def enclose(
     inbox: Path | None = None,
     around: Callable[[Sequence[str]], list[str]] = list,
 ) -> Enclosure:
-    """Start the program for artefacts of that kind. `preload`: modules to import before it is told anything. `around`
-    makes its command line another's, a profiler's. Raises SandboxError."""
+    """Start the program for artefacts of that kind. Raises SandboxError.
+
+    `preload` names modules to import before it is told anything. `around` wraps its command line in another's, a
+    profiler's.
+    """
     peer = Peer()
     isolation = ["-I", "-S"] if kind == "native" else ["-I"]
     channel_fd = peer.far_socket.fileno()
@@ -78,7 +81,7 @@ def enclose(
 
 
 def new_inbox() -> Path:
-    """An empty folder that the sandbox's user may read."""
+    """Make an empty folder that the sandbox's user may read."""
     folder = Path(tempfile.mkdtemp(prefix="kernelsci-inbox-"))
     folder.chmod(0o755)
     return folder
@@ -92,7 +95,7 @@ def _copied(file: Path, inbox: Path) -> Path:
 
 
 def _linked(source: str, target: str) -> str:
-    """The same file under another name, or a copy where that cannot be."""
+    """Link a file under another name, or copy it if that fails."""
     try:
         os.link(source, target)
     except OSError:

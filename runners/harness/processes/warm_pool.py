@@ -1,4 +1,4 @@
-"""Processes started before anybody asks for them: on a GPU box, starting takes longer than everything else together."""
+"""Start processes before they are needed: on a GPU machine, starting takes longer than everything else together."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from runners.harness.processes.peer import Peer, Refused
 from runners.sandbox import SandboxError
 
 MOST = 12
+# Long, because a start stands still while somebody is timing.
 START_S = 600.0
-"""Long, because a start stands still while somebody is timing."""
 FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
 
 Started = TypeVar("Started")
@@ -25,8 +25,11 @@ _opening = threading.Lock()
 
 
 class Ahead(Generic[Started]):
-    """Starts in the background with `start`, which is given a mark that is set once somebody waits for what it makes;
-    `alive` says whether it is still of use, `close` ends it. Safe to share between threads."""
+    """Start processes in the background. Threads may share a pool.
+
+    `start` is given an event that is set once an evaluation waits for the process that it makes. `alive` says whether
+    a process is still of use, `close` ends it.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,7 @@ class Ahead(Generic[Started]):
         self._threads = ThreadPoolExecutor(MOST, thread_name_prefix=name)
 
     def take(self) -> Started | None:
-        """The first that is ready, else the one started first; None where there is none alive."""
+        """Return the first process that is ready, else the one started first, or None if none is alive."""
         while True:
             with self._lock:
                 if not self._ready:
@@ -60,11 +63,14 @@ class Ahead(Generic[Started]):
                 self._close(started)
 
     def hurry(self, wanted: threading.Event) -> None:
-        """Let a start go on that was held up, because somebody waits for it."""
+        """Let a start go on that was held up, because an evaluation waits for it."""
 
     def expect(self, needed: int) -> None:
-        """An evaluation that needs so many begins: start what is missing. From the second on there is a series, and
-        as many are started for each of the two after it, since one may end before a process is ready."""
+        """Start the processes that are missing for an evaluation that needs so many.
+
+        From the second evaluation on there is a series, and as many are started for each of the two after it, since
+        one may end before a process is ready.
+        """
         with self._lock:
             count = min(needed if self._evaluations == 0 else 3 * needed, MOST)
             self._evaluations += 1
@@ -73,7 +79,7 @@ class Ahead(Generic[Started]):
                 self._ready.append((self._threads.submit(self._start, wanted), wanted))
 
     def close(self) -> None:
-        """End them all."""
+        """End all processes."""
         with self._lock:
             ended, self._ready = list(self._ready), deque()
         for future, wanted in ended:
@@ -83,9 +89,12 @@ class Ahead(Generic[Started]):
 
 
 def warm_up(peer: Peer, device: Device, wanted: threading.Event, *, with_triton: bool = False) -> None:
-    """Have a process do what takes time and needs no kernel. What it does on the device waits until nobody is timing
-    there, and its turn, since a driver opens its device for one process after the other; it is left out as soon as
-    somebody waits for the process, and happens at its first use then."""
+    """Let a process do everything slow that needs no kernel.
+
+    Its work on the device waits until no job is timed there, and for its turn, since a driver opens its device for
+    one process after the other. It is left out as soon as an evaluation waits for the process, and then happens at
+    first use.
+    """
     peer.ask({"op": "prepare", "device": device.kind if with_triton else ""}, START_S)
     with suppress(Cancelled), _turn(wanted), device.shared(wanted.is_set):
         peer.ask({"op": "warm", "device": device.kind}, START_S)

@@ -1,8 +1,9 @@
-"""Sandboxed interpreters started ahead, with torch imported, the device opened and nothing else known: for Python
-candidates on a GPU box. They stand still until they are wanted. Each serves one candidate process and is gone.
+"""Keep sandboxed interpreters warm for Python candidates on a GPU machine.
 
-Importing torch takes a processor's caches and memory from whoever runs beside it, and a call that the host paces is
-slower by a quarter then. So starts stand still while somebody is timing, but for those that the timing waits for.
+They have imported torch and opened the device, and know nothing else. Each stands still until it is needed, serves
+one candidate process and ends. Importing torch takes a processor's caches and memory from neighbours, and a call that
+the host paces becomes slower by a quarter. So starts stand still while a job is timed, except those that the timing
+waits for.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ LIFE_S = 3600.0
 
 
 class Spares(Ahead[Enclosure]):
-    """Spare processes of one device, for candidates under the usual limits. `with_triton`: have those that are started
-    from now on prepare Triton too, which takes as long as importing torch."""
+    """Keep warm workers of one device, for candidates under the usual limits.
+
+    With `with_triton` set, workers that are started from now on prepare Triton too, which takes as long as importing
+    torch.
+    """
 
     with_triton = False
 
@@ -34,14 +38,14 @@ class Spares(Ahead[Enclosure]):
         self._timing = 0
 
     def take_for(self, limits: Limits) -> Enclosure | None:
-        """A spare; None where there is none or the limits are unusual."""
+        """Return a warm worker, or None if there is none or the limits are unusual."""
         usual = Limits()
         if (limits.memory_bytes, limits.log_bytes) != (usual.memory_bytes, usual.log_bytes):
             return None
         return self.take()
 
     def hurry(self, wanted: threading.Event) -> None:
-        """Let a start go on because somebody waits for it, also while somebody is timing."""
+        """Let a start go on that an evaluation waits for, even during timing."""
         with self._guard:
             if (spare := self._starting.get(wanted)) is not None:
                 spare.process.resume()
@@ -49,7 +53,7 @@ class Spares(Ahead[Enclosure]):
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Hold up all starts within this block but those that are waited for."""
+        """Hold up all starts within this block except those that are waited for."""
         with self._guard:
             self._timing += 1
             for wanted, spare in self._starting.items():

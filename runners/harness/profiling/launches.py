@@ -1,6 +1,8 @@
-"""What is looked at on a GPU when timing is over, for people and agents: what a launch costs at least, what a call
-takes when it is replayed from a CUDA graph, and which kernels take the time. Claims of the candidate's own process:
-no verdict rests on them, and whatever fails here is left out.
+"""Measure launches on a GPU after timing, for people and agents.
+
+The figures are the least cost of a launch, the time of a call that is replayed from a CUDA graph, and the kernels
+that take the time. They are claims of the candidate's own process: no verdict rests on them, and failures are left
+out.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ PROFILE_S = 60.0
 
 
 def launches(bench: Bench, sides: list[CandidateProcess]) -> dict[str, Any]:
-    """`floor_us`, the least that lies between two events around one tiny launch, and by case and side what a call takes
-    when it is replayed from a graph; a side that can't be captured is left out."""
+    """Return `floor_us` and, by case and side, the time of a call that is replayed from a graph in µs.
+
+    `floor_us` is the least time between two events around one tiny launch. A side that can't be captured is left out.
+    """
     floor = [side.replies("floor", {}, bench.limits.call_s) for side in sides if side.name == BASELINE]
     cases = {case.name: _replayed(bench, sides, case) for case in bench.cases}
     found: dict[str, Any] = {"graph_us": {name: times for name, times in cases.items() if times}}
@@ -32,7 +36,7 @@ def launches(bench: Bench, sides: list[CandidateProcess]) -> dict[str, Any]:
 
 
 def _replayed(bench: Bench, sides: list[CandidateProcess], case: Case) -> dict[str, float]:
-    """Median time of a replay by side, µs."""
+    """Return the median time of a replay by side in µs."""
     times = {}
     for side in sides:
         with suppress(CandidateFailure, InfraFailure):
@@ -44,15 +48,17 @@ def _replayed(bench: Bench, sides: list[CandidateProcess], case: Case) -> dict[s
 
 
 def laid(bench: Bench, side: CandidateProcess, case: Case) -> dict[str, Any]:
-    """A fresh call of that case in the side's arena, and the side ready for it."""
+    """Lay out a fresh call of that case in the side's arena, with the side ready for it."""
     content = bench.oracle.make(case, case.distributions[0])[0]
     side.set_case(staging.case_layout(bench.problem, content), case)
     return staging.stage(side.arena, [content], bench.rng)[0].message
 
 
 def kernels(bench: Bench, artefact: Artefact, case: Case, arena_bytes: int) -> list[Seen]:
-    """The kernels that a call of the case spends its time in, by torch's profiler, in a process of their own. Empty
-    where nothing can be seen."""
+    """Return the kernels in which a call of the case spends its time, by torch's profiler, in a process of their own.
+
+    The list is empty if nothing can be seen.
+    """
     with suppress(CandidateFailure, InfraFailure):
         process: CandidateProcess = bench.start("profiled", artefact, arena_bytes, with_torch=True)()
         try:
@@ -66,7 +72,7 @@ def kernels(bench: Bench, artefact: Artefact, case: Case, arena_bytes: int) -> l
 
 
 def _kernel(raw: Any) -> Seen | None:
-    """One kernel of a process's answer, or None where it is none."""
+    """Parse one kernel of a process's answer, or return None if it is none."""
     match raw:
         case [str(name), int(launched), float(time_us)] if launched > 0 and 0 <= time_us < 1e9:
             return Seen(name, launched, time_us)

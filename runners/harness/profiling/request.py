@@ -1,9 +1,8 @@
-"""The profiling stage, when timing is over and the job asks for it: which kernels take the time of a call, and what
-binds them.
+"""Profile a kernel after timing, if the job asks for it: which kernels take the time of a call, and what binds them.
 
-Tools are asked in order, the one with hardware counters first; what is absent, not permitted or fails is noted, and the
-next is asked. The candidate runs in its sandbox as ever, in a process of its own. What comes back are claims of that
-process: no verdict rests on them.
+Tools are tried in order, the one with hardware counters first. A tool that is absent, not permitted or fails is
+noted, and the next is tried. The candidate runs in its sandbox as ever, in a process of its own. The results are
+claims of that process: no verdict rests on them.
 """
 
 from __future__ import annotations
@@ -39,8 +38,11 @@ NOTE_CHARS = 300
 
 @dataclass(frozen=True)
 class Sight:
-    """What is to be looked at: one case of a kernel on a device. `call_us`: how long a call took when it was timed.
-    `closely`: with tools that run the process anew, which take 3 to 12 s; else what sees it as it runs."""
+    """Ask for the profile of one case of a kernel on a device.
+
+    `call_us` is how long a call took when it was timed. With `closely`, tools are used that run the process anew,
+    which take 3 to 12 s; otherwise only what observes it as it runs.
+    """
 
     bench: Bench
     device: Device
@@ -56,7 +58,7 @@ Look = Callable[[Sight], list[Seen]]
 
 
 def looked_closer(sight: Sight) -> dict[str, Any]:
-    """`normalised`, with the case and a note for every tool that could not be used; only notes where none could."""
+    """Return `normalised`, with the case and a note for every tool that could not be used; only notes if none could."""
     notes: list[str] = []
     for tool, look in LOOKS[sight.device.kind][0 if sight.closely else -1 :]:
         try:
@@ -71,7 +73,7 @@ def looked_closer(sight: Sight) -> dict[str, Any]:
 
 
 def _launched(profiler: Launched, sight: Sight) -> list[Seen]:
-    """The candidate under a tool, once for each of its passes."""
+    """Run the candidate under a tool, once for each of its passes."""
     if reason := profiler.missing():
         raise ProfilerError(reason)
     outputs = [_output(profiler, number, sight) for number in range(profiler.passes)]
@@ -102,7 +104,7 @@ def _output(profiler: Launched, number: int, sight: Sight) -> str:
 
 
 def _attached(profiler: Attached, sight: Sight) -> list[Seen]:
-    """A tool beside the candidate, long enough to count something."""
+    """Run a tool beside the candidate, long enough to count something."""
     if reason := profiler.missing():
         raise ProfilerError(reason)
     process = sight.bench.candidate("profiled", sight.artefact, sight.arena_bytes)
@@ -119,7 +121,7 @@ def _attached(profiler: Attached, sight: Sight) -> list[Seen]:
 
 
 def _repeated(sight: Sight, process: CandidateProcess, calls: int) -> dict[str, Any]:
-    """One call as in timing, which compiles what is to be compiled, then the call alone."""
+    """Make one call as in timing, so that everything is compiled, then the call alone."""
     call = launches.laid(sight.bench, process, sight.case)
     process.run([call], sight.bench.limits.call_s)
     process.repeated(call, calls, PROFILE_S)
@@ -127,7 +129,7 @@ def _repeated(sight: Sight, process: CandidateProcess, calls: int) -> dict[str, 
 
 
 def _by_torch(sight: Sight) -> list[Seen]:
-    """What torch's profiler sees in the process: names and times, no counters."""
+    """Return what torch's profiler sees in the process: names and times, no counters."""
     seen = launches.kernels(sight.bench, sight.artefact, sight.case, sight.arena_bytes)
     if not seen:
         raise ProfilerError("saw no kernel")

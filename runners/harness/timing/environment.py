@@ -1,4 +1,4 @@
-"""Where and with what an evaluation ran: stored with every result."""
+"""Describe where and with what an evaluation ran. The description is stored with every result."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from runners.harness.processes.participant import thread_count
 from runners.harness.processes.priority import may_raise
 from runners.targets import TARGETS, Target, ceilings, vector_extensions
 
+# 2.0: all sides are processes of one kind; device time is free of the host, with call time beside it.
 HARNESS_VERSION = "2.0"
-"""2.0: all sides are processes of one kind; device time is free of the host, with call time beside it."""
 
 
 def describe(target: Target, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Versions, processor, threads, clock governor and the load at the time of asking. `gpu`: what was seen of the GPU
-    at a better time."""
+    """Return versions, processor, threads, clock governor and the current load.
+
+    `gpu` is the state of the GPU at a better time, if it was recorded.
+    """
     return {
         **fixed(target),
         **_ceilings(target),
@@ -32,7 +34,8 @@ def describe(target: Target, gpu: Mapping[str, Any] | None = None) -> dict[str, 
 
 
 def fixed(target: Target) -> dict[str, Any]:
-    """What stays the same between evaluations on one machine: the key of everything cached by environment."""
+    """Return what stays the same between evaluations on one machine, the key of everything that is cached by
+    environment."""
     return {
         "target": target.key,
         "device": target.title,
@@ -51,12 +54,12 @@ def fixed(target: Target) -> dict[str, Any]:
 
 
 def _processor(target: Target) -> dict[str, Any]:
-    """For a CPU: its vector extensions and data caches in bytes, which decide how a kernel is to be written."""
+    """Return a CPU's vector extensions and data caches in bytes, which decide how a kernel is to be written."""
     return {"vector": vector_extensions(), "caches": dict(target.caches_bytes)} if target.family == "cpu" else {}
 
 
 def _ceilings(target: Target) -> dict[str, Any]:
-    """What a probe reached on this machine, so that whoever reads the result elsewhere sees the same roofs."""
+    """Return what a probe reached on this machine, so that readers of the result elsewhere see the same rooflines."""
     found = asdict(ceilings(target.key))
     return {"ceilings": found} if found["measured_at"] else {}
 
@@ -76,5 +79,5 @@ def _version(package: str) -> str:
 
 
 def describe_safely(key: str, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`describe`, or what is known where the target is not."""
+    """Return `describe`, or what is known without the target."""
     return describe(TARGETS[key], gpu) if key in TARGETS else {"target": key, "machine": platform.machine()}

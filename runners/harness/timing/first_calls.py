@@ -1,6 +1,6 @@
-"""The first call of each side, in which a side loads libraries, compiles and allocates: seconds where torch is used.
+"""Make the first call of each side, in which it loads libraries, compiles and allocates: seconds with torch.
 
-Sides make it at the same time where their arenas have room. Nothing of these calls is timed or judged.
+Sides make it at the same time if their arenas have room. Nothing of these calls is timed or judged.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from runners.harness.processes.participant import CandidateProcess
 from runners.job import Status
 from runners.problems.base import Case, Problem
 
+# A side and the message of its call.
 FirstCall = tuple[CandidateProcess, dict[str, Any]]
-"""A side and the message of its call."""
 
 
 def make_first_calls(
@@ -31,8 +31,11 @@ def make_first_calls(
     *,
     at_once: bool,
 ) -> None:
-    """Have each side take the contents' case and make one call of it, each with a content of its own. `at_once`: at the
-    same time where their arenas have room for all. Raises CandidateFailure with the case's name."""
+    """Have each side take the contents' case and make one call of it, each with a content of its own.
+
+    With `at_once` they do so at the same time if their arenas have room for all. Raises CandidateFailure with the
+    case's name.
+    """
     case, layout = contents[0].case, case_layout(problem, contents[0])
     if at_once and _fit_together(sides, contents):
         _make_together(_staged(sides, contents, rng), layout, case, call_s)
@@ -56,7 +59,7 @@ def _by_arena(sides: Sequence[CandidateProcess]) -> list[tuple[Arena, list[int]]
 
 
 def _staged(sides: Sequence[CandidateProcess], contents: Sequence[Content], rng: random.Random) -> list[FirstCall]:
-    """Lay the calls out: sides that share an arena get places beside each other."""
+    """Lay the calls out. Sides that share an arena get places beside each other."""
     staged: list[FirstCall] = []
     for arena, numbers in _by_arena(sides):
         calls = stage(arena, [contents[number] for number in numbers], rng)
@@ -65,7 +68,7 @@ def _staged(sides: Sequence[CandidateProcess], contents: Sequence[Content], rng:
 
 
 def _make_together(calls: list[FirstCall], layout: dict[str, Any], case: Case, call_s: float) -> None:
-    """Make calls at the same time. Memory that lacks for several at once proves nothing and is passed over."""
+    """Make calls at the same time. Running out of memory then proves nothing and is ignored."""
     with ThreadPoolExecutor(len(calls)) as threads:
         made = [
             threads.submit(_first_call, side, message, layout, case, call_s * len(calls)) for side, message in calls

@@ -1,7 +1,7 @@
-"""The noise floor of a machine: how far comparisons of a program with itself stray from 1.
+"""Measure the noise floor of a machine: how far comparisons of a program with itself stray from 1.
 
-It is a property of the machine and of the protocol, not of the problem at hand. So it is measured once per environment
-on a problem that we ship, with the protocol of full timing, and kept. A speedup counts only beyond it.
+It is a property of the machine and of the protocol, not of the problem. So it is measured once per environment on a
+problem that we ship, with the protocol of full timing, and kept. A speedup counts only beyond it.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from runners.problems.base import Case, Problem, Purpose
 from runners.state import read_json, state_dir, write_json
 from runners.targets import Target
 
+# Several launches a call and parameters: what a single launch does not show, this does.
 PROBLEM = "layernorm_residual"
-"""Several launches a call and parameters: what a single launch does not show, this does."""
 LEAST_COMPARISONS, MOST_COMPARISONS = 6, 12
+# Stop comparing once the last two comparisons moved the floor by less than this, in log.
 SETTLED = 0.002
-"""Stop comparing once the last two comparisons moved the floor by less than this, in log."""
 MARGIN, LEAST = 1.25, 1.01
+# A floor above this is measured again, and warned of where it stays.
 WIDE = 1.03
-"""A floor above this is measured again, and warned of where it stays."""
+# As full timing, with smaller contents.
 PLAN = dataclasses.replace(FULL, content_bytes=192 << 20, checks=0)
-"""As full timing, with smaller contents."""
+# Used by quick timing before a machine's floor is known.
 UNMEASURED = NoiseFloor(1.10)
-"""Used by quick timing before a machine's floor is known."""
 KEPT_S, KEPT_WIDE_S = 7 * 86400.0, 3600.0
+# By how much a call on a CPU can differ between processes that do the same: where code and data lie in memory is drawn
+# when a process starts.
 RESOLUTION_US = 0.5
-"""By how much a call on a CPU can differ between processes that do the same: where code and data lie in memory is drawn
-when a process starts."""
 
 
 def known_floor(target: Target) -> NoiseFloor | None:
-    """Return this machine's floor where it was measured and is not too old."""
+    """Return this machine's floor if it was measured and is recent enough."""
     return _kept(_path(target))
 
 
 def measured_floor(target: Target) -> NoiseFloor:
-    """Measure this machine's floor and keep it. The caller holds the device alone.
+    """Measure this machine's floor and store it. The caller holds the device alone.
 
-    Raises InfraFailure where the shipped problem cannot be run.
+    Raises InfraFailure if the shipped problem cannot be run.
     """
     found = _measured(target)
     if found.ratio > WIDE:
@@ -76,7 +76,7 @@ def _path(target: Target) -> Path:
 
 
 def resolved(floor: float, timings: Timings, target: Target) -> float:
-    """Return the floor, no narrower than what is unresolved in calls as short as the baseline's here."""
+    """Return the floor, but no less than what cannot be resolved in calls as short as the baseline's here."""
     if target.family != "cpu":
         return floor
     times_us = [median(timings.samples(case, BASELINE)) for case in timings.sessions]
@@ -84,8 +84,11 @@ def resolved(floor: float, timings: Timings, target: Target) -> float:
 
 
 def floor_of(ratios: Sequence[float]) -> float:
-    """Return the floor from comparisons of a program with itself: the largest deviation in log but for the very
-    largest, which is an outlier as often as not, times a margin for what a few comparisons do not show."""
+    """Return the floor from comparisons of a program with itself.
+
+    It is the largest deviation in log except the very largest, which is often an outlier, times a margin for what a
+    few comparisons do not show.
+    """
     deviations = sorted(abs(math.log(ratio)) for ratio in ratios)
     if len(deviations) >= LEAST_COMPARISONS:
         deviations.pop()
@@ -145,7 +148,7 @@ def _until_settled(compare: Callable[[], float]) -> list[float]:
 
 
 def _artefact(problem: Problem, target: Target, folder: Path) -> Artefact:
-    """Build what is compared with itself: on a CPU a C++ seed, whose processes start quickly; else the reference."""
+    """Build what is compared with itself: on a CPU a C++ seed, whose processes start quickly, else the reference."""
     source = baseline_source(problem, Baseline.EAGER, target.key)
     if target.family == "cpu":
         source = next(seed.source for seed in problem.seeds if seed.source.language is Language.CPP)

@@ -1,4 +1,5 @@
-"""Timing sessions: fresh processes per side, all benchmark cases, and what the numbers of all sessions say together."""
+"""Run timing sessions: fresh processes for each side, all benchmark cases, and the statistics of all sessions
+together."""
 
 from __future__ import annotations
 
@@ -24,43 +25,48 @@ from runners.harness.timing.timing import CaseSession, CaseTimer, Plan
 from runners.job import Limits, Objective, ProblemBundle
 from runners.problems.base import Case, Problem
 
+# Sessions whose processes have more memory in their arenas start one after the other and end at once.
 AT_ONCE_BYTES = 1 << 30
-"""Sessions whose processes have more memory in their arenas start one after the other and end at once."""
 AT_ONCE_ON_CPU_BYTES = 128 << 20
 MOST_SLACK_BYTES = 256 << 20
+# On a GPU the sides of a session share an arena of at least this size: where memory lies physically changes the time of
+# a call by up to a percent, so that both compute in the same place.
 SHARED_BYTES = 64 << 20
-"""On a GPU the sides of a session share an arena of at least this size: where memory lies physically changes the time
-of a call by up to a percent, so that both compute in the same place."""
 
 
+# What is compared, by side, the candidate first.
 Sides = dict[str, Artefact]
-"""What is compared, by side, the candidate first."""
 
 
 @dataclass
 class Timings:
-    """Sessions by case name, in the order of the problem's cases. `objective` is what the job asks to compare."""
+    """Hold the sessions by case name, in the order of the problem's cases. `objective` is what the job asks to
+    compare."""
 
     sessions: dict[str, list[CaseSession]] = field(default_factory=dict)
     objective: Objective = Objective.DEVICE
 
     @property
     def has_call_time(self) -> bool:
-        """Say whether call time was measured apart from device time, as on a GPU."""
+        """Return whether call time was measured apart from device time, as on a GPU."""
         many = next(iter(self.sessions.values()), [])
         return bool(many) and bool(many[0].sides[CANDIDATE].call.samples_us)
 
     def basis(self, case: str) -> Objective:
-        """Return the time that a case's verdict rests on: call time where the job asks for it, or where some side's
-        device time could not be told from the host's."""
+        """Return the time on which a case's verdict rests.
+
+        It is call time if the job asks for it, or if some side's device time could not be separated from the host's.
+        """
         if not self.has_call_time:
             return Objective.DEVICE
         held = all(session.held for session in self.sessions[case])
         return self.objective if held else Objective.CALL
 
     def waits(self, case: str) -> list[str]:
-        """Return why the device could not be held in a case (`synchronises` or `launch_bound`), by the candidate's
-        sessions or else by those of its opponents; empty where it could."""
+        """Return why the device could not be held in a case (`synchronises` or `launch_bound`), or nothing if it could.
+
+        The candidate's sessions count before those of its opponents.
+        """
         mine = [s.sides[CANDIDATE].waits for s in self.sessions[case] if s.sides[CANDIDATE].waits]
         others = [side.waits for s in self.sessions[case] for side in s.sides.values() if side.waits]
         return [mode(mine or others)] if others else []
@@ -77,18 +83,18 @@ class Timings:
     def case_speedup(
         self, case: str, opponent: str, rng: random.Random, basis: Objective | None = None
     ) -> Interval:
-        """Return the speedup on one case, by its own basis unless another is asked for."""
+        """Return the speedup on one case, by its own basis unless another is given."""
         return speedup([self._units(case, opponent, basis)], rng)
 
     def speedup(self, opponent: str, rng: random.Random, basis: Objective | None = None) -> Interval:
-        """Return the geometric mean of the speedups over all cases, each by its own basis unless one is asked for."""
+        """Return the geometric mean of the speedups over all cases, each by its own basis unless one is given."""
         return speedup([self._units(case, opponent, basis) for case in self.sessions], rng)
 
     def clocks_agree(self, case: str, *, strictly: bool) -> bool:
-        """Say whether in most sessions the referee's clock agrees with the candidate's.
+        """Return whether in most sessions the referee's clock agrees with the candidate's.
 
-        Not strictly, what load makes of the baseline's own requests is allowed for: then nobody is accused of it, but
-        nothing is shown either.
+        If not `strictly`, the effect of load on the baseline's own requests is tolerated: nobody is then accused of
+        it, but nothing is shown either.
         """
         basis = self.basis(case)
         pairs = [
@@ -101,8 +107,10 @@ class Timings:
         return sum(agreed) * 2 > len(agreed)
 
     def busy_beyond_events_us(self, case: str, opponent: str) -> float:
-        """Return how much longer the candidate keeps the device busy after its last event than the opponent does, in µs
-        per call; 0 where nothing was held. Work on a stream that the events do not see shows here."""
+        """Return how much longer the candidate keeps the device busy after its last event than the opponent does.
+
+        The figure is in µs per call, 0 if nothing was held. It shows work on a stream that the events do not see.
+        """
         sides = [session.sides for session in self.sessions[case]]
         if not all(s[CANDIDATE].busy_us and s[opponent].busy_us for s in sides):
             return 0.0
@@ -115,8 +123,10 @@ class Timings:
         return speedup(units, rng)
 
     def overstates(self, case: str, rng: random.Random) -> bool:
-        """Say whether the candidate claims more than the referee's clock saw, by both of its signs: time in the
-        requests that nobody accounts for, and the paired ratios of whole requests."""
+        """Return whether the candidate claims more than the referee's clock saw, by both signs.
+
+        The signs are unaccounted time in the requests, and the paired ratios of whole requests.
+        """
         if self.clocks_agree(case, strictly=False):
             return False
         claimed = self.case_speedup(case, BASELINE, rng)
@@ -134,8 +144,11 @@ class Timings:
 
 @dataclass
 class Bench:
-    """Everything needed to start the sides of a session. `spares`: processes started ahead. `at_once`: modules may make
-    their first calls, in which they compile, at the same time."""
+    """Hold everything needed to start the sides of a session.
+
+    `spares` are warm workers. With `at_once`, modules may make their first calls, in which they compile, at the same
+    time.
+    """
 
     problem: Problem
     bundle: ProblemBundle
@@ -157,8 +170,8 @@ class Bench:
     ) -> tuple[CandidateProcess, bool]:
         """Return a fresh process for the checks, and whether it may measure in the first session of that plan.
 
-        `prepare` tells the least size of its arena. On a GPU, where opening the device takes each process a tenth of a
-        second, the process stays unless its arena would be large.
+        `prepare` returns the least size of its arena. On a GPU, where each process takes a tenth of a second to open
+        the device, the process stays unless its arena would be large.
         """
         timed_bytes = self.arena_bytes(plan) if self.oracle.on_gpu and self.cases else 0
         least_bytes = prepare()
@@ -167,13 +180,15 @@ class Bench:
         return self.candidate(CANDIDATE, artefact, size if stays else least_bytes), stays
 
     def keep(self, checked: CandidateProcess) -> None:
-        """A candidate that came through the checks, for the first session."""
+        """Keep a candidate that passed the checks for the first session."""
         self._checked = checked
 
     def start_ahead(self, plan: Plan, sides: Sides) -> None:
-        """Start the sides of all sessions of a plan, for `measure` to take, unless that takes much memory, or the
-        processes of a side have to take turns (see `Artefact.scratch`): they stand idle, and nobody imports torch while
-        somebody is timing. Raises CandidateFailure, InfraFailure."""
+        """Start the sides of all sessions of a plan, for `measure` to take. Raises CandidateFailure, InfraFailure.
+
+        They stand idle, so that no process imports torch during timing. Nothing is started if that takes much memory,
+        or if the processes of a side have to take turns (see `Artefact.scratch`).
+        """
         size = self.arena_bytes(plan)
         too_large = size > (AT_ONCE_BYTES if self.oracle.on_gpu else AT_ONCE_ON_CPU_BYTES)
         if too_large or any(artefact.scratch for artefact in sides.values()):
@@ -189,8 +204,10 @@ class Bench:
         progress: Callable[[str], None],
         at_end: Callable[[list[CandidateProcess]], None] = lambda sides: None,
     ) -> Timings:
-        """Run all sessions of a plan; `at_end` is called with the sides of the last one. Raises CandidateFailure,
-        InfraFailure, Cancelled."""
+        """Run all sessions of a plan; `at_end` is called with the sides of the last one.
+
+        Raises CandidateFailure, InfraFailure, Cancelled.
+        """
         timings = Timings({case.name: [] for case in self.cases}, self.objective)
         if not self._waiting:
             self.start_ahead(plan, sides)
@@ -211,15 +228,17 @@ class Bench:
         return timings
 
     def dismiss(self, sides: Sequence[CandidateProcess]) -> None:
-        """Sides that are not needed any more. On a GPU, where closing its context takes a process a tenth of a second,
-        small ones stand still until `close`."""
+        """Dismiss sides that are not needed any more.
+
+        On a GPU, where closing its context takes a process a tenth of a second, small ones stand still until `close`.
+        """
         if self.oracle.on_gpu and all(side.arena.size_bytes <= AT_ONCE_BYTES for side in sides):
             self._dismissed += sides
         else:
             _close_together(sides)
 
     def close(self) -> None:
-        """End whatever was dismissed, and what was started ahead and never measured."""
+        """End what was dismissed, and what was started ahead and never measured."""
         for sides in (*self._waiting, [self._checked] if self._checked else []):
             self.dismiss(sides)
         self._waiting, self._checked = [], None
@@ -227,7 +246,7 @@ class Bench:
         _close_together(dismissed)
 
     def _started(self, sessions: int, sides: Sides, size: int) -> list[list[CandidateProcess]]:
-        """Start the sides of so many sessions at the same time: each takes seconds where torch is imported."""
+        """Start the sides of all sessions at the same time, since each takes seconds to import torch."""
         starts: list[Callable[[], CandidateProcess]] = []
         for _ in range(sessions):
             arenas = self._arenas(list(sides), size)
@@ -238,9 +257,10 @@ class Bench:
         return [started[n : n + len(sides)] for n in range(0, len(started), len(sides))]
 
     def _arenas(self, names: list[str], size: int) -> dict[str, Callable[[], Arena]]:
-        """Return how to get each side's arena: one of its own, or on a GPU one for all where arenas are large. Sides
-        take turns, and an arena that is shared is overwritten before each of them, so that none finds another's
-        outputs."""
+        """Return how to get each side's arena: one of its own, or on a GPU one for all if arenas are large.
+
+        Sides take turns, and a shared arena is overwritten before each of them, so that none finds another's outputs.
+        """
         if not (self.oracle.on_gpu and size >= SHARED_BYTES):
             return {name: partial(self.oracle.arena, name, size) for name in names}
         shared = self.oracle.arena("shared", size)
@@ -248,19 +268,20 @@ class Bench:
         return dict.fromkeys(names, lambda: shared)
 
     def _taken(self) -> Callable[[], CandidateProcess] | None:
-        """The candidate that was checked, if it is there; once."""
+        """Return the candidate that was checked, once, or None."""
         checked, self._checked = self._checked, None
         return None if checked is None else lambda: checked
 
     def _make_first_calls(self, sides: list[CandidateProcess]) -> None:
-        """One call of every case by every candidate, all at the same time: in their first calls modules compile."""
+        """Make one call of every case by every candidate, all at the same time, because modules compile in their first
+        calls."""
         for case in self.cases:
             contents = self.oracle.make(case, case.distributions[0], len(sides))
             make_first_calls(self.problem, sides, contents, self.limits.call_s, self.rng, at_once=True)
         self.oracle.reset()
 
     def session(self, plan: Plan, sides: list[CandidateProcess], timings: Timings) -> None:
-        """One session: every case once, in random order, the sides at raised priority."""
+        """Run one session: every case once, in random order, the sides at raised priority."""
         for side in sides:
             side.prioritise()
         for case in self.rng.sample(self.cases, len(self.cases)):
@@ -276,8 +297,10 @@ class Bench:
     def start(
         self, name: str, artefact: Artefact, arena_size: int, *, with_torch: bool = False
     ) -> Callable[[], CandidateProcess]:
-        """Make the arena now, and return how to start the process, in whatever thread. `with_torch`: in a spare
-        process, if there is one, for a kernel that does without torch otherwise."""
+        """Make the arena now, and return how to start the process, in any thread.
+
+        With `with_torch`, a kernel that does without torch otherwise gets a warm worker, if there is one.
+        """
         return self._start(name, artefact, self.oracle.arena(name, arena_size), with_torch=with_torch)
 
     def _start(
@@ -293,14 +316,17 @@ class Bench:
         )
 
     def arena_bytes(self, plan: Plan) -> int:
-        """Size of an arena that serves every case under a plan."""
+        """Return the size of an arena that serves every case under a plan."""
         sizes = [self._case_bytes(self.oracle.make(case, case.distributions[0])[0], plan) for case in self.cases]
         self.oracle.reset()
         return max(sizes)
 
     def _case_bytes(self, content: Content, plan: Plan) -> int:
-        """Return an arena's size for the largest request, on a GPU with room to move contents about: how the buffers of
-        a call lie to each other changes its time, and where they stay in place it does so for a whole session."""
+        """Return an arena's size for the largest request, on a GPU with room to move contents about.
+
+        How the buffers of a call lie to each other changes its time. If they stayed in place, it would do so for a
+        whole session.
+        """
         if not self.oracle.on_gpu:
             return staging.arena_bytes(content, plan.doubled(plan.calls(content), content))
         calls = plan.most_in_a_request(content)
@@ -309,7 +335,7 @@ class Bench:
 
 
 def started_together(starts: Sequence[Callable[[], CandidateProcess]]) -> list[CandidateProcess]:
-    """Every participant, each started in a thread of its own, or the first failure after closing those that did."""
+    """Start every participant in a thread of its own. Raises the first failure after closing those that did start."""
     with ThreadPoolExecutor(len(starts)) as threads:
         futures = [threads.submit(start) for start in starts]
     failure = next((error for future in futures if (error := future.exception())), None)
@@ -322,12 +348,12 @@ def started_together(starts: Sequence[Callable[[], CandidateProcess]]) -> list[C
 
 
 def overall_us(timings: Timings) -> dict[str, float]:
-    """The candidate's median by case, µs."""
+    """Return the candidate's median by case in µs."""
     return {case: median(timings.samples(case, CANDIDATE)) for case in timings.sessions}
 
 
 def _close_together(sides: Sequence[CandidateProcess]) -> None:
-    """Close sides at the same time: on a GPU, closing its context takes each process a quarter of a second."""
+    """Close sides at the same time. On a GPU, closing its context takes each process a quarter of a second."""
     if sides:
         with ThreadPoolExecutor(len(sides)) as threads:
             list(threads.map(_closed, sides))

@@ -1,10 +1,22 @@
-"""Pure functions from paired timings to a speedup, its interval and a verdict. Standard library only.
+"""Compute a speedup, its interval and a verdict from paired timings. Pure functions, standard library only.
 
-A *unit* is one palindrome of blocks (A B B A or B A A B): its log-ratio is the mean log of the opponent's block
+A *unit* is one palindrome of blocks (A B B A or B A A B). Its log-ratio is the mean log of the opponent's block
 medians minus that of the candidate's, so that a linear drift of the machine cancels. Units are grouped by session
 (one fresh process per side), because layout and placement differ between processes: the bootstrap resamples sessions,
 then units within them (hierarchical bootstrap; Davison & Hinkley 1997, §3.8; for kernels and JITs: Kalibera & Jones,
 "Rigorous benchmarking in reasonable time", ISMM 2013).
+
+Notation:
+
+| symbol | meaning | in the code |
+|---|---|---|
+| A, B | blocks of K or 2K calls of the candidate and of an opponent | `candidate_blocks`, `opponent_blocks` |
+| r = mean ln B − mean ln A | log-ratio of one unit; above 0 the candidate is faster | `unit_log_ratio` |
+| r_si | unit i of session s | `Units` |
+| c = median of all r_si | log-speedup of one case | `_centre` |
+| exp(mean of c over cases) | speedup: the geometric mean over the cases | `speedup` |
+| φ | noise floor, a ratio ≥ 1 | `floor` |
+| o − i | the referee's time minus the inside time of a request, µs | `unaccounted_us` |
 """
 
 from __future__ import annotations
@@ -17,8 +29,8 @@ from statistics import fmean, median
 
 from runners.job import Verdict
 
+# Log-ratios by session.
 Units = Sequence[Sequence[float]]
-"""Log-ratios by session."""
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -26,7 +38,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A ratio and its interval; above 1 the candidate is faster."""
+    """Hold a ratio and its interval; above 1 the candidate is faster."""
 
     median: float
     low: float
@@ -34,18 +46,20 @@ class Interval:
 
 
 def usable(samples: Sequence[float]) -> bool:
-    """Are these times that can be: finite and above zero?"""
+    """Return whether times are possible: finite and above zero."""
     return bool(samples) and all(math.isfinite(sample) and sample > 0 for sample in samples)
 
 
 def unit_log_ratio(opponent_blocks: Sequence[float], candidate_blocks: Sequence[float]) -> float:
-    """Log of opponent over candidate time of one unit, from the blocks' medians."""
+    """Return the log of opponent over candidate time of one unit, from the blocks' medians."""
     return fmean(map(math.log, opponent_blocks)) - fmean(map(math.log, candidate_blocks))
 
 
 def within_spread(sessions: Units) -> float:
-    """Return the standard deviation of the units within their sessions, each about its own session's mean (pooled);
-    infinite where no session has two."""
+    """Return the standard deviation of the units within their sessions, each about its own session's mean (pooled).
+
+    It is infinite if no session has two units.
+    """
     freedom = sum(len(session) - 1 for session in sessions)
     if freedom < 1:
         return math.inf
@@ -54,15 +68,16 @@ def within_spread(sessions: Units) -> float:
 
 
 def speedup(cases: Sequence[Units], rng: random.Random, resamples: int = RESAMPLES) -> Interval:
-    """Geometric mean over the cases of the median unit ratio, with a percentile bootstrap interval."""
+    """Return the geometric mean over the cases of the median unit ratio, with a percentile bootstrap interval."""
     draws = sorted(fmean(_resampled(units, rng) for units in cases) for _ in range(resamples))
     centre = fmean(_centre(units) for units in cases)
     low, high = quantile(draws, (1 - LEVEL) / 2), quantile(draws, (1 + LEVEL) / 2)
+    # With few units the resampled medians may all lie on one side of the observed one, which the interval must contain.
     return Interval(math.exp(centre), math.exp(min(low, centre)), math.exp(max(high, centre)))
 
 
 def median_interval(sessions: Units, rng: random.Random, resamples: int = RESAMPLES) -> Interval:
-    """Median time and its interval, by the same bootstrap. Values are times, not logs."""
+    """Return the median time and its interval, by the same bootstrap. Values are times, not logs."""
     draws = sorted(_resampled(sessions, rng) for _ in range(resamples))
     centre = _centre(sessions)
     return Interval(
@@ -75,12 +90,13 @@ def _centre(sessions: Units) -> float:
 
 
 def _resampled(sessions: Units, rng: random.Random) -> float:
+    # Sessions first, then units within them: units of one session share a process and are not independent.
     chosen = rng.choices(sessions, k=len(sessions))
     return median([value for session in chosen for value in rng.choices(session, k=len(session))])
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear interpolation between the order statistics of a sorted, non-empty sequence."""
+    """Interpolate linearly between the order statistics of a sorted, non-empty sequence."""
     position = share * (len(ordered) - 1)
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
@@ -88,7 +104,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def verdict(interval: Interval, floor: float) -> Verdict:
-    """Return `faster` or `slower` only where the whole interval lies outside [1 / floor, floor]; else `same`."""
+    """Return `faster` or `slower` only if the whole interval lies outside [1 / floor, floor]; else `same`."""
     if interval.low > floor:
         return Verdict.FASTER
     if interval.high < 1 / floor:
@@ -98,7 +114,8 @@ def verdict(interval: Interval, floor: float) -> Verdict:
 
 @dataclass(frozen=True)
 class TimedRequest:
-    """One request of `calls` calls: what the process claims they took together, and the referee's clock around it."""
+    """Hold one request of `calls` calls: the time that the process claims for them, and the referee's clock around
+    it."""
 
     calls: int
     inside_us: float
@@ -106,11 +123,11 @@ class TimedRequest:
 
 
 def hidden_us_per_call(requests: Sequence[TimedRequest]) -> float:
-    """Time per call that the process's own clock does not account for, in µs.
+    """Return the time per call in µs that the process's own clock does not account for.
 
-    A request costs a constant besides its calls. Comparing requests of K and of 2K calls takes the constant away:
-    what remains in the slope was hidden from the inside clock. Other load only ever adds, so the lower quartile of
-    what is unaccounted for stands for each size.
+    A request costs a constant besides its calls. Comparing requests of K and of 2K calls removes the constant: the
+    rest in the slope was hidden from the inside clock. Other load only ever adds, so the lower quartile of the
+    unaccounted time represents each size.
     """
     sizes = sorted({request.calls for request in requests})
     if len(sizes) < 2:
@@ -121,12 +138,12 @@ def hidden_us_per_call(requests: Sequence[TimedRequest]) -> float:
 
 
 def unaccounted_us(requests: Sequence[TimedRequest]) -> float:
-    """Lower quartile of the referee's time minus the inside time of a request, µs."""
+    """Return the lower quartile of the referee's time minus the inside time of a request, in µs."""
     return quantile(sorted(request.outside_us - request.inside_us for request in requests), 0.25)
 
 
 def spread_us(requests: Sequence[TimedRequest]) -> float:
-    """Distance between the quartiles of what is unaccounted for in a request, µs a call."""
+    """Return the distance between the quartiles of a request's unaccounted time, in µs per call."""
     beside = sorted(request.outside_us - request.inside_us for request in requests)
     calls = fmean(request.calls for request in requests)
     return (quantile(beside, 0.75) - quantile(beside, 0.25)) / calls
@@ -139,11 +156,11 @@ def clocks_agree(
     least_us: float = 25.0,
     slack_us: float = 0.0,
 ) -> bool:
-    """Does the referee's clock agree with the inside clock?
+    """Return whether the referee's clock agrees with the inside clock.
 
     Two signs must both speak against it: the slope from K to 2K calls, and a request that costs more besides its
-    calls than a request to a trusted process does. Each within a share of a call, the clock's resolution, and
-    `slack_us` a call for what other load makes of it (`spread_us`).
+    calls than a request to a trusted process does. Each is tolerated within a share of a call, the clock's
+    resolution, and `slack_us` per call for the effect of other load (`spread_us`).
     """
     calls = fmean(request.calls for request in requests)
     claimed_us = median([request.inside_us / request.calls for request in requests])
@@ -155,5 +172,6 @@ def clocks_agree(
 
 
 def referee_us(request: TimedRequest, overhead_us: float) -> float:
-    """Time per call by the referee's clock, less what a request costs besides; at least a quarter of the claim."""
+    """Return the time per call by the referee's clock, less what a request costs besides; at least a quarter of the
+    claim."""
     return max(request.outside_us - overhead_us, request.inside_us / 4) / request.calls

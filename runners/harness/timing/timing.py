@@ -1,12 +1,12 @@
-"""Paired, interleaved timing of a candidate and its opponents on one case within one session.
+"""Time a candidate and its opponents in pairs, interleaved, on one case within one session.
 
 A session is one fresh process per side. Within it, units of blocks in palindromic random order (A B B A) alternate
 between K and 2K calls a block, so that the referee's clock can be compared with the inside clock (see `statistics`).
-Every timed call has content that its process has not seen before, at addresses that change. Which of the timed calls
-are checked is drawn after they were made; the last of a request is always among them.
+Every timed call has content that its process has not seen before, at addresses that change. The timed calls that are
+checked are drawn after they were made; the last of a request is always among them.
 
-On a GPU each block is made of two requests with contents of their own: one for device time, with the device held until
-a call is enqueued, and one for call time, a loop as a user runs it. On a CPU there is one request and one time.
+On a GPU each block is made of two requests with contents of their own: one for device time, with the device held
+until a call is enqueued, and one for call time, a loop as a user runs it. On a CPU there is one request and one time.
 """
 
 from __future__ import annotations
@@ -33,35 +33,36 @@ from runners.harness.timing.statistics import (
     usable,
     within_spread,
 )
-from runners.job import Objective, Status
+from runners.job import Flag, Objective, Status
 from runners.problems.base import Case, Problem
 
+# How much to keep of one case's outputs for the checks at its end.
 SNAPSHOT_BYTES = 1 << 30
-"""How much to keep of one case's outputs for the checks at its end."""
+# Outputs of at least this size are judged at once instead of being kept.
 LARGE_OUTPUT_BYTES = 256 << 20
-"""Outputs of at least this size are judged at once instead of being kept."""
+# What the referee's clock does not resolve of one request.
 CLOCK_US = 25.0
-"""What the referee's clock does not resolve of one request."""
+# A call that takes this many times its device time in a loop is paced by the host.
 HOST_BOUND = 1.2
-"""A call that takes this many times its device time in a loop is paced by the host."""
+# For how long to warm the processor before a loop that the host paces, and how long the loop should take.
 WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
-"""For how long to warm the processor before a loop that the host paces, and how long the loop should take."""
 FEW_CALLS, FEW_UNITS = 2, 2
 LARGE_ARENA_BYTES = 1 << 30
 MOST_LOOKED_AT = 3
+# A call that is held for PROBE_S and enqueued that much later than without has waited for the device.
 PROBE_S, NOTICEABLE_US = 0.005, 2500.0
-"""A call that is held for PROBE_S and enqueued that much later than without has waited for the device."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to measure.
+    """Describe how much to measure.
 
-    `sessions`: fresh processes. `units`: at most so many per session and case; between `least_units` and `units` a case
-    ends once the standard error of its log-ratio is below `precision` (for call time below `call_precision`), or
-    `case_s` seconds have passed. `block_us`: how
-    long a block should take. `most_calls`: in a block. `content_bytes`: of fresh contents per session and case on a
-    CPU. `arena_bytes`: of the contents of one request on a GPU, 0 on a CPU. `checks`: timed calls to judge."""
+    `sessions` is the number of fresh processes. Each case gets at most `units` per session; between `least_units` and
+    `units` it ends once the standard error of its log-ratio is below `precision` (for call time below
+    `call_precision`), or `case_s` seconds have passed. `block_us` is the wanted length of a block, `most_calls` the
+    most calls in it. `content_bytes` limits fresh contents per session and case on a CPU, `arena_bytes` the contents
+    of one request on a GPU (0 on a CPU). `checks` timed calls are judged.
+    """
 
     sessions: int
     units: int
@@ -112,7 +113,7 @@ CONFIRM = Plan(
 
 
 class Way(StrEnum):
-    """How the calls of a request are made: one by one (`single`), on a held device, or in a loop."""
+    """Choose how the calls of a request are made: one by one (`single`), on a held device, or in a loop."""
 
     SINGLE = "single"
     HELD = "held"
@@ -121,8 +122,11 @@ class Way(StrEnum):
 
 @dataclass
 class Series:
-    """Times of one kind. `samples_us` by call, `blocks` the blocks' medians in µs by unit, `requests` for the
-    clocks."""
+    """Hold times of one kind.
+
+    `samples_us` is by call, `blocks` holds the blocks' medians in µs by unit, `requests` serves to compare the
+    clocks.
+    """
 
     samples_us: list[float] = field(default_factory=list)
     blocks: list[list[float]] = field(default_factory=list)
@@ -131,9 +135,11 @@ class Series:
 
 @dataclass
 class SideTimes:
-    """What one side of a case took in one session: `device` time (on a CPU the only one) and `call` time. `busy_us` and
-    `enqueue_us` are as in `Run`, per held call. `waits` says why the device could not be held for it, "" where it
-    could."""
+    """Hold the times of one side of a case in one session: `device` time (on a CPU the only one) and `call` time.
+
+    `busy_us` and `enqueue_us` are as in `Run`, per held call. `waits` says why the device could not be held, "" if it
+    could.
+    """
 
     device: Series = field(default_factory=Series)
     call: Series = field(default_factory=Series)
@@ -148,7 +154,7 @@ class SideTimes:
 
 @dataclass(frozen=True)
 class Kept:
-    """Outputs of a timed call. `drawn`: at random from its request; else it was the request's last."""
+    """Hold the outputs of a timed call. `drawn` ones were chosen at random from their request; others were its last."""
 
     content: Content
     places: list[int]
@@ -157,7 +163,8 @@ class Kept:
 
 @dataclass
 class CaseSession:
-    """One case in one session, by side; `judgements` on timed calls of the candidate, with the opponents' errors."""
+    """Hold one case in one session, by side, with the judgements on the candidate's timed calls and the opponents'
+    errors."""
 
     case: Case
     sides: dict[str, SideTimes]
@@ -166,7 +173,7 @@ class CaseSession:
 
     @property
     def held(self) -> bool:
-        """Say whether every side's device time is free of the host."""
+        """Return whether every side's device time is free of the host."""
         return not any(side.waits for side in self.sides.values())
 
     def unit_ratios(self, opponent: str, basis: Objective) -> list[float]:
@@ -175,8 +182,10 @@ class CaseSession:
         return [unit_log_ratio(theirs, ours) for theirs, ours in pairs]
 
     def referee_ratios(self, opponent: str, basis: Objective) -> list[float]:
-        """Return the log-ratios by the referee's clock, less what a request to the opponent costs besides its calls,
-        and less CLOCK_US in the candidate's favour."""
+        """Return the log-ratios by the referee's clock.
+
+        They exclude what a request to the opponent costs besides its calls, and CLOCK_US in the candidate's favour.
+        """
         opponents, candidates = (self.sides[name].of(basis).requests for name in (opponent, CANDIDATE))
         overhead_us = unaccounted_us(opponents)
         theirs = [referee_us(request, overhead_us) for request in opponents]
@@ -191,7 +200,7 @@ def _in_pairs(times: list[float]) -> list[list[float]]:
 
 
 class CaseTimer:
-    """Measures one case with the processes of one session."""
+    """Measure one case with the processes of one session."""
 
     def __init__(
         self,
@@ -212,11 +221,13 @@ class CaseTimer:
         self._keeps, self._surely_kept = False, 0
         self._loop_calls, self._warm_us = 0, 0.0
         self._last_side = ""
+        self._one_by_one = False
 
     def measure(self) -> CaseSession:
-        """Warm up, choose the block size, time units until they are precise enough. Raises CandidateFailure."""
+        """Warm up, choose the block size, and time units until they are precise enough. Raises CandidateFailure."""
         try:
             content, calls = self._warm_up()
+            self._one_by_one = calls == self._plan.doubled(calls, content)
             self._surely_kept = self._rng.randrange(self._least_units)
             started = time.monotonic()
             for unit in range(self._plan.units):
@@ -230,9 +241,11 @@ class CaseTimer:
         return self._result
 
     def _is_enough(self, units: int, seconds: float) -> bool:
-        """Stop by the width of the interval or by time, never by which side is ahead, so that stopping favours
-        neither. An even number of units has as many of K as of 2K calls."""
-        if units < 2 or units % 2:
+        """Stop by the width of the interval or by time, never by which side is ahead, so that stopping favours neither.
+
+        An even number of units has as many of K as of 2K calls.
+        """
+        if units < min(2, self._least_units) or (units % 2 and not self._one_by_one):
             return False
         if seconds > self._plan.case_s:
             return True
@@ -243,19 +256,26 @@ class CaseTimer:
 
     @property
     def _least_units(self) -> int:
-        """Return the least units. A session after another can end sooner, since the earlier one shows how much the
-        units of a session spread."""
-        return min(FEW_UNITS, self._plan.least_units) if self._earlier else self._plan.least_units
+        """Return the least units.
+
+        A session after another can end sooner, since the earlier one shows how much the units of a session vary; and
+        sooner still if calls are so large that every request has one alone.
+        """
+        if not self._earlier:
+            return self._plan.least_units
+        return 1 if self._one_by_one else min(FEW_UNITS, self._plan.least_units)
 
     @property
     def _compared(self) -> list[Objective]:
         """Return the times that have to be precise."""
         if not self._oracle.on_gpu:
             return [Objective.DEVICE]
-        return [Objective.DEVICE, Objective.CALL] if self._result.held else [Objective.CALL]
+        if not self._result.held:
+            return [Objective.CALL]
+        return [Objective.DEVICE] if self._one_by_one else [Objective.DEVICE, Objective.CALL]
 
     def _standard_error(self, basis: Objective) -> float:
-        """Return the standard error of this session's mean log-ratio, by the spread within all sessions so far."""
+        """Return the standard error of this session's mean log-ratio, by the variation within all sessions so far."""
         sessions = [*(session.unit_ratios(BASELINE, basis) for session in self._earlier)]
         ratios = self._result.unit_ratios(BASELINE, basis)
         return within_spread([*sessions, ratios]) / math.sqrt(len(ratios))
@@ -273,16 +293,21 @@ class CaseTimer:
         return first, calls
 
     def _make_first_calls(self) -> Content:
-        """Make each side's first call of this case, all sides at once where an arena has room for them; return a
-        content. Nothing of these calls is judged."""
+        """Make each side's first call of this case, all sides at once if an arena has room for them, and return a
+        content.
+
+        Nothing of these calls is judged.
+        """
         contents = self._make(len(self._sides))
         on_gpu = self._oracle.on_gpu
         make_first_calls(self._problem, self._sides, contents, self._call_s, self._rng, at_once=on_gpu)
         return contents[0]
 
     def _rehearse(self, content: Content, calls: int) -> None:
-        """Make a loop of the largest block, so that no timed call asks the device for memory, find out which sides can
-        be held, and choose the length of loops."""
+        """Make a loop of the largest block, so that no timed call asks the device for memory.
+
+        Also find out which sides can be held, and choose the length of loops.
+        """
         contents = self._make(self._plan.doubled(calls, content))
         slowest_us, host_bound = 0.0, False
         for side in self._sides:
@@ -296,19 +321,24 @@ class CaseTimer:
         self._choose_loop(content, slowest_us, host_bound=host_bound)
 
     def _choose_loop(self, content: Content, call_us: float, *, host_bound: bool) -> None:
-        """Loop as often as a block has calls where the device sets the pace. Where the host does, whose speed varies
-        far more, warm the processor and loop for longer."""
-        if host_bound:
+        """Choose how long loops are: as many calls as a block has if the device sets the pace.
+
+        If the host does, whose speed varies far more, warm the processor and loop for longer.
+        """
+        if host_bound and self._plan.most_in_a_request(content) > 1:
             wanted = 1 + math.ceil(LOOP_US / max(1.0, call_us))
             self._loop_calls = min(self._plan.most_in_a_request(content), MOST_LOOP_CALLS, max(2, wanted))
             self._warm_us = WARM_US
 
     def _why_late(self, side: CandidateProcess, contents: list[Content], free_us: float) -> str:
-        """Tell a call that waits for the device from one that fills its queue: held for a moment, which is too short to
-        fill the queue, the former is enqueued later by that moment."""
+        """Tell a call that waits for the device from one that fills its queue.
+
+        The device is held for a moment, which is too short to fill the queue: a call that waits is enqueued later by
+        that moment.
+        """
         calls = stage(side.arena, contents, self._rng)
         run = side.run_held([call.message for call in calls], self._call_s, PROBE_S)
-        return "synchronises" if run.enqueue_us[0] - free_us > NOTICEABLE_US else "launch_bound"
+        return Flag.SYNCHRONISES if run.enqueue_us[0] - free_us > NOTICEABLE_US else Flag.LAUNCH_BOUND
 
     def _make(self, count: int) -> list[Content]:
         return self._oracle.make(self._case, self._distribution, count)
@@ -336,10 +366,10 @@ class CaseTimer:
                 self._result.sides[name].of(basis).blocks.append(medians)
 
     def _returns(self, way: Way, calls: int) -> bool:
-        """Say whether each block needs an untimed call of its own content before it, because the device computed for
-        another side before.
+        """Return whether each block needs an untimed call of its own content first, since the device served another
+        side.
 
-        The first call after such a change was up to an eighth slower on an H100 where gigabytes are touched, probably
+        The first call after such a change was up to an eighth slower on an H100 if it touches gigabytes, probably
         because the device's caches of address translations are cold. In longer blocks the median ignores it, and a
         loop leaves out its first call anyway.
         """
@@ -347,26 +377,34 @@ class CaseTimer:
         return self._oracle.on_gpu and calls <= few
 
     def _release_others(self, side: CandidateProcess) -> None:
-        """Have the other sides give back what their allocators keep, where calls take gigabytes: results and
-        intermediate tensors of two sides would take the device's memory twice. The untimed call before a timed one
-        takes its own again."""
+        """Have the other sides give back what their allocators keep, if calls take gigabytes.
+
+        Results and intermediate tensors of two sides would take the device's memory twice. The untimed call before a
+        timed one allocates its own again.
+        """
         if side.arena.shared and side.arena.size_bytes > LARGE_ARENA_BYTES:
             for other in self._sides:
                 if other is not side:
                     other.release()
 
     def _ways(self, unit: int) -> list[Way]:
-        """Return how the calls of a unit are made. Where the device cannot be held, call time decides, and a first unit
-        of single calls is enough to show."""
+        """Return how the calls of a unit are made.
+
+        If the device cannot be held, call time decides, and a first unit of single calls is enough to show. If it can
+        and calls are large, a first unit of loops is enough.
+        """
         if not self._oracle.on_gpu:
             return [Way.SINGLE]
         if self._result.held:
-            return [Way.HELD, Way.STEADY]
+            return [Way.HELD] if self._one_by_one and unit else [Way.HELD, Way.STEADY]
         return [Way.SINGLE, Way.STEADY] if unit == 0 else [Way.STEADY]
 
     def _block(self, side: CandidateProcess, contents: list[Content], way: Way, place: int) -> float:
-        """Time one block. `place` seeds where its buffers lie: at the same offsets for every side. Single calls that
-        move gigabytes were up to 15 % faster than the rest on an H100; that their addresses decide it is a guess."""
+        """Time one block. `place` seeds the offsets of its buffers, which are the same for every side.
+
+        Single calls that move gigabytes were up to 15 % faster than the rest on an H100; that their addresses decide
+        it is a guess.
+        """
         calls, run = self._request(side, contents, way, random.Random(place))  # noqa: S311 - no secret
         times = self._result.sides[side.name]
         series = times.of(Objective.CALL if way is Way.STEADY else Objective.DEVICE)
@@ -383,7 +421,7 @@ class CaseTimer:
     def _request(
         self, side: CandidateProcess, contents: list[Content], way: Way, placing: random.Random
     ) -> tuple[list[StagedCall], Run]:
-        """Stage, run, keep outputs for the checks, look at guards and inputs."""
+        """Run calls that are staged in the arena, keep outputs for the checks, and check guards and inputs."""
         calls, run = self._run(side, contents, way, placing)
         if self._keeps and len(calls) == 1 and _outputs_bytes(contents[0]) >= LARGE_OUTPUT_BYTES:
             side.release()  # judging takes as much memory as the call did
@@ -395,7 +433,7 @@ class CaseTimer:
         return calls, run
 
     def _untimed(self, side: CandidateProcess, contents: list[Content], way: Way) -> Run:
-        """Make calls that only prepare what is timed: nobody looks at what they leave."""
+        """Make calls that only prepare what is timed. Their outputs are not checked."""
         return self._run(side, contents, way, self._rng)[1]
 
     def _run(
@@ -412,15 +450,20 @@ class CaseTimer:
         return calls, (side.run_held if way is Way.HELD else side.run)(messages, timeout_s)
 
     def _looked_at(self, calls: list[StagedCall]) -> list[StagedCall]:
-        """Return the calls of a request whose guards and inputs are looked at: on a GPU a few, drawn after they were
-        made, since looking at each takes longer than making it."""
+        """Return the calls of a request whose guards and inputs are checked.
+
+        On a GPU these are a few, drawn after they were made, since checking each takes longer than making it.
+        """
         if not self._oracle.on_gpu or len(calls) <= MOST_LOOKED_AT:
             return calls
         return self._rng.sample(calls, MOST_LOOKED_AT)
 
     def _look(self, side: CandidateProcess, calls: list[StagedCall]) -> None:
-        """Look at guards, inputs and outputs of calls. All sides are treated alike between their blocks: what the
-        referee reads leaves its mark in the caches of whoever comes next."""
+        """Check guards, inputs and outputs of calls.
+
+        All sides are treated alike between their blocks, because what the referee reads leaves its mark in the caches
+        of the next side.
+        """
         try:
             check_untouched(side.arena, calls)
             check_begun(side.arena, calls)
@@ -430,8 +473,10 @@ class CaseTimer:
             self._result.opponent_errors.setdefault(side.name, failure.reason)
 
     def _share_kept(self, content: Content) -> float:
-        """Return the share of the units whose outputs are kept, so that large ones fit into memory. Drawn for all sides
-        alike, so that opponents are judged on the same contents; a candidate cannot know."""
+        """Return the share of the units whose outputs are kept, so that large ones fit into memory.
+
+        It is drawn for all sides alike, so that opponents are judged on the same contents; a candidate cannot know.
+        """
         outputs = _outputs_bytes(content)
         if outputs >= LARGE_OUTPUT_BYTES:
             return 0.0
@@ -448,8 +493,8 @@ class CaseTimer:
         self._kept[side.name].append(Kept(call.content, kept, drawn))
 
     def _judge_large(self, side: CandidateProcess, call: StagedCall) -> None:
-        """Judge outputs that are too large to be kept: the first of each side that are offered, for opponents in the
-        first session alone."""
+        """Judge outputs that are too large to be kept: the first of each side, for opponents in the first session
+        only."""
         if self._kept[side.name] or (self._earlier and side.name != CANDIDATE):
             return
         places = self._oracle.keep(side.arena, call.content, call.outputs)
@@ -459,8 +504,10 @@ class CaseTimer:
         self._record(side.name, judgement)
 
     def _check(self) -> None:
-        """Judge the last call of one request and a random call of a few, the requests drawn after the last one; and
-        each opponent on the first of them, whose contents were everybody's."""
+        """Judge the last call of one request and a random call of a few, the requests drawn after the last one.
+
+        Each opponent is judged on the first of them, whose contents every side had.
+        """
         kept = [kept for kept in self._kept[CANDIDATE] if kept.places]
         last, drawn = ([one for one in kept if one.drawn is wanted] for wanted in (False, True))
         if not last or self._plan.checks == 0:
@@ -488,6 +535,7 @@ def _outputs_bytes(content: Content) -> int:
 
 
 def _loop_samples(run: Run, calls: int) -> list[float]:
-    """Return the time of a call in a loop, in µs: the mean over all but the first, or the first where it is alone."""
+    """Return the time of a call in a loop in µs: the mean over all but the first, or the first if it is the only
+    one."""
     first_us, others_us = run.inside_us
     return [others_us / (calls - 1)] if calls > 1 else [first_us]

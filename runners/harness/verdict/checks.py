@@ -17,7 +17,7 @@ from runners.problems.base import Case, Problem, Purpose
 
 @dataclass
 class CaseOutcome:
-    """What the checks saw of one case."""
+    """Hold what the checks saw of one case."""
 
     case: Case
     hidden: bool
@@ -34,7 +34,7 @@ class CaseOutcome:
 
 @dataclass
 class Checks:
-    """Plans and runs the correctness phase. `outcomes` holds the cases run so far, in order."""
+    """Plan and run the correctness phase. `outcomes` holds the cases run so far, in order."""
 
     problem: Problem
     oracle: OracleClient
@@ -47,7 +47,7 @@ class Checks:
     contents: list[tuple[CaseOutcome, list[Content]]] = field(default_factory=list)
 
     def prepare(self) -> int:
-        """Make all inputs; the arena size that one call at a time, and one repeated, needs."""
+        """Make all inputs, and return the arena size that one call, or one repeated call, needs at a time."""
         for purpose in self.purposes:
             for case in self.problem.cases(self.target, purpose):
                 outcome = CaseOutcome(case, purpose is Purpose.HIDDEN)
@@ -57,12 +57,12 @@ class Checks:
         return max(arena_bytes(content, 2) for _, contents in self.contents for content in contents)
 
     def smallest(self, process: CandidateProcess) -> None:
-        """The first call of the smallest case alone. Raises CandidateFailure."""
+        """Make the first call of the smallest case alone. Raises CandidateFailure."""
         outcome, contents = self.contents[0]
         self._check(process, outcome, contents[:1])
 
     def all(self, process: CandidateProcess, progress: Callable[[str], None]) -> None:
-        """Every case. Raises CandidateFailure at the first that fails."""
+        """Check every case. Raises CandidateFailure at the first that fails."""
         for outcome, contents in self.contents:
             progress(outcome.case.name)
             self._check(process, outcome, contents)
@@ -92,6 +92,8 @@ class Checks:
         process.run([call.message for call in calls], self.limits.call_s * len(calls))
         kept = self.oracle.keep(process.arena, content, calls[-1].outputs)
         process.store(self.limits.call_s * len(calls))
+        # The outputs were snapshot before, while the process stood still, so it can't change them after it has seen the
+        # check.
         check_untouched(process.arena, calls)
         judgement = self.oracle.judge(content, kept)
         if judgement.error:

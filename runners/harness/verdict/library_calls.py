@@ -1,7 +1,7 @@
-"""Who does a candidate's work: a kernel of its own, or torch and vendor libraries?
+"""Detect candidates whose work is done by torch or vendor libraries instead of a kernel of their own.
 
-Advice from reading text, easily fooled by whoever wants to: a decoy launch, a name put together at run time. Kernel
-names seen by a profiler are the second source (`written_by_vendor`). Neither decides correctness or speed.
+The text gives advice only, and is easily evaded: by a decoy launch, or a name put together at run time. Kernel names
+that a profiler saw are the second source (`written_by_vendor`). Neither decides correctness or speed.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from runners.job import Language, Source
+from runners.job import Flag, Language, Source
 from runners.problems.base import Problem, TorchPolicy
 
-FLAG = "no_custom_kernel"
 ENTRIES = ("custom_kernel", "ModelNew", "Model")
 PYTHON = (Language.PYTHON, Language.TRITON)
 
@@ -32,16 +31,16 @@ _NATIVE_VENDOR = re.compile(
     re.IGNORECASE,
 )
 _NATIVE_KERNEL = re.compile(r"\b__global__\b")
+# Kernels of ATen, cuBLAS, cuDNN, rocBLAS (Tensile), MIOpen, and those that torch.compile generates.
 _VENDOR_NAMES = re.compile(
     r"at::native|at_cuda_detail|cublas|cudnn|nvjet|cutlass_\d+_|^(sm\d+|ampere|volta|turing|hopper)_|^Cijk_|"
     r"rocblas|hipblas|miopen|^triton_(poi|red|per|tem|mm)_|Memcpy|Memset",
     re.IGNORECASE,
 )
-"""Kernels of ATen, cuBLAS, cuDNN, rocBLAS (Tensile), MIOpen, and those that torch.compile generates."""
 
 
 def lacks_own_kernel(source: Source) -> bool:
-    """Does no kernel of its own show in the text? A text that can't be read counts as having one."""
+    """Return whether the text shows no kernel of its own. A text that can't be parsed counts as having one."""
     if source.language in PYTHON:
         try:
             return not _python_reaches_kernel(ast.parse(source.text))
@@ -53,19 +52,20 @@ def lacks_own_kernel(source: Source) -> bool:
 
 
 def written_by_vendor(kernel_names: Iterable[str]) -> bool:
-    """Do the kernels that a profiler saw all come from torch or a vendor's library? False where none was seen."""
+    """Return whether all kernels that a profiler saw come from torch or a vendor's library; False if it saw none."""
     names = list(kernel_names)
     return bool(names) and all(_VENDOR_NAMES.search(name) for name in names)
 
 
 def seen(problem: Problem, kernel_names: Iterable[str], known: list[str]) -> list[str]:
-    """The flag, where the problem wants to know and a profiler saw nobody else's kernels; empty where it is known."""
-    wanted = problem.torch_policy is TorchPolicy.FLAG and FLAG not in known
-    return [FLAG] if wanted and written_by_vendor(kernel_names) else []
+    """Return the flag if the problem asks for it and a profiler saw only library kernels; nothing if it is set
+    already."""
+    wanted = problem.torch_policy is TorchPolicy.FLAG and Flag.NO_CUSTOM_KERNEL not in known
+    return [Flag.NO_CUSTOM_KERNEL] if wanted and written_by_vendor(kernel_names) else []
 
 
 def _python_reaches_kernel(module: ast.Module) -> bool:
-    """Does anything that the entry point leads to, by module-level names, build or launch a kernel?"""
+    """Return whether anything that the entry point reaches by module-level names builds or launches a kernel."""
     if not _BUILDING_PACKAGES.search(ast.unparse(module)):
         return False
     uses, builders = _definitions(module)
@@ -81,7 +81,7 @@ def _python_reaches_kernel(module: ast.Module) -> bool:
 
 
 def _definitions(module: ast.Module) -> tuple[dict[str, set[str]], set[str]]:
-    """Names used by each module-level name, and the names whose definition builds a kernel."""
+    """Return the names used by each module-level name, and the names whose definition builds a kernel."""
     uses: dict[str, set[str]] = {}
     builders: set[str] = set()
     for node in _statements(module.body):
@@ -93,7 +93,7 @@ def _definitions(module: ast.Module) -> tuple[dict[str, set[str]], set[str]]:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Module-level statements, those below `if`, `try` and `with` included."""
+    """Yield module-level statements, including those below `if`, `try` and `with`."""
     for node in body:
         yield node
         if not isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -117,7 +117,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _builds(node: ast.stmt) -> bool:
-    """A decorator or a call whose last name builds kernels. An import alone does not."""
+    """Return whether a decorator or a call's last name builds kernels. An import alone does not."""
     decorators = node.decorator_list if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
     calls = [child.func for child in ast.walk(node) if isinstance(child, ast.Call)]
     return any(_last_name(expression) in _BUILDERS for expression in (*decorators, *calls))

@@ -1,4 +1,5 @@
-"""Why a measured time is not believed: each doubt is a sentence, and one is enough for the status `suspect`."""
+"""Check whether measured times are plausible. Each complaint is a sentence, and one is enough for the status
+`suspect`."""
 
 from __future__ import annotations
 
@@ -12,14 +13,15 @@ from runners.problems.base import Case, Problem
 from runners.targets import Target
 
 CLOCK_MARGIN = 1.02
+# How much longer than the baseline a candidate may keep the device busy outside its events.
 BUSY_US, BUSY_SHARE = 4.0, 0.05
-"""How much longer than the baseline a candidate may keep the device busy outside its events."""
 
 
 def doubts(
     problem: Problem, cases: list[Case], target: Target, timings: Timings, claimed: Speedup, rng: random.Random
 ) -> list[str]:
-    """Everything that speaks against the times; `claimed` is the speedup over the baseline that they amount to."""
+    """Return everything that speaks against the times. `claimed` is the speedup over the baseline that they amount
+    to."""
     found = [doubt for case in cases for doubt in _of_case(problem, case, target, timings, rng)]
     seen = timings.referee_speedup(BASELINE, rng)
     if claimed.low > max(claimed.band, seen.high * CLOCK_MARGIN):

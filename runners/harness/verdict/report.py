@@ -1,4 +1,4 @@
-"""From what was seen to the contract's results."""
+"""Convert what was seen to the results of the contract."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from runners.errors import BASELINE, CANDIDATE, PARENT
 from runners.harness.timing.sessions import Timings
 from runners.harness.timing.statistics import verdict
 from runners.harness.verdict.checks import CaseOutcome
-from runners.job import CaseResult, JobSpec, Objective, Speedup, Verdict
+from runners.job import CaseResult, Flag, JobSpec, Objective, Speedup, Verdict
 from runners.problems import open_bundle
 from runners.targets import target
 
+# How far the referee's clock may stay behind a claimed speedup before a win is no longer believed: where it saw none,
+# and where it saw one.
 UNSEEN_FACTOR, SEEN_FACTOR = 1.5, 3.0
-"""How far the referee's clock may stay behind a claimed speedup before a win is no longer believed: where it saw none,
-and where it saw one."""
 
 
+# A call that takes this many times its device time is limited by the host.
 HOST_BOUND = 1.5
-"""A call that takes this many times its device time is limited by the host."""
 
 
 def speedup_of(
     timings: Timings, opponent: str, label: str, floor: float, rng: random.Random, basis: Objective | None = None
 ) -> Speedup:
-    """Return the speedup over all cases against one opponent with its verdict, each case by its own basis unless one is
-    asked for. A win that the referee's own clock saw nothing of, or that load on the machine hid from it, is `same`:
-    nothing was shown."""
+    """Return the speedup over all cases against one opponent with its verdict.
+
+    Each case counts by its own basis unless one is given. A win that the referee's own clock did not see, or that
+    load on the machine hid from it, is `same`: nothing was shown.
+    """
     interval = timings.speedup(opponent, rng, basis)
     found = verdict(interval, floor)
     if found is Verdict.FASTER and not _seen(timings, opponent, interval.low, rng):
@@ -51,7 +53,7 @@ def case_results(
     failed: tuple[str, str] | None,
     rng: random.Random,
 ) -> list[CaseResult]:
-    """One result a case: checked ones first, then the timed ones."""
+    """Return one result for each case: the checked ones first, then the timed ones."""
     checked = [_checked(outcome) for outcome in outcomes]
     if timings is not None:
         return checked + [_timed(spec, timings, case, failed, rng) for case in timings.sessions]
@@ -105,13 +107,13 @@ def _timed(
 
 
 def _with_call_time(result: CaseResult, timings: Timings, sides: list[str], rng: random.Random) -> CaseResult:
-    """Add what a call takes with the host, and the flags that say how the two times stand to each other."""
+    """Add what a call takes with the host, and the flags that relate the two times."""
     case = result.name
     times = {side: median(timings.samples(case, side, Objective.CALL)) for side in sides}
     ratio = timings.case_speedup(case, BASELINE, rng, Objective.CALL)
     flags = timings.waits(case)
     if not flags and times[CANDIDATE] > HOST_BOUND * (result.candidate_us or 0.0):
-        flags = ["host_bound"]
+        flags = [Flag.HOST_BOUND]
     return replace(
         result,
         candidate_call_us=times[CANDIDATE],

@@ -1,6 +1,6 @@
-"""The static screen: what is refused before anything is built, and advice from reading the text.
+"""Screen a source before anything is built, and give advice from reading the text.
 
-Only rules of form reject; patterns in the text are advice, since the dynamic defences carry the weight.
+Only rules of form reject. Patterns in the text are advice, since the dynamic defences carry the weight.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 from runners.backends import REGISTRY, backend_for
 from runners.harness.verdict import library_calls, second_opinion
-from runners.job import JobSpec, Source
+from runners.job import Flag, JobSpec, Source
 from runners.problems import slow_reference
 from runners.problems.base import Problem, TorchPolicy
 
@@ -17,7 +17,7 @@ _MEASURING = re.compile(r"autotune|do_bench|\.benchmark\b|elapsed_time|perf_coun
 
 
 def complaints(spec: JobSpec, problem: Problem) -> list[str]:
-    """Why the candidate is rejected; empty where it is not."""
+    """Return why the candidate is rejected, or nothing."""
     source = spec.candidate
     if source.language not in problem.languages:
         known = ", ".join(language.value for language in problem.languages)
@@ -35,15 +35,20 @@ def complaints(spec: JobSpec, problem: Problem) -> list[str]:
 
 
 def advice(spec: JobSpec, problem: Problem) -> list[str]:
-    """Return flags from reading texts: who does the work, where the problem wants to know, a reference whose loops make
-    any speedup over it meaningless, and second opinions."""
+    """Return flags from reading texts.
+
+    They say who does the work if the problem asks for it, that a reference's loops make any speedup over it
+    meaningless, and what second readers found.
+    """
     wanted = problem.torch_policy is TorchPolicy.FLAG
-    flags = [library_calls.FLAG] if wanted and library_calls.lacks_own_kernel(spec.candidate) else []
-    flags += [slow_reference.FLAG] if slow_reference.slow_loop(problem.reference_source) else []
+    flags = [Flag.NO_CUSTOM_KERNEL] if wanted and library_calls.lacks_own_kernel(spec.candidate) else []
+    flags += [Flag.SLOW_REFERENCE] if slow_reference.slow_loop(problem.reference_source) else []
     return flags + second_opinion.opinions(spec.candidate)
 
 
 def measures_itself(source: Source) -> bool:
-    """Does the text look as if the kernel chose its own configuration by timing? Nobody else should then use the device
-    while it does. A text that hides it harms itself alone."""
+    """Return whether the text looks as if the kernel chose its own configuration by timing.
+
+    No other process should use the device during that. A text that hides it harms only itself.
+    """
     return _MEASURING.search(source.text) is not None

@@ -1,7 +1,7 @@
-"""A second reader of a candidate's text: KernelGuard (PyPI, MIT), where it is installed. Advice, never a verdict.
+"""Read a candidate's text with KernelGuard (PyPI, MIT), if it is installed. The findings are advice, never a verdict.
 
-KernelGuard is a rule-based detector of benchmark hacks. The text is hostile, so that it is read in the sandbox, with
-limits. Another reader joins by a function from text to rule names in READERS.
+KernelGuard is a rule-based detector of benchmark hacks. The text is hostile, so it is read in the sandbox, with
+limits. Another reader is added as a function from text to rule names in READERS.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _PROGRAM = (
 
 
 def kernelguard(source: Source) -> list[str]:
-    """Names of the rules of high or critical severity that match; empty where KernelGuard isn't installed, takes too
-    long or fails."""
+    """Return the matching rules of high or critical severity.
+
+    The list is empty if KernelGuard isn't installed, takes too long or fails.
+    """
     place = _place("kernelguard")
     if place is None:
         return []
@@ -49,13 +51,13 @@ def kernelguard(source: Source) -> list[str]:
 
 
 def _place(module: str) -> Path | None:
-    """The folder that a module is imported from, None where it is not installed."""
+    """Return the folder from which a module is imported, or None if it is not installed."""
     found = importlib.util.find_spec(module)
     return Path(found.origin).resolve().parent if found and found.origin else None
 
 
 def _rules(answer: str) -> list[str]:
-    """At most MOST_RULES names from the reader's answer, which hostile text may have shaped."""
+    """Return at most MOST_RULES names from the reader's answer, which hostile text may have shaped."""
     try:
         rules = json.loads(answer)
     except ValueError:
@@ -68,5 +70,5 @@ READERS: dict[str, Callable[[Source], list[str]]] = {"kernelguard": kernelguard}
 
 
 def opinions(source: Source) -> list[str]:
-    """What every reader found, as flags: `kernelguard:TIMER_MONKEYPATCH`."""
+    """Return the findings of every reader as flags: `kernelguard:TIMER_MONKEYPATCH`."""
     return [f"{name}:{rule}" for name, read in READERS.items() for rule in read(source)]

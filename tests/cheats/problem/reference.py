@@ -1,8 +1,8 @@
-"""Row-wise softmax, as torch runs it."""
+"""Compute the row-wise softmax as torch does."""
 
 import torch
 
 
 def reference(x: torch.Tensor) -> torch.Tensor:
-    """Softmax over the last dimension of x [rows, cols]."""
+    """Return the softmax over the last dimension of x [rows, cols]."""
     return torch.softmax(x, dim=-1)

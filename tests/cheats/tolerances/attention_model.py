@@ -3,7 +3,7 @@ import torch
 
 
 class Model(torch.nn.Module):
-    """One query a row against all keys and values."""
+    """Attend with one query a row to all keys and values."""
 
     def __init__(self):
         super().__init__()

@@ -3,7 +3,7 @@ import torch
 
 
 class Model(torch.nn.Module):
-    """A linear layer without a bias, scaled down."""
+    """Apply a linear layer without a bias, scaled down."""
 
     def __init__(self, features):
         super().__init__()

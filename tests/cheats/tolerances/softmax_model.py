@@ -3,7 +3,7 @@ import torch
 
 
 class Model(torch.nn.Module):
-    """Softmax along the rows."""
+    """Apply softmax along the rows."""
 
     def __init__(self):
         super().__init__()

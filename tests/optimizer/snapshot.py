@@ -1,7 +1,6 @@
-"""Represent a run as the live page shows it, and apply events to it: old state + events = fresh state.
+"""Represent a run as a program that follows its events sees it: old state + events = fresh state.
 
-`snapshot_of` reads the rows, `apply` is pure. A page can therefore keep its view of a run up to date from the socket
-alone. A test compares both and catches an event that lacks a field.
+`snapshot_of` reads the rows, `apply` is pure. Comparing both catches an event that lacks a field.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Hold what the page shows after event `seq`."""
+    """Hold what is known after event `seq`."""
 
     seq: int
     state: str

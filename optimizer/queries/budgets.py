@@ -1,0 +1,62 @@
+"""Read a run's limits, and how much of them is spent."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+
+from optimizer.models import Run
+
+WARN_AT_PERCENT = (50, 80, 100)
+LABELS = {
+    "evaluations": "evaluations",
+    "minutes": "active minutes",
+    "usd": "dollars",
+    "tokens": "tokens",
+    "device_minutes": "device minutes",
+}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Hold the limits of a run; None is unlimited."""
+
+    evaluations: int | None = None
+    minutes: float | None = None
+    usd: Decimal | None = None
+    tokens: int | None = None
+    device_minutes: float | None = None
+
+
+def budget_of(run: Run) -> Budget:
+    """Return the run's limits."""
+    return Budget(**{kind: getattr(run, f"budget_{kind}") for kind in asdict(Budget())})
+
+
+@dataclass(frozen=True)
+class BudgetLine:
+    """Hold one budget; `spent` and `limit` are in the unit that `kind` names."""
+
+    kind: str
+    spent: float
+    limit: float
+
+    @property
+    def percent(self) -> float:
+        """Return the share spent in per cent; a limit of zero is spent from the start."""
+        return 100.0 * self.spent / self.limit if self.limit > 0 else 100.0
+
+
+def budget_lines(run: Run) -> list[BudgetLine]:
+    """Return the budgets that the run has."""
+    spent: dict[str, float | Decimal] = {
+        "evaluations": run.spent_evaluations,
+        "minutes": run.elapsed_s() / 60,
+        "usd": run.spent_usd,
+        "tokens": run.spent_tokens,
+        "device_minutes": run.spent_device_s / 60,
+    }
+    limits = {kind: getattr(run, f"budget_{kind}") for kind in spent}
+    return [
+        BudgetLine(kind, float(spent[kind]), float(limit)) for kind, limit in limits.items() if limit is not None
+    ]

@@ -1,0 +1,59 @@
+"""Find the runners that can measure, and the work that is open."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from optimizer.models import CallState, Job, JobState, LlmCall, Runner
+from optimizer.models.runner import LOST_AFTER
+from runners.dispatch import DISPATCHERS
+from runners.dispatch.celery import CeleryDispatcher
+from runners.dispatch.kernelbot import KernelBotDispatcher
+from runners.dispatch.spool import SpoolDispatcher
+from runners.job import Effort
+
+# Runners behind a spool report only when its directory is synchronised.
+SPOOL_LOST_AFTER = dt.timedelta(minutes=15)
+_HOW_TO_START = {
+    CeleryDispatcher.name: "Start one on the machine that has the device: "
+    "celery -A kernelsci_site worker -Q bench.{target} -c 1",
+    SpoolDispatcher.name: "Jobs wait until somebody runs: manage.py spool sync DIR --target {target}",
+    KernelBotDispatcher.name: "Start one that has an account at KernelBot: "
+    "celery -A kernelsci_site worker -Q kernelbot.{target} -c 1",
+}
+
+
+def live_runners(target: str, dispatcher: str) -> QuerySet[Runner]:
+    """Return the runners that would take jobs of this target and dispatcher (both by key) now.
+
+    They have a recent heartbeat, are not draining, and serve the queue. Raises KeyError for an unknown dispatcher.
+    """
+    queue = DISPATCHERS[dispatcher].queue_for(target, Effort.FULL)
+    # Runners behind a spool are heard of only at each synchronisation.
+    patience = SPOOL_LOST_AFTER if dispatcher == SpoolDispatcher.name else LOST_AFTER
+    alive = Runner.objects.filter(heartbeat_at__gt=timezone.now() - patience, draining=False)
+    return alive.filter(queues__contains=[queue]).order_by("name")
+
+
+def absence_of_runners(target: str, dispatcher: str) -> str:
+    """Return a warning for a person whose run nobody would measure, or an empty text where a runner is available."""
+    if live_runners(target, dispatcher).exists():
+        return ""
+    how = _HOW_TO_START[dispatcher].format(target=target)
+    return f"No runner for {target} is there. Kernels are built here meanwhile; measuring waits for one. {how}"
+
+
+def at_work() -> list[str]:
+    """Describe the open work of this installation: jobs under a lease, and questions being asked.
+
+    Jobs in a spool are left out, because they survive a deploy.
+    """
+    now = timezone.now()
+    # A job whose lease has expired has no worker any more and does not delay a deploy.
+    jobs = Job.objects.filter(state=JobState.RUNNING, lease_until__gt=now).exclude(dispatcher=SpoolDispatcher.name)
+    calls = LlmCall.objects.filter(state=CallState.ASKING, lease_until__gt=now)
+    told = [f"job {pk} at {worker}" for pk, worker in jobs.values_list("pk", "worker")]
+    return told + [f"question {pk}" for pk in calls.values_list("pk", flat=True)]
