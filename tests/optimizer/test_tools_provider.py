@@ -13,9 +13,10 @@ from optimizer import queue
 from optimizer.actions.job import do_fail_job, do_finish_job, do_start_job
 from optimizer.actions.run import Budget
 from optimizer.calls.record import record_of
-from optimizer.calls.worker import answer, revive_calls
+from optimizer.calls.worker import answer
 from optimizer.llm.recording import from_bytes, to_bytes
 from optimizer.models import CallState, CallTurn, Job, LlmCall, Provider, Record, Run, ToolCall
+from optimizer.upkeep.sweep import sweep
 from runners.job import JobResult, Status
 from runners.job_source import Receipt
 from tests.factories import drive, make_run, make_team
@@ -176,7 +177,7 @@ def test_a_lost_agents_worker_keeps_what_the_tools_have_found(server: LlmServer)
     drive(call.run, tools, rounds=1)
     past = timezone.now() - dt.timedelta(seconds=1)
     LlmCall.objects.filter(pk=call.pk).update(state=CallState.ASKING, lease_until=past)
-    revive_calls()
+    sweep()
     again = played(call)
     assert again.attempt == 2 and again.state == CallState.ANSWERED and again.answer is not None
     assert again.answer["source"] == SOURCE and ToolCall.objects.filter(run=call.run).count() == 1
