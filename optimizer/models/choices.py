@@ -161,7 +161,7 @@ class ToolState(models.TextChoices):
     @property
     def tone(self) -> str:
         """Return the colour token of the state."""
-        return {"running": "live", "done": "good", "refused": "warn", "failed": "bad"}.get(self.value, "muted")
+        return {"running": "live", "refused": "warn", "failed": "bad"}.get(self.value, "muted")
 
 
 class AuthorKind(models.TextChoices):

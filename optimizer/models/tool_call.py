@@ -12,7 +12,7 @@ from django.db.models import Q
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
-from optimizer.models.choices import ToolState
+from optimizer.models.choices import EvaluationStatus, ToolState
 from optimizer.models.job import Job
 from optimizer.models.llm_call import LlmCall
 from optimizer.models.run import Run
@@ -88,7 +88,10 @@ class ToolCall(models.Model):
 
     @property
     def tone(self) -> str:
-        """Return the colour token of the state."""
+        """Return the colour token of the state, and of what the tool found where it judged a kernel."""
+        found = str(self.summary.get("status", ""))
+        if self.state == ToolState.DONE and found in EvaluationStatus.values:
+            return EvaluationStatus(found).tone
         return ToolState(self.state).tone
 
     def mark_started(self, fence: int) -> bool:

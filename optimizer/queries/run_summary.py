@@ -20,8 +20,8 @@ from optimizer.queries.budgets import WARN_AT_PERCENT
 
 STAGES = (
     ("select", "Select", ("selector",)),
-    ("design", "Design", ("designer", "planner")),
-    ("write", "Write", ("writer", "coder", "debugger")),
+    ("design", "Design", ("designer", "plan")),
+    ("write", "Write", ("writer", "code", "debug", "solo")),
     ("build", "Build", ("screen", "static", "build")),
     ("check", "Check", ("small", "test", "check", "correct", "hidden")),
     ("time", "Time", ("quick", "full", "confirm", "tim", "baseline")),
