@@ -178,10 +178,10 @@ def started(parts: list[Part], var: Var) -> Iterator[list[Child]]:
 
 def ring(times: int) -> None:
     """Notify the workers, as the sweep does."""
-    from runners.dispatch.celery import ring_worker
+    from runners.dispatch.celery import notify_worker
 
     for _ in range(times):
-        ring_worker(installation.QUEUE)
+        notify_worker(installation.QUEUE)
 
 
 def wait_for(what: Callable[[], object], patience_s: float) -> None:

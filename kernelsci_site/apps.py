@@ -20,6 +20,9 @@ class SiteConfig(AppConfig):
 
 def _signed_in(request: Any, user: Any, **_kwargs: Any) -> None:
     """Record a browser that has signed in, so that its owner can see and end the session."""
-    from optimizer.actions.account import do_record_sign_in
+    from allauth.usersessions.models import UserSession
 
-    do_record_sign_in(request, user)
+    # Where no middleware has run, Django leaves the request without its user.
+    request.user = user
+    # allauth does so only for its own flows, and invitations and the first start sign people in without them.
+    UserSession.objects.create_from_request(request)

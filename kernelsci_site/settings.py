@@ -39,6 +39,7 @@ INSTALLED_APPS = [
     "allauth",
     "allauth.account",
     "allauth.mfa",
+    "allauth.usersessions",
     "kernelsci_site.apps.SiteConfig",
     "optimizer.apps.OptimizerConfig",
 ]
@@ -98,6 +99,8 @@ ACCOUNT_ADAPTER = "kernelsci_site.accounts.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
+# Five wrong passwords for an account from one address, fifty from an address, five invitations that do not work.
+ACCOUNT_RATE_LIMITS = {"login_failed": "5/15m/key,50/15m/ip", "invitation": "5/15m/ip"}
 MFA_ADAPTER = "kernelsci_site.accounts.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Kernel Scientist"

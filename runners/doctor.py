@@ -25,6 +25,7 @@ from runners.sandbox.probe import probe_report
 
 ASK_WITHIN_S = 5.0
 OLDEST_HIP_CLANG, NEWEST_HIP_CLANG = 19, 30
+# The kernel driver's own description of the GPUs, present without ROCm.
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 INSTALL_SANDBOX = "Debian, Ubuntu: apt-get install bubblewrap"
 

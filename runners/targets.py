@@ -99,6 +99,8 @@ class Target:
         """
         if work is None:
             return None
+        # On a CPU the inputs may lie in the caches; the bandwidth of its floor is that of the load ports, so nothing is
+        # deducted.
         cached = self.last_level_bytes if self.family == "gpu" else 0
         found = ceilings(self.key) if self.family == "gpu" else Ceilings()
         rates = {dtype: self._fastest(dtype, found) for dtype in self.peak_flops}
@@ -196,6 +198,7 @@ def _this_cpu() -> Target:
     """
     model, flags = _cpuinfo()
     width_bytes = 64 if "avx512f" in flags else 32 if "avx2" in flags else 16
+    # The cores that this process may use, which a container may limit.
     rate = len(os.sched_getaffinity(0)) * _clock_hz()
     per_cycle = width_bytes * FMA_UNITS * FMA_FLOPS
     flops = {"float64": rate * per_cycle / 8, "float32": rate * per_cycle / 4}
@@ -337,6 +340,7 @@ def _nvidia(
     )
 
 
+# Dense TFLOP/s from the data sheets, without sparsity.
 MI300X_RATES = {
     "float64": 163.4, "float32": 163.4, "tfloat32": 653.7, "float16": 1307.4, "bfloat16": 1307.4,
     "float8": 2614.9, "int8": 2614.9,

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from runners.dispatch.card import card_of
-from runners.dispatch.celery import BENCH_PREFIX, ring_worker
+from runners.dispatch.celery import BENCH_PREFIX, notify_worker
 from runners.dispatch.kernelbot import QUEUE_PREFIX as KERNELBOT_PREFIX
 from runners.job_source import OutsideSource
 from runners.worker import work_once
@@ -46,7 +46,7 @@ def look(queue: str) -> None:
     Several messages for one job do no harm: a worker that comes too late finds nothing.
     """
     if _work(queue):
-        ring_worker(queue)
+        notify_worker(queue)
 
 
 def _work(queue: str) -> bool:
@@ -67,6 +67,7 @@ def job_source() -> OutsideSource:
 
 @celeryd_after_setup.connect
 def _learn_post(sender: str, instance: Any, **_kwargs: Any) -> None:
+    # Celery tells the worker's name and queues only by this signal.
     global _post
     _post = Post(sender, tuple(instance.app.amqp.queues.consume_from))
 
@@ -78,6 +79,7 @@ def _take_post(**_kwargs: Any) -> None:
     if target is None:
         return
     threading.Thread(target=_check_in_for_ever, args=[target], name="check-in", daemon=True).start()
+    # Importing now costs seconds that the first job would otherwise wait.
     import_string(settings.KERNELSCI_EVALUATE)
 
 

@@ -23,6 +23,7 @@ from runners.problems.expressions import ExpressionError, Number, evaluate
 _LINE = re.compile(r"^\s*(?://|#)\s*@(tune|constraint|flags)\b(.*)$")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")
 _WORD = re.compile(r"^[A-Za-z0-9_.+-]{1,64}$")
+# Declarations come from a model's answer, so their number is limited.
 MOST_PARAMETERS = 32
 MOST_VALUES = 64
 
@@ -45,7 +46,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Space:
+class DeclaredSpace:
     """Hold everything that a kernel declares; empty if it declares nothing."""
 
     parameters: tuple[Parameter, ...] = ()
@@ -86,7 +87,7 @@ class Space:
         return count
 
 
-def parse(text: str) -> Space:
+def parse(text: str) -> DeclaredSpace:
     """Read the declarations of a kernel's text. Raises TunablesError naming every fault with its line."""
     reader = _Reader()
     for number, line in enumerate(text.splitlines(), start=1):
@@ -116,7 +117,7 @@ class _Reader:
         except ValueError as error:
             self._complaints.append(f"line {number}: {error}")
 
-    def space(self) -> Space:
+    def space(self) -> DeclaredSpace:
         """Return everything that was read. Raises TunablesError."""
         defaults = {p.name: p.default for p in self._parameters.values()}
         for number, constraint in self._constraints:
@@ -128,7 +129,7 @@ class _Reader:
         if self._complaints:
             raise TunablesError(self._complaints)
         constraints = tuple(text for _, text in self._constraints)
-        return Space(tuple(self._parameters.values()), constraints, tuple(self._flag_sets))
+        return DeclaredSpace(tuple(self._parameters.values()), constraints, tuple(self._flag_sets))
 
     def _take_parameter(self, rest: str) -> None:
         name, *words = rest.split() or [""]
@@ -164,6 +165,7 @@ def read_value(word: str) -> TunableValue:
 
 def holds(constraint: str, values: Mapping[str, TunableValue]) -> bool:
     """Return whether the constraint is true of these values. Raises ExpressionError."""
+    # ast.parse takes time and memory beyond the text's length.
     if len(constraint) > 500:
         raise ExpressionError("a constraint of more than 500 characters")
     try:

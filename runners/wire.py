@@ -29,6 +29,7 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
 def loads(cls: type[T], text: str | bytes) -> T:
     """Parse JSON text into `cls`. Raises WireError."""
     try:
+        # Python reads NaN and Infinity, which are not JSON and which no other reader accepts.
         plain = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise WireError(f"not JSON: {error}") from error
@@ -132,6 +133,7 @@ def _decode_enum(cls: type[Enum], plain: Any, where: str) -> Enum:
 def _decode_scalar(expected: Any, plain: Any, where: str) -> Any:
     if expected is float and isinstance(plain, int) and not isinstance(plain, bool):
         return float(plain)
+    # Exactly: True would pass as an integer.
     if type(plain) is expected:
         return plain
     raise WireError(f"{where}: expected {expected.__name__}, got {type(plain).__name__}")

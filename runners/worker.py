@@ -19,7 +19,9 @@ from runners.log_context import about
 
 # How long a harness may stay over its own limit, and how long it may take to stop.
 GRACE_S = 60.0
+# A result took a device's time, so it is not given up at the first failure.
 FINISH_PATIENCE_S = 300.0
+# EX_SOFTWARE of sysexits.h.
 EXIT_HUNG = 70
 
 Evaluate = Callable[..., JobResult]
@@ -37,9 +39,9 @@ def work_once(source: JobSource, queue: str, worker: str, evaluate: Evaluate) ->
 
 def work_on(source: JobSource, claim: Claim, evaluate: Evaluate) -> Receipt | None:
     """Evaluate one claimed job. Return None if it was cancelled or its lease was lost meanwhile."""
-    with about(**ids_of(claim)), Heart(source, claim) as heart:
-        result = _evaluate(source, claim, evaluate, heart)
-        if not heart.stopped:
+    with about(**ids_of(claim)), Heartbeat(source, claim) as heartbeat:
+        result = _evaluate(source, claim, evaluate, heartbeat)
+        if not heartbeat.stopped:
             return hand_in(source, claim, result)
     with suppress(Exception):
         source.let_go(claim)
@@ -67,10 +69,10 @@ def hand_in(source: JobSource, claim: Claim, result: JobResult) -> Receipt | Non
             pause_s = min(2 * pause_s, 10.0)
 
 
-def _evaluate(source: JobSource, claim: Claim, evaluate: Evaluate, heart: Heart) -> JobResult:
+def _evaluate(source: JobSource, claim: Claim, evaluate: Evaluate, heartbeat: Heartbeat) -> JobResult:
     log = LiveLog(source, claim)
     try:
-        return evaluate(claim.spec, cancel=lambda: heart.stopped, on_progress=log.add)
+        return evaluate(claim.spec, cancel=lambda: heartbeat.stopped, on_progress=log.add)
     except Exception as error:
         logger.exception("job %s: the harness failed", claim.job_id)
         return _infra_error(claim.spec, f"{type(error).__name__}: {error}")
@@ -80,7 +82,7 @@ def _infra_error(spec: JobSpec, reason: str) -> JobResult:
     return JobResult(job_id=spec.job_id, status=Status.INFRA_ERROR, reasons=[reason[:1000]])
 
 
-class Heart:
+class Heartbeat:
     """Keep a claim alive from its own thread.
 
     `stopped` becomes true for good if the job was cancelled, the lease was lost, or the job exceeded its limit by
@@ -94,7 +96,7 @@ class Heart:
         self._thread = threading.Thread(target=self._run, name=f"heart of job {claim.job_id}", daemon=True)
         self.stopped = False
 
-    def __enter__(self) -> Heart:
+    def __enter__(self) -> Heartbeat:
         self._thread.start()
         return self
 
@@ -136,6 +138,7 @@ class Heart:
         self.stopped = True
         if not self._over.wait(GRACE_S):
             logger.critical("job %s: the harness does not stop; this process ends", self._claim.job_id)
+            # Not sys.exit: a harness that ignores its cancellation would ignore an exception in this thread too.
             os._exit(EXIT_HUNG)
 
 

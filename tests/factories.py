@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
-from optimizer.actions.problem import do_sync_shipped_problems
+from optimizer.actions.problem import do_store_problem
 from optimizer.actions.run import NewRun, do_start_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.calls.prepare import prepare
@@ -33,11 +34,13 @@ from runners.job import (
     JobResult,
     JobSpec,
     Language,
+    ProblemBundle,
     Speedup,
     StageResult,
     Status,
     Verdict,
 )
+from runners.problems import load, shipped
 from runners.worker import work_once
 
 QUEUE = "bench.cpu"
@@ -62,8 +65,7 @@ def make_user(team: Team | None = None, role: TeamRole = TeamRole.OPERATOR, name
 
 def make_run(team: Team | None = None, user: User | None = None, **changes: Any) -> Run:
     """Create a pending run: softmax on the CPU, tuned, four evaluations."""
-    do_sync_targets()
-    do_sync_shipped_problems()
+    store_problems_and_targets()
     team = team or make_team()
     start: dict[str, Any] = {
         "team": team,
@@ -73,6 +75,23 @@ def make_run(team: Team | None = None, user: User | None = None, **changes: Any)
         "budget": Budget(evaluations=4),
     }
     return do_start_run(user, NewRun(**(start | changes)))
+
+
+def store_problems_and_targets() -> None:
+    """Store the shipped problems and the known targets, unless the test has them already.
+
+    Their files are read once per process: to read them takes as long as to store them.
+    """
+    if not Target.objects.exists() or Problem.objects.filter(origin="shipped").count() < len(shipped_problems()):
+        do_sync_targets()
+        for bundle in shipped_problems():
+            do_store_problem(bundle)
+
+
+@cache
+def shipped_problems() -> list[ProblemBundle]:
+    """Return every shipped problem."""
+    return [load(name) for name in shipped()]
 
 
 def make_kernel(

@@ -22,7 +22,7 @@ from optimizer.calls.choice import Parameters
 from optimizer.calls.conversation import toolbox_of
 from optimizer.calls.lifecycle import do_end_call
 from optimizer.calls.prepare import basis_of
-from optimizer.calls.submission import submission_in
+from optimizer.calls.submission import SUBMITTED, submission_in
 from optimizer.calls.tool_calls import NewTurn, do_take_turn
 from optimizer.models import CallState, LlmCall, Run, TeamRole, User
 from optimizer.text.storable import storable_text
@@ -79,10 +79,14 @@ def do_release_prompt(user: User, call: LlmCall) -> None:
     mine.update(worker="", lease_until=None)
 
 
-def check_answer_prompt(user: User, call: LlmCall, text: str) -> Answer:
-    """Validate an answer and return it parsed. Raises AnswerError, PromptTakenError, PromptClosedError."""
+def check_answer_prompt(user: User, call: LlmCall, text: str, *, submitted: bool = False) -> Answer:
+    """Validate an answer and return it parsed. `submitted` means that a tool call named the whole kernel.
+
+    Raises AnswerError, PromptTakenError, PromptClosedError.
+    """
     _check_free(user, call)
-    return parse_answer(call.answer_schema, storable_text(text), basis=basis_of(call))
+    schema = SUBMITTED if submitted else call.answer_schema
+    return parse_answer(schema, storable_text(text), basis=basis_of(call))
 
 
 def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = "") -> Answer | None:
@@ -101,11 +105,16 @@ def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = 
         return None
     text = submitted or text
     try:
-        answer = check_answer_prompt(user, call, text)
+        answer = check_answer_prompt(user, call, text, submitted=bool(submitted))
     except AnswerError as error:
         _note_refusal(call, text, answered_with, error)
         raise
-    transport = {**call.transport, "finish": "stop", "served_by": storable_text(answered_with)[:120]}
+    transport = {
+        **call.transport,
+        "finish": "stop",
+        "submitted": bool(submitted),
+        "served_by": storable_text(answered_with)[:120],
+    }
     # `do_end_call` decides races between two answers; the check above only gives an early, precise error.
     ended = do_end_call(
         call,

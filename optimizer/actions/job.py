@@ -188,12 +188,14 @@ def _follow_build(run: Run, build: Evaluation) -> None:
 def _spend(run: Run, evaluation: Evaluation) -> None:
     """Add an evaluation to the run's spending.
 
-    Seeds, confirmations and endings that were not the kernel's own (a failed machine, too little device memory, a
-    parent that failed) do not count as evaluations; device time always counts.
+    Seeds and confirmations do not count as evaluations; their device time does. An ending that was not the kernel's own
+    (a failed machine, too little device memory, a parent that failed) costs the run nothing.
     """
+    if not evaluation.judges_kernel:
+        return
     # Budgets compare strategies, so they count only what a strategy has asked for.
     searched = evaluation.kernel.author_kind not in budget.UNCOUNTED
-    counts = evaluation.first_of_id and searched and evaluation.judges_kernel
+    counts = evaluation.first_of_id and searched
     run.spent_evaluations += 1 if counts else 0
     run.spent_device_s += evaluation.device_s
     run.save(update_fields=["spent_evaluations", "spent_device_s"])

@@ -1,21 +1,27 @@
 """Parse STARK's grounded instructions: anchors in the source that mark where to change it (arXiv 2510.16996, section
 4.3).
 
-The planner returns the whole source with the block to change between two comment lines, `<<<IMPROVE BEGIN>>>` and
-`<<<IMPROVE END>>>` (BEGINS and ENDS are accepted), and its advice as comments inside. Before the coder is called, two
-things are checked: each anchor occurs once and in order, and the source outside the block is unchanged.
+The planner brackets the block to change with two comment lines, `<<<IMPROVE BEGIN>>>` and `<<<IMPROVE END>>>` (BEGINS
+and ENDS are accepted), and writes its advice as comments inside. The block is looked up in the real source, and
+everything around it is taken from there. So an answer may leave the rest out, and cannot change, drop or reorder any of
+it. The coder returns new content for the marked blocks alone.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+# A change may need a second place, such as an include or a helper. More places are more than one instruction.
+MOST_BLOCKS = 4
+BEGIN, END = "<<<IMPROVE BEGIN>>>", "<<<IMPROVE END>>>"
 _BEGIN = re.compile(r"<{2,3}\s*IMPROVE\s+BEGINS?\s*>{2,3}", re.IGNORECASE)
 _END = re.compile(r"<{2,3}\s*IMPROVE\s+ENDS?\s*>{2,3}", re.IGNORECASE)
-_COMMENT = re.compile(r"^\s*(?://|#|/\*|\*)\s?")
-# Share of lines outside the block that may differ, as planners tidy white space and wrap lines.
-MOST_FOREIGN_LINES = 0.05
+_COMMENT = re.compile(r"^\s*(?://|#|/\*|\*)\s?(?:\*/)?")
+_ADVICE = re.compile(r"^\s*(?://|#) advice: ?")
+_HASH_COMMENTS = ("python", "triton")
 
 
 class AnchorError(ValueError):
@@ -23,47 +29,168 @@ class AnchorError(ValueError):
 
 
 @dataclass(frozen=True)
-class Anchored:
-    """Hold a source split at its anchors. `advice` is the text of the comments inside the block."""
+class Marked:
+    """Hold a block as the planner wrote it, with the lines before it, back to the block before."""
 
     before: tuple[str, ...]
     block: tuple[str, ...]
-    after: tuple[str, ...]
-    advice: str
 
 
-def split_at_anchors(text: str) -> Anchored:
-    """Split the text at its anchors. Raises AnchorError when they are missing, repeated or out of order."""
-    lines = text.splitlines()
-    begin = _only(lines, _BEGIN, "<<<IMPROVE BEGIN>>>")
-    end = _only(lines, _END, "<<<IMPROVE END>>>")
-    if end <= begin:
-        raise AnchorError("<<<IMPROVE END>>> stands before <<<IMPROVE BEGIN>>>. Put the block between them.")
-    block = lines[begin + 1 : end]
-    advice = "\n".join(_COMMENT.sub("", line).rstrip() for line in block if _COMMENT.match(line))
-    return Anchored(tuple(lines[:begin]), tuple(block), tuple(lines[end + 1 :]), advice.strip())
+@dataclass(frozen=True)
+class Anchored:
+    """Hold a source with its marked blocks.
+
+    `spans` are the blocks as pairs of line numbers, from 0, the second one exclusive. `advice` holds the advice for
+    each of them.
+    """
+
+    lines: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+    advice: tuple[str, ...]
+
+    def blocks(self) -> list[str]:
+        """Return the text of every marked block as it stands in the source."""
+        return ["\n".join(self.lines[start:end]) for start, end in self.spans]
+
+    def unmarked(self) -> list[str]:
+        """Return the lines outside the marked blocks."""
+        marked = {number for start, end in self.spans for number in range(start, end)}
+        return [line for number, line in enumerate(self.lines) if number not in marked]
+
+    def text(self, language: str) -> str:
+        """Return the source with anchors, and the advice as comments of the language."""
+        mark = "#" if language in _HASH_COMMENTS else "//"
+        written: list[str] = []
+        position = 0
+        for (start, end), advice in zip(self.spans, self.advice, strict=True):
+            told = [f"{mark} advice: {line}".rstrip() for line in advice.splitlines()]
+            written += [
+                *self.lines[position:start],
+                f"{mark} {BEGIN}",
+                *told,
+                *self.lines[start:end],
+                f"{mark} {END}",
+            ]
+            position = end
+        return "\n".join([*written, *self.lines[position:]])
+
+    def replaced(self, blocks: Sequence[str]) -> str:
+        """Return the source with new content in its marked blocks, and nothing else changed."""
+        written: list[str] = []
+        position = 0
+        for (start, end), new in zip(self.spans, blocks, strict=True):
+            written += [*self.lines[position:start], *(new.strip("\n").split("\n") if new.strip() else [])]
+            position = end
+        return "\n".join([*written, *self.lines[position:]])
 
 
-def check_against(anchored: Anchored, source: str) -> None:
-    """Raise AnchorError when the planner changed the source outside its block."""
-    # Compare lines as a set without white space: planners re-indent and wrap, which is harmless.
-    known = {_squeezed(line) for line in source.splitlines()}
-    outside = [squeezed for line in (*anchored.before, *anchored.after) if (squeezed := _squeezed(line))]
-    foreign = [line for line in outside if line not in known]
-    if len(foreign) > max(1, MOST_FOREIGN_LINES * len(outside)):
+def marked_blocks(text: str) -> list[Marked]:
+    """Return the blocks that a planner has marked. Raises AnchorError when anchors are missing, repeated or out of
+    order.
+    """
+    if not _BEGIN.search(text):
+        raise AnchorError(f"The anchor {BEGIN} is missing. It must stand in a comment line of its own.")
+    found: list[Marked] = []
+    outside: list[str] = []
+    inside: list[str] | None = None
+    for line in text.splitlines():
+        begins, ends = bool(_BEGIN.search(line)), bool(_END.search(line))
+        if begins and inside is not None:
+            raise AnchorError(f"{BEGIN} occurs again before {END}. Close a block before the next one begins.")
+        if ends and inside is None:
+            raise AnchorError(f"{END} stands before {BEGIN}. Put the block between them.")
+        if begins:
+            inside = []
+        elif ends:
+            found.append(Marked(tuple(outside), tuple(inside or ())))
+            inside, outside = None, []
+        else:
+            (outside if inside is None else inside).append(line)
+    if inside is not None:
+        raise AnchorError(f"The anchor {END} is missing. It must stand in a comment line of its own.")
+    if len(found) > MOST_BLOCKS:
+        raise AnchorError(f"{len(found)} blocks are marked. Mark the one to change, or up to {MOST_BLOCKS}.")
+    return found
+
+
+def place(text: str, source: str) -> Anchored:
+    """Find the planner's blocks in the source. Raises AnchorError when a block is not there as it stands, or twice."""
+    lines = source.split("\n")
+    known = [(number, squeezed) for number, line in enumerate(lines) if (squeezed := _squeezed(line))]
+    spans, advice = [], []
+    for marked in marked_blocks(text):
+        block, told = _without_advice(marked.block, {squeezed for _, squeezed in known})
+        spans.append(_span(block, marked.before, known))
+        advice.append(told)
+    if any(end > start for (_, end), (start, _) in pairwise(spans)):
+        raise AnchorError("The blocks overlap or are not in the order of the source.")
+    return Anchored(tuple(lines), tuple(spans), tuple(advice))
+
+
+def read_anchored(text: str) -> Anchored:
+    """Read back what `Anchored.text` has written."""
+    lines: list[str] = []
+    spans: list[tuple[int, int]] = []
+    advice: list[str] = []
+    told: list[str] = []
+    start = 0
+    for line in text.split("\n"):
+        if _BEGIN.search(line):
+            start, told = len(lines), []
+        elif _END.search(line):
+            spans.append((start, len(lines)))
+            advice.append("\n".join(told))
+        elif len(lines) == start and len(spans) == len(advice) and _ADVICE.match(line):
+            told.append(_ADVICE.sub("", line))
+        else:
+            lines.append(line)
+    return Anchored(tuple(lines), tuple(spans), tuple(advice))
+
+
+def _without_advice(block: Sequence[str], known: set[str]) -> tuple[list[str], str]:
+    """Return the source's own lines of a block, squeezed, and the planner's advice: comments that the source lacks."""
+    own: list[str] = []
+    advice: list[str] = []
+    for line in block:
+        squeezed = _squeezed(line)
+        if _COMMENT.match(line) and squeezed not in known:
+            advice.append(re.sub(r"^advice: ?", "", _COMMENT.sub("", line).rstrip(), flags=re.IGNORECASE))
+        elif squeezed:
+            own.append(squeezed)
+    return own, "\n".join(advice).strip()
+
+
+def _span(block: Sequence[str], before: Sequence[str], known: Sequence[tuple[int, str]]) -> tuple[int, int]:
+    """Return the lines of the source that a block covers; an empty block is a place after the line before it."""
+    texts = [squeezed for _, squeezed in known]
+    context = [squeezed for line in before if (squeezed := _squeezed(line))]
+    starts = [at for at in range(len(texts) - len(block) + 1) if texts[at : at + len(block)] == list(block)]
+    # The lines before the block decide between equal places, as many of them as that takes.
+    for reach in range(1, len(context) + 1):
+        if len(starts) == 1:
+            break
+        closer = [at for at in starts if texts[max(0, at - reach) : at] == context[-reach:]]
+        starts = closer or starts
+    if not starts:
         raise AnchorError(
-            f"{len(foreign)} lines outside the anchors are not in the source you were given, for example "
-            f"`{foreign[0][:120]}`. Return the source unchanged but for the anchors and the advice between them."
+            f"The lines between the anchors are not in the source as they stand, for example "
+            f"`{_first_foreign(block, texts)[:120]}`. Copy the block's lines exactly, complete and in their order; "
+            "only your advice is added, as comments."
         )
+    if len(starts) > 1:
+        raise AnchorError("The marked lines occur several times in the source. Add lines before the first anchor.")
+    if not block:
+        after = known[starts[0] - 1][0] + 1 if starts[0] else 0
+        return after, after
+    return known[starts[0]][0], known[starts[0] + len(block) - 1][0] + 1
 
 
-def _only(lines: list[str], pattern: re.Pattern[str], name: str) -> int:
-    found = [number for number, line in enumerate(lines) if pattern.search(line)]
-    if len(found) != 1:
-        count = "is missing" if not found else f"occurs {len(found)} times"
-        raise AnchorError(f"The anchor {name} {count}. It must stand in exactly one comment line of the source.")
-    return found[0]
+def _first_foreign(block: Sequence[str], texts: Sequence[str]) -> str:
+    """Return the first line that the source lacks; where it has all of them, the first one."""
+    known = set(texts)
+    return next((line for line in block if line not in known), block[0] if block else "")
 
 
 def _squeezed(line: str) -> str:
+    # Planners re-indent, which is harmless.
     return " ".join(line.split())

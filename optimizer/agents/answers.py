@@ -6,29 +6,14 @@ the class parses the text itself). Both raise AnswerError, whose message goes ba
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import Field
-
-from optimizer.agents import role_answers  # noqa: F401 - registers the answers of the roles
+from optimizer.agents import kernel_answers, role_answers  # noqa: F401 - register the answers of the roles
 from optimizer.agents.answer_base import ANSWERS, Answer, Basis, TextAnswer, register
-from optimizer.agents.code_blocks import (
-    AnswerError,
-    Fault,
-    apply_edits,
-    has_edits,
-    only_block,
-    split_edits,
-    without_thoughts,
-)
-from runners.job import Language
+from optimizer.agents.code_blocks import AnswerError, Fault, without_thoughts
 
 MAX_ANSWER_BYTES = 2_000_000
-MAX_REPORT_CHARACTERS = 20_000
-MAX_SOURCE_BYTES = 512 * 1024
-_LABEL = re.compile(r"^[#*\s]*(TITLE|REPORT|RUBRIC)[*\s]*:[* \t]*", re.IGNORECASE | re.MULTILINE)
 
 
 @register
@@ -41,45 +26,6 @@ class FreeAnswer(TextAnswer):
     def read(cls, text: str, basis: Basis | None) -> Self:
         """Return the text as the answer."""
         return cls(text=text.strip())
-
-
-@register
-class KernelAnswer(TextAnswer):
-    """Hold a kernel: a complete one in a single code block, or SEARCH/REPLACE edits of the basis.
-
-    The text around the code is the writer's report and its statement on whether the experiment's rubric was followed.
-    `language` is None where the answer does not say. `edits` is 0 for a complete kernel.
-    """
-
-    source: str
-    language: Language | None = None
-    title: str = ""
-    report: str = ""
-    rubric_followed: str = ""
-    edits: int = Field(default=0, ge=0)
-
-    @classmethod
-    def read(cls, text: str, basis: Basis | None) -> Self:
-        """Parse the kernel. Raises AnswerError."""
-        answer = cls._edited(text, basis) if has_edits(text) else cls._complete(text)
-        if len(answer.source.encode()) > MAX_SOURCE_BYTES:
-            raise AnswerError(Fault.TOO_LONG, f"The kernel is longer than {MAX_SOURCE_BYTES // 1024} KiB.")
-        return answer
-
-    @classmethod
-    def _complete(cls, text: str) -> Self:
-        block, prose = only_block(text)
-        return cls(source=block.text, language=language_named(block.info), **_told(prose))
-
-    @classmethod
-    def _edited(cls, text: str, basis: Basis | None) -> Self:
-        edits, prose = split_edits(text)
-        if basis is None:
-            raise AnswerError(Fault.NO_BASIS, "There is no kernel to edit here. Send the complete kernel instead.")
-        source = apply_edits(basis.text, edits)
-        if not source.strip():
-            raise AnswerError(Fault.NO_CODE, "The edits leave nothing of the kernel.")
-        return cls(source=source, language=Language(basis.language), edits=len(edits), **_told(prose))
 
 
 def parse_answer(
@@ -114,31 +60,6 @@ def json_schema_of(schema: str) -> dict[str, Any] | None:
     """Return the strict JSON schema to request from a server, or None for an answer in prose."""
     cls = answer_class(schema)
     return _strict(cls.model_json_schema()) if cls.written_as_json else None
-
-
-def language_named(info: str) -> Language | None:
-    """Return the language that a code block's label names unambiguously (`python` may be Triton or plain Python)."""
-    return {"c++": Language.CPP, "cpp": Language.CPP, "hip": Language.HIP, "cuda": Language.CUDA, "cu": Language.CUDA,
-            "triton": Language.TRITON}.get(info)  # fmt: skip
-
-
-def _told(prose: str) -> dict[str, str]:
-    """Parse the text around the code by its labels TITLE:, REPORT: and RUBRIC:.
-
-    Title and rubric take one line each. Unlabelled text belongs to the report.
-    """
-    before, *labelled = _LABEL.split(prose[:MAX_REPORT_CHARACTERS])
-    said = {"TITLE": "", "RUBRIC": ""}
-    report = [before]
-    for label, text in zip(labelled[::2], labelled[1::2], strict=True):
-        first, _, rest = text.partition("\n")
-        if label.upper() in said:
-            said[label.upper()] = first.strip(" *")
-            report.append(rest)
-        else:
-            report.append(text)
-    told = "\n".join(part.strip() for part in report if part.strip())
-    return {"title": said["TITLE"][:200], "report": told, "rubric_followed": said["RUBRIC"][:400]}
 
 
 def _strict(schema: Any) -> Any:

@@ -173,6 +173,11 @@ def apply_edits(basis: str, edits: Sequence[Edit]) -> str:
     return "\n".join(result + lines[position:])
 
 
+def contains(text: str, edit: Edit) -> bool:
+    """Return whether the edit's SEARCH occurs in a text, ignoring trailing spaces."""
+    return bool(_places([line.rstrip() for line in text.split("\n")], edit))
+
+
 def _closes(match: re.Match[str], mark: str) -> bool:
     found = match["mark"]
     return not match["info"] and found[0] == mark[0] and len(found) >= len(mark)
@@ -195,16 +200,9 @@ def _malformed(number: int, why: str) -> AnswerError:
 
 def _place(bare: list[str], edit: Edit, number: int) -> int:
     """Return the index of the only line at which the edit's SEARCH begins. Raises AnswerError."""
-    # Models drop trailing spaces when they copy lines, so these are not compared.
-    wanted = [line.rstrip() for line in edit.search]
-    span = len(wanted)
-    places = [
-        start
-        for start in range(len(bare) - span + 1)
-        if bare[start] == wanted[0] and bare[start : start + span] == wanted
-    ]
+    places = _places(bare, edit)
     # An edit's SEARCH has a line that is not empty, see `_edit`.
-    shown = next(line.strip() for line in wanted if line)[:80]
+    shown = next(line.strip() for line in edit.search if line.strip())[:80]
     if not places:
         raise AnswerError(
             Fault.SEARCH_MISSING,
@@ -217,3 +215,15 @@ def _place(bare: list[str], edit: Edit, number: int) -> int:
             f"{', '.join(str(place + 1) for place in places[:5])}. Add lines around it until it is unique.",
         )
     return places[0]
+
+
+def _places(bare: list[str], edit: Edit) -> list[int]:
+    """Return the lines at which the edit's SEARCH begins."""
+    # Models drop trailing spaces when they copy lines, so these are not compared.
+    wanted = [line.rstrip() for line in edit.search]
+    span = len(wanted)
+    return [
+        start
+        for start in range(len(bare) - span + 1)
+        if bare[start] == wanted[0] and bare[start : start + span] == wanted
+    ]

@@ -2,7 +2,7 @@
 
 Compiler and profiler output, kernel comments and reviewers' words re-enter prompts. A model cannot be forced to
 distinguish data from instructions, but the end of the data can be made unambiguous: Willison's delimiters with a
-random part per prompt, so that no log can close a delimiter that it does not know.
+part that cannot be guessed. All prompts of a run share it, and a model sees it, so it is removed from the data as well.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ NOTICE = (
 
 @dataclass
 class Delimiters:
-    """Wrap data for one prompt in delimiters that share one random mark.
-
-    A test may pass `mark` to get the same prompt twice; otherwise it must be unguessable.
-    """
+    """Wrap data in delimiters that share one mark, which must be unguessable: that of the run, or a random one."""
 
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -41,9 +38,16 @@ class Delimiters:
         delimiter.
         """
         # Remove the mark last: cutting or cleaning could join pieces into it.
-        inner = neutralise(cut_middle(clean(text), cap)).replace(self.mark, "")
+        inner = _without(self.mark, neutralise(cut_middle(clean(text), cap)))
         name = re.sub(r"[^\w .#-]", "", label)[:60]
         return f"<<<BEGIN DATA {self.mark} {name}>>>\n{inner}\n<<<END DATA {self.mark}>>>"
+
+
+def _without(mark: str, text: str) -> str:
+    """Remove the mark until it is gone: what is around one may join into another."""
+    while mark and mark in text:
+        text = text.replace(mark, "")
+    return text
 
 
 def clean(text: str) -> str:

@@ -1,23 +1,27 @@
 """Turn an `Ask` into messages.
 
-All functions are pure: equal ask, history and knowledge give the same prompt except for the random mark of the
-delimiters. Every role is a template in prompts/*.md and a function here that fills it. The version stored with a call
-is the hash of the template and the language guide.
+All functions are pure: equal ask, history and knowledge give the same prompt except for the mark of the delimiters,
+which is the same for all prompts of a run. Every role is a template in prompts/*.md and a function here that fills it.
+What stays the same comes first: servers charge little for a beginning that they have seen before. The version stored
+with a call is the hash of the template and the language guide.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from optimizer.agents import sections
+from optimizer.agents import sections, task_sections
 from optimizer.agents.delimiters import NOTICE, Delimiters
 from optimizer.agents.knowledge import TOKEN_BUDGET, KnowledgeItem, Selection, choose_knowledge
-from optimizer.search.base import Ask, History, KernelView
+from optimizer.agents.task_sections import SOURCE_CAP
+from optimizer.search.base import Ask, History, HypothesisView, KernelView
+from optimizer.search.machinery.handoff import without_lost_trials
 from optimizer.search.machinery.proposals import target_language
 from optimizer.search.machinery.seeds import seeds
 from optimizer.search.scientist import AVENUES, EXPERIMENTS
@@ -31,6 +35,10 @@ GUIDANCE_HEADING = (
 _USUAL_BRIEF = {"avenues": AVENUES, "experiments": EXPERIMENTS}
 # Maximum number of kernels in the selector's table; the fastest are kept.
 TABLE_ROWS = 60
+# Lines about earlier experiments and ideas; the newest are kept.
+TRIED_LINES = 60
+UNTRIED_LINES = 60
+TRIED_CAP = 16_000
 
 
 @dataclass(frozen=True)
@@ -38,13 +46,15 @@ class Prompt:
     """Hold what is sent.
 
     `messages` are for the provider. `version` names template and hash. `report` lists which knowledge was included
-    and which the budget excluded. `edit_base` is the text to which SEARCH/REPLACE blocks refer.
+    and which the budget excluded. `edit_base` is the text to which the answer refers (SEARCH/REPLACE blocks, marked
+    blocks), in the language `edit_language`.
     """
 
     messages: list[dict[str, str]]
     version: str
     report: dict[str, Any] = field(default_factory=dict)
     edit_base: str = ""
+    edit_language: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,15 +76,21 @@ class Desk:
         """Return the kernel that the context names under `name`, or None."""
         return self.history.kernel(str(self.context.get(name, "")))
 
-    def shown(self, name: str, heading: str, *, source: bool = True) -> str:
-        """Return that kernel as a section, or an empty text where the context names none."""
+    def shown(self, name: str, heading: str, *, near: KernelView | None = None) -> str:
+        """Return that kernel as a section, or an empty text where the context names none.
+
+        Its source is a diff where it hardly differs from `near`. The task shows the reference already.
+        """
         kernel = self.kernel(name)
-        return sections.kernel(kernel, self.history, self.delimiters, heading, source=source) if kernel else ""
+        if kernel is None:
+            return ""
+        source = not sections.is_reference_of_task(kernel, self.history)
+        return sections.kernel(kernel, self.history, self.delimiters, heading, source=source, near=near)
 
     def task(self) -> str:
         """Return the task, and the machine on which its kernels are measured."""
-        task = sections.task(self.history.problem, self.history.target, self.language, self.delimiters)
-        parts = (task, sections.machine(self.history), sections.objective(self.history))
+        task = task_sections.task(self.history.problem, self.history.target, self.language, self.delimiters)
+        parts = (task, task_sections.machine(self.history), task_sections.objective(self.history))
         return "\n\n".join(part for part in parts if part)
 
     def knowledge(self) -> str:
@@ -115,13 +131,13 @@ def build_prompt(
         {"role": "user", "content": "\n\n".join(parts)},
     ]
     report = {**desk.selection.report(), "context": dict(ask.context)}
-    return Prompt(messages, prompt_version(ask.role, desk.language), report, _edit_base(desk))
+    return Prompt(messages, prompt_version(ask.role, desk.language), report, *_edit_base(desk))
 
 
 @cache
 def prompt_version(role: str, language: Language) -> str:
     """Return `<role>@<hash>` over the role's template and the language guide."""
-    text = _template(role) + sections.language_guide(language)
+    text = _template(role) + task_sections.language_guide(language)
     return f"{role}@{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -159,29 +175,66 @@ def _writer(desk: Desk) -> list[str]:
     ]
     view = desk.history.hypotheses.get(str(desk.context["hypothesis"]))
     experiment = "## The experiment\n\n" + sections.hypothesis(view, desk.delimiters) if view else ""
-    reference = (
-        desk.shown("reference", "Reference") if desk.context.get("reference") != desk.context["base"] else ""
-    )
+    other = desk.context.get("reference") != desk.context["base"]
+    reference = desk.shown("reference", "Reference", near=desk.kernel("base")) if other else ""
+    # Everything up to the experiment is the same for all writers of a round.
     return [
         desk.task(),
         desk.knowledge(),
         *port,
-        reference,
         desk.shown("base", "Base"),
+        reference,
         experiment,
         *_troubles(desk),
     ]
 
 
 def _stark_window(desk: Desk) -> list[str]:
-    """Return the window's kernels; node i comes last, nearest to the request (STARK, section 4.5)."""
+    """Return the window's kernels; node i comes last, nearest to the request (STARK, section 4.5).
+
+    The paper shows every kernel in full. Here, kernels that failed are one line each, and near-identical ones a diff.
+    """
     node = str(desk.context["node"])
     others = [key for key in desk.context["window"] if key != node]
     shown = [k for key in others if (k := desk.history.kernel(key))]
+    failed = [k for k in shown if k.failed]
     return [
-        *(sections.kernel(k, desk.history, desk.delimiters, "From the tree") for k in shown),
-        desk.shown("node", "The kernel to work on"),
+        *(_from_tree(k, desk) for k in shown if k not in failed),
+        _failures(failed, desk),
+        *_node(desk),
     ]
+
+
+def _from_tree(kernel: KernelView, desk: Desk) -> str:
+    source = not sections.is_reference_of_task(kernel, desk.history)
+    near = desk.kernel("node")
+    return sections.kernel(kernel, desk.history, desk.delimiters, "From the tree", source=source, near=near)
+
+
+def _node(desk: Desk) -> list[str]:
+    """Return the kernel to work on with its source, which a planner marks and a debugger edits.
+
+    A coder gets the source with the planner's anchors instead.
+    """
+    kernel = desk.kernel("node")
+    if kernel is None:
+        return []
+    is_shown = sections.is_reference_of_task(kernel, desk.history)
+    source = desk.ask.role == "plan" or (desk.ask.role != "code" and not is_shown)
+    heading = "The kernel to work on"
+    return [sections.kernel(kernel, desk.history, desk.delimiters, heading, source=source)]
+
+
+def _failures(kernels: Sequence[KernelView], desk: Desk) -> str:
+    """Return kernels that failed, in one line each: what they tried, and why it did not work."""
+    lines = [f"- #{k.number} {_one_line(_idea(k, desk.history))}: {sections.in_a_line(k)}" for k in kernels]
+    enclosed = desk.delimiters.enclose("\n".join(lines), "ideas, and why their kernels failed")
+    return f"### From the tree: failed\n\n{enclosed}" if lines else ""
+
+
+def _idea(kernel: KernelView, history: History) -> str:
+    view = history.hypotheses.get(kernel.hypothesis_key or "")
+    return view.title if view and view.title else kernel.title
 
 
 def _stark(desk: Desk) -> list[str]:
@@ -189,13 +242,36 @@ def _stark(desk: Desk) -> list[str]:
     return [desk.task(), desk.knowledge(), *_stark_window(desk), *_troubles(desk)]
 
 
+def _solo(desk: Desk) -> list[str]:
+    """Return what the single agent sees: the window and, for Reflexion, its newest reflections."""
+    calls = [desk.history.calls.get(str(key)) for key in desk.context.get("reflections", [])]
+    texts = [str(call.answer["text"]) for call in calls if call is not None and call.answer is not None]
+    enclosed = [desk.delimiters.enclose(text, "reflection", sections.REPORT_CAP) for text in texts]
+    memory = "\n\n".join(["## Your reflections on earlier attempts, oldest first", *enclosed]) if enclosed else ""
+    return [desk.task(), desk.knowledge(), memory, *_stark_window(desk), *_troubles(desk)]
+
+
+def _reflect(desk: Desk) -> list[str]:
+    """Return the attempt to reflect on, and the kernel that it was made from."""
+    return [desk.task(), *_stark_window(desk)]
+
+
 def _code(desk: Desk) -> list[str]:
     """Return the coder's prompt with the planner's anchored source and instruction (STARK, section 4.3)."""
     plan = desk.history.calls[str(desk.context["plan"])].answer or {}
+    wanted = (
+        "Answer with the new content of the marked blocks alone."
+        if desk.ask.answer_schema == "BlockAnswer"
+        else f"Answer with the first complete kernel in {desk.language.value}."
+    )
     return [
-        *_stark(desk),
+        desk.task(),
+        desk.knowledge(),
+        *_stark_window(desk),
+        *_troubles(desk),
         "## The plan\n\n" + desk.delimiters.enclose(str(plan.get("instruction", "")), "instruction", 20_000),
-        desk.delimiters.enclose(str(plan.get("anchored", "")), "source with anchors", sections.SOURCE_CAP),
+        desk.delimiters.enclose(str(plan.get("anchored", "")), "source with anchors", SOURCE_CAP),
+        wanted,
     ]
 
 
@@ -209,7 +285,7 @@ def _debug(desk: Desk) -> list[str]:
 def _findings(desk: Desk) -> list[str]:
     """Return the kernels of a round, or the seeds before the first round."""
     number = int(desk.context["round"])
-    mine = [k for k in desk.history.kernels if _in_round(k, number)]
+    mine = without_lost_trials(desk.history, [k for k in desk.history.kernels if _in_round(k, number)])
     shown = [sections.kernel(k, desk.history, desk.delimiters, "Result", source=number == 0) for k in mine]
     return [desk.task(), desk.knowledge(), "## Results", *shown]
 
@@ -221,7 +297,8 @@ def _digest(desk: Desk) -> list[str]:
 
 def _meta(desk: Desk) -> list[str]:
     """Return the whole run as a table, with the measured experiments."""
-    table = sections.population_table(list(desk.history.kernels)[-TABLE_ROWS:], desk.history)
+    kernels = without_lost_trials(desk.history, desk.history.kernels)
+    table = sections.population_table(kernels[-TABLE_ROWS:], desk.history)
     return [desk.task(), desk.knowledge(), "## The run so far\n\n" + table, _tried(desk)]
 
 
@@ -234,7 +311,8 @@ ROLES: Mapping[str, Callable[[Desk], list[str]]] = {
     "plan": _stark,
     "code": _code,
     "debug": _debug,
-    "solo": _stark,
+    "solo": _solo,
+    "reflect": _reflect,
     "meta": _meta,
 }
 
@@ -250,12 +328,43 @@ def _troubles(desk: Desk) -> list[str]:
 
 
 def _tried(desk: Desk) -> str:
-    """Return recorded experiments with their measured gain, newest last."""
-    views = [view for view in desk.history.hypotheses.values() if view.measured_gain is not None][-20:]
-    lines = [f"- {_one_line(view.title)}: {view.measured_gain:+.1f} %" for view in views]
-    if not lines:
-        return ""
-    return "## Tried so far\n\n" + desk.delimiters.enclose("\n".join(lines), "experiments and their measured gains")
+    """Return what became of the recorded experiments, newest last: gains, failures, and ideas that were not tried."""
+    kernels = _kernels_by_hypothesis(desk.history)
+    views = list(desk.history.hypotheses.values())
+    made = [f"- {_one_line(view.title)}: {_came_of(view, kernels)}" for view in views if view.key in kernels]
+    open_ = [f"- {_one_line(view.title)}" for view in views if not view.chosen and view.key not in kernels]
+    parts = []
+    if made:
+        label = "experiments and what came of them"
+        parts.append(
+            "## Tried so far\n\n" + desk.delimiters.enclose("\n".join(made[-TRIED_LINES:]), label, TRIED_CAP)
+        )
+    if open_:
+        label = "ideas that were not tried"
+        parts.append(
+            "## Named and not tried\n\n" + desk.delimiters.enclose("\n".join(open_[-UNTRIED_LINES:]), label)
+        )
+    return "\n\n".join(parts)
+
+
+def _kernels_by_hypothesis(history: History) -> Mapping[str, list[KernelView]]:
+    found: dict[str, list[KernelView]] = defaultdict(list)
+    for kernel in history.kernels:
+        if kernel.hypothesis_key and kernel.finished:
+            found[kernel.hypothesis_key].append(kernel)
+    return found
+
+
+def _came_of(view: HypothesisView, kernels: Mapping[str, Sequence[KernelView]]) -> str:
+    """Return the measured gain beside the predicted one, or how the last kernel failed."""
+    last = kernels[view.key][-1]
+    predicted = ""
+    if view.predicted_min is not None and view.predicted_max is not None:
+        predicted = f" (predicted {view.predicted_min:g} to {view.predicted_max:g} %)"
+    if view.measured_gain is not None:
+        return f"{view.measured_gain:+.1f} %{predicted}, kernel #{last.number}"
+    tries = f", after {len(kernels[view.key])} tries" if len(kernels[view.key]) > 1 else ""
+    return f"{sections.in_a_line(last)}{tries}{predicted}, kernel #{last.number}"
 
 
 def _one_line(text: str) -> str:
@@ -285,17 +394,24 @@ def _subjects(ask: Ask, history: History) -> set[str]:
     return named | ({view.basis_key} if view and view.basis_key else set())
 
 
-def _edit_base(desk: Desk) -> str:
-    """Return the text to which SEARCH/REPLACE blocks refer: the failed attempt, else base or node.
+def _edit_base(desk: Desk) -> tuple[str, str]:
+    """Return the text to which an answer refers, and its language.
 
-    Returns an empty text where the new kernel is written in another language.
+    A planner sets anchors in the node's source, a coder fills the marked blocks, and SEARCH/REPLACE blocks change the
+    failed attempt, else base or node. Both are empty where the new kernel is written in another language.
     """
+    node = desk.kernel("node")
+    if desk.ask.role == "plan" and node is not None:
+        return node.source.text, node.source.language.value
+    if desk.ask.answer_schema == "BlockAnswer":
+        plan = desk.history.calls[str(desk.context["plan"])].answer or {}
+        return str(plan.get("anchored", "")), desk.language.value
     for name in ("failed", "base", "node"):
         kernel = desk.kernel(name)
         # SEARCH/REPLACE edits of a kernel in another language make no sense.
         if kernel is not None and kernel.source.language == desk.language:
-            return kernel.source.text
-    return ""
+            return kernel.source.text, desk.language.value
+    return "", ""
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints
 
-from optimizer.agents.anchors import AnchorError, check_against, split_at_anchors
+from optimizer.agents.anchors import AnchorError, marked_blocks, place
 from optimizer.agents.answer_base import Basis, JsonAnswer, TextAnswer, register
 from optimizer.agents.code_blocks import AnswerError, Fault, only_block
 
@@ -83,7 +83,10 @@ class NotesAnswer(JsonAnswer):
 
 @register
 class PlanAnswer(TextAnswer):
-    """Hold STARK's grounded instruction (arXiv 2510.16996, section 4.3): words, and the source with anchors."""
+    """Hold STARK's grounded instruction (arXiv 2510.16996, section 4.3): words, and the source with anchors.
+
+    The answer may contain the marked blocks alone; `anchored` is always the whole source.
+    """
 
     title: str
     instruction: str
@@ -93,18 +96,16 @@ class PlanAnswer(TextAnswer):
 
     @classmethod
     def read(cls, text: str, basis: Basis | None) -> Self:
-        """Parse the plan and verify its anchors, so that a planner who left them out is asked again. Raises
-        AnswerError.
+        """Parse the plan and find its blocks in the source, so that a planner who marked what is not there is asked
+        again. Raises AnswerError.
         """
         block, prose = only_block(text)
         try:
-            anchored = split_at_anchors(block.text)
-            if basis is not None:
-                check_against(anchored, basis.text)
+            anchored, advice = _anchored(block.text, basis)
         except AnchorError as error:
             raise AnswerError(Fault.WRONG_SHAPE, str(error)) from error
         labelled = _labelled(prose)
-        instruction = labelled.get("INSTRUCTION") or anchored.advice or prose.strip()
+        instruction = labelled.get("INSTRUCTION") or advice or prose.strip()
         if not instruction:
             raise AnswerError(
                 Fault.WRONG_SHAPE, "There is no instruction, neither before the code nor in the block."
@@ -112,9 +113,18 @@ class PlanAnswer(TextAnswer):
         low, high = _gain(labelled.get("GAIN", ""))
         title = labelled.get("TITLE") or instruction.splitlines()[0]
         return cls(
-            title=title[:200], instruction=instruction[:20_000], anchored=block.text,
+            title=title[:200], instruction=instruction[:20_000], anchored=anchored,
             predicted_min=low, predicted_max=high,
         )  # fmt: skip
+
+
+def _anchored(text: str, basis: Basis | None) -> tuple[str, str]:
+    """Return the source with its anchors, and the advice between them. Raises AnchorError."""
+    if basis is None:
+        marked_blocks(text)
+        return text, ""
+    found = place(text, basis.text)
+    return found.text(basis.language), "\n".join(found.advice).strip()
 
 
 def _labelled(prose: str) -> dict[str, str]:

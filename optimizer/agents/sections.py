@@ -1,81 +1,53 @@
-"""Render the sections of a prompt: task, kernels, tables, hypotheses.
+"""Render the sections of a prompt about kernels: one kernel, tables, hypotheses, failures in a line.
 
 Whatever came from a tool, a kernel or a person is enclosed in the prompt's delimiters; numbers are our own.
 """
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from optimizer.agents.delimiters import Delimiters, clean, neutralise
-from optimizer.queries.timing import CaseRow, case_rows, failure_lines, has_call_time, noise_warning
+from optimizer.agents.task_sections import SOURCE_CAP, plain
+from optimizer.queries.timing import CaseRow, case_rows, failure_lines, noise_warning
 from optimizer.search.base import History, HypothesisView, KernelView
-from runners.job import JobResult, KernelResources, Language, Objective
-from runners.problems.base import Argument, Case, Problem, Purpose, Role
-from runners.problems.prototype import COMPILED, prototype
+from optimizer.search.machinery.handoff import tuned_winners
+from optimizer.search.machinery.proposals import target_language
+from optimizer.search.machinery.seeds import REFERENCE_KEY
+from runners.job import JobResult, KernelResources
 from runners.profiling.summary import in_words
 
-SOURCE_CAP = 120_000
 LOG_CAP = 6_000
 REPORT_CAP = 3_000
-_LANGUAGES = Path(__file__).parent / "prompts" / "languages"
 
 
-def language_guide(language: Language) -> str:
-    """Return what a kernel in that language must look like to be built here (prompts/languages/*.md)."""
-    return (_LANGUAGES / f"{language.value}.md").read_text()
-
-
-def task(problem: Problem, target: str, language: Language, delimiters: Delimiters) -> str:
-    """Return the problem, its signature, cases and tolerances, and the language's rules. Hidden cases are left out."""
-    # The description and the reference are enclosed because a problem's author is no more trusted than a kernel's.
-    parts = [
-        f"## Task: {problem.title}\n\nTarget: `{target}`. New kernels are written in **{language.value}**.",
-        delimiters.enclose(problem.description, "problem description"),
-        _signature(problem, language),
-        _cases(problem, target),
-        "### Reference\n\n" + delimiters.enclose(problem.reference_source, "reference implementation", SOURCE_CAP),
-        language_guide(language),
-    ]
-    return "\n\n".join(part for part in parts if part)
-
-
-_MACHINE_FACTS = ("device", "threads", "vector", "caches", "driver", "torch", "triton")
-
-
-def machine(history: History) -> str:
-    """Return the machine on which the run's kernels are measured, from the latest result; empty
-    before the first one.
-    """
-    # The latest result is used, because a run may move to another machine.
-    measured = (view.result for view in reversed(history.kernels) if view.result and view.result.environment)
-    environment = next(measured, None)
-    facts = environment.environment if environment else {}
-    lines = [f"- {name}: {_plain(facts[name])}" for name in _MACHINE_FACTS if facts.get(name)]
-    return "### Measured on\n\n" + "\n".join(lines) if lines else ""
-
-
-def _plain(fact: object) -> str:
-    """Return a fact from a runner as one short line that cannot be mistaken for a delimiter or heading."""
-    if isinstance(fact, dict):
-        text = ", ".join(
-            f"{name} {size >> 10} KiB" if isinstance(size, int) else f"{name} {size}" for name, size in fact.items()
-        )
-    else:
-        text = " ".join(map(str, fact)) if isinstance(fact, list) else str(fact)
-    # A runner is trusted less than we are: its facts are not enclosed, so they must not look like structure.
-    return " ".join(neutralise(clean(text)).split())[:300]
+# A diff is shown in place of a source where it is shorter than this part of it.
+DIFF_SHARE = 0.6
+LINE_CAP = 200
+MOST_TRIALS = 8
+_ERROR = re.compile(r"\b(?:error|Error|undefined|assert)\b")
 
 
 def kernel(
-    kernel: KernelView, history: History, delimiters: Delimiters, heading: str, *, source: bool = True
+    kernel: KernelView,
+    history: History,
+    delimiters: Delimiters,
+    heading: str,
+    *,
+    source: bool = True,
+    near: KernelView | None = None,
 ) -> str:
-    """Return one kernel: origin, hypothesis, outcome, logs when it failed, and source."""
+    """Return one kernel: origin, hypothesis, outcome, logs when it failed, and source.
+
+    The source is a diff where it hardly differs from `near`, a kernel whose source is in the same prompt.
+    """
     parts = [
         f"### {heading}: kernel #{kernel.number} {kernel.title}".rstrip(),
         _origin(kernel, history, delimiters),
         outcome(kernel, delimiters),
+        tuning(kernel, history),
         resources(kernel.result),
         profile(kernel.result),
     ]
@@ -84,8 +56,62 @@ def kernel(
             delimiters.enclose(kernel.report, f"what the writer of #{kernel.number} says it did", REPORT_CAP)
         )
     if source:
-        parts.append(delimiters.enclose(kernel.source.text, f"source of #{kernel.number}", SOURCE_CAP))
+        parts.append(_source(kernel, delimiters, near))
     return "\n\n".join(part for part in parts if part)
+
+
+def is_reference_of_task(kernel: KernelView, history: History) -> bool:
+    """Return True for the torch reference where new kernels are written in another language.
+
+    The task shows what it computes, and nobody edits its text.
+    """
+    return kernel.key == REFERENCE_KEY and kernel.source.language != target_language(history)
+
+
+def _source(kernel: KernelView, delimiters: Delimiters, near: KernelView | None) -> str:
+    text = kernel.source.text
+    if near is not None and near.source.language == kernel.source.language:
+        names = f"#{near.number}", f"#{kernel.number}"
+        diff = "\n".join(
+            difflib.unified_diff(near.source.text.splitlines(), text.splitlines(), *names, lineterm="")
+        )
+        if len(diff) < DIFF_SHARE * len(text):
+            return delimiters.enclose(
+                diff or "no difference", f"source of {names[1]} as a diff from {names[0]}", SOURCE_CAP
+            )
+    return delimiters.enclose(text, f"source of #{kernel.number}", SOURCE_CAP)
+
+
+def tuning(kernel: KernelView, history: History) -> str:
+    """Return which configurations of the kernel were measured, the fastest first; empty where none was."""
+    trials = [one for one in history.kernels if one.author_kind == "tuner" and kernel.key in one.parent_keys[:1]]
+    if not trials:
+        return ""
+    counted = sorted((one for one in trials if one.time_us is not None), key=lambda one: one.time_us or 0.0)
+    lines = [f"- {plain(one.title)}: {one.time_us:.2f} µs" for one in counted[:MOST_TRIALS]]
+    failed = len(trials) - len(counted)
+    lines += [f"- {failed} brought no time: they failed or are not measured yet"] if failed else []
+    winner = tuned_winners(history).get(kernel.key)
+    outcome = f"the fastest is kernel #{winner.number}" if winner else "none was faster than its defaults"
+    return f"Tuned with {len(trials)} other configurations; {outcome}:\n" + "\n".join(lines)
+
+
+def in_a_line(kernel: KernelView) -> str:
+    """Return what came of a kernel in one line: its time, or why it failed."""
+    if kernel.time_us is not None:
+        return f"{kernel.time_us:.2f} µs"
+    status = kernel.status.value.replace("_", " ") if kernel.status else "not evaluated yet"
+    return f"{status}{_why(kernel.result)}"
+
+
+def _why(result: JobResult | None) -> str:
+    """Return the line of a failed result that tells most, with a colon before it; empty where nothing is said."""
+    if result is None:
+        return ""
+    log = [line for text in _failure_logs(result) for line in text.splitlines() if _ERROR.search(line)]
+    said = [*log, *failure_lines(result), *result.reasons]
+    line = " ".join(neutralise(clean(said[0])).split())[:LINE_CAP] if said else ""
+    return f": {line}" if line else ""
 
 
 def outcome(kernel: KernelView, delimiters: Delimiters) -> str:
@@ -127,9 +153,10 @@ def _timing_line(row: CaseRow) -> str:
     if case.candidate_call_us:
         facts.append(f"device {case.candidate_us:.2f} µs, call with the host {case.candidate_call_us:.2f} µs")
         facts.append("judged by call time" if row.by_call else "judged by device time")
+    facts += [f"roofline {case.roofline_us:.2f} µs"] if case.roofline_us else []
     facts += [row.roofline_text] if row.roofline_text else []
-    facts += [_plain(note.text) for note in row.notes]
-    return f"- {_plain(case.name)}: " + "; ".join(facts) if facts else ""
+    facts += [plain(note.text) for note in row.notes]
+    return f"- {plain(case.name)}: " + "; ".join(facts) if facts else ""
 
 
 def failures(kernel: KernelView, delimiters: Delimiters) -> str:
@@ -137,18 +164,6 @@ def failures(kernel: KernelView, delimiters: Delimiters) -> str:
     lines = failure_lines(kernel.result)
     label = f"what failed when #{kernel.number} was measured"
     return delimiters.enclose("\n".join(lines), label, LOG_CAP) if lines else ""
-
-
-def objective(history: History) -> str:
-    """Return which time the kernels' figures compare, where there are two; empty on a CPU."""
-    if history.objective == Objective.CALL:
-        return "Times and speedups are of whole calls, host included: fewer launches and less host work are gains."
-    if any(has_call_time(view.result) for view in history.kernels):
-        return (
-            "Times and speedups are of the device alone, without the host. Call time stands beside them; a case that "
-            "is judged by call time says so."
-        )
-    return ""
 
 
 def resources(result: JobResult | None) -> str:
@@ -160,7 +175,7 @@ def resources(result: JobResult | None) -> str:
 
 def profile(result: JobResult | None) -> str:
     """Return the profiler's normalised summary, or an empty text."""
-    facts = [f"- {_plain(line)}" for line in in_words(result.profile if result else {})]
+    facts = [f"- {plain(line)}" for line in in_words(result.profile if result else {})]
     return "Profile:\n" + "\n".join(facts[:20]) if facts else ""
 
 
@@ -193,61 +208,6 @@ def documents(titled: Sequence[tuple[str, str]], delimiters: Delimiters) -> str:
 def quoted(text: str) -> str:
     """Return a person's text as a quotation: cleaned, and unable to pass for a delimiter or heading."""
     return "\n".join(f"> {line}".rstrip() for line in neutralise(clean(text)).splitlines())
-
-
-def _signature(problem: Problem, language: Language) -> str:
-    """Name the symbol and the arguments; for a compiled language, write its prototype."""
-    if not problem.arguments:
-        return ""
-    heading = f"### Signature\n\nSymbol `{problem.symbol}`, arguments in this order:"
-    lines = [f"- `{argument.name}`: {_argument(argument)}" for argument in problem.arguments]
-    compiled = f"```cpp\n{prototype(problem, language)}\n```" if language in COMPILED else ""
-    parts = [heading, "\n".join(lines), compiled, _python_signature(problem)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _python_signature(problem: Problem) -> str:
-    if problem.entry_point == "ModelNew":
-        return (
-            "In Python and Triton: `ModelNew` with the constructor and `forward` of `Model`; parameters of the same "
-            "names get the reference's values."
-        )
-    taken = ", ".join(a.name for a in problem.arguments if a.role in {Role.INPUT, Role.SCALAR})
-    given = ", ".join(a.name for a in problem.arguments if a.role is Role.OUTPUT)
-    return f"In Python and Triton: `custom_kernel({taken})` returns `{given}`; sizes are read off the shapes."
-
-
-def _argument(argument: Argument) -> str:
-    if argument.role is Role.SIZE:
-        return "size, 64-bit integer"
-    if argument.role is Role.SCALAR:
-        return f"scalar, {argument.dtype}"
-    shape = " × ".join(argument.shape) or "one element"
-    same = ", the same in every call, read-only" if argument.role is Role.PARAMETER else ""
-    return f"{argument.role.value}, {argument.dtype}, {shape}, {argument.order}-major{same}"
-
-
-def _cases(problem: Problem, target: str) -> str:
-    timed = problem.cases(target, Purpose.BENCHMARK)
-    tested = problem.cases(target, Purpose.TEST)
-    lines = [f"- timed: {_case(case, problem)}" for case in timed] + [
-        f"- tested: {_case(c, problem)}" for c in tested
-    ]
-    return "### Cases\n\n" + "\n".join(
-        [*lines, "- further shapes and input distributions are tested and not shown"]
-    )
-
-
-def _case(case: Case, problem: Problem) -> str:
-    fixed = {a.name: problem.size_of(a, case) for a in problem.arguments if a.role is Role.SIZE}
-    sizes = ", ".join(f"{name}={value}" for name, value in {**case.sizes, **fixed}.items())
-    work = problem.work(case)
-    if work is None:
-        return sizes
-    counted = (
-        f"{sum(work.flops.values()):.3g} FLOP{' in the reference' if work.traced else ''}, " if work.flops else ""
-    )
-    return f"{sizes} ({counted}{work.bytes:.3g} bytes at least)"
 
 
 def _origin(kernel: KernelView, history: History, delimiters: Delimiters) -> str:

@@ -20,7 +20,7 @@ from optimizer.runs.strategies import settings_of
 from optimizer.search.base import History
 from optimizer.search.machinery.proposals import target_language
 from optimizer.search.machinery.tool_use import WriterSettings
-from optimizer.tools.catalogue import SUBMIT, Tool, tools_for
+from optimizer.tools.catalogue import SUBMIT, Tool, for_blocks, tools_for
 from optimizer.tools.limits import Limits, Spent, left_in_words, used_up
 from optimizer.tools.sources import Draft
 from runners.job import Language
@@ -42,6 +42,8 @@ def toolbox_of(call: LlmCall) -> Toolbox:
     if not isinstance(settings, WriterSettings):
         return Toolbox({}, Limits(0, 0.0, 0), language)
     tools = tools_for(settings.tools, call.role, call.run.dispatcher, call.run.target.key, language)
+    if call.answer_schema == "BlockAnswer":
+        tools = for_blocks(tools)
     return Toolbox(tools, Limits(settings.tool_calls, settings.tool_device_s, settings.tool_tokens), language)
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
+from django.utils.crypto import salted_hmac
 
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.answers import json_schema_of
-from optimizer.agents.delimiters import cut_middle
+from optimizer.agents.delimiters import Delimiters, cut_middle
 from optimizer.agents.knowledge import KnowledgeItem
 from optimizer.agents.prompting import build_prompt
 from optimizer.calls.choice import Parameters
@@ -21,7 +22,6 @@ from optimizer.models import CallState, Finding, LlmCall, Provider, Run
 from optimizer.runs.history import history_of
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask
-from optimizer.search.machinery.proposals import target_language
 from optimizer.text.storable import storable
 from optimizer.tools.text_protocol import instruction
 
@@ -95,14 +95,22 @@ def _build(call: LlmCall) -> None:
         history = history_of(run)
         knowledge = knowledge_of(run)
     ask = Ask(call.key, call.role, call.context, call.answer_schema)
-    prompt = build_prompt(ask, history, knowledge)
+    prompt = build_prompt(ask, history, knowledge, delimiters=Delimiters(mark_of(run)))
     call.messages = storable(prompt.messages)
     call.prompt_version = prompt.version[:80]
     _mention_tools(call)
     call.context_report = storable(prompt.report)
     if prompt.edit_base:
-        language = target_language(history).value
-        call.transport = {"edit_base": storable(prompt.edit_base), "edit_language": language}
+        call.transport = {"edit_base": storable(prompt.edit_base), "edit_language": prompt.edit_language}
+
+
+def mark_of(run: Run) -> str:
+    """Return the mark of the delimiters in all prompts of a run.
+
+    It is the same in every prompt, so that servers recognise how they begin, and cannot be guessed without the
+    installation's secret key.
+    """
+    return salted_hmac("optimizer.prompt-delimiters", str(run.pk)).hexdigest()[:16]
 
 
 def _mention_tools(call: LlmCall) -> None:

@@ -7,10 +7,10 @@ because recordings come from strangers.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from optimizer.llm.recording import (
     RecordError,
     RunRecord,
     from_bytes,
+    prompt_hash,
 )
 from optimizer.models import (
     CallState,
@@ -35,8 +36,11 @@ from optimizer.models import (
     Team,
     User,
 )
+from optimizer.search import settings_in_force
+from optimizer.search.base import RecordedAsk
 from optimizer.secrets.keys import UnreadableKeyError
 
+DEFAULT_ROLE = "default"
 SHIPPED = Path(__file__).parent / "records"
 REMOVED = "[removed]"
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
@@ -65,7 +69,8 @@ def record_of(run: Run, title: str = "") -> RunRecord:
         problem=run.problem_version.problem.slug,
         target=run.target.key,
         strategy=run.strategy,
-        settings=strip.values(run.settings),
+        # Complete, so that a replay does not depend on the defaults of a later version.
+        settings=strip.values(settings_in_force(run.strategy, run.settings)),
         seed=run.seed,
         recorded_on=run.created_at.date(),
         kernels=Kernel.objects.filter(run=run).count(),
@@ -81,8 +86,46 @@ def load_record(team: Team, name: str) -> RunRecord:
     if row is not None:
         return RunRecord.model_validate(row.content)
     if name in shipped():
-        return from_bytes((SHIPPED / f"{name}.json.gz").read_bytes())
+        return _shipped(name)
     raise RecordError(f"there is no record called {name}")
+
+
+@lru_cache(maxsize=8)
+def _shipped(name: str) -> RunRecord:
+    """Return a shipped recording, parsed once per process: every decision of a replayed run looks into it."""
+    return from_bytes((SHIPPED / f"{name}.json.gz").read_bytes())
+
+
+def recorded_asks(run: Run) -> dict[str, RecordedAsk]:
+    """Return the questions of the recording that the run replays, by key; empty for all other runs.
+
+    Recordings of format 1 do not say what their questions were about, and a replay decides anew.
+    """
+    name = str(dict(run.providers.get(DEFAULT_ROLE) or {}).get("record", ""))
+    if not name:
+        return {}
+    try:
+        calls = load_record(run.team, name).calls
+    except RecordError:
+        # The calls themselves will say so.
+        return {}
+    return {
+        call.key: RecordedAsk(call.role, call.context, call.answer_schema)
+        for call in calls
+        if call.context and call.state == CallState.ANSWERED
+    }
+
+
+def replay_note(run: Run) -> str:
+    """Return how many recorded answers were given to other prompts than this run's; empty where none was."""
+    replayed = LlmCall.objects.filter(run=run, transport__recorded=True, state=CallState.ANSWERED)
+    differing = replayed.filter(transport__same_prompt=False).count()
+    if not differing:
+        return ""
+    return (
+        f"{differing} of {replayed.count()} recorded answers were given to prompts that differ from this run's: "
+        "measured times, and perhaps the wording, are others."
+    )
 
 
 def shipped() -> list[str]:
@@ -160,11 +203,6 @@ def _as_written(char: str) -> str:
     return re.escape(char) if escaped == char else f"(?:{re.escape(char)}|{re.escape(escaped)})"
 
 
-def prompt_hash(messages: Any) -> str:
-    """Return the SHA-256 of messages as canonical JSON."""
-    return hashlib.sha256(json.dumps(messages, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
-
-
 def _recorded(call: LlmCall, strip: Stripper) -> RecordedCall:
     return RecordedCall(
         key=call.key,
@@ -174,11 +212,13 @@ def _recorded(call: LlmCall, strip: Stripper) -> RecordedCall:
         model=strip.prose(str(call.transport.get("served_by") or call.model))[:120],
         prompt_version=call.prompt_version,
         prompt_sha256=prompt_hash(call.messages),
+        context=strip.values(call.context),
         answer_schema=call.answer_schema,
         answer_text=strip.prose(call.answer_text),
         error=strip.prose(call.error)[:4_000],
         prompt_tokens=call.prompt_tokens,
         answer_tokens=call.answer_tokens,
+        submitted=bool(call.transport.get("submitted")),
         turns=[_recorded_turn(turn, strip) for turn in call.turns.prefetch_related("tool_calls").order_by("pk")],
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -15,6 +16,8 @@ from optimizer.tools.catalogue import SUBMIT, SubmitArguments
 from optimizer.tools.sources import answer_text, draft_of
 from optimizer.tools.text_protocol import parse_calls
 
+# How a submission is read, whatever form the role's answers have: the tool call named the whole kernel.
+SUBMITTED = "KernelAnswer"
 # Endings of an answer that cannot be trusted to be complete.
 _CUT = frozenset({"length", "too_long", "refusal", "filter"})
 
@@ -34,13 +37,17 @@ def submission_in(call: LlmCall, requested: Sequence[RequestedTool]) -> str:
     for one in requested:
         if one.name == SUBMIT and one.arguments is not None and not one.fault:
             try:
-                return _submitted(call, SubmitArguments.model_validate(dict(one.arguments)))
+                return _submitted(call, dict(one.arguments))
             # The fault goes back to the model as the result of its call.
             except (ValidationError, AnswerError):
                 continue
     return ""
 
 
-def _submitted(call: LlmCall, arguments: SubmitArguments) -> str:
-    draft = draft_of(arguments, last_draft(call), basis_of(call), toolbox_of(call).language)
+def _submitted(call: LlmCall, given: dict[str, Any]) -> str:
+    toolbox = toolbox_of(call)
+    arguments = toolbox.tools[SUBMIT].arguments.model_validate(given)
+    if not isinstance(arguments, SubmitArguments):
+        raise TypeError(f"{SUBMIT} takes {type(arguments).__name__}")
+    draft = draft_of(arguments, last_draft(call), basis_of(call), toolbox.language)
     return answer_text(draft, arguments)

@@ -29,7 +29,7 @@ from optimizer.calls.conversation import (
     turns_of,
 )
 from optimizer.calls.lifecycle import OPEN_STATES, do_book_turn, do_end_call
-from optimizer.calls.prepare import basis_of, knowledge_of
+from optimizer.calls.prepare import basis_of, knowledge_of, mark_of
 from optimizer.calls.tool_jobs import queue_tool_job
 from optimizer.enqueue import enqueue_call, enqueue_run
 from optimizer.events.payloads import ToolCalled, ToolEnded
@@ -96,7 +96,8 @@ def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     tool = _tool_of(call)
     state = ToolState.FAILED if result.status == Status.INFRA_ERROR else ToolState.DONE
     # The compiler's and the kernel's words are data, however they are phrased.
-    text = Delimiters().enclose(storable_text(results.in_words(tool, result)), f"output of {tool.name}", RESULT_CAP)
+    said = storable_text(results.in_words(tool, result))
+    text = Delimiters(mark_of(run)).enclose(said, f"output of {tool.name}", RESULT_CAP)
     summary = call.summary | {"headline": results.headline(tool, result), "status": result.status.value}
     spent_s = device_s(result) if tool.effort != Effort.BUILD else 0.0
     call.mark_ended(state, text, summary=storable(summary), device_s=spent_s)
@@ -214,7 +215,7 @@ def _carry_out(desk: _Desk, row: ToolCall, tool: Tool, arguments: Arguments) -> 
     if tool.name == SUBMIT:
         raise _RefusedError("Only one submission ends a question; this one was not needed.")
     history, knowledge = history_of(desk.run), knowledge_of(desk.run)
-    text = answer(tool.name, arguments, history, knowledge, Delimiters())
+    text = answer(tool.name, arguments, history, knowledge, Delimiters(mark_of(desk.run)))
     row.mark_ended(ToolState.DONE, storable_text(text), summary=row.summary)
 
 

@@ -24,7 +24,7 @@ from optimizer.calls.lifecycle import MAX_ATTEMPTS, do_ask_again, do_claim_call,
 from optimizer.calls.prepare import basis_of, prepare, request_of
 from optimizer.calls.registry import provider_for_call, row_of
 from optimizer.calls.stream import TokenStream
-from optimizer.calls.submission import requested_tools, submission_in
+from optimizer.calls.submission import SUBMITTED, requested_tools, submission_in
 from optimizer.calls.tool_calls import NewTurn, do_take_turn
 from optimizer.enqueue import enqueue_call
 from optimizer.llm.inbox import AnsweredLaterError
@@ -161,12 +161,13 @@ def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, c
     requested = requested_tools(completion) if request.tools else []
     submitted = submission_in(call, requested)
     if submitted:
-        completion = replace(completion, text=submitted)
+        completion = replace(completion, text=submitted, submitted=True)
         outcome["answer_text"] = submitted
     elif requested:
         native = bool(completion.tool_calls)
         do_take_turn(call, NewTurn(completion.text, requested, native, completion.items, outcome))
         return
+    outcome["transport"]["submitted"] = completion.submitted
     try:
         answer = _parsed(call, completion)
     except AnswerError as error:
@@ -179,7 +180,7 @@ def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, c
 def _parsed(call: LlmCall, completion: Completion) -> Answer:
     """Parse the completion. Raises AnswerError."""
     return parse_answer(
-        call.answer_schema,
+        SUBMITTED if completion.submitted else call.answer_schema,
         completion.text,
         finish=completion.finish,
         refusal=completion.refusal,
@@ -251,6 +252,7 @@ def _outcome(call: LlmCall, row: Provider | None, request: CompletionRequest, go
         "dropped": list(got.dropped),
         "reasoning_tokens": got.usage.reasoning,
         "recorded": got.recorded,
+        "same_prompt": got.same_prompt,
         "estimated": estimated,
         "price": price.model_dump(mode="json") if price else None,
     }

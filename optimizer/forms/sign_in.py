@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
+from allauth.account.adapter import get_adapter
 from django.contrib.auth.forms import AuthenticationForm
-from django.core.exceptions import ValidationError
-from django.http import HttpRequest
-
-from optimizer import throttle
 
 
 class SignInForm(AuthenticationForm):
-    """Check name and password, with a pause after too many failures.
+    """Check name and password; allauth counts the failures and asks to wait after too many.
 
     Wrong names and wrong passwords get the same message, so that accounts cannot be guessed.
     """
@@ -20,20 +17,14 @@ class SignInForm(AuthenticationForm):
     error_messages = {
         "invalid_login": "Name or password is wrong. Mind upper and lower case.",
         "inactive": "This account is switched off.",
-        "wait": "Too many failed attempts. Try again in a quarter of an hour.",
     }
 
     def clean(self) -> dict[str, Any]:
         """Authenticate. Raises ValidationError."""
-        request = cast(HttpRequest, self.request)
-        username = str(self.cleaned_data.get("username", ""))
-        # Before the password is checked, or guessing could continue during the pause.
-        if throttle.must_wait(request, username):
-            raise ValidationError(self.error_messages["wait"], code="wait")
-        try:
-            cleaned = super().clean()
-        except ValidationError:
-            throttle.count_failure(request, username)
-            raise
-        throttle.forget_failures(request, username)
-        return cleaned
+        given = {name: self.cleaned_data.get(name) for name in ("username", "password")}
+        if all(given.values()):
+            self.user_cache = get_adapter().authenticate(self.request, **given)
+            if self.user_cache is None:
+                raise self.get_invalid_login_error()
+            self.confirm_login_allowed(self.user_cache)
+        return self.cleaned_data

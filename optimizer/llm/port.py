@@ -95,7 +95,8 @@ class Completion:
 
     `finish` is stop, length, refusal or filter. `tool_calls` are the calls made through the server's tools API, and
     `items` opaque parts that it wants back with the next request. `dropped` names the optional parameters that the
-    server refused and without which the request was repeated.
+    server refused and without which the request was repeated. `submitted` means that `text` is a complete kernel that
+    was submitted through a tool, whatever the form of an answer.
     """
 
     text: str
@@ -108,8 +109,10 @@ class Completion:
     tries: tuple[Try, ...] = ()
     dropped: tuple[str, ...] = ()
     recorded: bool = False
+    same_prompt: bool | None = None
     request_id: str = ""
     tool_calls: tuple[RequestedTool, ...] = ()
+    submitted: bool = False
     items: tuple[Mapping[str, Any], ...] = ()
 
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import hashlib
 import io
 import json
+import re
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
+"""2: questions carry their context, so that a replay follows the recorded decisions."""
+
 MAX_RECORD_BYTES = 64 * 1024 * 1024
+
+
+_MARK = re.compile(r"(<<<(?:BEGIN|END) DATA) [0-9a-f]{16}")
 
 
 class RecordError(ValueError):
@@ -37,7 +44,11 @@ class RecordedTurn(BaseModel):
 
 
 class RecordedCall(BaseModel):
-    """Hold one attempt. `prompt_sha256` is the hash of the messages as canonical JSON."""
+    """Hold one attempt. `prompt_sha256` is the `prompt_hash` of the messages.
+
+    `context` is that of the strategy's question: keys of kernels and hypotheses. It is empty in recordings of format 1.
+    `turns` came before the answer; with `submitted`, the answer is a complete kernel whatever its schema.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,11 +59,13 @@ class RecordedCall(BaseModel):
     model: str = Field(default="", max_length=120)
     prompt_version: str = Field(default="", max_length=80)
     prompt_sha256: str = Field(default="", max_length=64)
+    context: dict[str, Any] = {}
     answer_schema: str = Field(default="", max_length=60)
     answer_text: str = Field(default="", max_length=2_100_000)
     error: str = Field(default="", max_length=4_000)
     prompt_tokens: int | None = None
     answer_tokens: int | None = None
+    submitted: bool = False
     turns: list[RecordedTurn] = Field(default=[], max_length=200)
 
 
@@ -61,7 +74,7 @@ class RunRecord(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: Literal[1] = FORMAT
+    format: Literal[1, 2] = FORMAT
     title: str = Field(default="", max_length=200)
     problem: str = Field(max_length=200)
     target: str = Field(max_length=80)
@@ -86,6 +99,15 @@ class RunRecord(BaseModel):
             (call for call in self.calls if (call.key, call.role) == (key, role)), key=lambda c: c.attempt
         )
         return [turn for call in mine for turn in call.turns]
+
+
+def prompt_hash(messages: Any) -> str:
+    """Return the SHA-256 of messages as canonical JSON, whatever the mark of their delimiters.
+
+    The mark differs between runs, so equal prompts of two runs have equal hashes only without it.
+    """
+    plain = json.dumps(messages, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(_MARK.sub(r"\1", plain).encode()).hexdigest()
 
 
 def to_bytes(record: RunRecord) -> bytes:

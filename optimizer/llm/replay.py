@@ -14,7 +14,7 @@ from optimizer.llm.port import (
     RequestedTool,
     Usage,
 )
-from optimizer.llm.recording import RecordedCall, RecordedTurn, RunRecord
+from optimizer.llm.recording import RecordedCall, RecordedTurn, RunRecord, prompt_hash
 
 
 class Replay(Provider):
@@ -26,24 +26,34 @@ class Replay(Provider):
     def complete(self, request: CompletionRequest, *, on_token: OnToken, cancelled: Cancelled) -> Completion:
         """Return the recorded answer. Raises ProviderRefusedError for a question that the recording does not answer.
 
-        Measured times differ between machines, and with them the questions that a strategy asks.
+        The completion says whether the answer was given to the same prompt: measured times differ between machines, and
+        prompts between versions.
         """
         found = self.record.answer_to(request.key, request.role)
         if found is None:
             raise ProviderRefusedError(f"the record has no answer to {request.key} ({request.role})")
+        same_prompt = prompt_hash(list(request.messages)) == found.prompt_sha256
         turns = self.record.turns_to(request.key, request.role) if request.tools else []
         if request.turn < len(turns):
-            return _turn(found, turns[request.turn], on_token)
-        return _completion(found, found.answer_text, on_token)
+            return _turn(found, turns[request.turn], same_prompt, on_token)
+        answered = _completion(found, found.answer_text, same_prompt, on_token)
+        return replace(answered, submitted=found.submitted)
 
 
-def _turn(call: RecordedCall, turn: RecordedTurn, on_token: OnToken) -> Completion:
+def _turn(call: RecordedCall, turn: RecordedTurn, same_prompt: bool, on_token: OnToken) -> Completion:
     """Return a recorded turn. Its tools are called again, since builds and times belong to this machine."""
     calls = tuple(RequestedTool(one.name, one.arguments, f"recorded_{n}") for n, one in enumerate(turn.calls, 1))
-    return replace(_completion(call, turn.text, on_token), tool_calls=calls)
+    return replace(_completion(call, turn.text, same_prompt, on_token), tool_calls=calls)
 
 
-def _completion(call: RecordedCall, text: str, on_token: OnToken) -> Completion:
+def _completion(call: RecordedCall, text: str, same_prompt: bool, on_token: OnToken) -> Completion:
     on_token(text)
-    # Zero tokens instead of unknown: a recorded answer costs nothing, and budgets must not estimate it.
-    return Completion(text=text, usage=Usage(prompt=0, answer=0), model=call.model, finish="stop", recorded=True)
+    return Completion(
+        text=text,
+        # Zero instead of unknown: a recorded answer costs nothing, and budgets must not estimate it.
+        usage=Usage(prompt=0, answer=0),
+        model=call.model,
+        finish="stop",
+        recorded=True,
+        same_prompt=same_prompt,
+    )

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from dataclasses import replace
 from enum import Enum
 
 from django.db import transaction
 from django.utils import timezone
 
 from optimizer.calls.lifecycle import do_cancel_waiting_calls, open_calls
+from optimizer.calls.record import recorded_asks, replay_note
 from optimizer.calls.tool_calls import do_cancel_tool_calls
 from optimizer.events.payloads import RunNoted, RunStateChanged
 from optimizer.events.record import record
@@ -134,8 +136,10 @@ def _decide(run: Run) -> None:
     run.
     """
     try:
+        if reason := best.ceiling_reached(run, settings_of(run).stop_at_roofline):
+            return _wind_down(run, reason)
         for _ in range(MAX_ROUNDS):
-            steps = strategy_of(run).decide(history_of(run))
+            steps = strategy_of(run).decide(replace(history_of(run), recorded=recorded_asks(run)))
             if take_steps(run, steps):
                 continue
             return _settle(run, next((step for step in steps if isinstance(step, Finish)), None))
@@ -162,6 +166,8 @@ def _wind_down(run: Run, reason: str) -> None:
     if settings.confirm and _may_measure(run) and settling.settle(run, settings.settle):
         return
     settling.conclude(run)
+    if note := replay_note(run):
+        record(run, RunNoted(text=note, tone="warn"))
     enter(run, RunState.FINISHED, reason)
 
 

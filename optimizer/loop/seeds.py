@@ -1,31 +1,102 @@
-"""Create the kernels from which a run starts: the torch reference, and the problem's seeds that the target can run."""
+"""Create the kernels from which a run starts.
+
+These are the torch reference, the problem's seeds that the target can run and, with a warm start, the best kernels of
+earlier runs.
+"""
 
 from __future__ import annotations
 
-from optimizer.models import AuthorKind, EvaluationState, Run
+from django.db.models import F, Q, QuerySet
+
+from optimizer.events.payloads import RunNoted
+from optimizer.events.record import record
+from optimizer.models import AuthorKind, EvaluationState, Kernel, Run
 from optimizer.runs.history import problem_of
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.languages import languages_for
+from optimizer.runs.strategies import settings_of
 from optimizer.search.base import Draft
+from optimizer.search.machinery.novelty import normalise
+from optimizer.search.machinery.tuned_source import with_values
+from runners.job import Source
 from runners.problems.base import Seed
+
+# Kernels of earlier runs with which a warm start begins. Each costs an evaluation's time, though no budget.
+WARM_KERNELS = 3
+# Number of earlier runs whose leaders are looked at, best first.
+_LOOKED_AT = 30
 
 
 def add_seeds(run: Run) -> None:
-    """Add and evaluate the seeds.
+    """Add and evaluate the kernels from which the run starts.
 
-    They do not count against the budget of evaluations: every run on a problem needs them, and a comparison of
-    budgets should not depend on how many seeds a problem ships.
+    They do not count against the budget of evaluations: every run on a problem needs the seeds, and a comparison of
+    budgets should not depend on how many a problem ships. The report names the kernels of earlier runs.
     """
     languages = languages_for(run.target.key)
     for seed in problem_of(run).seeds:
         if seed.source.language in languages:
             add_kernel(run, _draft(seed))
+    if settings_of(run).warm_start:
+        _add_best_of_earlier_runs(run)
 
 
 def seeds_are_open(run: Run) -> bool:
     """Return True while a seed is not measured, as strategies decide only on measured seeds."""
     open_states = [EvaluationState.QUEUED, EvaluationState.RUNNING]
     return run.kernels.filter(author_kind=AuthorKind.SEED, evaluation__state__in=open_states).exists()
+
+
+def earlier_runs(run: Run) -> QuerySet[Run]:
+    """Return the team's other runs on the same problem and target that everybody who sees this run may see.
+
+    A private run gives its kernels to nobody but the private runs of the same person.
+    """
+    shown = Q(is_private=False)
+    if run.is_private and run.created_by_id is not None:
+        shown |= Q(created_by=run.created_by_id)
+    same = Run.objects.filter(
+        shown, team=run.team_id, target=run.target_id, problem_version__problem=run.problem_version.problem_id
+    )
+    return same.exclude(pk=run.pk)
+
+
+def _add_best_of_earlier_runs(run: Run) -> None:
+    known = {normalise(one.as_source().language, one.source) for one in run.kernels.all()}
+    taken: list[Kernel] = []
+    for kernel in _leaders(run):
+        # The values that tuning found travel in the text, and so does nothing else.
+        source = with_values(kernel.as_source())
+        text = normalise(source.language, source.text)
+        if text not in known and len(taken) < WARM_KERNELS:
+            known.add(text)
+            taken.append(kernel)
+            add_kernel(run, _warm_draft(kernel, source, len(taken)))
+    if taken:
+        named = ", ".join(f"#{kernel.number} of run {kernel.run_id}" for kernel in taken)
+        record(run, RunNoted(text=f"Warm start with the best of earlier runs: {named}."))
+
+
+def _leaders(run: Run) -> list[Kernel]:
+    """Return the best kernels of earlier runs, the fastest first; seeds are left out, as every run has them."""
+    runs = earlier_runs(run).filter(best_kernel__isnull=False, objective=run.objective, baseline=run.baseline)
+    fastest = runs.order_by(F("best_speedup_low").desc(nulls_last=True), "-pk")
+    own = Q(best_kernel__author_kind=AuthorKind.SEED)
+    leaders = fastest.exclude(own).select_related("best_kernel")[:_LOOKED_AT]
+    languages = languages_for(run.target.key)
+    kernels = [one.best_kernel for one in leaders if one.best_kernel is not None]
+    return [kernel for kernel in kernels if kernel.as_source().language in languages]
+
+
+def _warm_draft(kernel: Kernel, source: Source, number: int) -> Draft:
+    return Draft(
+        key=f"seed.earlier{number}",
+        source=Source(source.language, source.text, {}, source.flags),
+        author_kind=AuthorKind.SEED.value,
+        title=f"Best of run {kernel.run_id}: {kernel.title or f'#{kernel.number}'}",
+        report=kernel.report,
+        meta={"earlier": {"run": kernel.run_id, "number": kernel.number}},
+    )
 
 
 def _draft(seed: Seed) -> Draft:

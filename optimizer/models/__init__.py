@@ -33,7 +33,6 @@ from optimizer.models.review import Comment, CommentEdit, Review, ReviewVerdict,
 from optimizer.models.run import Run
 from optimizer.models.run_template import RunTemplate
 from optimizer.models.runner import Runner
-from optimizer.models.session import SignIn
 from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
 from optimizer.models.tool_call import CallTurn, ToolCall
@@ -87,7 +86,6 @@ __all__ = [
     "RunTemplate",
     "Runner",
     "Side",
-    "SignIn",
     "Target",
     "Team",
     "TeamRole",

@@ -26,7 +26,8 @@ class Facts:
 
     `line` is the best kernel with its ancestors, oldest first. `result` is the harness's result for the best kernel,
     and `rows` are its cases, with call time where `has_call` is True. `settings` are the strategy's with defaults
-    filled in. `settled` are the confirmations in cold processes. `noise` warns of a noisy machine.
+    filled in. `warm_start` names the kernels of earlier runs with which this one began. `settled` are the
+    confirmations in cold processes. `noise` warns of a noisy machine.
     """
 
     run: Run
@@ -43,6 +44,7 @@ class Facts:
     has_call: bool = False
     settled: Sequence[Evaluation] = ()
     noise: str = ""
+    warm_start: Sequence[str] = ()
 
 
 def facts_of(run: Run) -> Facts:
@@ -66,6 +68,7 @@ def facts_of(run: Run) -> Facts:
         has_call=has_call_time(result),
         settled=settled_in(run),
         noise=newest_noise_warning(run),
+        warm_start=_warm_start(run),
     )
 
 
@@ -78,6 +81,13 @@ def ancestry(kernel: Kernel) -> list[Kernel]:
         seen.add(parent.pk)
         line.insert(0, parent)
     return line
+
+
+def _warm_start(run: Run) -> list[str]:
+    begun_with = (
+        run.kernels.filter(meta__has_key="earlier").order_by("number").values_list("meta__earlier", flat=True)
+    )
+    return [f"#{kernel['number']} of run {kernel['run']}" for kernel in begun_with]
 
 
 def _fastest(run: Run) -> list[Kernel]:

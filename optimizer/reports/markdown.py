@@ -45,6 +45,7 @@ def _outcome(facts: Facts) -> str:
             ("Model tokens", run.spent_tokens), ("US dollars", f"{run.spent_usd:.4f}"), ("Seed", run.seed)]  # fmt: skip
     rows += [("Optimised", run.get_objective_display())] if facts.has_call or run.objective == "call" else []
     rows += [("Noise", facts.noise)] if facts.noise else []
+    rows += [("Warm start", ", ".join(facts.warm_start))] if facts.warm_start else []
     rows += [(status.label, count) for status, count in facts.summary.outcomes]
     return _table(("", ""), [(name, str(value)) for name, value in rows])
 

@@ -8,13 +8,16 @@ equal kernels that are under way at the same time are both measured.
 
 from __future__ import annotations
 
+from django.db.models import Q
+
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, Run
 from optimizer.models.evaluation import CANDIDATE
 from runners.job import JobResult
 
 # Number of newest artefacts that are sent with a job.
 MOST_KNOWN = 500
-# Outcomes that the same binary will have again. Timeouts and lack of memory may be the machine's fault.
+# Outcomes that the same binary will have again. Lack of memory may be the machine's fault; so may a timeout, unless the
+# harness says that the candidate exceeded its limit.
 KNOWN_BY = (
     EvaluationStatus.CORRECT,
     EvaluationStatus.INCORRECT,
@@ -28,7 +31,8 @@ def known_artefacts(run: Run) -> dict[str, str]:
 
     Unconfirmed claims are left out, because they deserve another measurement.
     """
-    ended = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, status__in=KNOWN_BY)
+    known = Q(status__in=KNOWN_BY) | Q(status=EvaluationStatus.TIMEOUT, failed_side=CANDIDATE)
+    ended = Evaluation.objects.filter(known, first_of__run=run, state=EvaluationState.DONE)
     # Evaluations without a job are duplicates themselves; the original is listed once.
     measured = (
         ended.filter(unconfirmed=False, failed_side__in=("", CANDIDATE)).exclude(artefact_hash="").exclude(job=None)

@@ -75,7 +75,7 @@ def jobs_of(run: Run) -> QuerySet[Job]:
 
 def notify_on_commit(dispatcher: str, queue: str) -> None:
     """Notify the queue's workers after commit, when they can see the job."""
-    transaction.on_commit(lambda: DISPATCHERS[dispatcher].ring(queue))
+    transaction.on_commit(lambda: DISPATCHERS[dispatcher].notify(queue))
 
 
 def spec_of(job: Job) -> JobSpec:

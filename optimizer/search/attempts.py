@@ -13,16 +13,24 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from optimizer.search.base import CallView, Draft, History, Hypothesise, KernelView, StrategySettings
+from optimizer.search.base import (
+    CallView,
+    Draft,
+    History,
+    Hypothesise,
+    KernelView,
+    RecordedAsk,
+    StrategySettings,
+)
 from optimizer.search.flow import Flow, FlowStrategy, Waiting
-from optimizer.search.machinery.handoff import TuneSettings, tune_promising
+from optimizer.search.machinery.handoff import TuneSettings, tune_promising, tuned_winners
 from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
 from optimizer.search.machinery.proposals import propose
-from optimizer.search.machinery.seeds import reference_seed
+from optimizer.search.machinery.seeds import REFERENCE_KEY, reference_seed, starting_kernel
 from optimizer.search.machinery.tool_use import WriterSettings
 from optimizer.search.tree import Node, Rules, Tree, debug_window, plan_window, select, tree_of
 from runners.job import Language, Source
@@ -31,6 +39,8 @@ from runners.job import Language, Source
 MAX_FAILED_CALLS = 5
 
 OPENING_ROLES = ("plan", "debug", "solo")
+
+Q = TypeVar("Q", CallView, RecordedAsk)
 
 
 class AttemptSettings(WriterSettings):
@@ -91,7 +101,7 @@ class AttemptStrategy(FlowStrategy):
         failed_in_a_row = waiting = 0
         for number in count(1):
             # An attempt that was opened before the budget ran out is still replayed to its end.
-            if flow.out_of_budget and not _opening_call(flow.history, number):
+            if flow.out_of_budget and not _opening(flow.history.calls, number):
                 return None if waiting else flow.finish("every attempt of the budget was made")
             try:
                 # Count only consecutive failures: a model that is sometimes useless is still worth its budget.
@@ -107,7 +117,7 @@ class AttemptStrategy(FlowStrategy):
 
     @abstractmethod
     def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
-        """Return who chooses the node of a new attempt."""
+        """Return who chooses the node of a new attempt; `root` is the kernel from which the run starts."""
 
     @abstractmethod
     def opening_role(self, node: KernelView, settings: StrategySettings) -> str:
@@ -116,6 +126,10 @@ class AttemptStrategy(FlowStrategy):
     @abstractmethod
     def write(self, flow: Flow, attempt: Attempt) -> Draft | None:
         """Let the agents write the attempt's kernel. Return None when they gave up. Raises Waiting."""
+
+    def conclude(self, flow: Flow, attempt: Attempt, kernel: KernelView) -> None:
+        """Do what a strategy does with the outcome of an attempt; nothing by default. Raises Waiting."""
+        return
 
     def rules(self, settings: StrategySettings) -> Rules:
         """Return the search parameters in force."""
@@ -127,7 +141,8 @@ class AttemptStrategy(FlowStrategy):
         # Attempts in progress are pending nodes, so that parallel attempts do not all choose the same parent.
         done = {kernel.key for kernel in attempts if kernel.finished} | {f"a{number}"}
         pending = {key: parent for key, parent in _open_attempts(history) if key not in done}
-        return tree_of(reference_seed(history), attempts, pending, self.rules(history.settings))
+        given = given_kernels(history)
+        return tree_of(reference_seed(history), attempts, pending, self.rules(history.settings), given)
 
     def _attempt(self, flow: Flow, number: int) -> KernelView | None:
         attempt = self._reopen(flow.history, number) or self.open(flow.history, number)
@@ -136,13 +151,17 @@ class AttemptStrategy(FlowStrategy):
             return None
         kernel = flow.evaluate(draft)
         settings = flow.history.settings.narrow(AttemptSettings)
+        self.conclude(flow, attempt, kernel)
         tune_promising(flow, kernel, settings.tune)
         write_meta_notes(flow, number, settings.meta)
         return kernel
 
     def _reopen(self, history: History, number: int) -> Attempt | None:
-        """Reconstruct an attempt from its first call, or return None when it was not opened yet."""
-        call = _opening_call(history, number)
+        """Reconstruct an attempt from its first call, or return None when it was not opened yet.
+
+        An attempt of a replayed recording is opened on the node that it was recorded on.
+        """
+        call = _opening(history.calls, number) or _opening(history.recorded, number)
         node = history.kernel(call.context["node"]) if call else None
         if call is None or node is None:
             return None
@@ -150,7 +169,10 @@ class AttemptStrategy(FlowStrategy):
         extra = {
             name: value for name, value in call.context.items() if name not in {"node", "window", "duplicate_of"}
         }
-        return Attempt(number, node, call.role, tuple(call.context["window"]), extra)
+        window = [key for key in call.context.get("window", []) if history.kernel(key)]
+        return Attempt(
+            number, node, call.role, tuple(window or self._window(history, number, node, call.role)), extra
+        )
 
     def open(self, history: History, number: int) -> Attempt:
         """Open a new attempt: choose its node and the window of its opening call."""
@@ -159,8 +181,11 @@ class AttemptStrategy(FlowStrategy):
         chosen = _chosen(self.chooser_for(settings), tree, history, number)
         node = history.kernels_by_key[chosen.key]
         role = self.opening_role(node, settings)
-        window = self.window(tree, node.key, role, history.rng(f"a{number}.window"))
-        return Attempt(number, node, role, tuple(entry.key for entry in window))
+        return Attempt(number, node, role, tuple(self._window(history, number, node, role)))
+
+    def _window(self, history: History, number: int, node: KernelView, role: str) -> list[str]:
+        nodes = self.window(self.tree(history, number), node.key, role, history.rng(f"a{number}.window"))
+        return [entry.key for entry in nodes]
 
     def window(self, tree: Tree, key: str, role: str, rng: random.Random) -> list[Node]:
         """Return the nodes that the opening call sees."""
@@ -186,6 +211,27 @@ def is_attempt(key: str) -> bool:
     return key.startswith("a") and key[1:].isdigit()
 
 
+def given_kernels(history: History) -> list[KernelView]:
+    """Return the correct kernels that belong into the tree although no attempt has brought them.
+
+    These are the configurations that won their tuning, people's edits and, with a warm start, all seeds beside the
+    reference.
+    """
+    # A configuration that was built upon stays, also after another one has turned out to be faster.
+    nodes = {str(call.context.get("node", "")) for call in history.calls.values()}
+    tuned = {kernel.key for kernel in tuned_winners(history).values()}
+    warm = history.settings.warm_start
+
+    def belongs(kernel: KernelView) -> bool:
+        if kernel.author_kind == "seed":
+            return warm and kernel.key != REFERENCE_KEY
+        if kernel.author_kind == "tuner":
+            return kernel.key in tuned or kernel.key in nodes
+        return kernel.author_kind == "person"
+
+    return [kernel for kernel in history.kernels if kernel.correct and belongs(kernel)]
+
+
 def instruction(attempt: Attempt, plan: CallView) -> Hypothesise:
     """Convert the planner's grounded instruction (STARK) into a hypothesis."""
     answer = plan.answer or {}
@@ -204,9 +250,9 @@ def instruction(attempt: Attempt, plan: CallView) -> Hypothesise:
     )
 
 
-def _opening_call(history: History, number: int) -> CallView | None:
+def _opening(questions: Mapping[str, Q], number: int) -> Q | None:
     keys = (f"a{number}.{role}" for role in OPENING_ROLES)
-    return next((history.calls[key] for key in keys if key in history.calls), None)
+    return next((questions[key] for key in keys if key in questions), None)
 
 
 def _open_attempts(history: History) -> Iterator[tuple[str, str]]:
@@ -222,6 +268,9 @@ def _open_attempts(history: History) -> Iterator[tuple[str, str]]:
 def _chosen(chooser: str, tree: Tree, history: History, number: int) -> Node:
     if chooser == "tree":
         return select(tree, history.rng(f"a{number}.select"))
-    if chooser == "root":
-        return tree.root
-    return [node for node in tree.nodes if not node.pending][-1]
+    attempts = [node for node in tree.nodes if not node.pending and not node.given and node.parent is not None]
+    if chooser == "root" or not attempts:
+        return tree.by_key[starting_kernel(history).key]
+    last = attempts[-1]
+    winner = tuned_winners(history).get(last.key)
+    return tree.by_key[winner.key] if winner else last

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from optimizer.search.ranking import leader_of
 from runners.job import JobResult, Objective, Source, Status
@@ -24,11 +24,33 @@ from runners.job import JobResult, Objective, Source, Status
 Own = TypeVar("Own", bound="StrategySettings")
 
 
+# What the published systems (arXiv 2506.20807 and 2510.16996) do not have, switched off. A strategy without one of
+# these settings ignores it.
+AS_PUBLISHED: Mapping[str, Any] = {
+    "tools": "none",
+    "tune": {"evaluations": 0},
+    "warm_start": False,
+    "profile": "never",
+    "stop_at_roofline": 0.0,
+}
+
+
 class StrategySettings(BaseModel):
     """Define the settings that every strategy has; each strategy adds its own. Unknown settings are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    preset: Literal["", "as_published"] = Field(
+        "",
+        description="As published: tools, tuning, warm start, profiling and the stop at the roofline are off, whatever "
+        "the other settings say.",
+    )
+    warm_start: bool = Field(
+        True, description="Begin from all seeds and from the best kernels of earlier runs that the team may see."
+    )
+    stop_at_roofline: float = Field(
+        0.95, ge=0, le=1, description="Share of the measured roofline at which the run ends; 0: never."
+    )
     concurrency: int = Field(
         1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."
     )
@@ -37,10 +59,22 @@ class StrategySettings(BaseModel):
         3, ge=1, le=10, description="Leaders that are measured against each other before the run ends."
     )
     profile: Literal["never", "on_gpus", "always"] = Field(
-        "on_gpus",
+        "always",
         description="Look closer at kernels that pass: shares of the ceilings and, where tools are, counters. Agents "
-        "read it. On a CPU perf's counters are read, which many virtual machines do not have.",
+        "read it. On a CPU these are cores in use, page faults and, where perf may read them, its counters.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_preset(cls, given: Any) -> Any:
+        """Put the preset's values in place of the given ones."""
+        if not isinstance(given, Mapping) or given.get("preset") != "as_published":
+            return given
+        settings = dict(given)
+        for name in AS_PUBLISHED.keys() & cls.model_fields.keys():
+            value = AS_PUBLISHED[name]
+            settings[name] = {**settings.get(name, {}), **value} if isinstance(value, Mapping) else value
+        return settings
 
     def narrow(self, cls: type[Own]) -> Own:
         """Return these settings typed as the strategy's own class. Raises TypeError for those of another strategy."""
@@ -83,6 +117,11 @@ class KernelView:
         if self.time_us is None:
             return math.inf
         return self.time_us if self.bound_us is None else self.bound_us
+
+    @property
+    def is_given(self) -> bool:
+        """Return True for a kernel that no strategy asked for: a seed, or a person's edit."""
+        return self.author_kind in {"seed", "person"}
 
     @property
     def correct(self) -> bool:
@@ -152,6 +191,15 @@ class CallView:
 
 
 @dataclass(frozen=True)
+class RecordedAsk:
+    """Describe a question of the recording that a run replays: what it was about, and how it was to be answered."""
+
+    role: str
+    context: Mapping[str, Any]
+    answer_schema: str
+
+
+@dataclass(frozen=True)
 class HypothesisView:
     """Describe a recorded hypothesis. `measured_gain` (in per cent) is set once its kernel was timed."""
 
@@ -192,7 +240,9 @@ class History:
     """Describe a run as a strategy sees it: an immutable snapshot, with kernels in order of their number, seeds
     first.
 
-    `objective` is the time that speedups compare, and therefore also the kernels' times.
+    `objective` is the time that speedups compare, and therefore also the kernels' times. `recorded` holds the questions
+    of the recording that the run replays, by key: measured times differ between machines, so a replayed strategy takes
+    its decisions from there.
     """
 
     problem: Any
@@ -206,6 +256,7 @@ class History:
     findings: Sequence[str] = ()
     guidance: Sequence[GuidanceView] = ()
     objective: Objective = Objective.DEVICE
+    recorded: Mapping[str, RecordedAsk] = field(default_factory=dict)
 
     def rng(self, key: str) -> random.Random:
         """Return a random generator that depends only on the run's seed and `key`."""

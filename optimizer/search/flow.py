@@ -59,7 +59,10 @@ class Flow:
         """Return the finished call, or None after making sure that it is requested."""
         call = self.history.calls.get(key)
         if call is None:
-            self.steps.append(Ask(key, role, dict(context), answer_schema, temperature, model))
+            # A recorded answer has the form that was asked for when it was recorded.
+            recorded = self.history.recorded.get(key)
+            schema = recorded.answer_schema if recorded else answer_schema
+            self.steps.append(Ask(key, role, dict(context), schema, temperature, model))
             return None
         return call if call.finished else None
 

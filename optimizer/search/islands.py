@@ -20,6 +20,7 @@ from optimizer.search.baselines import SoloStrategy
 from optimizer.search.machinery.bandit import DECAY, Pull, choose_model
 from optimizer.search.machinery.crossover import complement, pareto_front
 from optimizer.search.machinery.descriptor import Cell, descriptor
+from optimizer.search.machinery.handoff import tuned_winners
 from optimizer.search.machinery.seeds import seeds
 
 ISLANDS = 4
@@ -67,19 +68,30 @@ class Archive:
 
 
 def replay_archive(history: History, settings: IslandsSettings) -> Archive:
-    """Rebuild the archive after all finished attempts: seeds on every island, attempts on the island of their call."""
+    """Rebuild the archive after all finished attempts.
+
+    Seeds and people's kernels are on every island; attempts, and what tuning made of them, on the island of their call.
+    """
     archive = Archive([{} for _ in range(settings.islands)])
+    tuned = tuned_winners(history)
     for island in range(settings.islands):
-        for seed in seeds(history):
-            archive.add(island, seed)
+        for kernel in _given(history, settings):
+            archive.add(island, kernel)
     block = 0
     for number, kernel in _attempts(history):
         if (number - 1) // settings.migration > block:
             # Migrations happen between blocks of attempts, at the same points of every replay.
             block = (number - 1) // settings.migration
             archive.migrate()
-        archive.add(island_of(number, settings), kernel)
+        for elite in (kernel, tuned.get(kernel.key)):
+            if elite is not None:
+                archive.add(island_of(number, settings), elite)
     return archive
+
+
+def _given(history: History, settings: IslandsSettings) -> list[KernelView]:
+    """Return the kernels with which every island begins; without a warm start the seeds alone."""
+    return [kernel for kernel in history.kernels if kernel.is_given] if settings.warm_start else seeds(history)
 
 
 def island_of(number: int, settings: IslandsSettings) -> int:

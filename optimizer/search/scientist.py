@@ -26,11 +26,12 @@ from optimizer.search.base import (
     Hypothesise,
     KernelView,
     Note,
+    RecordedAsk,
     fastest,
 )
 from optimizer.search.flow import Flow, FlowStrategy
 from optimizer.search.machinery.crossover import complement
-from optimizer.search.machinery.handoff import TuneSettings, tune_promising
+from optimizer.search.machinery.handoff import TuneSettings, tune_promising, without_lost_trials
 from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
 from optimizer.search.machinery.proposals import REPAIR_TRIES, evaluate_with_repair
 from optimizer.search.machinery.seeds import seeds_finished
@@ -41,6 +42,8 @@ from runners.job import Language, Source
 AVENUES = 10
 EXPERIMENTS = 5
 CHOSEN = 3
+# Fewer than these the choice of three could not be made from (see `DesignerAnswer`).
+LEAST_EXPERIMENTS = 3
 # The run ends after this many consecutive rounds without any kernel.
 MAX_FAILED_ROUNDS = 3
 
@@ -98,13 +101,17 @@ class Scientist(FlowStrategy):
         empty_rounds = 0
         for number in count(1):
             # A round that has begun is played to its end, so that its kernels are still learnt from.
-            if flow.out_of_budget and f"r{number}.select" not in flow.history.calls:
+            if flow.out_of_budget and not _has_begun(flow.history, number):
                 return flow.finish("every evaluation of the budget was made")
             kernels = Round(flow, settings, number).play()
             empty_rounds = 0 if any(kernels) else empty_rounds + 1
             if empty_rounds >= MAX_FAILED_ROUNDS:
                 return flow.finish(f"{MAX_FAILED_ROUNDS} rounds in a row brought no kernel")
         return None
+
+
+def _has_begun(history: History, number: int) -> bool:
+    return any(f"r{number}.{question}" in history.calls for question in ("select", "design"))
 
 
 def _bootstrap(flow: Flow, settings: ScientistSettings) -> None:
@@ -145,18 +152,36 @@ class Round:
     def _select(self) -> tuple[KernelView, KernelView] | None:
         """Return Base and Reference, or None without a correct kernel.
 
-        Where the answer names a kernel that does not exist, the best one is used.
+        Where the answer names a kernel that does not exist, the best one is used. There is nothing to select from a
+        single kernel.
         """
-        context = {"round": self.number, "population": [kernel.key for kernel in self._population()]}
-        call = self.flow.ask(
-            f"{self.key}.select", "selector", "SelectorAnswer", context, self.settings.selector_temperature
-        )
-        # Read the population from the stored context: kernels that finished since then must not change a replay.
-        population = [self.flow.history.kernels_by_key[key] for key in call.context["population"]]
+        # What the designer was told holds: kernels that finished since then must not change a replay.
+        begun = self._named(self.flow.history.calls.get(f"{self.key}.design"))
+        if begun is not None:
+            return begun
+        population = self._population()
+        answer: Mapping[str, Any] = {}
+        if sum(kernel.counts for kernel in population) > 1:
+            context = {"round": self.number, "population": [kernel.key for kernel in population]}
+            call = self.flow.ask(
+                f"{self.key}.select", "selector", "SelectorAnswer", context, self.settings.selector_temperature
+            )
+            population = [self.flow.history.kernels_by_key[key] for key in call.context["population"]]
+            answer = call.answer or {}
+        return self._named(self.flow.history.recorded.get(f"{self.key}.design")) or self._chosen(population, answer)
+
+    def _named(self, question: CallView | RecordedAsk | None) -> tuple[KernelView, KernelView] | None:
+        """Return Base and Reference as the designer's question names them, or None where they do not exist."""
+        names = (str(question.context.get(name, "")) for name in ("base", "reference")) if question else ("", "")
+        base, reference = (self.flow.history.kernel(name) for name in names)
+        return (base, reference) if base is not None and reference is not None else None
+
+    def _chosen(
+        self, population: Sequence[KernelView], answer: Mapping[str, Any]
+    ) -> tuple[KernelView, KernelView] | None:
         best = fastest(population)
         if best is None:
             return None
-        answer = call.answer or {}
         base = _by_number(population, answer.get("basis_code")) or best
         return base, self._reference(base, best, population, answer)
 
@@ -171,8 +196,9 @@ class Round:
         return _by_number(population, answer.get("basis_reference")) or best
 
     def _population(self) -> list[KernelView]:
-        """Return the finished kernels, as the first replay of this round sees them."""
-        return [kernel for kernel in self.flow.history.kernels if kernel.finished]
+        """Return the finished kernels, as the first replay of this round sees them, without lost tuning trials."""
+        finished = [kernel for kernel in self.flow.history.kernels if kernel.finished]
+        return without_lost_trials(self.flow.history, finished)
 
     def _design(self, base: KernelView, reference: KernelView) -> list[Experiment]:
         call = self.flow.ask(
@@ -186,15 +212,21 @@ class Round:
             return []
         experiments = experiments_in(call.answer)
         # The paper's fixed rule, so that one round covers a bold idea, a promising one and a safe one.
-        chosen = choose(experiments, self.settings.chosen)
+        chosen = choose(experiments, int(call.context.get("writers", self.settings.chosen)))
         self._record(call, base, reference, experiments, chosen)
         return chosen
 
     def _brief(self, base: KernelView, reference: KernelView) -> Mapping[str, Any]:
-        """Return the context of the designer's prompt, and how much it is to answer."""
+        """Return the context of the designer's prompt, how much it is to answer, and how much of it can be tried."""
+        settings, left = self.settings, self.flow.history.evaluations_left
+        writers = settings.chosen if left is None else max(1, min(settings.chosen, left))
+        # Where the budget allows fewer kernels than usual, so many ideas to choose from would only cost tokens.
+        few = writers < settings.chosen
+        experiments = max(LEAST_EXPERIMENTS, writers + 2) if few else settings.experiments
         return {
             "base": base.key, "reference": reference.key, "round": self.number, "stagnant": self._stagnant(),
-            "avenues": self.settings.avenues, "experiments": self.settings.experiments,
+            "avenues": min(settings.avenues, 2 * experiments) if few else settings.avenues,
+            "experiments": min(settings.experiments, experiments), "writers": writers,
         }  # fmt: skip
 
     def _record(

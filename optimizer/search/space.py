@@ -101,7 +101,7 @@ class Space:
         return cls(parameters, tuple(read), most_rows)
 
     @staticmethod
-    def declared(space: tunables.Space) -> Space:
+    def declared(space: tunables.DeclaredSpace) -> Space:
         """Return the space of a kernel's `@tune`, `@constraint` and `@flags` lines.
 
         Several flag sets become one more parameter named FLAGS, whose values are the flags joined by spaces. Equal
@@ -200,7 +200,7 @@ class Space:
 
 
 @lru_cache(maxsize=16)
-def _declared(space: tunables.Space) -> Space:
+def _declared(space: tunables.DeclaredSpace) -> Space:
     sets = tuple(dict.fromkeys(" ".join(flags) for flags in space.flag_sets))
     flags = (Parameter(FLAGS, sets, sets[0]),) if len(sets) > 1 else ()
     return Space(space.parameters + flags, tuple(map(Constraint.expression, space.constraints)))

@@ -10,7 +10,7 @@ from optimizer.search import tree
 from optimizer.search.attempts import Attempt, AttemptSettings, AttemptStrategy, instruction, solo_draft
 from optimizer.search.base import CallView, Draft, History, KernelView, StrategySettings
 from optimizer.search.flow import Flow
-from optimizer.search.machinery.proposals import propose
+from optimizer.search.machinery.proposals import propose, target_language
 from runners.job import Source
 
 
@@ -86,9 +86,12 @@ class Stark(AttemptStrategy):
             return None
         flow.hypothesise(instruction(attempt, plan))
         context = {**attempt.context(), "plan": plan.key, "window": self._code_window(flow.history, attempt)}
+        # Marked blocks of another language than the new kernel's cannot be filled in.
+        same = attempt.node.source.language == target_language(flow.history)
+        schema = "BlockAnswer" if same else "KernelAnswer"
 
         def ask(key: str, extra: Any) -> CallView:
-            return flow.ask(key, "code", "KernelAnswer", {**context, **extra}, settings.code_temperature)
+            return flow.ask(key, "code", schema, {**context, **extra}, settings.code_temperature)
 
         def make(key: str, call: CallView, source: Source) -> Draft:
             # Kept with the kernel: a debugger of this node needs the plan and its anchors.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -32,8 +32,9 @@ WINDOW_CAP = 5
 class Node:
     """Hold one attempt. `score_us` is infinite for failures; `parent` is None for the root only.
 
-    `pending` nodes are attempts in progress: they count as children and are never chosen. `beaten_by` holds the keys
-    of nodes that were proven faster in a direct comparison.
+    `pending` nodes are attempts in progress: they count as children and are never chosen. `given` nodes are no
+    attempts (further seeds, people's edits, tuned configurations), so they do not use up their parent. `beaten_by`
+    holds the keys of nodes that were proven faster in a direct comparison.
     """
 
     key: str
@@ -41,6 +42,7 @@ class Node:
     score_us: float = math.inf
     failed: bool = False
     pending: bool = False
+    given: bool = False
     beaten_by: frozenset[str] = frozenset()
 
 
@@ -80,9 +82,22 @@ class Tree:
                 children[node.parent].append(node)
         return children
 
+    @cached_property
+    def _attempts(self) -> Mapping[str, list[Node]]:
+        """Map each node to the attempts among its children, which alone count when a node is chosen."""
+        attempts: dict[str, list[Node]] = defaultdict(list)
+        for node in self.nodes:
+            if node.parent is not None and not node.given:
+                attempts[node.parent].append(node)
+        return attempts
+
     def children(self, key: str) -> list[Node]:
         """Return the children of a node, oldest first."""
         return self._children.get(key, [])
+
+    def is_leaf(self, node: Node) -> bool:
+        """Return whether no attempt was made on a node."""
+        return node.key not in self._attempts
 
     def siblings(self, key: str) -> list[Node]:
         """Return the other children of a node's parent, which the paper calls S(i)."""
@@ -103,7 +118,7 @@ class Tree:
         """Return whether a node may be chosen: not pending, not the throttled root, not a dead branch."""
         if node.pending:
             return False
-        children = self._children.get(node.key)
+        children = self._attempts.get(node.key)
         if not children:
             return True
         # Otherwise a fast reference would be extended forever.
@@ -122,7 +137,7 @@ def select(tree: Tree, rng: random.Random) -> Node:
     # Draw before looking at the leaves, so that the generator advances equally on every path.
     explore = rng.random() < tree.rules.epsilon
     eligible = [node for node in tree.nodes if tree.eligible(node)]
-    leaves = [node for node in eligible if not tree.children(node.key)] if explore else []
+    leaves = [node for node in eligible if tree.is_leaf(node)] if explore else []
     if leaves:
         return rng.choice(leaves)
     if eligible:
@@ -157,17 +172,36 @@ def debug_window(tree: Tree, key: str, rng: random.Random) -> list[Node]:
     return _window(tree, key, tree.siblings(key), rng)
 
 
-def tree_of(root: KernelView, attempts: Sequence[KernelView], pending: Mapping[str, str], rules: Rules) -> Tree:
-    """Build the tree of a run's kernels. `pending` maps the key of each unfinished attempt to its parent's key."""
+def tree_of(
+    root: KernelView,
+    attempts: Sequence[KernelView],
+    pending: Mapping[str, str],
+    rules: Rules,
+    given: Sequence[KernelView] = (),
+) -> Tree:
+    """Build the tree of a run's kernels.
+
+    `pending` maps the key of each unfinished attempt to its parent's key. `given` are correct kernels that no attempt
+    has brought; one without a parent in the tree becomes a child of the root.
+    """
+    finished = sorted(
+        [*(kernel for kernel in attempts if kernel.finished), *given], key=lambda kernel: kernel.number
+    )
+    known = {root.key, *(kernel.key for kernel in finished)}
+    own = {kernel.key for kernel in given}
     nodes = [_node(root, None)]
-    nodes += [_node(kernel, kernel.parent_keys[0]) for kernel in attempts if kernel.finished]
+    nodes += [_node(kernel, _parent(kernel, known, root), given=kernel.key in own) for kernel in finished]
     nodes += [Node(key, parent, pending=True) for key, parent in pending.items()]
     return Tree(nodes, rules)
 
 
-def _node(kernel: KernelView, parent: str | None) -> Node:
+def _parent(kernel: KernelView, known: Set[str], root: KernelView) -> str:
+    return next((key for key in kernel.parent_keys if key in known), root.key)
+
+
+def _node(kernel: KernelView, parent: str | None, *, given: bool = False) -> Node:
     score = kernel.ranking_us if kernel.counts else math.inf
-    return Node(kernel.key, parent, score, failed=kernel.failed, beaten_by=kernel.beaten_by)
+    return Node(kernel.key, parent, score, failed=kernel.failed, given=given, beaten_by=kernel.beaten_by)
 
 
 def _best(nodes: Sequence[Node]) -> Node | None:

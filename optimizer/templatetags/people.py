@@ -9,8 +9,10 @@ from django.conf import settings
 
 from optimizer.access import may
 from optimizer.models import Follow, Kernel, Release, ReleaseState, Run
+from optimizer.text import browsers
 
 register = template.Library()
+register.filter(browsers.browser_name)
 
 
 @register.simple_tag

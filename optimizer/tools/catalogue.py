@@ -45,12 +45,34 @@ class KernelArguments(Arguments):
     language: Language | None = Field(None, description="Only where it differs from the task's language.")
 
 
+class BlockArguments(KernelArguments):
+    """Name the kernel by the new content of the blocks that a planner has marked; the rest of the file stays."""
+
+    source: str = Field(
+        "",
+        max_length=MAX_SOURCE_CHARACTERS,
+        description="The new content of the marked block. Without any content, the kernel of your last call is taken.",
+    )
+    blocks: list[str] = Field(
+        default=[],
+        max_length=20,
+        description="With several marked blocks, the new content of each, in their order.",
+    )
+    edits: str = Field(
+        "", max_length=MAX_SOURCE_CHARACTERS, description="SEARCH/REPLACE blocks inside the marked blocks instead."
+    )
+
+
 class SubmitArguments(KernelArguments):
     """Hold the answer to the question: a kernel and what its writer says about it."""
 
     title: str = Field("", max_length=200, description="A few words.")
     report: str = Field("", max_length=20_000, description="What you did and why, in a few sentences.")
     rubric: str = Field("", max_length=400, description="followed, partly or no, with one sentence.")
+
+
+class SubmitBlockArguments(SubmitArguments, BlockArguments):
+    """Hold the answer of a role that writes marked blocks."""
 
 
 class ReadKernelArguments(Arguments):
@@ -129,6 +151,20 @@ _INTERPRETED = replace(
     description="Run a kernel on the smallest cases with Triton's interpreter on a CPU, because the device is not "
     "here. Returns the first wrong element. Large cases and races are not seen.",
 )
+
+
+_FOR_BLOCKS: dict[type[Arguments], type[Arguments]] = {
+    KernelArguments: BlockArguments,
+    SubmitArguments: SubmitBlockArguments,
+}
+
+
+def for_blocks(tools: dict[str, Tool]) -> dict[str, Tool]:
+    """Return the tools of a role whose answers are the content of marked blocks."""
+    return {
+        name: replace(tool, arguments=_FOR_BLOCKS.get(tool.arguments, tool.arguments))
+        for name, tool in tools.items()
+    }
 
 
 def tools_for(level: ToolLevel, role: str, dispatcher: str, target: str, language: Language) -> dict[str, Tool]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.code_blocks import AnswerError, Fault, apply_edits, split_edits
+from optimizer.agents.kernel_answers import BlockAnswer
 from optimizer.llm.tool_messages import fenced
-from optimizer.tools.catalogue import KernelArguments, SubmitArguments
+from optimizer.tools.catalogue import BlockArguments, KernelArguments, SubmitArguments
 from runners.job import Language
 
 
@@ -25,6 +26,8 @@ def draft_of(arguments: KernelArguments, last: Draft | None, basis: Basis | None
     Raises AnswerError with a message for the model.
     """
     named = arguments.language or language
+    if isinstance(arguments, BlockArguments) and (arguments.source or arguments.blocks or arguments.edits):
+        return _with_blocks(arguments, basis)
     if arguments.source.strip():
         return Draft(_ended(arguments.source), named)
     if arguments.edits.strip():
@@ -47,6 +50,13 @@ def answer_text(draft: Draft, arguments: SubmitArguments) -> str:
 
 
 _LABELS = {Language.CPP: "cpp", Language.HIP: "hip", Language.CUDA: "cuda", Language.TRITON: "triton"}
+
+
+def _with_blocks(arguments: BlockArguments, basis: Basis | None) -> Draft:
+    """Put new content into the marked blocks of the source, as the role's own answers do. Raises AnswerError."""
+    written = arguments.edits or "\n".join(map(fenced, arguments.blocks or [arguments.source]))
+    answer = BlockAnswer.read(written, basis)
+    return Draft(_ended(answer.source), answer.language or Language(basis.language if basis else ""))
 
 
 def _edited(edits: str, last: Draft | None, basis: Basis | None) -> Draft:

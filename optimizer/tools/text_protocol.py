@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optimizer.agents.answers import language_named
 from optimizer.agents.code_blocks import AnswerError, has_edits, split_blocks
+from optimizer.agents.kernel_answers import language_named
 from optimizer.llm.port import RequestedTool, ToolSpec
 
 _TOOL = re.compile(r"^\s{0,3}(?:\*\*|`)?TOOL:(?:\*\*)?[ \t]*`?(?P<name>[\w-]{1,40})`?(?:\*\*)?[ \t]*$")
@@ -19,7 +19,7 @@ _ARGUMENT = re.compile(r"^\s{0,3}(?P<name>[a-z][a-z_]{0,39}):[ \t]*(?P<value>.*)
 _FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})")
 
 # Arguments that a block of code stands for.
-_IN_BLOCKS = frozenset({"source", "edits", "language"})
+_IN_BLOCKS = frozenset({"source", "blocks", "edits", "language"})
 
 INSTRUCTION = """\
 ## How to call a tool
@@ -111,6 +111,8 @@ def _kernel(text: str) -> dict[str, Any]:
     blocks, _ = split_blocks(text)
     if not blocks:
         return {}
+    if len(blocks) > 1:
+        return {"blocks": [block.text for block in blocks]}
     label = language_named(blocks[0].info)
     return {"source": blocks[0].text} | ({"language": label.value} if label else {})
 

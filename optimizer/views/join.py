@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from allauth.core.internal.ratelimit import consume
 from django.contrib import messages
 from django.contrib.auth import login
 from django.http import HttpRequest, HttpResponse
@@ -10,13 +13,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from optimizer import throttle
 from optimizer.actions import team as actions
 from optimizer.forms.team import JoinForm
 from optimizer.models import Invitation, User
 from optimizer.views.refusals import attempt, filled_in
 
-GUESSES = "invitations"
+# Tokens have 256 bits; the limit keeps a scan from loading the database. Links are opened with GET, which allauth
+# counts only when told.
+LIMIT: dict[str, Any] = {"app": "allauth.account", "action": "invitation", "limit_get": True}
 
 
 @sensitive_post_parameters("password1", "password2")
@@ -27,10 +31,9 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
 
     A link that does not work says so, and reveals nothing of what it was.
     """
-    invitation = None if throttle.must_wait(request, GUESSES) else Invitation.find(token)
+    invitation = Invitation.find(token) if consume(request, dry_run=True, **LIMIT) else None
     if invitation is None:
-        # Tokens have 256 bits; the limit keeps a scan from loading the database.
-        throttle.count_failure(request, GUESSES)
+        consume(request, **LIMIT)
         return render(request, "teams/join_closed.html", status=404)
     if isinstance(request.user, User):
         return _join_as(request, request.user, invitation)

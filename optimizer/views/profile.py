@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from allauth.usersessions.models import UserSession
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.contrib.auth.forms import SetPasswordForm
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from optimizer import throttle
 from optimizer.access import access_team
 from optimizer.actions import account as actions
 from optimizer.actions.token import do_revoke_token
-from optimizer.forms.account import ProfileForm
-from optimizer.models import ApiToken, SignIn, TeamRole, User
+from optimizer.forms.account import PasswordForm, ProfileForm
+from optimizer.models import ApiToken, TeamRole, User
 from optimizer.text.whole_numbers import parse_whole_number
 from optimizer.views.account import towards_company
 from optimizer.views.confirm import let_in_lately
@@ -48,15 +48,9 @@ def password(request: HttpRequest) -> HttpResponseBase:
     user = user_of(request)
     if not user.has_usable_password():
         return _first_password(request)
-    form = PasswordChangeForm(user, request.POST if request.method == "POST" else None)
-    if request.method == "POST":
-        if throttle.must_wait(request, user.username):
-            messages.error(request, "Too many failed attempts. Try again in a quarter of an hour.")
-            return redirect("password")
-        if form.is_valid():
-            return _change_password(request, form)
-        if "old_password" in form.errors:
-            throttle.count_failure(request, user.username)
+    form = PasswordForm(request, user, request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        return _change_password(request, form)
     return render(request, "account/password.html", {"form": form})
 
 
@@ -65,17 +59,19 @@ def password(request: HttpRequest) -> HttpResponseBase:
 @require_safe
 def sessions(request: HttpRequest) -> HttpResponse:
     """List where the person is signed in."""
-    rows = SignIn.living_of(user_of(request))
+    rows = sorted(
+        UserSession.objects.purge_and_list(user_of(request)), key=lambda row: row.last_seen_at, reverse=True
+    )
     own = request.session.session_key
-    return render(request, "account/sessions.html", {"rows": [(row, row.key == own) for row in rows]})
+    return render(request, "account/sessions.html", {"rows": [(row, row.session_key == own) for row in rows]})
 
 
 @login_required
 @require_POST
-def session_end(request: HttpRequest, sign_in_id: int) -> HttpResponse:
+def session_end(request: HttpRequest, session_id: int) -> HttpResponse:
     """Sign out one browser."""
-    row = get_object_or_404(SignIn, pk=sign_in_id, user=user_of(request))
-    attempt(request, lambda: actions.do_end_sign_in(user_of(request), row), "That browser is signed out.")
+    row = get_object_or_404(UserSession, pk=session_id, user=user_of(request))
+    attempt(request, lambda: actions.do_end_session(user_of(request), row), "That browser is signed out.")
     return redirect("sessions")
 
 
@@ -83,7 +79,7 @@ def session_end(request: HttpRequest, sign_in_id: int) -> HttpResponse:
 @require_POST
 def sessions_end_others(request: HttpRequest) -> HttpResponse:
     """Sign out every other browser."""
-    count = actions.do_end_other_sign_ins(user_of(request), request.session.session_key)
+    count = actions.do_end_other_sessions(user_of(request), request.session.session_key)
     messages.success(request, f"{count} other browsers are signed out.")
     return redirect("sessions")
 
@@ -125,6 +121,9 @@ def _change_password(request: HttpRequest, form: SetPasswordForm[User]) -> HttpR
     form.save()
     # Changing the password invalidates all sessions; this one shall stay.
     update_session_auth_hash(request, form.user)
-    actions.do_end_other_sign_ins(user_of(request), request.session.session_key)
+    # allauth looks sessions up in the database, where this one still has the old password's hash.
+    request.session.save()
+    UserSession.objects.create_from_request(request)
+    actions.do_end_other_sessions(user_of(request), request.session.session_key)
     messages.success(request, "The password is changed. Every other browser is signed out.")
     return redirect("profile")

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from runners.job import BuildReport, Language, Limits, Source, TunableValue
 from runners.problems.base import TensorSpec
-from runners.tunables import Space, TunablesError, parse
+from runners.tunables import DeclaredSpace, TunablesError, parse
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Backend(ABC):
             return error.complaints
         return [*space.complaints(source.tunables), *self.refused_flags(source, space)]
 
-    def refused_flags(self, source: Source, space: Space) -> list[str]:
+    def refused_flags(self, source: Source, space: DeclaredSpace) -> list[str]:
         """Return a complaint for each flag that is not on the backend's list; a backend without flags refuses all."""
         return [f"flag {flag} is not allowed" for flag in source.flags]
 

@@ -13,6 +13,7 @@ from runners.job import BuildReport
 from runners.state import state_dir
 from runners.wire import WireError, dumps, loads
 
+# Builds are small, but a search makes thousands; beyond this many of one kind, the oldest tenth goes.
 MOST_ENTRIES = 5000
 
 
@@ -43,6 +44,7 @@ class BuildCache:
 
     def keep(self, artefact: Path, report: BuildReport) -> None:
         """Store an entry; whoever was first wins. A build that was stopped by a limit is not kept."""
+        # A limit depends on the machine's load, so the same source may build the next time.
         if not report.ok and "the compiler was stopped" in report.log:
             return
         folder = Path(tempfile.mkdtemp(dir=self._entry.parent))
@@ -62,6 +64,7 @@ class BuildCache:
         doomed = entries[: MOST_ENTRIES // 10] if len(entries) > MOST_ENTRIES else []
         if self._most_bytes is not None:
             doomed += _beyond(entries[len(doomed) :], self._most_bytes)
+        # Several workers prune at the same time, so an entry may be gone already.
         for entry in doomed:
             with contextlib.suppress(OSError):
                 shutil.rmtree(entry.path)

@@ -50,6 +50,7 @@ def compile_source(
     """Run `command SOURCE -o PRODUCT` in the sandbox."""
     source = request.folder / source_name
     source.write_text(request.source.text)
+    # The sandbox runs the compiler as a user of its own, which must be able to read the source.
     source.chmod(0o644)
     out = request.folder / "build"
     out.mkdir(exist_ok=True)
@@ -82,6 +83,7 @@ def log_of(done: Completed, build_s: float) -> str:
 
 def moved_library(made: Path, library: Path, symbol: str) -> str | None:
     """Copy the library out of the compiler's folder, or return a complaint if it lacks that symbol."""
+    # Searching the bytes is enough to give a helpful message; loading the library here would run hostile constructors.
     if symbol.encode() not in made.read_bytes():
         return f'the library does not export {symbol}: define it as extern "C" void {symbol}(…)'
     shutil.copyfile(made, library)

@@ -22,6 +22,8 @@ from runners.errors import InfraFailure
 from runners.job import KernelResources, Language
 
 FIXED_FLAGS = ("-fopenmp", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas")
+# Only switches that change how code is generated. Others could read files (-include, -fplugin) or write them (-o,
+# -dumpdir).
 _SWITCHES = (
     "fast-math|associative-math|reciprocal-math|finite-math-only|signed-zeros|trapping-math|math-errno"
     "|unsafe-math-optimizations|unroll-loops|unroll-all-loops|tree-vectorize|tree-slp-vectorize|strict-aliasing"
@@ -86,5 +88,6 @@ def compiler_version(path: str) -> str:
 @cache
 def processor() -> str:
     """Return the processor's model and feature flags, on which -march=native depends."""
+    # All cores of a machine are alike, so the first entry describes them.
     lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part")))

@@ -26,6 +26,7 @@ FIXED_FLAGS = ("--shared", "-Xcompiler", "-fPIC", "-Xptxas", "-v", "--threads", 
 SPECIFIC = {"sm_90": "90a", "sm_100": "100a"}
 NVCC_PLACES = ("/usr/local/cuda/bin/nvcc", "/opt/cuda/bin/nvcc")
 NVCC_MEMORY_BYTES = 4 << 30
+# As for C++: flags that generate code, and the two libraries that a candidate may link.
 _ALLOWED = re.compile(
     r"-O[0-3]|-G|-lineinfo|-std=c\+\+(17|20)|--?(use_fast_math|extra-device-vectorization|expt-relaxed-constexpr"
     r"|expt-extended-lambda|restrict)|--?maxrregcount=\d{1,3}|--?fmad=(true|false)|--?ftz=(true|false)"
@@ -52,6 +53,7 @@ class CudaBackend(NativeBackend):
     def fixed_flags(self, request: BuildRequest) -> list[str]:
         """Return the flags for a shared library for the target's architecture."""
         arch = target(request.target).arch
+        # The generic target of the same number has no wgmma or tcgen05 instructions.
         number = SPECIFIC.get(arch, arch.removeprefix("sm_"))
         return ["-gencode", f"arch=compute_{number},code=sm_{number}", *FIXED_FLAGS]
 

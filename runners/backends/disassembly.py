@@ -16,8 +16,10 @@ from runners.backends.compiling import Toolbox, policy
 from runners.backends.resources import capped
 from runners.sandbox import run
 
+# Two listings are compared on a page, and models read them in prompts; longer ones help neither.
 LISTING_CHARS = 64 << 10
 OUTPUT_BYTES = 4 << 20
+# These functions come from the C runtime and are the same in every library.
 _NOISE = re.compile(
     r"<(?:_init|_fini|_start|deregister_tm_clones|register_tm_clones|frame_dummy|__do_global|\S*@plt)\S*>:$"
 )
@@ -36,6 +38,7 @@ def disassembled(request: BuildRequest, library: Path) -> dict[str, str]:
     tool = disassembler()
     if tool is None:
         return {}
+    # -C demangles; raw bytes would make each line differ with every address.
     command = [tool, "-d", "--no-show-raw-insn", "--section=.text", "-C", str(library)]
     tools = Toolbox(log_bytes=OUTPUT_BYTES)
     done = run(command, policy(request, (library,), request.folder / "build", tools))

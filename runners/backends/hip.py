@@ -121,6 +121,7 @@ def _link(request: BuildRequest, device: list[str], assembled: Compiled, product
     if hipcc() is None:
         shutil.copyfile(assembled.loadable, product)
         return Compiled(product, "", 0.0)
+    # The same command without the words that stop after the device's assembly.
     command = [*(word for word in device if word not in ("--cuda-device-only", "-S")), "-shared", "-fPIC"]
     linked = compile_source(request, command, "kernel.hip", "kernel.so", tools)
     if linked.product is None:

@@ -17,7 +17,7 @@ from runners.backends.cache import BuildCache
 from runners.backends.compiling import Toolbox, compile_source, digest, macro_text, moved_library
 from runners.job import BuildReport, KernelResources, Source
 from runners.targets import target
-from runners.tunables import Space, parse
+from runners.tunables import DeclaredSpace, parse
 
 
 class NativeBackend(Backend):
@@ -33,7 +33,7 @@ class NativeBackend(Backend):
     default_standard: ClassVar[str]
     allowed_flags: ClassVar[re.Pattern[str]]
 
-    def refused_flags(self, source: Source, space: Space) -> list[str]:
+    def refused_flags(self, source: Source, space: DeclaredSpace) -> list[str]:
         """Return a complaint for each flag of the choice or of the text that the allow-list does not know."""
         flags = [*source.flags, *(flag for flags in space.flag_sets for flag in flags)]
         unknown = [flag for flag in flags if not self.allowed_flags.fullmatch(flag)]

@@ -13,7 +13,9 @@ from typing import Any
 from runners.job import KernelResources
 from runners.targets import Target
 
+# A hostile source can make a compiler print gigabytes.
 ASSEMBLY_CHARS = 256 << 10
+# Matrix instructions tell whether a kernel uses the units that its peak refers to.
 AMD_MATRIX = re.compile(r"^\s*v_s?mfma\w*", re.MULTILINE)
 PTX_MATRIX = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)\S*", re.MULTILINE)
 SASS_MATRIX = re.compile(r"\b(?:[HIQDBO]?G?MMA|UTC[HIQOX]*MMA)(?:\.\w+)+")
@@ -48,6 +50,7 @@ def from_amdgcn(assembly: str) -> list[KernelResources]:
     kernels = []
     for entry in re.split(r"^  - (?=\.)", metadata, flags=re.MULTILINE)[1:]:
         name = _field(entry, "name")
+        # An entry without register counts is no kernel.
         if name is None or ".vgpr_count" not in entry:
             continue
         numbers: dict[str, Any] = {mine: _number(_field(entry, theirs)) for theirs, mine in _METADATA.items()}
@@ -95,6 +98,7 @@ def from_ptxas(report: str, sass: str = "") -> list[KernelResources]:
             KernelResources(
                 name,
                 registers=_found(part, r"Used (\d+) registers"),
+                # ptxas leaves a figure out when it is zero.
                 lds_bytes=_found(part, r"(\d+) bytes smem") or 0,
                 scratch_bytes=_found(part, r"(\d+) bytes stack frame"),
                 matrix_instructions=len(SASS_MATRIX.findall(body)) if body is not None else None,

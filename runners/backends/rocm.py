@@ -17,6 +17,7 @@ from runners.state import state_dir
 
 BITCODE = (Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode"), Path("/usr/lib/aarch64-linux-gnu/amdgcn/bitcode"))
 SYSTEM_HEADERS = Path("/usr/include/hip")
+# Debian has no library for gfx942; this is the nearest (see above).
 STAND_INS = {"oclc_isa_version_942.bc": "oclc_isa_version_940.bc"}
 VERSION = "HIP_VERSION_MAJOR={}\nHIP_VERSION_MINOR={}\nHIP_VERSION_PATCH=0\n"
 
@@ -34,6 +35,7 @@ def rocm_directory() -> Path:
     version = root / "share" / "hip" / "version"
     version.parent.mkdir(parents=True, exist_ok=True)
     version.write_text(VERSION.format(*_version(headers)))
+    # The sandbox's user must be able to read the directory, which lies in a private state directory.
     for path in (root, *root.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
     return root

@@ -58,6 +58,7 @@ def _recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildRepor
     if isinstance(found, dict):
         return dataclasses.replace(from_plain(BuildReport, found), cached=True)
     report = _record(request, module, wanted)
+    # A limit depends on the machine's load, so the same source may build the next time.
     if "the compiler was stopped" not in report.log:
         write_json(kept, to_plain(report))
     return report
@@ -106,6 +107,7 @@ def _spec(request: BuildRequest, module: Path, wanted: Target) -> dict[str, Any]
         "shared_memory_per_block_optin": wanted.lds_bytes,
         "shared_memory_per_multiprocessor": wanted.unit_lds_bytes,
         "regs_per_multiprocessor": wanted.unit_registers,
+        # torch reports AMD devices of this family as capability 9.4.
         "major": 9 if amd else int(number) // 10,
         "minor": 4 if amd else int(number) % 10,
     }

@@ -27,6 +27,7 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, MockTensor
 
+# Each variant is a compilation, and an autotuner may list hundreds of configurations.
 MOST_VARIANTS, MOST_CONFIGS = 64, 4
 ASSEMBLIES = ("amdgcn", "ptx")
 
@@ -68,6 +69,7 @@ class Recorder:
         mocked = [mock(arg) for arg in args]
         kernel = self._compile(function, *mocked, grid=grid, warmup=True, **{k: mock(v) for k, v in kwargs.items()})
         kernel = kernel.result() if hasattr(kernel, "result") else kernel
+        # The hash names a variant, so that repeated launches are recorded once.
         if kernel is not None and len(self.variants) < MOST_VARIANTS:
             self.variants.setdefault(kernel.hash, described(kernel, kwargs))
         return kernel
@@ -172,6 +174,7 @@ def main(spec_path: str, out: str) -> None:
         module = load(spec["module"])
         for arguments in spec["calls"]:
             call(module, arguments)
+    # A candidate may raise SystemExit or KeyboardInterrupt; the record must be written nevertheless.
     except BaseException as failure:
         error = "".join(traceback.format_exception(failure))[-8000:]
     answer = {"variants": list(recorder.variants.values()), "error": error, "triton": triton.__version__}

@@ -20,12 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+# The index comes from a hostile process, so all of its numbers are limited before anything is allocated.
 MOST_FILES = 8192
 MOST_INDEX_BYTES = 4 << 20
 MOST_NAME_CHARS = 1024
 CHUNK_BYTES = 1 << 20
 LENGTH_BYTES = 8
 SPECIFIC_FROM = 9
+# Fixed names, because compilers record absolute paths in what they cache.
 FOLDERS = {
     "TORCH_EXTENSIONS_DIR": "extensions",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
@@ -98,6 +100,7 @@ def pack(descriptor: int, most_bytes: int) -> None:
     with os.fdopen(descriptor, "wb") as out:
         out.write(len(index).to_bytes(LENGTH_BYTES, "big") + index)
         for entry, path in found:
+            # A file may grow or shrink while it is packed; the index has promised its size.
             content = path.read_bytes()[: entry.size_bytes]
             out.write(content.ljust(entry.size_bytes, b"\0"))
 
@@ -151,6 +154,7 @@ def _entry(value: Any) -> Entry:
     name, size_bytes, mtime_ns, executable = value
     if not isinstance(name, str) or not _is_relative(name):
         raise CacheError(f"not the name of a file: {str(name)[:100]!r}")
+    # bool is a subclass of int, so isinstance would accept true as a size.
     if type(size_bytes) is not int or type(mtime_ns) is not int or type(executable) is not bool:
         raise CacheError(f"{name}: not a size, a time and a mode")
     if size_bytes < 0 or not 0 <= mtime_ns < 1 << 63:
@@ -172,6 +176,7 @@ def _files(root: Path) -> Iterator[tuple[Entry, Path]]:
     """Yield the regular files of the root's own file system, in a stable order, without following links."""
     device = root.stat().st_dev
     for folder, names, files in os.walk(root):
+        # Assigning in place keeps os.walk from descending into other file systems.
         names[:] = sorted(name for name in names if Path(folder, name).lstat().st_dev == device)
         for name in sorted(files):
             path = Path(folder, name)

@@ -14,11 +14,12 @@ import socket
 import time
 from typing import Any
 
+# Far more than any real message: a larger length is an attempt to exhaust the referee's memory.
 MESSAGE_BYTES = 1 << 20
 
 
 class ChannelError(Exception):
-    """The bytes that arrived are malformed."""
+    """The message is malformed."""
 
 
 class ChannelClosed(ChannelError):

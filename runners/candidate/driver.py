@@ -12,7 +12,9 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+# The driver's library, not the runtime's: it is installed with the kernel module and needs no toolkit.
 LIBRARIES = {"cuda": ("cu", "libcuda.so.1"), "hip": ("hip", "libamdhip64.so")}
+# Both drivers name most calls alike. These differ, or have a version suffix that the header hides behind a macro.
 RENAMED = {
     "cuda": {
         "MemAlloc": "cuMemAlloc_v2",
@@ -32,8 +34,12 @@ RENAMED = {
         "EventCreate": "hipEventCreateWithFlags",
     },
 }
+# CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+# CU_MEM_ACCESS_FLAGS_PROT_READWRITE of cuda.h; the HIP headers have the same values.
 PINNED, ON_DEVICE, FILE_DESCRIPTOR, READ_WRITE = 1, 1, 1, 3
+# CUDA_ERROR_OUT_OF_MEMORY and hipErrorOutOfMemory.
 OUT_OF_MEMORY = 2
+# CU_STREAM_NON_BLOCKING and CU_STREAM_CAPTURE_MODE_RELAXED.
 NON_BLOCKING, RELAXED = 1, 2
 
 
@@ -166,6 +172,7 @@ class Driver:
     def open_shared(self, descriptor: int, size_bytes: int) -> int:
         """Map memory that another process shared, and return its address here."""
         handle = ctypes.c_ulonglong()
+        # The call takes the descriptor itself in place of a pointer.
         where = ctypes.c_void_p(descriptor)
         self.call("MemImportFromShareableHandle", ctypes.byref(handle), where, FILE_DESCRIPTOR)
         return self._mapped(handle, size_bytes)
@@ -229,6 +236,7 @@ class Event:
     def nanoseconds_since(self, earlier: Event) -> int:
         """Return the device time in ns between two marks that have both been reached."""
         milliseconds = ctypes.c_float()
+        # The driver's resolution is about half a microsecond (cuEventElapsedTime).
         code = self._elapsed(ctypes.byref(milliseconds), earlier._handle, self._handle)
         self._driver.check("EventElapsedTime", code)
         return round(milliseconds.value * 1e6)

@@ -17,7 +17,9 @@ from typing import Any
 
 from .driver import Driver, DriverError
 
+# One page, because the driver registers memory by pages.
 GATE_BYTES = 4096
+# CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP.
 REGISTER_PORTABLE_MAPPED = 3
 # Numbers of device attributes, and how many blocks share a multiprocessor.
 SIMULTANEOUS, THREADS_PER_BLOCK, MULTIPROCESSORS, THREADS_PER_MULTIPROCESSOR = 2, 1, 16, 39
@@ -55,6 +57,7 @@ TOGETHER:
   ret;
 }
 \0"""
+# Longer than any patience of the referee, so that a gate opens by itself only after the referee is gone.
 LIMIT_NS = 20_000_000_000
 
 

@@ -31,6 +31,7 @@ def torch_graph(call: Callable[[], Any]) -> Callable[[], Any]:
 def repeat(call: Callable[[], Any], count: int, device_clock: DeviceClock) -> None:
     """Make `count` calls between the marks that a profiler looks for, and nothing else on the device between them."""
     driver = device_clock.driver
+    # Work that was enqueued before must not count.
     driver.synchronize()
     driver.mark_profile("Start")
     for _ in range(count):

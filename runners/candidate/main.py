@@ -24,6 +24,7 @@ from .calls import Callee, Caller
 from .channel import Channel, ChannelClosed
 from .mapping import mapped
 
+# A message must stay far below the channel's limit; the whole text goes to standard error.
 ERROR_CHARS = 4000
 MESSAGE_CHARS = 1000
 
@@ -42,6 +43,7 @@ def main(channel_fd: str, preload: str = "") -> None:
     try:
         descriptors = [channel.take_descriptor() for _ in range(1 if hello["device"] is None else 2)]
         caller = Caller(open_callee(hello, *descriptors))
+    # Candidates may raise SystemExit or KeyboardInterrupt at import.
     except BaseException as error:
         channel.send(failure(hello, error))
         return

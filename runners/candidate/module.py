@@ -24,6 +24,7 @@ from .structure import arguments_of, tensors_in
 from .tensors import Arena, tensor_at
 
 clock = time.perf_counter_ns
+# NaN in every floating dtype when it is repeated.
 POISON = 0xFF
 # How much larger a block is than the output that takes its place: the allocator needs some for alignment, and small
 # allocations that come between may take some.
@@ -39,6 +40,7 @@ def load(path: str) -> ModuleType:
     loader = SourceFileLoader("candidate_kernel", path)
     module = importlib.util.module_from_spec(ModuleSpec(loader.name, loader, origin=path))
     module.__file__ = path
+    # Dataclasses and pickle look a class's module up by its name.
     sys.modules[loader.name] = module
     loader.exec_module(module)
     return module
@@ -126,6 +128,7 @@ def _written(size_bytes: int) -> torch.Tensor:
 def check_output(tensor: object, spec: dict[str, Any]) -> None:
     """Check the exact type, dtype and shape, with real storage. Raises WrongOutput."""
     wanted = (spec["dtype"], tuple(spec["shape"]))
+    # A subclass could compute when it is copied, after the clock has stopped.
     if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
         raise WrongOutput(f"expected a plain tensor, got {describe(tensor)}")
     found = (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))

@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+# Python's mmap gives no address of a read-only mapping, so the C library is called directly.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (

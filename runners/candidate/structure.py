@@ -10,6 +10,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+# A hostile result may be nested without end.
 DEEPEST = 12
 
 

@@ -25,6 +25,7 @@ def prepare(kind: str) -> None:
 def warm(kind: str) -> None:
     """Open the first visible device of that kind, and launch one of torch's kernels."""
     Driver(kind)
+    # The first launch loads torch's kernels onto the device.
     torch.zeros(1, device="cuda").add_(1)
     torch.cuda.synchronize()
 

@@ -39,7 +39,9 @@ def add_parser(subparsers: Any) -> None:
     effort.add_argument("--confirm", action="store_true", help="more sessions, all in cold processes")
     parser.add_argument("--total-s", type=float, default=Limits().total_s, help="limit for the whole evaluation")
     parser.add_argument("--call-s", type=float, default=Limits().call_s, help="limit for one call")
-    parser.add_argument("--profile", action="store_true", help="look closer: which kernels, bound by what")
+    parser.add_argument(
+        "--profile", action="store_true", help="profile: which kernels take the time, bound by what"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 

@@ -39,6 +39,7 @@ def read_source(path: Path) -> Source:
         raise UsageError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    # The same limit as for jobs, so that the command accepts what a run would.
     if len(data) > Limits().source_bytes:
         raise UsageError(f"{path}: {len(data)} bytes; at most {Limits().source_bytes} are accepted")
     return Source(language_of(path, text), text)

@@ -18,6 +18,7 @@ from runners.job import Effort
 from runners.targets import UnknownTarget, canonical
 from runners.worker import work_once
 
+# Short against an evaluation, long for a network file system.
 POLL_S = 2.0
 
 

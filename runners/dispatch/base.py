@@ -25,5 +25,5 @@ class Dispatcher(ABC):
         """Return the queue on which a job of that target and effort waits."""
 
     @abstractmethod
-    def ring(self, queue: str) -> None:
+    def notify(self, queue: str) -> None:
         """Tell the workers of a queue to look at it. Never raises, because a lost message costs only latency."""

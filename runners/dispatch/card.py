@@ -15,6 +15,7 @@ from runners.sandbox import probe
 from runners.targets import TARGETS
 
 VISIBLE_DEVICES = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+# Both files are readable without any tool of the vendor.
 DRIVERS = {"nvidia": Path("/proc/driver/nvidia/version"), "amdgpu": Path("/sys/module/amdgpu/version")}
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 

@@ -31,13 +31,14 @@ class CeleryDispatcher(Dispatcher):
         """Return `build` for what needs no device, else the target's own queue."""
         return BUILD_QUEUE if effort == Effort.BUILD else f"{BENCH_PREFIX}{target}"
 
-    def ring(self, queue: str) -> None:
+    def notify(self, queue: str) -> None:
         """Send one small message. It expires soon, since the sweep repeats it while jobs wait."""
-        ring_worker(queue)
+        notify_worker(queue)
 
 
-def ring_worker(queue: str) -> None:
+def notify_worker(queue: str) -> None:
     """Send the workers of a queue to look at it. Never raises."""
+    # A spool machine imports this module without Celery installed.
     from celery import current_app
 
     try:
@@ -45,4 +46,4 @@ def ring_worker(queue: str) -> None:
             "runners.look", args=[queue], queue=queue, expires=60, retry=False, ignore_result=True
         )
     except Exception:
-        logger.warning("the bell of %s could not be rung; the sweep will", queue, exc_info=True)
+        logger.warning("no message could be sent to %s; the sweep will", queue, exc_info=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from runners.dispatch.base import Dispatcher
-from runners.dispatch.celery import ring_worker
+from runners.dispatch.celery import notify_worker
 from runners.job import Effort
 from runners.kernelbot.order import GPUS, MODES, OrderError, read_order
 
@@ -27,9 +27,9 @@ class KernelBotDispatcher(Dispatcher):
         """Return the queue of a target."""
         return f"{QUEUE_PREFIX}{target}"
 
-    def ring(self, queue: str) -> None:
+    def notify(self, queue: str) -> None:
         """Send the message that every Celery worker gets."""
-        ring_worker(queue)
+        notify_worker(queue)
 
     def faults(self, settings: dict[str, Any]) -> list[str]:
         """Return unknown settings, and values that KernelBot would refuse."""

@@ -40,9 +40,13 @@ from runners.sandbox.results import ResultFileError, read_result_file
 FOLDERS = ("jobs", "claimed", "results", "done", "refused", "cancel", "lost", "runners")
 # A claim without a heartbeat for so long is put back; by the file system's clock, which all machines share.
 ABANDONED_AFTER_S = 300.0
+# A job that ends its worker each time must not circulate for ever.
 MOST_LOST = 3
+# The other side may be hostile or broken; samples and assembly of a real result stay far below this.
 MOST_BYTES = 64 << 20
+# A job in one of these folders is known; cancel/ and lost/ hold only marks.
 KNOWING = ("jobs", "claimed", "results", "done")
+# Anything else in a shared directory is none of our business.
 _NAME = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}\.json")
 
 
@@ -84,7 +88,7 @@ class SpoolDispatcher(Dispatcher):
         """Return the queue of a target."""
         return f"spool.{target}"
 
-    def ring(self, queue: str) -> None:
+    def notify(self, queue: str) -> None:
         """Do nothing: `manage.py spool sync` polls."""
 
 
@@ -111,6 +115,7 @@ class Spool:
 
     def take(self, target: str | None = None) -> tuple[Slip, JobSpec] | None:
         """Claim the oldest job (of that target), or None. A file that is no job is moved to refused/."""
+        # The oldest first: slips are sorted by job number.
         for slip in self._slips("jobs"):
             try:
                 spec = self._spec("jobs", slip)
@@ -318,6 +323,7 @@ class Spool:
             descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
+                # Renaming before the data is on disk could leave an empty file after a crash.
                 file.flush()
                 os.fsync(file.fileno())
             part.rename(final)

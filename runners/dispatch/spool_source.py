@@ -9,6 +9,7 @@ from runners.dispatch.spool import ABANDONED_AFTER_S, Slip, Spool, SpoolError
 from runners.job import JobResult
 from runners.job_source import Beat, Claim, Receipt, RunnerCard
 
+# Twenty heartbeats fit into the time after which a claim counts as abandoned.
 BEAT_S = 15.0
 
 

@@ -33,7 +33,7 @@ from runners.harness.oracle.client import OracleClient
 from runners.harness.oracle.pool import TrustedPool, pool
 from runners.harness.processes.participant import CandidateProcess
 from runners.harness.profiling import launches
-from runners.harness.profiling.request import Sight, looked_closer
+from runners.harness.profiling.request import ProfilingRequest, profiled
 from runners.harness.stages import Stages
 from runners.harness.timing import environment
 from runners.harness.timing.baseline import baseline_source
@@ -43,7 +43,7 @@ from runners.harness.timing.sessions import Bench, Sides, Timings, overall_us
 from runners.harness.timing.timing import CONFIRM, FULL, QUICK, Plan
 from runners.harness.verdict import library_calls, screen
 from runners.harness.verdict.checks import CaseOutcome, Checks
-from runners.harness.verdict.plausibility import doubts
+from runners.harness.verdict.plausibility import failed_checks
 from runners.harness.verdict.report import case_results, speedup_of
 from runners.job import (
     Baseline,
@@ -70,7 +70,9 @@ from runners.targets import UnknownTarget, target
 PLANS = {Effort.CHECK: QUICK, Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
 # Failures that say little without the side and the stage in which they happened.
 PLACED = (Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY)
+# Far enough that no noise of a quick timing makes up for it.
 ABANDON_FACTOR = 3.0
+# Speedups this large are more often mistakes than discoveries, so a person should look.
 REVIEW_FACTOR = 10.0
 
 log = logging.getLogger(__name__)
@@ -86,6 +88,8 @@ class Evaluation:
         on_progress: Callable[[str, str], None] | None,
     ) -> None:
         self.spec = spec
+        # Seeded from the system's entropy, because a candidate that knew the order of blocks could recognise timed
+        # calls.
         self._rng = random.Random(secrets.randbits(64))  # noqa: S311 - order of blocks; seeds of inputs are secret
         self._stages = Stages(spec.limits, cancel, on_progress)
         self._status, self._reasons, self._flags = Status.INFRA_ERROR, list[str](), list[str]()
@@ -150,10 +154,11 @@ class Evaluation:
             return
         sessions = PLANS[self.spec.effort].sessions
         modules = sum(source.language in (Language.PYTHON, Language.TRITON) for source in self._sources)
-        warm.spares.with_triton = any(source.language is Language.TRITON for source in self._sources)
+        warm.warm_workers.with_triton = any(source.language is Language.TRITON for source in self._sources)
+        # The checked process measures in the first plan. If that is quick timing, full timing needs others.
         checked = bool(modules) and self._may_abandon
         builds = sum(map(looks_compiled, self._sources)) + (self.spec.baseline is not Baseline.EAGER)
-        warm.spares.expect((modules + 1) * sessions + checked + builds + self.spec.profile)
+        warm.warm_workers.expect((modules + 1) * sessions + checked + builds + self.spec.profile)
 
     @property
     def _sources(self) -> list[Source]:
@@ -184,7 +189,7 @@ class Evaluation:
                     self.spec.limits,
                     self._rng,
                     self._stages.cancel,
-                    warm.spares,
+                    warm.warm_workers,
                     at_once=oracle.on_gpu and not any(map(screen.measures_itself, self._sources)),
                     objective=self.spec.objective,
                 )
@@ -367,7 +372,7 @@ class Evaluation:
         if not bench.cases or not sides[CANDIDATE].timed or BASELINE not in sides:
             self._flags.append(Flag.NOT_TIMED if bench.cases else Flag.NO_BENCHMARK_CASE)
             return
-        with device.exclusively(self._stages.cancel) as waited_s, pool(device).spares.quiet():
+        with device.exclusively(self._stages.cancel) as waited_s, pool(device).warm_workers.quiet():
             self._stages.forgive(waited_s)
             ensure_ceilings(self._target, device)
             while BASELINE in sides and self._timings is None:
@@ -390,7 +395,7 @@ class Evaluation:
         with self._stages.stage(name):
             timings, against = self._judged(bench, measure(), measure)
         self._conclude(timings, against)
-        self._look_closer(bench, device, sides[CANDIDATE], timings)
+        self._profile_slowest(bench, device, sides[CANDIDATE], timings)
 
     def _noise_floor(self, *, measure: bool) -> NoiseFloor:
         if (known := known_floor(self._target)) is not None:
@@ -434,14 +439,14 @@ class Evaluation:
         Implausible timings are repeated once in fresh processes: load can make two clocks differ, but hardly twice,
         and a cheat differs again.
         """
-        if not (against := self._doubts(bench, timings)):
+        if not (against := self._failed_checks(bench, timings)):
             return timings, against
         self._flags.append(Flag.MEASURED_AGAIN)
         self._speedups.clear()
         timings = measure()
-        return timings, self._doubts(bench, timings)
+        return timings, self._failed_checks(bench, timings)
 
-    def _doubts(self, bench: Bench, timings: Timings) -> list[str]:
+    def _failed_checks(self, bench: Bench, timings: Timings) -> list[str]:
         """Compute the speedups, and return what speaks against them."""
         floor = resolved(self._floor.ratio if self._floor else 1.0, timings, self._target)
         for opponent, label in ((BASELINE, self.spec.baseline.value), (PARENT, "parent")):
@@ -451,7 +456,7 @@ class Evaluation:
             self._call_speedup = speedup_of(
                 timings, BASELINE, self.spec.baseline.value, floor, self._rng, Objective.CALL
             )
-        return doubts(bench.problem, bench.cases, self._target, timings, self._speedups[BASELINE], self._rng)
+        return failed_checks(bench.problem, bench.cases, self._target, timings, self._speedups[BASELINE], self._rng)
 
     def _measured(self, bench: Bench, plan: Plan, sides: Sides, name: str) -> Timings:
         def look(sides: list[CandidateProcess]) -> None:
@@ -461,7 +466,7 @@ class Evaluation:
 
         return bench.measure(plan, sides, partial(self._stages.progress, name), look)
 
-    def _look_closer(self, bench: Bench, device: Device, artefact: Artefact, timings: Timings) -> None:
+    def _profile_slowest(self, bench: Bench, device: Device, artefact: Artefact, timings: Timings) -> None:
         """Profile the slowest case, if the job asks for it.
 
         The slow tools are used only if no faster kernel of that case is known, since other kernels are to be built
@@ -475,8 +480,8 @@ class Evaluation:
             size = bench.arena_bytes(QUICK)
             call_us = times_us[slowest.name]
             closely = call_us <= self.spec.best_us.get(slowest.name, call_us)
-            sight = Sight(bench, device, self._target, artefact, slowest, size, call_us, closely)
-            found = self._profile["kernels"] = looked_closer(sight)
+            request = ProfilingRequest(bench, device, self._target, artefact, slowest, size, call_us, closely)
+            found = self._profile["kernels"] = profiled(request)
             if bench.oracle.on_gpu and found["top"]:
                 names = [kernel["name"] for kernel in found["top"]]
                 self._flags += library_calls.seen(bench.problem, names, self._flags)

@@ -39,6 +39,7 @@ def account_from_environment() -> Account:
         raise NotConfiguredError(f"KernelBot needs {URL_VARIABLE} and {ID_VARIABLE} in the worker's environment")
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise NotConfiguredError(f"{URL_VARIABLE} is no http or https address")
+    # It is sent as a header, where line breaks would add headers of their own.
     if not cli_id.isascii() or not cli_id.isprintable():
         raise NotConfiguredError(f"{ID_VARIABLE} has characters that no identity has")
     return Account(url, cli_id)

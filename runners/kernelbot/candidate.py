@@ -21,8 +21,10 @@ from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError
 from runners.tunables import TunablesError, parse
 
+# KernelBot's own limit for a submission.
 MOST_BYTES = 1_000_000
 FORBIDDEN = "stream"
+# Casts of `stream` to HIP's type, in C and in C++ style.
 _HANDLE = r"(?:\(\s*hipStream_t\s*\)\s*stream|(?:static|reinterpret)_cast\s*<\s*hipStream_t\s*>\s*\(\s*stream\s*\))"
 _LAUNCH = re.compile(rf",\s*{_HANDLE}\s*>>>")
 _PARAMETER = re.compile(r",\s*void\s*\*\s*stream\s*\)")

@@ -18,9 +18,11 @@ from runners.kernelbot.account import Account
 from runners.kernelbot.order import Order
 
 TIMEOUT_S = 60.0
+# Answers hold logs and are read into memory, so they must end somewhere.
 MOST_BYTES = 16 << 20
 PAGE = 100
 DEFAULT_WAIT_S = 60.0
+# Whatever the server asks for, a job must end some day.
 LONGEST_WAIT_S = 6 * 3600.0
 ACCEPTED, TOO_MANY = 202, 429
 _TRY_AGAIN = re.compile(r"try again in (\d+(?:\.\d+)?)\s*s", re.IGNORECASE)
@@ -80,6 +82,7 @@ class KernelBotClient:
         answer = self._ask("POST", path, files={"file": (file_name, source.encode(), "text/x-python")})
         details = answer.get("details") if isinstance(answer, dict) else None
         number = details.get("id") if isinstance(details, dict) else None
+        # bool is a subclass of int.
         if not isinstance(number, int) or isinstance(number, bool):
             raise UncertainError("KernelBot accepted a submission without saying its number")
         return number
@@ -108,6 +111,7 @@ class KernelBotClient:
         try:
             with self._http.stream(method, path, **more) as response:
                 body = _body(response)
+        # These happen before a byte is sent; every later failure leaves the outcome open.
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             raise UnreachableError(f"KernelBot cannot be reached: {error}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -120,6 +124,7 @@ class KernelBotClient:
         detail = self.account.without_secret(_detail(plain, body))
         if code == TOO_MANY:
             raise WaitError(_wait_s(response.headers, detail), detail)
+        # A server error or a proxy's page says nothing about whether the request was carried out.
         if plain is None or code >= 500 or not (code < 300 or code >= 400):
             raise UncertainError(f"KernelBot answered {code} with {_kind(response)}: {detail}")
         if code >= 400:

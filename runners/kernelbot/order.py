@@ -18,6 +18,7 @@ GPUS = {
 }
 LEADERBOARDS_VARIABLE = "KERNELBOT_LEADERBOARDS"
 LEADERBOARDS = {"fp8_block_gemm": "amd-fp8-mm"}
+# The name becomes a part of an address, so no slash and no dot at its start.
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,119}$")
 
 

@@ -17,7 +17,9 @@ from runners.kernelbot.order import Order
 
 ENDED = frozenset({"succeeded", "failed", "timed_out", "hacked"})
 HARNESS = "kernelbot"
+# Standard errors on each side of a mean that cover 95 % of a normal distribution.
 NORMAL_95 = 1.96
+# The numbers of cases come from the answer, so counting them must end.
 MOST_CASES = 1000
 TEXT_CHARS = 2000
 Run = dict[str, Any]
@@ -116,6 +118,7 @@ def _numbered(told: dict[str, str], kind: str) -> list[CaseResult]:
 
 def _case(told: dict[str, str], prefix: str) -> CaseResult:
     mean_us, err_us = _microseconds(told.get(f"{prefix}.mean")), _microseconds(told.get(f"{prefix}.err"))
+    # The interval of a mean, not of a median as for our own timings; `times` in the environment says so.
     spread = NORMAL_95 * err_us if mean_us and err_us else None
     ok = told.get(f"{prefix}.status", "pass") == "pass"
     return CaseResult(

@@ -26,7 +26,9 @@ from runners.kernelbot.outcome import has_ended, job_status, result_of
 
 T = TypeVar("T")
 PAGES = 3
+# A server that accepts requests and loses their answers again and again is not asked for ever.
 MOST_DOUBTS = 3
+# Words of KernelBot's refusals that concern the submission and not the account or the leaderboard.
 BLAME_OF_THE_SOURCE = ("stream", "too large", "UTF-8", "Empty file", "KernelGuard")
 
 
@@ -115,6 +117,7 @@ class Visit:
         while True:
             self._wait_for_turn()
             file_name = self._notes.get("file") or f"kernel_{secrets.randbelow(10**12):012d}.py"
+            # Stored before sending: after a crash the name tells whether the submission arrived.
             self._note(file=file_name, sent=time.time())
             try:
                 number = self._client.submit(order, file_name, text)
@@ -146,6 +149,7 @@ class Visit:
         if sent is None:
             return None
         while True:
+            # Asked before the list is fetched, so that the list is newer than the deadline when the search ends.
             too_late = time.time() > float(sent) + self._pace.settle_s
             mine = self._persist(lambda: self._client.mine(order.leaderboard, PAGES), "looking for a submission")
             for row in mine:
@@ -161,6 +165,7 @@ class Visit:
         while True:
             mine = self._persist(self._client.mine, "looking at the submissions under way")
             busy = [row for row in mine if row.get("done") is False and self._is_fresh(row)]
+            # Our own rule: one active submission per account.
             if not busy:
                 return
             self._pause(self._pace.poll_s, f"waiting for submission {busy[0].get('id')} of this account")

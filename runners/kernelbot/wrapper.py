@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from runners.problems.base import Argument, Role
 from runners.problems.expressions import names_in
 
+# 16-bit floats travel as integers of their size, as in our own C signature.
 _C_TYPES = {
     "float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t", "int16": "int16_t",
     "int8": "int8_t", "uint8": "uint8_t", "bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t",

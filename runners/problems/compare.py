@@ -27,14 +27,18 @@ import torch
 
 from runners.problems.tolerance import Loss, Tolerance
 
+# Small beside a GPU's memory, large enough that launching costs nothing in comparison.
 CHUNK_BYTES = 256 << 20
+# Temporaries of this size stay in the last-level cache.
 CPU_CHUNK_BYTES = 8 << 20
 # Temporaries of one element at the peak: eight values in double precision and the masks.
 ELEMENT_BYTES = 80
 # Rows are the last axis, or as many trailing axes as make this many elements: a relative error of a few elements says
 # little, because any of them may be close to zero.
 SHORTEST_ROW = 64
+# Three bits more than the reference itself loses.
 LOSS_FACTOR = 8.0
+# A single row varies more than the whole output.
 ROW_FACTOR = 2.0
 # How much more is allowed where the reference cannot be run in double precision, so that nobody knows its loss.
 UNKNOWN_FACTOR = 10.0
@@ -69,7 +73,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Chunk:
     """Describe a part of an output in row-major order: whole rows, or a part of one row."""
 
     row: int
@@ -79,7 +83,7 @@ class Piece:
 
 
 class Tally:
-    """Collect figures of the pieces. They stay on the device until the end, because reading them waits for it."""
+    """Collect figures of the chunks. They stay on the device until the end, because reading them waits for it."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.wrong: list[torch.Tensor] = []
@@ -89,24 +93,25 @@ class Tally:
         self.errors = torch.zeros(rows, dtype=torch.float64, device=device)
         self.norms = torch.zeros(rows, dtype=torch.float64, device=device)
 
-    def add_norms(self, piece: Piece, difference: torch.Tensor, exact: torch.Tensor) -> None:
-        """Add the squares of a piece to its rows."""
-        place = slice(piece.row, piece.row + piece.rows)
-        self.errors[place] += torch.linalg.vector_norm(difference.view(piece.rows, -1), dim=1).square_()
-        self.norms[place] += torch.linalg.vector_norm(exact.view(piece.rows, -1), dim=1).square_()
+    def add_norms(self, chunk: Chunk, difference: torch.Tensor, exact: torch.Tensor) -> None:
+        """Add the squares of a chunk to its rows."""
+        place = slice(chunk.row, chunk.row + chunk.rows)
+        self.errors[place] += torch.linalg.vector_norm(difference.view(chunk.rows, -1), dim=1).square_()
+        self.norms[place] += torch.linalg.vector_norm(exact.view(chunk.rows, -1), dim=1).square_()
 
     def add_elements(
-        self, piece: Piece, right: torch.Tensor, badness: torch.Tensor, maxima: tuple[torch.Tensor, torch.Tensor]
+        self, chunk: Chunk, right: torch.Tensor, badness: torch.Tensor, maxima: tuple[torch.Tensor, torch.Tensor]
     ) -> None:
-        """Record how many elements of a piece are wrong, the worst of them, and the largest errors."""
+        """Record how many elements of a chunk are wrong, the worst of them, and the largest errors."""
         self.wrong.append(right.numel() - right.sum())
         self.worst.append(badness.max())
-        self.positions.append(badness.argmax() + piece.start)
+        self.positions.append(badness.argmax() + chunk.start)
         self.maxima.append(torch.stack(maxima))
 
     def loss(self) -> Loss:
         """Return the relative errors of the norms, 0 if the norm of what is expected is 0 or not finite."""
         overall = _ratio(float(self.errors.sum()), float(self.norms.sum()))
+        # A row of zeros gives 0/0; `where` below drops it.
         rows = (self.errors / self.norms).sqrt()
         worst = float(torch.where(torch.isfinite(rows), rows, 0.0).max()) if rows.numel() else 0.0
         return Loss(overall, worst if rows.numel() > 1 else overall)
@@ -133,8 +138,8 @@ def compare(
     got, exact = output.contiguous().flatten(), expected.contiguous().flatten()
     length = row_length(output.shape)
     tally = Tally(output.numel() // length, output.device)
-    for piece in pieces(output.numel(), length, chunk_bytes_on(output.device)):
-        _tally_piece(tally, piece, got, exact, tolerance)
+    for chunk in chunks(output.numel(), length, chunk_bytes_on(output.device)):
+        _tally_chunk(tally, chunk, got, exact, tolerance)
     largest = torch.stack(tally.maxima).amax(0).tolist()
     found = tally.loss() if output.dtype.is_floating_point else None
     error = _elements_wrong(tally, output, got, exact)
@@ -151,10 +156,10 @@ def loss_of(own: torch.Tensor, exact: torch.Tensor) -> Loss | None:
         return Loss(0.0, 0.0)
     got, wanted, length = own.contiguous().flatten(), exact.contiguous().flatten(), row_length(own.shape)
     tally = Tally(own.numel() // length, own.device)
-    for piece in pieces(own.numel(), length, chunk_bytes_on(own.device)):
-        value, reference = _cut(got, piece), _cut(wanted, piece)
+    for chunk in chunks(own.numel(), length, chunk_bytes_on(own.device)):
+        value, reference = _cut(got, chunk), _cut(wanted, chunk)
         finite = torch.isfinite(value) & torch.isfinite(reference)
-        tally.add_norms(piece, torch.where(finite, value - reference, 0.0), torch.where(finite, reference, 0.0))
+        tally.add_norms(chunk, torch.where(finite, value - reference, 0.0), torch.where(finite, reference, 0.0))
     return tally.loss()
 
 
@@ -183,18 +188,18 @@ def unexpected_special(outputs: list[torch.Tensor], expected: list[torch.Tensor]
     return None
 
 
-def pieces(elements: int, length: int, chunk_bytes: int) -> Iterator[Piece]:
-    """Cut `elements` in rows of `length` into pieces whose temporaries stay below `chunk_bytes`."""
+def chunks(elements: int, length: int, chunk_bytes: int) -> Iterator[Chunk]:
+    """Cut `elements` in rows of `length` into chunks whose temporaries stay below `chunk_bytes`."""
     most = max(1, chunk_bytes // ELEMENT_BYTES)
     if length <= most:
         step = most // length
         for row in range(0, elements // length, step):
             rows = min(step, elements // length - row)
-            yield Piece(row, rows, row * length, rows * length)
+            yield Chunk(row, rows, row * length, rows * length)
         return
     for row in range(elements // length):
         for start in range(row * length, (row + 1) * length, most):
-            yield Piece(row, 1, start, min(most, (row + 1) * length - start))
+            yield Chunk(row, 1, start, min(most, (row + 1) * length - start))
 
 
 def chunk_bytes_on(device: torch.device) -> int:
@@ -212,10 +217,11 @@ def row_length(shape: torch.Size) -> int:
     return max(length, 1)
 
 
-def _tally_piece(tally: Tally, piece: Piece, got: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance) -> None:
-    value, reference = _cut(got, piece), _cut(exact, piece)
+def _tally_chunk(tally: Tally, chunk: Chunk, got: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance) -> None:
+    value, reference = _cut(got, chunk), _cut(exact, chunk)
     difference, scale = (value - reference).abs_(), reference.abs()
     largest = _largest(got.dtype)
+    # The common case needs no masks: one reduction tells that all values are finite.
     if torch.isfinite(difference.max()) and scale.max() <= largest:
         right, rows = difference <= scale * tolerance.rtol + tolerance.atol, reference
     else:
@@ -225,9 +231,9 @@ def _tally_piece(tally: Tally, piece: Piece, got: torch.Tensor, exact: torch.Ten
         badness = torch.where(right, -1.0, difference.nan_to_num(torch.inf))
     if got.dtype.is_floating_point:
         difference = difference.nan_to_num(0.0, 0.0, 0.0) if rows is not reference else difference
-        tally.add_norms(piece, difference, rows)
+        tally.add_norms(chunk, difference, rows)
     relative = (difference / scale).masked_fill_((scale <= tolerance.atol) | ~torch.isfinite(scale), 0.0)
-    tally.add_elements(piece, right, badness, (difference.max(), relative.max()))
+    tally.add_elements(chunk, right, badness, (difference.max(), relative.max()))
 
 
 def _with_specials(
@@ -251,8 +257,8 @@ def _largest(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).max if dtype.is_floating_point else math.inf
 
 
-def _cut(flat: torch.Tensor, piece: Piece) -> torch.Tensor:
-    return flat[piece.start : piece.start + piece.size].to(torch.float64)
+def _cut(flat: torch.Tensor, chunk: Chunk) -> torch.Tensor:
+    return flat[chunk.start : chunk.start + chunk.size].to(torch.float64)
 
 
 def _ratio(error: float, norm: float) -> float:
@@ -262,7 +268,7 @@ def _ratio(error: float, norm: float) -> float:
 
 def _specials(tensor: torch.Tensor) -> int:
     flat = tensor.contiguous().flatten()
-    cut = (_cut(flat, piece) for piece in pieces(flat.numel(), 1, chunk_bytes_on(flat.device)))
+    cut = (_cut(flat, chunk) for chunk in chunks(flat.numel(), 1, chunk_bytes_on(flat.device)))
     return sum(part.numel() - int(torch.isfinite(part).sum()) for part in cut)
 
 

@@ -18,6 +18,7 @@ ENTRY = "problem.toml"
 FORMAT_VERSION = 1
 GENERIC_DISTRIBUTIONS = ("normal", "large_range", "near_constant", "adversarial")
 FIXED_DISTRIBUTIONS = ("standard_normal", "positive", "uniform", "ones")
+# Each case is checked and timed.
 MAX_CASES = 200
 
 _ROLES = (Role.INPUT, Role.OUTPUT, Role.SIZE, Role.SCALAR)
@@ -203,6 +204,7 @@ def _read_tolerances(root: FieldReader) -> dict[str, Tolerance]:
         tolerance = Tolerance(reader.number("rtol", required=True), reader.number("atol", required=True))
         if dtype not in ELEMENT_TYPES:
             reader.complain("not a dtype we know")
+        # A relative tolerance of 1 would accept zeros for everything.
         if not (0 <= tolerance.rtol < 1 and 0 <= tolerance.atol < float("inf")):
             reader.complain("rtol must lie in [0, 1) and atol be finite and not negative")
         reader.close()

@@ -26,6 +26,7 @@ from runners.problems.signature import MOST_ARGUMENTS, SYMBOL, CaseFigures, Sign
 from runners.problems.structure import flatten, is_tensor, positional, tensors_in
 from runners.problems.tracing import Trace, bytes_read, flops_by_dtype, storage_of, traced
 
+# Words of C and C++ that no argument may be named, and `stream`, the signature's last one on a GPU.
 _RESERVED = set(
     """
     alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double
@@ -113,6 +114,7 @@ def _seen(bundle: ProblemBundle, case: Case) -> Sighting:
     try:
         with _Fake():
             return _sighting(*KernelBenchProblem(bundle).module_and_model(case), case)
+    # The constructor reads a tensor's value, which a fake tensor does not have.
     except DataDependentOutputException:
         module, model = KernelBenchProblem(bundle).module_and_model(case)
         mode = _Fake()

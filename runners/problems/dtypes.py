@@ -21,6 +21,7 @@ class ElementType:
 ELEMENT_TYPES: dict[str, ElementType] = {
     "float64": ElementType("double", 8, True),
     "float32": ElementType("float", 4, True),
+    # C has no portable name for these, so a kernel converts the bits itself.
     "float16": ElementType("uint16_t", 2, True),
     "bfloat16": ElementType("uint16_t", 2, True),
     "float8_e4m3fnuz": ElementType("uint8_t", 1, True),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 Number = int | float
 
+# Sizes travel as int64 to the kernel.
 LARGEST = 2**62
 LONGEST_TEXT = 500
 LARGEST_EXPONENT = 8
@@ -81,6 +82,7 @@ def _value(node: ast.expr, names: Mapping[str, Number]) -> Number:
 
 def _unchecked(node: ast.expr, names: Mapping[str, Number]) -> Number:
     match node:
+        # True and False are integers in Python.
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return value
         case ast.Name(id=name) if name in names:

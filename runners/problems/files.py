@@ -6,9 +6,11 @@ from pathlib import Path
 
 from runners.problems.base import ProblemError
 
+# A bundle travels whole with every job.
 FILE_BYTES = 512 << 10
 TOTAL_BYTES = 4 << 20
 FILE_COUNT = 200
+# Folders that tools leave behind; their content is not the problem's.
 _IGNORED = {"__pycache__", "node_modules"}
 
 
@@ -72,6 +74,7 @@ def _read_into(
         if size > FILE_BYTES:
             complaints.append(f"{relative}: {size} bytes; at most {FILE_BYTES} are read")
             return
+        # The file may grow between the check and the reading.
         data = path.read_bytes()[: FILE_BYTES + 1]
     except OSError as error:
         complaints.append(f"{relative}: {error.strerror or error}")

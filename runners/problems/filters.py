@@ -33,10 +33,12 @@ from runners.problems.tolerance import Tolerance
 if TYPE_CHECKING:
     import torch
 
+# The thresholds of robust-kbench (Lange et al. 2025, section 3).
 SMALL_VALUE = 0.01
 SMALL_SPREAD = 0.01
 COARSE = 100.0  # a tolerance this many times finer than the outputs makes small outputs no weakness
 HIDDEN = 3.0  # outputs of at most this many absolute tolerances hide under them
+# A mark of our own, because the problem's code may print anything to standard output.
 _ANSWER = "kernel-scientist-examination "
 _SIGNATURE = "kernel-scientist-signature "
 
@@ -248,6 +250,7 @@ FILTERS: tuple[Callable[[Observation], list[str]], ...] = (
 def observe(problem: Problem, case: Case) -> Observation:
     """Run the reference on two seeds of a case."""
     distribution = case.distributions[0]
+    # Public seeds do here: nothing is timed or ranked.
     first, second = (problem.make_inputs(case, seed, distribution) for seed in (11, 12))
     observed = Observation(problem, first, second, [], [])
     observed.outputs = problem.expected(replace(first, values=_copied(first)))
@@ -300,6 +303,7 @@ def _environment() -> dict[str, str]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
+        # The problem's code may have started processes of its own; they share the session that was made for it.
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 

@@ -27,6 +27,7 @@ from torch.utils.flop_counter import flop_registry
 
 Count = Callable[[Sequence[Any], Any], float]
 
+# Operations that copy, create or index, and so compute nothing.
 _MOVES = set(
     """
     alias arange as_strided as_strided_ cat clone constant_pad_nd copy copy_ _to_copy detach diag_embed embedding empty
@@ -54,6 +55,7 @@ _PER_ELEMENT = {
     "hardswish": 1.0, "hardswish_": 1.0, "nll_loss_forward": 0.0,
     "binary_cross_entropy": 4.0, "huber_loss": 4.0, "smooth_l1_loss": 4.0, "mse_loss": 3.0,
 }  # fmt: skip
+# Neighbours that each output element of an interpolation is computed from.
 _TAPS = {"upsample_linear1d": 2, "upsample_bilinear2d": 4, "upsample_trilinear3d": 8}
 
 

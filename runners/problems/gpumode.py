@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     import torch
 
 LARGEST_SEED = 1 << 16  # as published ones; some tasks add it to float32 data, whose tolerance is relative
+# The published benchmarks are sized for a GPU.
 CPU_BENCHMARKS = 3
 _NEEDED = ("generate_input", "ref_kernel")
+# The reference would give the solution away, and the others belong to KernelBot's own harness.
 _NOT_FOR_CANDIDATES = {"reference.py", "eval.py", "submission.py", ENTRY}
 
 
@@ -196,6 +198,7 @@ def _cases(tables: list[dict[str, Any]], purpose: Purpose) -> list[Case]:
     for table in tables:
         sizes = {name: value for name, value in table.items() if name != "seed"}
         name = "-".join(f"{key}{value}" for key, value in sizes.items())[:120] or "case"
+        # Cases that differ in their seed alone get a number, since seeds are replaced.
         twins = sum(case.name.split("#")[0] == name for case in cases)
         cases.append(Case(f"{name}#{twins + 1}" if twins else name, sizes, purpose, distributions=("published",)))
     return cases

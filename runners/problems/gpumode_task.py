@@ -19,12 +19,15 @@ from runners.problems.reading import FieldReader
 FORMAT = "gpumode"
 TASK_FILE = "task.yml"
 ENTRY = "task.json"
+# Limits the work of PyYAML on a hostile text.
 TASK_BYTES = 64 << 10
 TASK_DEPTH = 50
 MOST_CASES = 200
 MOST_FILES = 30
+# Published tasks share files above their own directory.
 LEVELS_UP = 2
 _SUBMISSION = "@SUBMISSION@"
+# Source and text only: everything in a bundle is stored and shown.
 _SUFFIXES = {".py", ".cu", ".cuh", ".cpp", ".h", ".hpp", ".hip", ".txt", ".md"}
 _RANKINGS = ("last", "mean", "geom")
 _SCALARS = (str, int, float, bool, type(None))
@@ -140,6 +143,7 @@ def _read_named(directory: Path, source: str, name: str, files: dict[str, str], 
         complaints.append(f"{TASK_FILE}: {source!r} is not a source file near this directory")
         return
     place = directory.resolve()
+    # A link in between could lead out of the directory although the name does not.
     if not (place / source).resolve().is_relative_to(place.parents[min(LEVELS_UP, len(place.parents)) - 1]):
         complaints.append(f"{TASK_FILE}: {source!r} leads away from this directory")
         return

@@ -44,10 +44,11 @@ from runners.problems.tolerance import Loss, Tolerance
 if TYPE_CHECKING:
     import torch
 
-    from runners.problems.variants import Form
+    from runners.problems.variants import VariantForm
 
 FORMAT = "kernelbench"
 REQUIRED = ("Model", "get_inputs", "get_init_inputs")
+# KernelBench's own seed, so that weights are the published ones.
 WEIGHT_SEED = 42
 PUBLISHED = "published"
 SURVIVAL_SEED = 7
@@ -57,6 +58,7 @@ WIDE_BYTES = 2 << 30
 SURVIVAL_S = 1.0
 # Share of the tolerance that float32 may use up on a variant's inputs: the rest is the candidate's.
 STEADY = 0.25
+# Layers that draw in every call. In a constructor other random words only initialise weights.
 _RANDOM_LAYERS = re.compile(r"dropout|rrelu|drop_?path|gumbel", re.IGNORECASE)
 _RANDOM_WORDS = re.compile(r"dropout|bernoulli|multinomial|rand|normal_|rrelu|gumbel", re.IGNORECASE)
 
@@ -255,10 +257,10 @@ class KernelBenchProblem(Problem):
             return None
 
     @cached_property
-    def _survived(self) -> dict[str, Form]:
+    def _survived(self) -> dict[str, VariantForm]:
         return self._found_variants()
 
-    def _found_variants(self) -> dict[str, Form]:
+    def _found_variants(self) -> dict[str, VariantForm]:
         """Return the variants and forms that the reference survives, found on the case that a CPU gets."""
         try:
             module, model = self._built(self._reduced.sizes)
@@ -266,7 +268,7 @@ class KernelBenchProblem(Problem):
         except Exception:  # a reference that does not run when reduced has no variants
             return {}
 
-    def _surviving(self, made: CallInputs, model: Any) -> Iterator[tuple[str, Form]]:
+    def _surviving(self, made: CallInputs, model: Any) -> Iterator[tuple[str, VariantForm]]:
         from runners.problems.variants import VARIANTS, changeable, changed
 
         if not any(changeable(value) for value in made.values.values()):
@@ -277,6 +279,7 @@ class KernelBenchProblem(Problem):
             for form in forms:
                 before = time.monotonic()
                 inputs = changed(made, name, form)
+                # float64 first, since the other run may overwrite its inputs.
                 wide = self._wide(model, inputs)
                 if wide is None:
                     return  # without float64 nothing shows what the reference survives
@@ -348,6 +351,7 @@ class KernelBenchProblem(Problem):
         exec(compile(tree, self._file, "exec"), module.__dict__)  # noqa: S102 - in the oracle only
         torch.manual_seed(WEIGHT_SEED)
         arguments = module.get_init_inputs()
+        # Set again, because making the arguments may have drawn numbers.
         torch.manual_seed(WEIGHT_SEED)
         return module, module.Model(*arguments)
 

@@ -31,11 +31,13 @@ from runners.problems.tolerance import Tolerance
 if TYPE_CHECKING:
     import torch
 
-    from runners.problems.variants import Form
+    from runners.problems.variants import VariantForm
 
 # The key of a case's sizes that names a stress case which scales weights.
 STRESS = "stress"
+# The benchmark's own defaults by dtype.
 _DEFAULTS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2, "float8_e4m3fn": 0.1, "float8_e5m2": 0.1}
+# Its names of the arithmetic, which choose the peak that a kernel is compared with.
 _PEAK_DTYPES = {"fp8": "float8_e4m3fn", "bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32"}
 _FIELDS = {"title", "regime", "flops", "bytes", "peak", "forbidden", "tolerance", "shapes", "stress", "peaks"}
 # Sizes of at least this many keep their remainder by it when they are reduced: kernels and references ask for tiles and
@@ -174,7 +176,7 @@ class KernelBenchHardProblem(KernelBenchProblem):
         return self._reduced_shapes[0]
 
     @cached_property
-    def _survived(self) -> dict[str, Form]:
+    def _survived(self) -> dict[str, VariantForm]:
         return {} if self._stress else self._found_variants()
 
     def _sorted(self, cases: list[Case]) -> list[Case]:

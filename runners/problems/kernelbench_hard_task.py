@@ -27,6 +27,7 @@ FORMAT = "kernelbench_hard"
 TASK_FILE = "problem.yaml"
 ENTRY = "task.json"
 REFERENCE = "reference.py"
+# Each shape is checked and timed.
 MOST_SHAPES = 50
 MOST_STRESS_CASES = 20
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")

@@ -53,6 +53,7 @@ class Modules(MetaPathFinder, Loader):
         if self in sys.meta_path:
             yield
             return
+        # A problem's `utils` must not be an installed package's of the same name, nor replace it afterwards.
         hidden = {name: sys.modules.pop(name) for name in self._sources if name in sys.modules}
         sys.modules.update(self._loaded)
         sys.meta_path.insert(0, self)
@@ -76,10 +77,12 @@ class Modules(MetaPathFinder, Loader):
         """Run the module's text, with its device made variable."""
         name = module.__name__
         tree = for_any_device(parse(self._sources[name], f"{name}.py"))
+        # Set before the text runs, because it may create tensors at import.
         module.__dict__[DEVICE_NAME] = self._device
         self._loaded[name] = module
         try:
             exec(compile(tree, f"{name}.py", "exec"), module.__dict__)  # noqa: S102 - in the oracle only
+        # A module that failed half way must not be found the next time.
         except BaseException:
             del self._loaded[name]
             raise

@@ -9,6 +9,7 @@ from typing import Any
 from runners.problems.base import ProblemError
 from runners.problems.expressions import ExpressionError, evaluate
 
+# A name that no module would choose.
 DEVICE_NAME = "__kernel_device__"
 Constant = int | list[int]
 
@@ -98,6 +99,7 @@ def on_its_device(source: str, file: str) -> str:
         return source
     chosen = ast.parse(f'import torch\n{DEVICE_NAME} = "cuda" if torch.cuda.is_available() else "cpu"').body
     first = next((n for n, node in enumerate(tree.body) if not _comes_first(node)), len(tree.body))
+    # After docstring and __future__ imports, which must stay first.
     tree.body[first:first] = chosen
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 

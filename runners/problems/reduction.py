@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from runners.problems.expressions import ExpressionError, evaluate
 from runners.problems.python_text import Constant
 
+# 2 MiB of float32: a CPU touches them in well under a millisecond.
 MOST_ELEMENTS = 1 << 19
 MOST_WORK = 1 << 27
 WIDEST = 1024
 _BATCH = re.compile(r"batch|^(bs|B|b)$", re.IGNORECASE)
+# Shrinking one of these would change the algorithm rather than the size.
 _KEEP = re.compile(
     r"kernel|stride|padd|dilat|group|heads?$|num_(layers|blocks|experts)|scale_factor|pool|exponent|top_?k",
     re.IGNORECASE,

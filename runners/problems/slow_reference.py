@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 ENTRIES = ("Model", "reference", "ref_kernel")
+# A few rounds over heads or levels are ordinary code.
 FEWEST_ROUNDS = 5
 _CUTTING = {"unbind", "split", "chunk", "tensor_split"}
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StructureError", "flatten", "is_tensor", "positional", "tensors_in"]
 _PLAIN = (bool, int, float, str, type(None))
+# JSON keys are strings, so structures store keys as values (see `runners.candidate.structure`).
 _KEYS = (str, int, bool)
 
 

@@ -23,7 +23,7 @@ SHIFT = 1.5
 PART = 1 << 24
 
 
-class Form(StrEnum):
+class VariantForm(StrEnum):
     """Choose whether a variant may leave the range of the published values: `free` may, `bounded` may not."""
 
     FREE = "free"
@@ -43,7 +43,7 @@ class Range:
 Change = Callable[[torch.Tensor, Range], torch.Tensor]
 
 
-def changed(inputs: CallInputs, name: str, form: Form) -> CallInputs:
+def changed(inputs: CallInputs, name: str, form: VariantForm) -> CallInputs:
     """Return the inputs with every changeable tensor changed. KeyError for an unknown variant."""
     change = VARIANTS[name][form]
     values = {key: _changed(value, change) for key, value in inputs.values.items()}
@@ -68,6 +68,7 @@ def _changed(value: object, change: Change) -> object:
     made, seen = torch.empty_like(source), _range(source)
     target = _flat(made)
     for start, part in zip(range(0, source.numel(), PART), _parts(_flat(source)), strict=True):
+        # Zeros stay zero, so masks and triangular matrices stay what they are.
         new = torch.where(part == 0, 0.0, change(part, seen))
         target[start : start + len(new)] = cast_finite(new, value.dtype)
     return made
@@ -121,8 +122,8 @@ def _heavy_within(x: torch.Tensor, seen: Range) -> torch.Tensor:
     return seen.low + span * ((x - seen.low) / span) ** 4
 
 
-VARIANTS: dict[str, dict[Form, Change]] = {
-    "scaled": {Form.FREE: lambda x, seen: x * SCALE, Form.BOUNDED: lambda x, seen: x / SCALE},
-    "shifted": {Form.FREE: _shifted, Form.BOUNDED: _shifted_within},
-    "heavy_tailed": {Form.FREE: lambda x, seen: x**3 / seen.spread**2, Form.BOUNDED: _heavy_within},
+VARIANTS: dict[str, dict[VariantForm, Change]] = {
+    "scaled": {VariantForm.FREE: lambda x, seen: x * SCALE, VariantForm.BOUNDED: lambda x, seen: x / SCALE},
+    "shifted": {VariantForm.FREE: _shifted, VariantForm.BOUNDED: _shifted_within},
+    "heavy_tailed": {VariantForm.FREE: lambda x, seen: x**3 / seen.spread**2, VariantForm.BOUNDED: _heavy_within},
 }

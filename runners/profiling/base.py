@@ -17,6 +17,7 @@ from typing import Any
 
 from runners.targets import Target
 
+# Below a third of both ceilings, neither explains the time.
 LATENCY_SHARE = 1 / 3
 MOST_KERNELS = 8
 NAME_CHARS = 160
@@ -132,6 +133,7 @@ def rows(output: str, first_column: str) -> Iterable[dict[str, str]]:
     """
     header: list[str] = []
     for line in output.splitlines():
+        # Quoted cells or numbers: everything else was printed by the profiled program.
         if not line.startswith(('"', *"0123456789")):
             continue
         cells = next(csv.reader([line], strict=False), [])

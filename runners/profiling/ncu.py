@@ -22,6 +22,7 @@ DETAILS = {
     "dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "warps_active_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
 }
+# Each launch is replayed once for each group of counters.
 MOST_LAUNCHES = 64
 REFUSED = "ERR_NVGPUCTRPERM"
 NOT_PERMITTED = (
@@ -49,6 +50,7 @@ class Ncu(Launched):
         together."""
         metrics = ",".join([TIME, COMPUTE, MEMORY, *DETAILS.values()])
         options = ["--csv", "--page", "details", "--print-units", "base", "--profile-from-start", "off"]
+        # Locked clocks would need privileges, and times would no longer match the timing stage.
         options += ["--clock-control", "none", "--target-processes", "application-only"]
         options += ["--launch-count", str(MOST_LAUNCHES), "--metrics", metrics]
         return [self._path or self.name, *options, *argv]

@@ -24,7 +24,9 @@ from runners.waiting import readable
 
 HARDWARE = ("cycles", "instructions", "cache-references", "cache-misses", "branch-misses")
 SOFTWARE = ("task-clock", "page-faults", "context-switches", "duration_time")
+# Instructions that a current core can issue per cycle; some issue more, so shares are rough.
 ISSUE_WIDTH = 4
+# A cache line of x86-64 and of most ARM cores.
 LINE_BYTES = 64
 ANSWER_S = 10.0
 PARANOID = "/proc/sys/kernel/perf_event_paranoid"
@@ -82,6 +84,7 @@ class _Control:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            # LC_ALL=C keeps the decimal point, which perf writes in the locale's way.
             env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
         )
         os.close(told)

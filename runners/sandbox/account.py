@@ -24,11 +24,14 @@ class Account:
         self.uid = self._take()
 
     def _take(self) -> int:
+        # A random start spreads the ids, so that a process that outlived its holder rarely meets the next one.
         start = random.randrange(LAST_UID - FIRST_UID + 1)  # noqa: S311 - spreads the ids, keeps no secret
         count = LAST_UID - FIRST_UID + 1
         for step in range(count):
             uid = FIRST_UID + (start + step) % count
             try:
+                # A name that starts with a NUL byte lies in the abstract namespace: it is no file and vanishes with its
+                # holder.
                 self._lock.bind(f"\0kernel-scientist-sandbox-{uid}")
             except OSError:
                 continue

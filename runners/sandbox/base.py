@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 
+# An environment variable rather than a setting: only the administrator of a worker can set it.
 ALLOW_UNSANDBOXED = "KERNELSCI_ALLOW_UNSANDBOXED"
 FORCED_LEVEL = "KERNELSCI_SANDBOX"
 

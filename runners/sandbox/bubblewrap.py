@@ -24,8 +24,10 @@ from runners.sandbox.devices import device_binds
 from runners.sandbox.orphans import supervisor_name
 
 SCRATCH = Path("/tmp")  # noqa: S108 - a private tmpfs inside the sandbox
+# On merged-/usr systems these are links, on older ones directories.
 SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
 SYSTEM_PATHS = ("/usr", "/etc/ld.so.cache", "/etc/alternatives")
+# OpenMP and torch count cores and read the topology here.
 HARDWARE_PATHS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 
 
@@ -45,6 +47,7 @@ def bubblewrap_argv(
 
 
 def _tool(name: str) -> str:
+    # A fixed search path, so that no program of the caller's PATH is run as root.
     path = shutil.which(name, path="/usr/bin:/bin:/usr/local/bin:/usr/sbin:/sbin")
     if path is None:
         package = "bubblewrap" if name == "bwrap" else "util-linux"
@@ -118,7 +121,7 @@ def rlimits(policy: SandboxPolicy) -> dict[str, int]:
         "core": 0,
         "nofile": limits.open_files,
     }
-    # RLIMIT_DATA counts what a driver maps, hundreds of GiB with CUDA, so it would stop every GPU process.
+    # RLIMIT_DATA would count everything that an accelerator's driver maps.
     if policy.devices is Devices.NONE:
         wanted |= {"data": limits.memory_bytes + (256 << 20), "memlock": 8 << 20}
     return {name: _capped(name, value) for name, value in wanted.items()}

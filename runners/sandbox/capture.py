@@ -17,6 +17,7 @@ class Capture:
         room = self._half - len(self._head)
         self._head += data[:room]
         self._tail += data[room:] if room > 0 else data
+        # Trimmed after each chunk, so that memory stays bounded whatever the process prints.
         del self._tail[: -self._half]
 
     def text(self) -> str:

@@ -25,6 +25,7 @@ LANDLOCK_VERSION_FLAG, LANDLOCK_PATH_BENEATH = 1, 1
 FS_EXECUTE, FS_WRITE_FILE, FS_READ_FILE, FS_READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 FS_MAKE_CHAR, FS_MAKE_SOCK, FS_MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 11
 FS_TRUNCATE, FS_IOCTL_DEV = 1 << 14, 1 << 15
+# From linux/landlock.h. Asking for a right that the kernel does not know makes the whole ruleset fail.
 FS_RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # how many of the rights an ABI knows
 FS_OF_FILES = FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV
 NET_BIND_AND_CONNECT_TCP, SCOPE_ABSTRACT_UNIX_AND_SIGNALS = 3, 3
@@ -47,6 +48,7 @@ class RulesetAttributes(ctypes.Structure):
 class PathBeneath(ctypes.Structure):
     """Mirror struct landlock_path_beneath_attr, which is packed."""
 
+    # The kernel's structure is packed: 12 bytes, not 16.
     _pack_ = 1
     _layout_ = "ms"
     _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
@@ -99,6 +101,7 @@ def tasks_of(uid: int) -> int:
 
 def become(config: dict[str, Any]) -> None:
     """Change to the job's user with no capability but, where asked for, the right to pass closed directories."""
+    # Required for Landlock and seccomp without privileges, and makes setuid programs harmless.
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     if config["uid"] is None:
         return
@@ -169,6 +172,7 @@ def filter_calls(program: bytes) -> None:
 
 def confine(config: dict[str, Any], parent: int) -> None:
     """Take every step in an order in which each is still permitted."""
+    # A session of its own: no controlling terminal, and signals of the caller's group do not arrive.
     os.setsid()
     set_limits(config)
     become(config)
@@ -184,6 +188,7 @@ def confine(config: dict[str, Any], parent: int) -> None:
 
 def start(config: dict[str, Any]) -> int:
     """Fork the confined child; its process id. A pipe that closes on exec tells of failures before it."""
+    # Python's pipes close on exec, which is how the parent learns that all steps succeeded.
     told, tell = os.pipe()
     parent = os.getpid()
     if pid := os.fork():
@@ -221,6 +226,7 @@ def supervise(child_pid: int, status_fd: int, uid: int | None) -> None:
     report(status_fd, "child-pid", child_pid)
     code = None
     while code is None:
+        # Waiting for both signals at once leaves no moment in which one could be missed.
         number = signal.sigwait({signal.SIGCHLD, signal.SIGTERM})
         if number == signal.SIGTERM:
             break
@@ -297,6 +303,7 @@ def descendants() -> list[int]:
 def main() -> None:
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         config = json.load(file)
+    # Blocked signals stay pending until sigwait takes them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -51,5 +51,6 @@ def _versioned_rocm(root: Path) -> tuple[str, ...]:
 
 def _groups(nodes: list[Path]) -> tuple[int, ...]:
     """Return the groups that own nodes closed to others, but never root's group."""
+    # Nodes that everybody may open need no group, and root's group would open far more than a device.
     owners = {node.stat().st_gid for node in nodes if not node.stat().st_mode & 0o006}
     return tuple(sorted(owners - {0}))

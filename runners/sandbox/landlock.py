@@ -35,7 +35,9 @@ from runners.sandbox.scratch import named_scratch, remove_tree
 from runners.sandbox.seccomp import filter_program
 
 CAP_DAC_READ_SEARCH = 2
+# What programs expect of /dev; none of these reaches hardware.
 DEVICE_FILES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# The C library, OpenMP and torch read these. The rest of /proc stays closed.
 PROCESS_FILES = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems")
 
 

@@ -93,6 +93,7 @@ def _own_uid(policy: SandboxPolicy, undo: ExitStack) -> int | None:
     for path in policy.read_only:
         _check_readable(path)
     for path in policy.writable:
+        # Never through a link, which could give away any file of root's.
         os.chown(path, account.uid, account.uid, follow_symlinks=False)
     return account.uid
 
@@ -115,6 +116,7 @@ def sealed_input(data: bytes) -> int:
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(data)
     os.lseek(fd, 0, os.SEEK_SET)
+    # A descriptor that the job might inherit must not let it rewrite its own filter or configuration.
     seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     return fd

@@ -14,6 +14,7 @@ from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# Walking a tree takes time, and a hostile process could make it endless.
 MAX_FILES = 100_000
 
 
@@ -65,6 +66,7 @@ def sample(pids: Iterable[int]) -> Sample:
     """Return the resident memory and processor time of these processes, summed."""
     memory, ticks, count = 0, 0, 0
     for pid in pids:
+        # The command name, in parentheses, may itself hold parentheses and spaces.
         fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         if len(fields) > 21:
             ticks += int(fields[11]) + int(fields[12])
@@ -96,6 +98,7 @@ def disk_bytes(directories: Iterable[Path]) -> int:
             with os.scandir(waiting.pop()) as listing:
                 for entry in listing:
                     entries += 1
+                    # Blocks rather than sizes, so that sparse files count for what they take.
                     total += entry.stat(follow_symlinks=False).st_blocks * 512
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)

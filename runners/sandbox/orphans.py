@@ -57,6 +57,7 @@ def _sandbox_name(cmdline: Path) -> str:
 def _names_the_dead(name: str) -> bool:
     """Return whether this name was given by a supervisor of our process namespace that no longer lives."""
     match = re.fullmatch(rf"{PREFIX}-(\d+)-(\d+)-(\d+)", name)
+    # Process ids mean nothing outside their namespace, and a number may have been reused: the start time tells.
     return match is not None and match[1] == _namespace() and _start_time(int(match[2])) != match[3]
 
 

@@ -24,7 +24,9 @@ from runners.sandbox.launch import Launch, sealed_input
 from runners.sandbox.meter import Sample, disk_bytes, process_tree, proportional_bytes, sample
 from runners.waiting import readable
 
+# How far a process overshoots its memory limit is what it allocates in this time.
 SAMPLE_S = 0.02
+# Walking the scratch directory costs more than reading /proc.
 SAMPLES_PER_DISK_CHECK = 10
 STOP_GRACE_S = 1.0
 CHUNK_BYTES = 1 << 16
@@ -162,11 +164,13 @@ class Sandboxed:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=self._launch.fds,
+            # Signals to our terminal's group must not reach the job.
             start_new_session=True,
         )
         if stdin >= 0:
             os.close(stdin)
         self._launch.started()
+        # A pidfd refers to this process for ever, even after its number has been reused.
         self._pidfd = os.pidfd_open(process.pid)
         self.pid = process.pid
         self._started.set()

@@ -83,6 +83,7 @@ def _locked(path: Path) -> int | None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The former holder may have removed and another process recreated the directory since it was opened.
         if os.path.samestat(os.fstat(descriptor), path.lstat()):
             return descriptor
     except OSError:

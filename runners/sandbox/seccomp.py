@@ -21,8 +21,12 @@ from functools import cache
 from runners.sandbox import syscalls
 from runners.sandbox.base import Devices, SandboxError
 
+# BPF_LD|BPF_W|BPF_ABS, BPF_JMP|BPF_JEQ|BPF_K, BPF_JMP|BPF_JGE|BPF_K, BPF_JMP|BPF_JSET|BPF_K, BPF_ALU|BPF_AND|BPF_K,
+# BPF_RET|BPF_K.
 LOAD_WORD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET, AND, RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+# Of struct seccomp_data: the number, the architecture, and six arguments of 64 bits.
 OFFSET_NUMBER, OFFSET_ARCH, OFFSET_ARGUMENTS = 0, 4, 16
+# SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_ERRNO; the low half of the last is the error number.
 ALLOW, KILL_PROCESS, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 X32_BIT = 0x40000000
 
@@ -121,6 +125,7 @@ def _local_sockets(column: int) -> list[Instruction]:
     NVIDIA's driver binds such a socket when it starts and fails without it. Connecting is refused unless the policy
     allows it.
     """
+    # Every architecture has this call; the table's type allows for others.
     number = syscalls.SOCKETS["socket"][column] or 0
     return _when(number, [_argument(0), Instruction(JUMP_EQUAL, AF_UNIX, yes=1), _refuse()])
 

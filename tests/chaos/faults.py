@@ -14,7 +14,7 @@ from django.db import connection
 from optimizer.actions.job import do_finish_job
 from optimizer.models import Job, JobState
 from optimizer.runs.dispatch import spec_of
-from runners.dispatch.celery import ring_worker
+from runners.dispatch.celery import notify_worker
 from runners.job import JobResult
 from runners.job_source import Receipt
 from tests.chaos import disk
@@ -102,7 +102,7 @@ def wipe_redis(world: World) -> bool:
 def ring_twenty_times(world: World) -> bool:
     """Send the same message again and again: duplicate deliveries."""
     for _ in range(20):
-        ring_worker("bench.cpu")
+        notify_worker("bench.cpu")
     return True
 
 

@@ -144,6 +144,8 @@ def numbered_answers(rng: random.Random) -> Answer:
             "FindingsAnswer": {"findings": [f"fact {ask.key}"]},
             "DigestAnswer": {"digest": "digest"},
             "NotesAnswer": {"notes": ["note"]},
+            "FreeAnswer": {"text": f"learnt {ask.key}"},
+            "BlockAnswer": {"source": f"int y = {rng.randrange(10**9)};", "report": "did it"},
             "KernelAnswer": {"source": f"int x = {rng.randrange(10**9)};", "report": "did it"},
         }[ask.answer_schema]
 

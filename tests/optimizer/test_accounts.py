@@ -7,13 +7,14 @@ import re
 import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, hotp_value, yield_hotp_counters_from_time
+from allauth.usersessions.models import UserSession
 from django.contrib.sessions.models import Session
 from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
 from kernelsci_site.cache import ForgivingRedisCache
-from optimizer.models import SignIn, User
+from optimizer.models import User
 from tests.factories import make_team, make_user
 
 pytestmark = pytest.mark.django_db
@@ -59,7 +60,7 @@ def test_a_person_sees_their_browsers_and_ends_one(person: User) -> None:
     page = mine.get(reverse("sessions")).content.decode()
     assert "Firefox on Linux" in page
     assert "A library computer" in page
-    row = SignIn.objects.get(browser="A library computer")
+    row = UserSession.objects.get(user_agent="A library computer")
     mine.post(reverse("session_end", args=[row.pk]))
     assert (is_in(mine), is_in(other)) == (True, False)
 
@@ -73,7 +74,7 @@ def test_nobody_ends_the_session_of_another(person: User) -> None:
     client = sign_in()
     stranger = Client()
     stranger.force_login(make_user())
-    row = SignIn.objects.get(user=person)
+    row = UserSession.objects.get(user=person)
     assert stranger.post(reverse("session_end", args=[row.pk])).status_code == 404
     assert is_in(client)
 
@@ -83,7 +84,7 @@ def test_a_new_password_signs_every_other_browser_out(person: User) -> None:
     fields = {"old_password": PASSWORD, "new_password1": STRONG, "new_password2": STRONG}
     assert mine.post(reverse("password"), fields).status_code == 302
     assert (is_in(mine), is_in(other), is_in(sign_in(STRONG))) == (True, False, True)
-    assert Session.objects.count() == 2
+    assert Session.objects.count() == UserSession.objects.count() == 2
 
 
 def test_guessing_the_old_password_is_slowed_down(person: User) -> None:

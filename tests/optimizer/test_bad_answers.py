@@ -32,7 +32,9 @@ def asked_run(server: LlmServer, team: Team, strategy: str = "sampling") -> Run:
     row = Provider.objects.get(team=team)
     row.set_key(server.key)
     row.save()
-    run = make_run(team, strategy=strategy, providers={"default": {"provider": "tiny"}})
+    # As published: the first question is about the reference, of which there is nothing to edit.
+    settings = {"preset": "as_published"}
+    run = make_run(team, strategy=strategy, settings=settings, providers={"default": {"provider": "tiny"}})
     return drive(run, rounds=12)
 
 
@@ -72,9 +74,10 @@ def test_a_bad_answer_is_stored_shown_and_mended_once(
 
 
 def test_a_search_text_that_occurs_twice_is_named_with_its_lines(server: LlmServer, team: Team) -> None:
-    server.script(Reply(text=GOOD.replace("{}", "{\nint b;\nint b;\n}")), Reply(text=TWICE))
+    good = GOOD.replace("{}", "{\nint b;\nint b;\n}")
+    server.script(Reply(text=good), Reply(text="It was slow."), Reply(text=TWICE))
     run = asked_run(server, team, "reflexion")
-    calls = answer_all(run, most=2)
+    calls = answer_all(run, most=3)
     ambiguous = next(call for call in calls if call.state == CallState.FAILED)
     assert ambiguous.transport["fault"] == "search_ambiguous" and "2 times, at lines" in ambiguous.error
 

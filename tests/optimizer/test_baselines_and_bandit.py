@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-from optimizer.search.attempts import SoloSettings
 from optimizer.search.base import Ask, Draft, Strategy
 from optimizer.search.baselines import Reflexion, Sampling
 from optimizer.search.machinery.bandit import Pull, choose_model
@@ -17,7 +16,7 @@ def asked(strategy: Strategy) -> list[Ask]:
     def time_us(draft: Draft) -> float:
         return 100 * rng.uniform(0.5, 1.5)
 
-    return SimulatedRun(strategy, SoloSettings(), numbered_answers(rng), time_us, budget=8).play().asked
+    return SimulatedRun(strategy, strategy.Settings(), numbered_answers(rng), time_us, budget=8).play().asked
 
 
 def test_every_sample_is_written_from_the_reference_alone() -> None:
@@ -25,7 +24,7 @@ def test_every_sample_is_written_from_the_reference_alone() -> None:
 
 
 def test_reflexion_sees_the_reference_and_what_it_revises_and_nothing_else_of_the_tree() -> None:
-    windows = [tuple(ask.context["window"]) for ask in asked(Reflexion())]
+    windows = [tuple(ask.context["window"]) for ask in asked(Reflexion()) if ask.role == "solo"]
     assert windows == [("seed.reference",), *((f"a{number}", "seed.reference") for number in range(1, 8))]
 
 

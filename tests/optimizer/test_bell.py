@@ -9,7 +9,7 @@ import pytest
 from celery import Celery
 from django.conf import settings
 
-from runners.dispatch.celery import ring_worker
+from runners.dispatch.celery import notify_worker
 
 
 def test_ringing_while_redis_is_away_neither_fails_nor_waits(
@@ -21,6 +21,6 @@ def test_ringing_while_redis_is_away_neither_fails_nor_waits(
     monkeypatch.setattr("celery.current_app", app)
 
     began = time.monotonic()
-    ring_worker("bench.cpu")
+    notify_worker("bench.cpu")
 
     assert time.monotonic() - began < 3, "kombu's own patience is 6 s"

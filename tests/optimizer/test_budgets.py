@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from optimizer.loop import advance
-from optimizer.models import Evaluation, Run, RunState, Team
+from optimizer.models import Evaluation, EvaluationStatus, Run, RunState, Team
 from optimizer.queries.budgets import Budget
-from runners.job import JobResult, JobSpec, StageResult, Status
-from tests.factories import drive, failed_result, make_run
+from runners.job import Failure, JobResult, JobSpec, StageResult, Status
+from tests.factories import drive, failed_result, fake_evaluate, make_run
 
 pytestmark = pytest.mark.django_db
 
@@ -65,3 +65,18 @@ def test_device_minutes_are_booked_for_failures_too_and_building_is_none(team: T
 
     run = drive(make_run(team), fail)
     assert run.spent_device_s == 1.5 * Evaluation.objects.filter(kernel__run=run).count() > 0
+
+
+def test_what_the_kernels_did_not_cause_costs_neither_evaluations_nor_device_time(team: Team) -> None:
+    def baseline_breaks(spec: JobSpec, **more: Any) -> JobResult:
+        if spec.candidate.tunables:
+            failure = Failure("baseline", "timing", "crashed")
+            return JobResult(
+                spec.job_id, Status.CRASHED, failures=[failure], stages=[StageResult("timing", 100.0)],
+            )  # fmt: skip
+        return fake_evaluate(spec, **more)
+
+    run = drive(make_run(team), baseline_breaks, rounds=6)
+    broken = Evaluation.objects.filter(kernel__run=run, status=EvaluationStatus.CRASHED)
+    assert broken.count() >= 3 and all(one.device_s == 100.0 for one in broken)
+    assert run.spent_evaluations == 0 and run.spent_device_s < 100.0

@@ -12,7 +12,7 @@ import pytest
 from optimizer.models import Evaluation, EvaluationStatus, Hypothesis, Kernel, Measurement, Run
 from optimizer.search import STRATEGIES
 from optimizer.search.base import Draft, Finish, History, Hypothesise, Step, Strategy
-from runners.job import BuildReport, JobResult, JobSpec, Language, Source, Status
+from runners.job import BuildReport, Failure, JobResult, JobSpec, Language, Source, Status
 from tests.factories import drive, fake_evaluate, make_run
 
 pytestmark = pytest.mark.django_db
@@ -107,6 +107,23 @@ def test_failures_of_the_machine_are_not_shared(run: Run) -> None:
     assert evaluation(run, "k0").status == EvaluationStatus.TIMEOUT
     assert evaluation(run, "k1").status == EvaluationStatus.CORRECT
     assert evaluation(run, "k1").result["duplicate_of"] is None
+
+
+def test_a_copy_of_a_kernel_that_exceeded_its_limit_is_not_sent_to_exceed_it_again(run: Run) -> None:
+    executed: list[str] = []
+
+    def too_slow(spec: JobSpec, **callbacks: Any) -> JobResult:
+        honest = compiled(spec, **callbacks)
+        if honest.duplicate_of or spec.candidate.language == Language.PYTHON:
+            return honest
+        executed.append(spec.job_id)
+        late = Failure("candidate", "timing", "exceeded 600 s")
+        return JobResult(spec.job_id, Status.TIMEOUT, build=honest.build, failures=[late])
+
+    drive(run, too_slow)
+    assert evaluation(run, "k0").status == evaluation(run, "k1").status == EvaluationStatus.TIMEOUT
+    assert evaluation(run, "k1").result["duplicate_of"] is not None
+    assert len(executed) == len(set(executed))
 
 
 def test_a_claim_that_was_not_confirmed_is_measured_again(run: Run) -> None:

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.agents.answer_base import ANSWERS, Basis, JsonAnswer, register
-from optimizer.agents.answers import MAX_ANSWER_BYTES, KernelAnswer, json_schema_of, parse_answer
+from optimizer.agents.answers import MAX_ANSWER_BYTES, json_schema_of, parse_answer
 from optimizer.agents.code_blocks import AnswerError, Edit, Fault, apply_edits
+from optimizer.agents.kernel_answers import KernelAnswer
 from runners.job import Language
 
 BASIS = Basis("int a;\nint b;\nfor (;;) {}\nint b;\n", "cpp")

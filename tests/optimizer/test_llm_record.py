@@ -200,7 +200,7 @@ def test_a_record_survives_its_file_and_is_the_same_bytes_twice(server: LlmServe
         (b"", "file"),
         (b"{}", "problem"),
         (b"\x1f\x8bnot gzip", "not a record"),
-        (b'{"format": 2}', "format"),
+        (b'{"format": 3}', "format"),
         (gzip.compress(b"[" * 100_000), "file"),
     ],
 )

@@ -7,6 +7,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
+from allauth.usersessions.models import UserSession
 from asgiref.sync import sync_to_async
 from channels.routing import URLRouter
 from channels.testing import WebsocketCommunicator
@@ -16,14 +17,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from optimizer.actions.account import do_end_sign_in
+from optimizer.actions.account import do_end_session
 from optimizer.actions.notification import do_choose, do_follow, do_read
 from optimizer.actions.review import Place, Words, do_begin_thread, do_publish_review, do_say
 from optimizer.actions.team import do_remove_member, do_set_privacy
 from optimizer.events.payloads import BudgetWarned, KernelAdded, RunNoted
 from optimizer.events.record import record
 from optimizer.live.routing import websocket_urlpatterns
-from optimizer.models import Notification, NotificationKind, ReviewVerdict, Run, SignIn, TeamRole, User
+from optimizer.models import Notification, NotificationKind, ReviewVerdict, Run, TeamRole, User
 from optimizer.queries.notifications import Wanted
 from optimizer.runs.locking import lock_run
 from optimizer.text.mentions import mentioned_names
@@ -283,7 +284,7 @@ async def test_the_sockets_of_an_ended_session_close() -> None:
     socket = page_of(owner, f"?run={run.pk}", session)
     await socket.connect()
     await message(socket, "here")
-    await sync_to_async(lambda: do_end_sign_in(owner, SignIn.objects.get(user=owner)))()
+    await sync_to_async(lambda: do_end_session(owner, UserSession.objects.get(user=owner)))()
     assert await close_code(socket) == 4401
     await socket.disconnect()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from optimizer.agents import sections
+from optimizer.agents import task_sections
 from optimizer.search.base import History, KernelView, StrategySettings
 from runners.job import JobResult, Language, Source, Status
 
@@ -33,18 +33,18 @@ def test_the_prompt_names_processor_threads_vectors_and_caches_once_something_wa
         "vector": ["avx2", "fma"],
         "caches": {"L1": 32 << 10, "L2": 1 << 20},
     }
-    text = sections.machine(_history({}, facts, {}))
+    text = task_sections.machine(_history({}, facts, {}))
     assert text.startswith("### Measured on")
     for words in ("device: AMD EPYC", "threads: 2", "vector: avx2 fma", "caches: L1 32 KiB, L2 1024 KiB"):
         assert words in text
 
 
 def test_before_the_first_result_the_prompt_claims_nothing_of_the_machine() -> None:
-    assert sections.machine(_history()) == ""
-    assert sections.machine(_history({})) == ""
+    assert task_sections.machine(_history()) == ""
+    assert task_sections.machine(_history({})) == ""
 
 
 def test_a_runners_words_cannot_start_a_section_or_go_on_for_ever() -> None:
-    text = sections.machine(_history({"device": "x\n## New task\n" + "y" * 5000}))
+    text = task_sections.machine(_history({"device": "x\n## New task\n" + "y" * 5000}))
     assert "\n## " not in text
     assert len(text) < 400

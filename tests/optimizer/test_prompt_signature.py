@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from optimizer.agents import sections
+from optimizer.agents import task_sections
 from optimizer.agents.delimiters import Delimiters
 from runners import wire
 from runners.job import Language, ProblemBundle
@@ -26,7 +26,7 @@ def _entry(source: str) -> inspect.Signature:
 def test_the_python_signature_of_a_prompt_is_that_of_the_problems_own_seed(name: str) -> None:
     problem = open_bundle(load(name))
     seed = next(seed for seed in problem.seeds if seed.name == "reference")
-    text = sections.task(problem, "sm_90", Language.TRITON, Delimiters())
+    text = task_sections.task(problem, "sm_90", Language.TRITON, Delimiters())
     asked = re.search(r"`custom_kernel\(([^)]*)\)`", text)
     assert asked, "the prompt names no entry point"
     assert asked.group(1).split(", ") == list(_entry(seed.source.text).parameters)
@@ -34,7 +34,7 @@ def test_the_python_signature_of_a_prompt_is_that_of_the_problems_own_seed(name:
 
 @pytest.mark.parametrize("language", [Language.TRITON, Language.PYTHON])
 def test_no_language_guide_asks_for_one_tuple_that_only_a_foreign_format_has(language: Language) -> None:
-    assert "custom_kernel(data)" not in sections.language_guide(language)
+    assert "custom_kernel(data)" not in task_sections.language_guide(language)
 
 
 MODEL = """
@@ -70,28 +70,28 @@ def _kernelbench(flops: dict[str, float]) -> Problem:
     ("language", "last"), [(Language.CPP, "float* out);"), (Language.CUDA, "float* out, void* stream);")]
 )
 def test_a_writer_in_a_compiled_language_sees_the_prototype(language: Language, last: str) -> None:
-    text = sections.task(_kernelbench({"float32": 2e6}), "cpu", language, Delimiters())
+    text = task_sections.task(_kernelbench({"float32": 2e6}), "cpu", language, Delimiters())
     start = 'extern "C" void kernel(const float* x, const float* linear_weight, double eps, int64_t rows, '
     assert start + last in text
     assert "parameter, float32, 32 × 64, row-major, the same in every call, read-only" in text
 
 
 def test_a_writer_in_python_sees_the_models_entry_point_and_no_prototype() -> None:
-    text = sections.task(_kernelbench({}), "cpu", Language.PYTHON, Delimiters())
+    text = task_sections.task(_kernelbench({}), "cpu", Language.PYTHON, Delimiters())
     assert "`ModelNew` with the constructor" in text and "custom_kernel(" not in text
     assert 'extern "C"' not in text
 
 
 def test_a_writer_is_told_the_work_where_it_is_known() -> None:
-    known = sections.task(_kernelbench({"float32": 2e6}), "cpu", Language.CPP, Delimiters())
+    known = task_sections.task(_kernelbench({"float32": 2e6}), "cpu", Language.CPP, Delimiters())
     assert "2e+06 FLOP in the reference, 1e+06 bytes at least" in known
-    unknown = sections.task(_kernelbench({}), "cpu", Language.CPP, Delimiters())
+    unknown = task_sections.task(_kernelbench({}), "cpu", Language.CPP, Delimiters())
     assert "FLOP" not in unknown and "1e+06 bytes at least" in unknown
 
 
 def test_a_native_problems_prototype_is_that_of_its_own_seed() -> None:
     problem = open_bundle(load("softmax_rows"))
-    text = sections.task(problem, "cpu", Language.CPP, Delimiters())
+    text = task_sections.task(problem, "cpu", Language.CPP, Delimiters())
     prototype = 'extern "C" void softmax_rows(const float* x, float* out, int64_t rows, int64_t cols)'
     assert f"{prototype};" in text
     seed = next(seed for seed in problem.seeds if seed.source.language is Language.CPP)

@@ -121,7 +121,7 @@ def test_a_process_that_dies_before_its_commit_has_announced_nothing_and_lost_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, rung = make_run(), []
-    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.ring", lambda self, queue: rung.append(queue))
+    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.notify", lambda self, queue: rung.append(queue))
 
     class Killed(BaseException):
         pass
@@ -141,12 +141,12 @@ def test_a_process_that_dies_before_its_commit_has_announced_nothing_and_lost_no
 def test_a_process_that_dies_between_commit_and_bell_costs_only_time(monkeypatch: pytest.MonkeyPatch) -> None:
     from optimizer.upkeep.sweep import sweep
 
-    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.ring", lambda self, queue: None)
+    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.notify", lambda self, queue: None)
     run = make_run()
     advance(run.pk)
 
     heard: list[str] = []
-    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.ring", lambda self, queue: heard.append(queue))
+    monkeypatch.setattr("runners.dispatch.celery.CeleryDispatcher.notify", lambda self, queue: heard.append(queue))
     sweep()
     assert heard == ["bench.cpu"]
 

@@ -14,7 +14,7 @@ from optimizer.agents.prompting import build_prompt
 from optimizer.search import tree
 from optimizer.search.attempts import SoloSettings
 from optimizer.search.base import Ask, Draft, KernelView
-from optimizer.search.baselines import Reflexion, Sampling
+from optimizer.search.baselines import Reflexion, ReflexionSettings, Sampling
 from optimizer.search.islands import Islands, IslandsSettings, replay_archive
 from optimizer.search.machinery.bandit import Pull, choose_model
 from optimizer.search.machinery.crossover import complement, pareto_front
@@ -205,7 +205,7 @@ def test_stark_without_search_revises_the_last_attempt_and_without_agents_asks_o
 def test_sampling_always_starts_from_the_reference_and_reflexion_from_the_last_attempt() -> None:
     sampling = played(Sampling(), SoloSettings())
     assert {k.parent_keys for k in sampling.kernels[2:]} == {("seed.reference",)}
-    reflexion = played(Reflexion(), SoloSettings())
+    reflexion = played(Reflexion(), ReflexionSettings())
     assert [k.parent_keys[0] for k in reflexion.kernels[3:]] == [k.key for k in reflexion.kernels[2:-1]]
 
 
@@ -234,7 +234,7 @@ def test_a_repeated_kernel_is_sent_back_with_its_original_named_and_never_evalua
         (Stark(), StarkSettings(concurrency=2)),
         (Scientist(), ScientistSettings()),
         (Islands(), IslandsSettings()),
-        (Reflexion(), SoloSettings()),
+        (Reflexion(), ReflexionSettings()),
     ],
 )
 def test_deciding_again_on_the_same_history_says_the_same(strategy, settings) -> None:

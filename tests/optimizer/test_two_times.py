@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from optimizer.actions.run import NewRun, do_clone_run, do_start_run
-from optimizer.agents import sections
+from optimizer.agents import sections, task_sections
 from optimizer.agents.delimiters import Delimiters
 from optimizer.models import Job, Problem, Run, Runner, Target, Team, User
 from optimizer.queries.budgets import Budget
@@ -199,7 +199,7 @@ def test_a_run_that_optimises_call_time_says_so_everywhere(pages: Client, team: 
     assert do_clone_run(member, run).objective == "call"
     assert 'value="call" selected' in page_of(pages, f"/runs/new/?clone={run.pk}")
     history = history_of(run)
-    assert "host included" in sections.objective(history)
+    assert "host included" in task_sections.objective(history)
     best = history.best()
     assert best is not None and best.result is not None
     assert best.time_us == pytest.approx((judged_mean_us(history.kernels[0].result) or 0.0) * 1.25 / 1.25, rel=0.9)
@@ -240,12 +240,12 @@ def test_agents_read_both_times_the_roofline_and_what_failed(run: Run) -> None:
     assert "call with the host" in said and "judged by call time" in said and "judged by device time" in said
     assert "62 % of the measured ceiling" in said
     assert "Parent: build timed out after 300 s" in said
-    assert "device alone" in sections.objective(history)
+    assert "device alone" in task_sections.objective(history)
 
 
 def test_agents_of_a_cpu_run_read_nothing_of_it(team: Team) -> None:
     history = history_of(drive(make_run(team)))
-    said = sections.outcome(history.kernels[0], Delimiters("0mark0")) + sections.objective(history)
+    said = sections.outcome(history.kernels[0], Delimiters("0mark0")) + task_sections.objective(history)
     assert "call" not in said and "ceiling" not in said
 
 

@@ -19,7 +19,9 @@ TRITON_SEED = Path(runners.problems.__file__).parent / "shipped/softmax_rows/see
 
 def checked(text: str, language: Language = Language.CPP) -> JobResult:
     limits = Limits(call_s=20.0, total_s=180.0)
-    return evaluate(JobSpec("job", load("softmax_rows"), "cpu", Source(language, text), Effort.CHECK, limits=limits))
+    return evaluate(
+        JobSpec("job", load("softmax_rows"), "cpu", Source(language, text), Effort.CHECK, limits=limits)
+    )
 
 
 def test_a_check_runs_the_public_cases_and_times_nothing() -> None:

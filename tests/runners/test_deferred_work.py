@@ -33,8 +33,8 @@ def test_kernel_whose_timing_broke_off_is_not_called_correct(
 
 
 def test_output_that_nobody_has_begun_is_found() -> None:
-    vault = SharedMemory("vault", 4096)
-    arena = SharedArena("arena", 1 << 16, vault)
+    reference_buffers = SharedMemory("reference-buffers", 4096)
+    arena = SharedArena("arena", 1 << 16, reference_buffers)
     pieces = [Piece(0, 64, 0xFF), Piece(4096, 64, 0xFF), Piece(8192, 0, 0xFF)]
     arena.lay(pieces)
     assert arena.first_untouched(pieces) == 0
@@ -43,4 +43,4 @@ def test_output_that_nobody_has_begun_is_found() -> None:
     arena.memory.write(4096 + 63, b"\0")
     assert arena.first_untouched(pieces) is None
     arena.close()
-    vault.close()
+    reference_buffers.close()

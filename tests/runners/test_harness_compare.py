@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from runners.problems import compare as comparing
-from runners.problems.compare import compare, loss_of, pieces, row_length
+from runners.problems.compare import chunks, compare, loss_of, row_length
 from runners.problems.tolerance import Tolerance
 
 EXACT = torch.tensor([[1.0, -2.0], [1000.0, 0.0]], dtype=torch.float64)
@@ -203,9 +203,9 @@ def test_chunks_give_the_same_as_the_whole(
 
 def test_pieces_cover_every_element_once_and_stay_small() -> None:
     for elements, length in ((1000, 10), (1000, 1000), (7, 7), (64, 1)):
-        found = list(pieces(elements, length, 13 * comparing.ELEMENT_BYTES))
-        assert [n for piece in found for n in range(piece.start, piece.start + piece.size)] == list(range(elements))
-        assert max(piece.size for piece in found) <= 13
+        found = list(chunks(elements, length, 13 * comparing.ELEMENT_BYTES))
+        assert [n for chunk in found for n in range(chunk.start, chunk.start + chunk.size)] == list(range(elements))
+        assert max(chunk.size for chunk in found) <= 13
 
 
 def test_transposed_outputs_are_compared_in_their_own_order() -> None:

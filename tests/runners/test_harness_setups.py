@@ -136,3 +136,13 @@ def test_a_strict_setup_accepts_both_names_of_a_model_and_nothing_else() -> None
         assert entry_of({name: Model, "custom_kernel": None}, Setup("ModelNew", [], STATE, strict=True))
     with pytest.raises(LookupError, match="neither ModelNew nor Model"):
         entry_of({"custom_kernel": Model}, Setup("ModelNew", [], STATE, strict=True))
+
+
+def test_weights_of_each_setup_have_versions_that_no_earlier_ones_had() -> None:
+    versions = set[int]()
+    for _ in range(3):
+        model = entry_of({"Model": Model}, Setup("Model", [], STATE, strict=True))
+        assert isinstance(model, torch.nn.Module)
+        found = {tensor._version for tensor in model.state_dict(keep_vars=True).values()}
+        assert found.isdisjoint(versions)
+        versions |= found

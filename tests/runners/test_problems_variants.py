@@ -10,11 +10,11 @@ import torch
 from runners.problems import load, open_bundle
 from runners.problems.base import CallInputs, Purpose
 from runners.problems.kernelbench import KernelBenchProblem
-from runners.problems.variants import VARIANTS, Form, changeable, changed
+from runners.problems.variants import VARIANTS, VariantForm, changeable, changed
 
 UNIFORM = torch.rand(64, 64, generator=torch.Generator().manual_seed(1))
 NORMAL = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
-EVERY = [(name, form) for name in VARIANTS for form in Form]
+EVERY = [(name, form) for name in VARIANTS for form in VariantForm]
 
 SOURCE = """
 import torch
@@ -40,7 +40,7 @@ def get_init_inputs():
 """
 
 
-def only(value: torch.Tensor, name: str, form: Form) -> torch.Tensor:
+def only(value: torch.Tensor, name: str, form: VariantForm) -> torch.Tensor:
     found = changed(CallInputs({"0": value}), name, form).values["0"]
     assert isinstance(found, torch.Tensor)
     return found
@@ -60,7 +60,9 @@ def found(tmp_path: Path, body: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("name", "form"), EVERY)
 @pytest.mark.parametrize("value", [UNIFORM, NORMAL, NORMAL.half(), UNIFORM.bfloat16()])
-def test_a_variant_differs_and_keeps_dtype_layout_and_order(value: torch.Tensor, name: str, form: Form) -> None:
+def test_a_variant_differs_and_keeps_dtype_layout_and_order(
+    value: torch.Tensor, name: str, form: VariantForm
+) -> None:
     given = value.t()
     made = only(given, name, form)
     assert (made.dtype, made.shape, made.stride()) == (given.dtype, given.shape, given.stride())
@@ -72,7 +74,7 @@ def test_a_variant_differs_and_keeps_dtype_layout_and_order(value: torch.Tensor,
 @pytest.mark.parametrize(("name", "form"), EVERY)
 @pytest.mark.parametrize("value", [NORMAL, NORMAL.t(), NORMAL[:, ::2], UNIFORM.reshape(4, 16, 64).permute(2, 0, 1)])
 def test_pieces_give_the_same_as_the_whole(
-    value: torch.Tensor, name: str, form: Form, monkeypatch: pytest.MonkeyPatch
+    value: torch.Tensor, name: str, form: VariantForm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = only(value, name, form)
     monkeypatch.setattr("runners.problems.variants.PART", 1000)
@@ -81,7 +83,7 @@ def test_pieces_give_the_same_as_the_whole(
 
 
 @pytest.mark.parametrize(("name", "form"), EVERY)
-def test_structure_survives(name: str, form: Form) -> None:
+def test_structure_survives(name: str, form: VariantForm) -> None:
     triangular, symmetric = torch.tril(NORMAL), NORMAL + NORMAL.t()
     assert torch.equal(only(triangular, name, form) == 0, triangular == 0)
     made = only(symmetric, name, form)
@@ -90,14 +92,14 @@ def test_structure_survives(name: str, form: Form) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_bounded_variant_stays_within_the_published_range(name: str) -> None:
-    made = only(UNIFORM, name, Form.BOUNDED)
+    made = only(UNIFORM, name, VariantForm.BOUNDED)
     assert made.min() >= 0 and made.max() <= UNIFORM.max()
 
 
 def test_free_variants_of_positive_values_have_either_sign_larger_values_and_a_tail() -> None:
-    assert only(UNIFORM, "shifted", Form.FREE).min() < 0
-    assert only(UNIFORM, "scaled", Form.FREE).max() > 2
-    heavy = only(NORMAL, "heavy_tailed", Form.FREE)
+    assert only(UNIFORM, "shifted", VariantForm.FREE).min() < 0
+    assert only(UNIFORM, "scaled", VariantForm.FREE).max() > 2
+    heavy = only(NORMAL, "heavy_tailed", VariantForm.FREE)
     assert heavy.pow(4).mean() / heavy.pow(2).mean() ** 2 > 10  # 3 for a normal distribution
 
 
@@ -115,7 +117,7 @@ def test_free_variants_of_positive_values_have_either_sign_larger_values_and_a_t
 )
 def test_indices_masks_constants_and_plain_values_stay(value: object) -> None:
     assert not changeable(value)
-    assert changed(CallInputs({"0": value}), "scaled", Form.FREE).values["0"] is value
+    assert changed(CallInputs({"0": value}), "scaled", VariantForm.FREE).values["0"] is value
 
 
 def test_a_reference_that_takes_a_logarithm_gets_variants_within_its_range(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from runners.errors import CandidateFailure
 from runners.harness.profiling import request
-from runners.harness.profiling.request import Sight, looked_closer
+from runners.harness.profiling.request import ProfilingRequest, profiled
 from runners.job import Status
 from runners.profiling import perf
 from runners.profiling.base import ProfilerError, Seen, bound_by, normalised
@@ -182,25 +182,25 @@ def test_summary_is_short_and_bounded_whatever_a_tool_says() -> None:
     assert found["top"][0]["details"] == {"x": 1.235}
 
 
-def sight(kind: str, *, closely: bool = True) -> Sight:
+def profiling_request(kind: str, *, closely: bool = True) -> ProfilingRequest:
     case: Any = SimpleNamespace(name="big")
     nothing: Any = None
     device: Any = SimpleNamespace(kind=kind)
-    return Sight(nothing, device, H100, nothing, case, 1, 10.0, closely)
+    return ProfilingRequest(nothing, device, H100, nothing, case, 1, 10.0, closely)
 
 
 @contextmanager
 def looks(kind: str, *chain: tuple[str, Any]) -> Iterator[None]:
-    before = request.LOOKS[kind]
-    request.LOOKS[kind] = chain
+    before = request.TOOLS[kind]
+    request.TOOLS[kind] = chain
     try:
         yield
     finally:
-        request.LOOKS[kind] = before
+        request.TOOLS[kind] = before
 
 
 def failing(error: Exception) -> Any:
-    def look(_: Sight) -> list[Seen]:
+    def look(_: ProfilingRequest) -> list[Seen]:
         raise error
 
     return look
@@ -214,7 +214,7 @@ def test_a_tool_that_fails_is_noted_and_the_next_is_asked() -> None:
     with looks(
         "cuda", ("ncu", failing(absent)), ("other", failing(crashed)), ("torch", lambda _: [Seen("k", 2, 3.0)])
     ):
-        found = looked_closer(sight("cuda"))
+        found = profiled(profiling_request("cuda"))
     assert (found["tool"], found["case"], found["top"][0]["launches"]) == ("torch", "big", 2)
     assert found["notes"][:2] == ["ncu: ncu is not installed", "other: no answer within 30 s"]
     assert "without hardware counters" in found["notes"][2]
@@ -222,7 +222,7 @@ def test_a_tool_that_fails_is_noted_and_the_next_is_asked() -> None:
 
 def test_where_no_tool_can_be_used_the_notes_say_why() -> None:
     with looks("cpu", ("perf", failing(ProfilerError("perf is not installed (Debian: linux-perf)")))):
-        assert looked_closer(sight("cpu")) == {
+        assert profiled(profiling_request("cpu")) == {
             "case": "big",
             "top": [],
             "notes": ["perf: perf is not installed (Debian: linux-perf)"],
@@ -231,7 +231,7 @@ def test_where_no_tool_can_be_used_the_notes_say_why() -> None:
 
 def test_a_kernel_that_nobody_builds_upon_is_not_run_anew_for_counters() -> None:
     with looks("cuda", ("ncu", failing(AssertionError("asked"))), ("torch", lambda _: [Seen("k", 1, 3.0)])):
-        assert looked_closer(sight("cuda", closely=False))["tool"] == "torch"
+        assert profiled(profiling_request("cuda", closely=False))["tool"] == "torch"
 
 
 def test_counters_are_put_into_words_for_agents() -> None:

@@ -12,7 +12,7 @@ from runners.errors import InfraFailure
 from runners.harness.devices.device import Device
 from runners.harness.processes import warm_pool, warm_workers
 from runners.harness.processes.peer import Peer
-from runners.harness.processes.warm_pool import Ahead, warm_up
+from runners.harness.processes.warm_pool import WarmPool, warm_up
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +30,8 @@ class Made:
         self.closed = True
 
 
-def queue(start: Callable[[threading.Event], Made]) -> Ahead[Made]:
-    return Ahead("test", start, lambda made: made.alive, Made.close)
+def queue(start: Callable[[threading.Event], Made]) -> WarmPool[Made]:
+    return WarmPool("test", start, lambda made: made.alive, Made.close)
 
 
 class Deaf(Peer):
@@ -139,27 +139,27 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
         spare.begun.set()
         spare.go_on.wait(5.0)
 
-    monkeypatch.setattr(warm_workers, "enclose", lambda *_: spare)
+    monkeypatch.setattr(warm_workers, "start_worker", lambda *_: spare)
     monkeypatch.setattr(warm_workers, "candidate_policy", lambda *_: None)
     monkeypatch.setattr(warm_workers, "warm_up", warm)
     return spare
 
 
 def test_a_start_stands_still_while_somebody_is_timing(begun: Begun) -> None:
-    ahead_of_time = warm_workers.Spares(Device("test"))
-    ahead_of_time.expect(1)
+    warm_workers_of_device = warm_workers.WarmWorkers(Device("test"))
+    warm_workers_of_device.expect(1)
     assert begun.begun.wait(5.0)
-    with ahead_of_time.quiet():
+    with warm_workers_of_device.quiet():
         assert begun.process.stopped
     assert not begun.process.stopped
     begun.go_on.set()
-    assert ahead_of_time.take() is not None
+    assert warm_workers_of_device.take() is not None
 
 
 def test_a_start_that_timing_waits_for_goes_on(begun: Begun) -> None:
-    ahead_of_time = warm_workers.Spares(Device("test"))
-    with ahead_of_time.quiet():
-        ahead_of_time.expect(1)
+    warm_workers_of_device = warm_workers.WarmWorkers(Device("test"))
+    with warm_workers_of_device.quiet():
+        warm_workers_of_device.expect(1)
         assert not begun.begun.wait(0.2)
         begun.go_on.set()
-        assert ahead_of_time.take() is not None
+        assert warm_workers_of_device.take() is not None

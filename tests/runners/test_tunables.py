@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.problems.expressions import ExpressionError
-from runners.tunables import Space, TunablesError, holds, parse
+from runners.tunables import DeclaredSpace, TunablesError, holds, parse
 
 TEXT = """
 // @tune TILE_M 16 32 64 default=32
@@ -38,8 +38,8 @@ def test_every_enumerated_combination_keeps_the_constraints() -> None:
 
 
 def test_text_without_declarations_has_an_empty_space() -> None:
-    assert parse("int x;\n") == Space()
-    assert list(Space().enumerate_valid()) == [{}]
+    assert parse("int x;\n") == DeclaredSpace()
+    assert list(DeclaredSpace().enumerate_valid()) == [{}]
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ PAGES = [
     post("owner", f"{SERVICE}end/"),
     post("owner", f"{SERVICE}tokens/", 200, name=""),
     # what belongs to one person, here to somebody who is none of those who ask
-    post("nobody", "profile/sessions/<int:sign_in_id>/end/"),
+    post("nobody", "profile/sessions/<int:session_id>/end/"),
     post("nobody", "account/tokens/<int:token_id>/revoke/"),
     post("nobody", "notifications/<int:notification_id>/"),
     post("superuser", "runners/<int:runner_id>/drain/"),

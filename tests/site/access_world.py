@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 
+from allauth.usersessions.models import UserSession
 from django.utils import timezone
 
 from optimizer.actions.guidance import do_give_guidance
@@ -21,7 +21,6 @@ from optimizer.models import (
     Run,
     Runner,
     RunTemplate,
-    SignIn,
     Target,
     TeamRole,
     TokenScope,
@@ -80,12 +79,12 @@ def _of_the_team(run: Run, starter: User) -> dict[str, object]:
     )  # fmt: skip
     runner = Runner.objects.create(name="r", target=Target.objects.get(key="cpu"), heartbeat_at=now)
     told = Notification.objects.create(user=starter, kind="ended", key="k", run=run, text="Done", link="/runs/")
-    sign_in = SignIn.objects.create(user=starter, key="s" * 32, created_at=now - dt.timedelta(days=1))
+    session = UserSession.objects.create(user=starter, session_key="s" * 32, ip="192.0.2.1", user_agent="curl")
     return {
         "call_id": call.pk,
         "runner_id": runner.pk,
         "notification_id": told.pk,
-        "sign_in_id": sign_in.pk,
+        "session_id": session.pk,
         "provider_id": Provider.objects.create(team=team, name="vllm", base_url="https://192.0.2.1/v1").pk,
         "webhook_id": Webhook.objects.create(team=team, url="https://192.0.2.1/h", secret_encrypted="").pk,
         "finding_id": Finding.objects.create(team=team, title="t", text="x", origin="person").pk,

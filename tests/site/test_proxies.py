@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from io import BytesIO
+from itertools import count, repeat
 from typing import Any
 
 import pytest
+from allauth.account.adapter import get_adapter
+from allauth.core.internal import ratelimit
 from asgiref.sync import async_to_sync
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.core.handlers.asgi import ASGIRequest
 from django.test import RequestFactory
 
 from kernelsci_site import environment
 from kernelsci_site.cache import ForgivingRedisCache
 from kernelsci_site.proxies import behind_proxies, caller_of
-from optimizer import throttle
 
 PROXY = ("10.0.0.1", 4711)
 CALLER = b"203.0.113.9"
@@ -74,16 +77,26 @@ def test_a_number_of_proxies_that_is_none_stops_the_start(value: str, monkeypatc
         environment.count("KERNELSCI_BEHIND_PROXY")
 
 
-def attempts_until_told_to_wait(address: str) -> int:
+def attempts_until_told_to_wait(address: str, names: Iterator[str]) -> int:
     request = RequestFactory().post("/sign-in/", REMOTE_ADDR=address)
-    for attempt in range(20):
-        if throttle.must_wait(request, "ada"):
+    for attempt in range(100):
+        try:
+            get_adapter().pre_authenticate(request, username=next(names))
+        except ValidationError:
             return attempt
-        throttle.count_failure(request, "ada")
     raise AssertionError("may guess for ever")
 
 
-def test_guessing_is_slowed_down_while_redis_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "cache", ForgivingRedisCache("redis://127.0.0.1:1/7", {}))
-    assert attempts_until_told_to_wait("203.0.113.1") == throttle.FAILURES
-    assert attempts_until_told_to_wait("203.0.113.2") == throttle.FAILURES, "another address has its own count"
+@pytest.fixture
+def redis_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ratelimit, "cache", ForgivingRedisCache("redis://127.0.0.1:1/7", {}))
+
+
+def test_guessing_is_slowed_down_while_redis_is_away(redis_is_away: None) -> None:
+    assert attempts_until_told_to_wait("203.0.113.1", repeat("ada")) == 5
+    assert attempts_until_told_to_wait("203.0.113.2", repeat("ADA")) == 5, "another address has its own count"
+
+
+def test_one_password_cannot_be_tried_on_every_account(redis_is_away: None) -> None:
+    assert attempts_until_told_to_wait("203.0.113.3", (f"person-{n}" for n in count())) == 50
+    assert attempts_until_told_to_wait("203.0.113.4", repeat("ada")) == 5

@@ -1,15 +1,27 @@
 """Hand promising kernels over to parameter tuning.
 
 A kernel that became the run's best and declares tunables is tuned before the agents continue (GPU Kernel Scientist,
-conclusion: autotuners as a complement).
+conclusion: autotuners as a complement). Every configuration that is tried carries its values in its text, so the
+fastest one is a kernel to build upon. Where the timed shapes want different configurations, one more kernel chooses
+among them by shape.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import geometric_mean
+
 from pydantic import BaseModel, ConfigDict, Field
 
-from optimizer.search.base import History, KernelView, fastest
+from optimizer.search.base import Draft, History, KernelView, fastest
 from optimizer.search.flow import Flow
+from optimizer.search.machinery.tuned_source import Choice, dispatched, shapes_of
+
+# Shares of time that a configuration of its own must save: in a shape, and over all shapes together. Smaller gains are
+# within the noise of trials that were measured once.
+LEAST_GAIN = 0.03
+SHAPES = "shapes"
 
 
 class TuneSettings(BaseModel):
@@ -17,7 +29,10 @@ class TuneSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    evaluations: int = Field(0, ge=0, le=500, description="Configurations tried for each new best kernel; 0: none.")
+    evaluations: int = Field(6, ge=0, le=500, description="Configurations tried for each new best kernel; 0: none.")
+    share: float = Field(
+        0.3, ge=0, le=1, description="Part of the run's evaluations that tuning may take altogether."
+    )
     sampler: str = Field("gp", description="Which sampler proposes them.")
 
 
@@ -35,4 +50,91 @@ def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings
     # Import late: the samplers pull in SciPy, which strategies without tuning never need.
     from optimizer.search.machinery.tuning import tune_kernel
 
-    tune_kernel(flow, kernel, settings.sampler, settings.evaluations, prefix=f"{kernel.key}.t")
+    tune_kernel(flow, kernel, settings.sampler, _trials(flow.history, kernel, settings), prefix=f"{kernel.key}.t")
+    draft = shape_dispatch(flow.history, kernel)
+    # One that was refused for lack of evaluations is not waited for.
+    if draft is not None and (flow.history.kernel(draft.key) or not flow.out_of_budget):
+        flow.evaluate(draft)
+
+
+def tuned_winners(history: History) -> dict[str, KernelView]:
+    """Map the key of every tuned kernel to the fastest of its configurations, where that is faster than itself."""
+    found: dict[str, list[KernelView]] = defaultdict(list)
+    for kernel in history.kernels:
+        if kernel.author_kind == "tuner" and kernel.parent_keys:
+            found[kernel.parent_keys[0]].append(kernel)
+    winners = {base: fastest([history.kernels_by_key[base], *tried]) for base, tried in found.items()}
+    return {base: winner for base, winner in winners.items() if winner is not None and winner.key != base}
+
+
+def without_lost_trials(history: History, kernels: Sequence[KernelView]) -> list[KernelView]:
+    """Return the kernels without the configurations that did not win their tuning."""
+    won = {kernel.key for kernel in tuned_winners(history).values()}
+    return [kernel for kernel in kernels if kernel.author_kind != "tuner" or kernel.key in won]
+
+
+def shape_dispatch(history: History, kernel: KernelView) -> Draft | None:
+    """Return a kernel that runs every shape with its fastest configuration; None where one configuration serves all."""
+    winner = tuned_winners(history).get(kernel.key, kernel)
+    trials = [kernel, *(one for one in history.kernels if one.parent_keys[:1] == (kernel.key,))]
+    trials = [one for one in trials if _is_trial(one, kernel, winner)]
+    best = _best_by_case(winner, trials)
+    if winner.key == _key(kernel) or not _pays(winner, best):
+        return None
+    shapes = shapes_of(history.problem, history.target)
+    # Import late, as above.
+    from optimizer.search.machinery.tuning import config_of, space_of
+
+    space = space_of(kernel.source)
+    choice = Choice(
+        config_of(space, winner.source),
+        {shapes[case]: config_of(space, one.source) for case, one in best.items() if case in shapes},
+    )
+    source = dispatched(winner.source, history.problem, choice) if choice.by_shape else None
+    if source is None:
+        return None
+    title = f"Tuned by shape: {len(choice.variants)} configurations"
+    return Draft(_key(kernel), source, (kernel.key,), "tuner", title=title)
+
+
+def _trials(history: History, kernel: KernelView, settings: TuneSettings) -> int:
+    """Return how many configurations this kernel may have tried, so that agents keep their part of the budget."""
+    if history.evaluations_left is None:
+        return settings.evaluations
+    counted = [one for one in history.kernels if one.author_kind in {"agent", "tuner"}]
+    tuned = [one for one in counted if one.author_kind == "tuner" and one.parent_keys[:1] != (kernel.key,)]
+    most = int(settings.share * (history.evaluations_left + len(counted))) - len(tuned)
+    return max(0, min(settings.evaluations, most))
+
+
+def _key(kernel: KernelView) -> str:
+    return f"{kernel.key}.{SHAPES}"
+
+
+def _is_trial(one: KernelView, kernel: KernelView, winner: KernelView) -> bool:
+    """Return True for a configuration that may serve a shape: measured, and built with the winner's flags.
+
+    A file has one set of compiler flags, so configurations that differ in theirs cannot be combined.
+    """
+    known = one.key == kernel.key or (one.author_kind == "tuner" and one.key != _key(kernel))
+    return known and one.counts and one.source.flags == winner.source.flags
+
+
+def _best_by_case(winner: KernelView, trials: Sequence[KernelView]) -> dict[str, KernelView]:
+    """Map each case in which another configuration clearly beats the winner to the fastest one there."""
+    found = {}
+    for case, time_us in winner.times_us.items():
+        best = min(
+            (one for one in trials if case in one.times_us), key=lambda one: one.times_us[case], default=winner
+        )
+        if best.times_us[case] < (1 - LEAST_GAIN) * time_us:
+            found[case] = best
+    return found
+
+
+def _pays(winner: KernelView, best: Mapping[str, KernelView]) -> bool:
+    """Return True where choosing by shape would save enough over all cases together."""
+    if not best:
+        return False
+    ratios = [best.get(case, winner).times_us[case] / time_us for case, time_us in winner.times_us.items()]
+    return geometric_mean(ratios) < 1 - LEAST_GAIN

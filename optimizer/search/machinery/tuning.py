@@ -5,10 +5,13 @@ The strategy `tune` does nothing else; other strategies hand their promising ker
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from optimizer.search.base import Draft, History, KernelView
 from optimizer.search.flow import Flow, Waiting
+from optimizer.search.machinery.tuned_source import with_values
 from optimizer.search.samplers import SAMPLERS, Trial
 from optimizer.search.space import FLAGS, Config, Space
 from runners.job import Source, TunableValue
@@ -16,32 +19,36 @@ from runners.tunables import TunablesError, parse
 
 
 def tune_kernel(flow: Flow, kernel: KernelView, sampler: str, evaluations: int, prefix: str) -> None:
-    """Try `evaluations` configurations of a kernel, one after the other. Raises Waiting until they are measured.
+    """Try `evaluations` configurations of a kernel, as many at a time as the run allows. Raises Waiting until they are
+    measured.
 
-    A kernel that declares no tunables is left as it is.
+    The kernel's own configuration was measured already and is not repeated. A kernel that declares no tunables is
+    left as it is.
     """
     if size_of(kernel.source) <= 1:
         return
-    search = Search(flow.history, kernel, prefix)
-    # The sampler suggests one configuration at a time here, given all outcomes so far.
+    search = Search(flow.history, kernel, prefix, written=True)
+    room = evaluations - len(search.mine)
+    if room > 0 and not flow.out_of_budget:
+        slots = min(flow.history.settings.concurrency, room + len(search.pending))
+        flow.lanes(partial(flow.evaluate, draft) for draft in search.drafts(slots, sampler))
     if search.pending:
         raise Waiting(search.pending[0].key)
-    if len(search.mine) < evaluations and not flow.out_of_budget:
-        for draft in search.drafts(1, sampler):
-            flow.evaluate(draft)
 
 
 class Search:
     """Hold the tuning space of one kernel and its trials so far.
 
-    The configurations are the kernels `<prefix><number>`. Raises TunablesError and SpaceError where the kernel
+    The configurations are the kernels `<prefix><number>`. With `written`, each of them has its values in its text, so
+    that it can be built upon, and the basis counts as a trial. Raises TunablesError and SpaceError where the kernel
     declares nothing that can be searched.
     """
 
-    def __init__(self, history: History, basis: KernelView, prefix: str) -> None:
+    def __init__(self, history: History, basis: KernelView, prefix: str, *, written: bool = False) -> None:
         self.history = history
         self.basis = basis
         self.prefix = prefix
+        self.written = written
         self.space = space_of(basis.source)
         self.mine = [kernel for kernel in history.kernels if is_numbered(kernel.key, prefix)]
         self.pending = [kernel for kernel in self.mine if not kernel.finished]
@@ -64,10 +71,8 @@ class Search:
         return SAMPLERS[sampler](self.space, [self.space.defaults()]).ask(self._trials(), count, rng)
 
     def _trials(self) -> list[Trial]:
-        return [
-            Trial(config, kernel.time_us if kernel.correct else None, pending=not kernel.finished)
-            for config, kernel in zip(self.tried, self.mine, strict=True)
-        ]
+        trials = [_trial(config, kernel) for config, kernel in zip(self.tried, self.mine, strict=True)]
+        return [_trial(config_of(self.space, self.basis.source), self.basis), *trials] if self.written else trials
 
     def _draft(self, number: int, config: Config) -> Draft:
         tunables = {name: value for name, value in config.items() if name != FLAGS}
@@ -75,7 +80,7 @@ class Search:
         source = Source(self.basis.source.language, self.basis.source.text, tunables, flags)
         return Draft(
             key=f"{self.prefix}{number}",
-            source=source,
+            source=with_values(source) if self.written else source,
             parent_keys=(self.basis.key,),
             author_kind="tuner",
             title=", ".join(f"{name}={value}" for name, value in self._changed(config).items())
@@ -86,6 +91,10 @@ class Search:
         """Return the values that differ from the defaults."""
         defaults = self.space.defaults()
         return {name.removeprefix("@"): value for name, value in config.items() if value != defaults[name]}
+
+
+def _trial(config: Config, kernel: KernelView) -> Trial:
+    return Trial(config, kernel.time_us if kernel.correct else None, pending=not kernel.finished)
 
 
 def is_numbered(key: str, prefix: str) -> bool:

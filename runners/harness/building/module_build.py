@@ -38,7 +38,7 @@ from runners.harness.memory.arena import Arena
 from runners.harness.memory.shared_memory import SharedMemory
 from runners.harness.processes import compilers
 from runners.harness.processes.participant import CandidateProcess, candidate_policy, thread_count
-from runners.harness.processes.sandboxed_worker import Enclosure, enclose
+from runners.harness.processes.sandboxed_worker import SandboxedWorker, start_worker
 from runners.harness.timing import environment
 from runners.harness.timing.environment import HARNESS_VERSION
 from runners.harness.timing.sessions import Bench
@@ -52,12 +52,15 @@ from runners.wire import to_plain
 # How much one module may leave; a process's temporary directory holds twice that.
 MOST_CACHE_BYTES = 128 << 20
 STORE_VARIABLE = "KERNELSCI_MODULE_CACHE_BYTES"
+# Each module leaves up to MOST_CACHE_BYTES; the least recently used ones go first.
 STORE_BYTES = 4 << 30
 SCRATCH_BYTES = 1 << 30
+# Packing copies at most MOST_CACHE_BYTES, so this is generous even on a loaded machine.
 PACK_S = 60.0
 END_S = 5.0
 
 _TRITON = re.compile(r"\btriton\b", re.IGNORECASE)
+# Names by which Python code reaches a compiler. A miss costs time only: the module then compiles in each process.
 _COMPILES = re.compile(
     r"load_inline|cpp_extension|compile\(|torch\.compile|_dynamo|_inductor|torch\.jit|@jit|\bnumba\b|\bcupy\b|\bcffi\b"
     r"|nvrtc|hiprtc|tilelang|cutlass|\bcute\b|helion|taichi|pycuda|\bwarp\b|subprocess|_compile_kernel|CUDAExtension"
@@ -163,21 +166,21 @@ class _Build:
         started = time.monotonic()
         self._deadline = started + self.bench.limits.build_s
         arena = self.bench.oracle.arena(self.side, self._arena_bytes())
-        enclosure = self._enclosure(arena)
+        worker = self._start_worker(arena)
         note = ""
         try:
-            with self._process(arena, enclosure) as process:
+            with self._process(arena, worker) as process:
                 self._call_all(process)
                 note = self._harvested(process)
         except CandidateFailure as failure:
-            raise self._explained(failure, _printed(enclosure), time.monotonic() - started) from failure
+            raise self._explained(failure, _printed(worker), time.monotonic() - started) from failure
         finally:
             self.bench.oracle.reset()
-        log = "\n".join(part for part in (_printed(enclosure), note) if part)
+        log = "\n".join(part for part in (_printed(worker), note) if part)
         return BuildReport(True, time.monotonic() - started, False, log)
 
     @contextmanager
-    def _process(self, arena: Arena, enclosure: Enclosure) -> Iterator[CandidateProcess]:
+    def _process(self, arena: Arena, worker: SandboxedWorker) -> Iterator[CandidateProcess]:
         bench, left_s = self.bench, self._left_s
         process = CandidateProcess(
             self.side,
@@ -187,12 +190,13 @@ class _Build:
             self._limits,
             thread_count(),
             bench.cancel,
-            enclosure,
+            worker,
             build_s=left_s,
         )
         try:
             yield process
         finally:
+            # The process has ended before its memory is read, so that it can't change the index after it was checked.
             process.close()
 
     def _call_all(self, process: CandidateProcess) -> None:
@@ -247,20 +251,19 @@ class _Build:
             memory_bytes=limits.memory_bytes + compilers.jobs() * compilers.JOB_BYTES,
         )
 
-    def _enclosure(self, arena: Arena) -> Enclosure:
+    def _start_worker(self, arena: Arena) -> SandboxedWorker:
         """Take a warm worker, or start one with room for compilers."""
         bench, artefact = self.bench, self.artefact
-        spare = (
-            bench.spares.take_for(bench.limits) if bench.spares and not (artefact.env or artefact.scratch) else None
-        )
-        if spare is not None:
-            return spare
+        if bench.warm_workers and not (artefact.env or artefact.scratch):
+            warm = bench.warm_workers.take_for(bench.limits)
+            if warm is not None:
+                return warm
         shown, host_bytes = (*artefact.shown, *bench.setups.paths), 0 if arena.device else arena.size_bytes
         policy = candidate_policy(
             self.device, self._limits, thread_count(), shown, artefact.env, host_bytes, artefact.scratch
         )
         room = {name: max(SCRATCH_BYTES, getattr(policy.limits, name)) for name in ("scratch_bytes", "file_bytes")}
-        return enclose(artefact.kind, replace(policy, limits=replace(policy.limits, **room)))
+        return start_worker(artefact.kind, replace(policy, limits=replace(policy.limits, **room)))
 
     def _explained(self, failure: CandidateFailure, log: str, seconds: float) -> CandidateFailure:
         """Describe the failure with the step in which it happened. Raises InfraFailure if the machine lacks a tool."""
@@ -284,14 +287,15 @@ class _Build:
         return BuildFailure(failure, status, reason, f"{failure.reason}\n{log}".strip(), seconds)
 
 
-def _printed(enclosure: Enclosure) -> str:
+def _printed(worker: SandboxedWorker) -> str:
     """Return what the process and its compilers printed, once it has ended."""
-    completed = enclosure.process.wait(END_S)
+    completed = worker.process.wait(END_S)
     return (
         "" if completed is None else "\n".join(filter(None, (completed.stdout.strip(), completed.stderr.strip())))
     )
 
 
+# A packed file with an empty index, for modules whose caches can't be kept.
 _EMPTY = len(b"[]").to_bytes(LENGTH_BYTES, "big") + b"[]"
 
 

@@ -18,13 +18,16 @@ from runners.errors import Cancelled
 from runners.sandbox import Devices
 from runners.targets import Target
 
+# flock(2) can't wait with a timeout, and a signal would disturb other threads.
 LOCK_POLL_S = 0.01
 # Host memory that the libraries of a GPU take besides a candidate's own.
 GPU_HOST_BYTES = 12 << 30
+# The libraries of a GPU need more threads and files than the sandbox grants by default.
 GPU_LIMITS = {"processes": 4096, "open_files": 4096, "file_bytes": 1 << 30, "scratch_bytes": 1 << 30}
 # Binding threads puts every process's first thread on the same core: nothing on a CPU, where sides take turns, but
 # several start at once beside a GPU.
 UNBOUND = {"OMP_PROC_BIND": "false"}
+# The variable by which each runtime limits the devices that a process sees.
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "hip": "HIP_VISIBLE_DEVICES"}
 NVIDIA_NODE, AMD_NODE = Path("/dev/nvidiactl"), Path("/dev/kfd")
 SANDBOXES = {"cuda": Devices.NVIDIA, "hip": Devices.AMD}

@@ -15,6 +15,7 @@ from runners.sandbox.meter import process_tree
 from runners.targets import Target
 
 ASK_WITHIN_S = 10.0
+# Starting a vendor's program takes time, which must not delay an evaluation.
 _watcher = ThreadPoolExecutor(2, thread_name_prefix="gpu-state")
 NVIDIA_FIXED = {
     "name": "gpu",
@@ -63,6 +64,7 @@ def _nvidia_now(index: str) -> dict[str, Any]:
         others = _ask(["nvidia-smi", "-i", index, "--query-compute-apps=pid", "--format=csv,noheader"])
         now = _nvidia.__wrapped__(index, tuple(NVIDIA_NOW.items()))
         computing = {int(pid) for pid in others.split() if pid.isdigit()}
+    # Other users of the GPU disturb timings, so their number is recorded.
     return {**now, "other_processes": len(computing - set(process_tree(os.getpid())))} if now else {}
 
 

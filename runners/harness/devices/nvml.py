@@ -10,6 +10,7 @@ import ctypes
 import os
 from functools import cache
 
+# NVML_CLOCK_SM and NVML_CLOCK_MEM.
 SM, MEMORY = 1, 2
 MOST_PROCESSES = 1024
 # The library tells structure versions apart by size and version number in one word (NVML_STRUCT_VERSION).
@@ -57,6 +58,7 @@ class Nvml:
             self._library = ctypes.CDLL("libnvidia-ml.so.1")
         except OSError as error:
             raise NvmlError(str(error)) from error
+        # The library counts initialisations and is never shut down here: the process keeps it until it ends.
         self._call("nvmlInit_v2")
         self._device = ctypes.c_void_p()
         if index.isdigit():

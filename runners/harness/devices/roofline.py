@@ -17,6 +17,7 @@ from runners.targets import Target, ceilings
 
 PROGRAM = Path(__file__).parents[2] / "profiling" / "ceilings.py"
 PROBE_S = 300.0
+# The dtypes that torch multiplies on every supported device.
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 

@@ -23,7 +23,7 @@ Ask = Callable[[dict[str, Any]], dict[str, Any]]
 class Piece:
     """Describe a range of an arena and its content: one byte repeated, or an input if `name` is set.
 
-    An input belongs to the content with that number and lies at `vault_offset`.
+    An input belongs to the content with that number and lies at `reference_offset`.
     """
 
     offset: int
@@ -31,7 +31,7 @@ class Piece:
     byte: int = 0
     content: int = 0
     name: str = ""
-    vault_offset: int = 0
+    reference_offset: int = 0
 
 
 class Arena(ABC):
@@ -72,16 +72,18 @@ class Arena(ABC):
 class SharedArena(Arena):
     """Use shared memory of the host, with the reference buffers that inputs come from."""
 
-    def __init__(self, name: str, size_bytes: int, vault: SharedMemory) -> None:
+    def __init__(self, name: str, size_bytes: int, reference_buffers: SharedMemory) -> None:
         self.memory = SharedMemory(name, size_bytes)
-        self._vault = vault
+        self._reference_buffers = reference_buffers
         self.size_bytes, self.descriptor = self.memory.size_bytes, self.memory.descriptor
 
     def lay(self, pieces: Sequence[Piece]) -> None:
         """Write all pieces."""
         for piece in pieces:
             if piece.name:
-                self.memory.copy_from(piece.offset, self._vault, piece.vault_offset, piece.size_bytes)
+                self.memory.copy_from(
+                    piece.offset, self._reference_buffers, piece.reference_offset, piece.size_bytes
+                )
             else:
                 self.memory.fill(piece.offset, piece.size_bytes, piece.byte)
 
@@ -95,7 +97,9 @@ class SharedArena(Arena):
 
     def _holds(self, piece: Piece) -> bool:
         if piece.name:
-            return self.memory.equals(piece.offset, self._vault, piece.vault_offset, piece.size_bytes)
+            return self.memory.equals(
+                piece.offset, self._reference_buffers, piece.reference_offset, piece.size_bytes
+            )
         return self.memory.filled(piece.offset, piece.size_bytes, piece.byte)
 
     def same(self, pairs: Sequence[tuple[int, int, int]]) -> bool:

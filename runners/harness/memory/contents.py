@@ -9,6 +9,7 @@ from typing import Any
 from runners.problems.base import Case
 from runners.problems.dtypes import ELEMENT_TYPES
 
+# Integers have no NaN; this value is large in every width and recognisable in a dump.
 INTEGER_POISON = 0xAB
 
 

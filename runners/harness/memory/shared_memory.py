@@ -14,9 +14,13 @@ import os
 import random
 from dataclasses import dataclass
 
+# What cudaMalloc guarantees, so that vectorised loads are legal on every buffer.
 ALIGNMENT_BYTES = 256
+# A page: wider than any vector store.
 GUARD_BYTES = 4096
+# NaN as a float, so that a kernel that reads beyond its input notices.
 GUARD_FILL = 0xFF
+# From linux/fcntl.h.
 _F_ADD_SEALS, _F_SEAL_SHRINK, _F_SEAL_GROW = 1033, 2, 4
 
 _libc = ctypes.CDLL(None)
@@ -97,7 +101,7 @@ class Bump:
         """Return the offset of a fresh range. Raises MemoryError if the memory is used up."""
         offset = aligned(self.next_offset)
         if offset + size_bytes > self.size_bytes:
-            raise MemoryError(f"{size_bytes} bytes do not fit into the vault")
+            raise MemoryError(f"{size_bytes} bytes do not fit into the reference buffers")
         self.next_offset = offset + size_bytes
         return offset
 
@@ -121,6 +125,7 @@ def place(arena_bytes: int, calls: list[list[int]], rng: random.Random) -> list[
     order = list(range(len(calls)))
     rng.shuffle(order)
     placed: list[list[int]] = [[] for _ in calls]
+    # The start is drawn from the unused rest of the arena, so that addresses change from request to request.
     slack = max(0, arena_bytes - sum(slot_bytes(sizes) for sizes in calls))
     position = rng.randrange(slack // ALIGNMENT_BYTES + 1) * ALIGNMENT_BYTES
     for index in order:

@@ -13,6 +13,7 @@ from runners.harness.devices.nvml import NvmlError, nvml
 from runners.harness.memory.contents import Content, Setups
 from runners.job import MemoryUse
 
+# Memory is allocated and freed within a call, so a peak lasts only milliseconds.
 SAMPLE_S = 0.01
 # What a driver, torch and its libraries take of the device in one process.
 CONTEXT_BYTES = 600 << 20

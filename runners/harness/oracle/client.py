@@ -25,8 +25,11 @@ from runners.problems.dtypes import ELEMENT_TYPES
 from runners.sandbox.paths import share
 from runners.wire import from_plain, to_plain
 
-VAULT_BYTES = 32 << 30
+# Address space only: pages that are never touched take no memory.
+REFERENCE_BYTES = 32 << 30
+# Pages up to here stay mapped between evaluations, which spares their page faults.
 KEPT_BYTES = 256 << 20
+# A reference in float64 may take minutes on a CPU.
 ANSWER_S = 300.0
 
 
@@ -47,13 +50,13 @@ class OracleClient:
 
     on_gpu = False
 
-    def __init__(self, zygote: Zygote, bundle: ProblemBundle, vault_bytes: int = VAULT_BYTES) -> None:
-        self.vault = SharedMemory("vault", vault_bytes)
+    def __init__(self, zygote: Zygote, bundle: ProblemBundle, reference_bytes: int = REFERENCE_BYTES) -> None:
+        self.reference_buffers = SharedMemory("reference-buffers", reference_bytes)
         self._peer = Peer()
         self._lock = threading.RLock()
-        zygote.fork(self._peer.far_socket.fileno(), self.vault.descriptor)
+        zygote.fork(self._peer.far_socket.fileno(), self.reference_buffers.descriptor)
         self._peer.started()
-        self._bump = Bump(vault_bytes)
+        self._bump = Bump(reference_bytes)
         self._count = 0
         self._opening: dict[str, Any] | None = {"op": "open", "bundle": to_plain(bundle)}
 
@@ -64,6 +67,8 @@ class OracleClient:
     def make(self, case: Case, distribution: str, count: int = 1) -> list[Content]:
         """Make fresh inputs for `count` calls, each from a fresh secret seed."""
         first, self._count = self._count + 1, self._count + count
+        # From the system's entropy, and never sent to a participant: a candidate can't make the expected output from a
+        # seed.
         seeds = [secrets.randbits(62) for _ in range(count)]
         question = {"op": "inputs", "first": first, "case": to_plain(case), "distribution": distribution}
         answer = self.ask({**question, "seeds": seeds, "offset": self._bump.next_offset})
@@ -91,7 +96,7 @@ class OracleClient:
 
     def arena(self, name: str, size_bytes: int) -> Arena:
         """Allocate memory for a participant, to be laid out from this oracle's contents."""
-        return SharedArena(name, size_bytes, self.vault)
+        return SharedArena(name, size_bytes, self.reference_buffers)
 
     def keep(self, arena: Arena, content: Content, offsets: list[int]) -> list[int]:
         """Snapshot a call's outputs from an arena into the reference buffers, and return their offsets there."""
@@ -100,7 +105,7 @@ class OracleClient:
         kept = []
         for output, offset in zip(content.outputs, offsets, strict=True):
             place = self._bump.allocate(output.size_bytes)
-            self.vault.copy_from(place, arena.memory, offset, output.size_bytes)
+            self.reference_buffers.copy_from(place, arena.memory, offset, output.size_bytes)
             kept.append(place)
         return kept
 
@@ -116,14 +121,14 @@ class OracleClient:
 
     def reset(self) -> None:
         """Forget every content. Memory is kept for the next ones, except beyond KEPT_BYTES."""
-        self.vault.discard(KEPT_BYTES, max(0, self._bump.next_offset - KEPT_BYTES))
+        self.reference_buffers.discard(KEPT_BYTES, max(0, self._bump.next_offset - KEPT_BYTES))
         self._bump.next_offset = 0
         self.ask({"op": "forget"})
 
     def close(self) -> None:
         """Close the connection; the child ends by itself."""
         self._peer.close()
-        self.vault.close()
+        self.reference_buffers.close()
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """Ask the oracle's process one question. Raises InfraFailure."""
@@ -152,7 +157,7 @@ class GpuOracleClient(OracleClient):
     on_gpu = True
 
     def __init__(self, zygote: Zygote, bundle: ProblemBundle, kind: str, flush_bytes: int) -> None:
-        super().__init__(zygote, bundle, vault_bytes=1)
+        super().__init__(zygote, bundle, reference_bytes=1)
         self._kind, self._flush_bytes = kind, flush_bytes
 
     def arena(self, name: str, size_bytes: int) -> Arena:

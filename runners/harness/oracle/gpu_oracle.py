@@ -27,6 +27,7 @@ from runners.wire import from_plain, to_plain
 CACHED_BYTES = 1 << 30
 # What torch may keep for later of the memory that contents took; several oracles live side by side.
 RESERVED_BYTES = 1 << 30
+# Copying outputs of this size would take the device's memory once more.
 KEPT_IN_PLACE_BYTES = 256 << 20
 
 

@@ -54,8 +54,8 @@ class Expectation:
 class Oracle:
     """Answer `open`, `setup`, `footprint`, `distributions`, `inputs`, `judge` and `forget`."""
 
-    def __init__(self, vault: Arena) -> None:
-        self._vault = vault
+    def __init__(self, reference_buffers: Arena) -> None:
+        self._reference_buffers = reference_buffers
         self._problem: Problem
         self._contents: dict[int, tuple[Case, list[dict[str, Any]]]] = {}
         self._distributions: dict[int, str] = {}
@@ -65,7 +65,6 @@ class Oracle:
             "open": self._open, "setup": self._setup, "inputs": self._inputs, "judge": self._judge,
             "forget": self._forget, "footprint": self._footprint, "distributions": self._usable,
         }  # fmt: skip
-        # The other half of the cores is left to the candidate's process, which starts meanwhile.
         torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +140,7 @@ class Oracle:
         size_bytes = storage_bytes(spec)
         offset = -(-offset // 256) * 256
         described = {"name": name, **to_plain(spec), "offset": offset, "size_bytes": size_bytes}
-        tensor_at(self._vault, described, offset).copy_(value)
+        tensor_at(self._reference_buffers, described, offset).copy_(value)
         return described, offset + size_bytes
 
     def _outputs_of(self, case: Case, content: int) -> tuple[list[TensorSpec], list[str]]:
@@ -173,7 +172,7 @@ class Oracle:
     def _value(self, value: dict[str, Any]) -> Any:
         if "scalar" in value:
             return value["scalar"]
-        view = tensor_at(self._vault, value, value["offset"])
+        view = tensor_at(self._reference_buffers, value, value["offset"])
         return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype).copy_(view)
 
     def _judge(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +190,7 @@ class Oracle:
         return {"error": error, "max_abs_error": compared.max_abs_error, "max_rel_error": compared.max_rel_error}
 
     def _snapshot(self, spec: dict[str, Any]) -> torch.Tensor:
-        return tensor_at(self._vault, spec, spec["offset"]).clone()
+        return tensor_at(self._reference_buffers, spec, spec["offset"]).clone()
 
     def _expectation(self, content: int) -> Expectation:
         """Return the expected outputs. The last ones are kept, since several sides are judged on the same content."""

@@ -17,10 +17,11 @@ from runners.harness.oracle.client import GpuOracleClient, OracleClient
 from runners.harness.oracle.protocol import DEVICE_VARIABLE, FLUSH_VARIABLE
 from runners.harness.oracle.zygote import Zygote
 from runners.harness.processes.participant import thread_count, thread_environment
-from runners.harness.processes.warm_workers import Spares
+from runners.harness.processes.warm_workers import WarmWorkers
 from runners.job import ProblemBundle
 from runners.state import state_dir
 
+# Each oracle is a process that holds its problem's weights.
 MOST_ORACLES = 4
 
 
@@ -29,7 +30,7 @@ class TrustedPool:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self.spares = Spares(device)
+        self.warm_workers = WarmWorkers(device)
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
         self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
@@ -83,7 +84,7 @@ class TrustedPool:
         if os.getpid() != self._owner:
             return
         wait(self._closing)
-        self.spares.close()
+        self.warm_workers.close()
         with self._lock:
             self._drop_oracles()
             if self._zygote is not None:

@@ -17,6 +17,7 @@ import torch
 from runners.candidate.setups import MODULES
 from runners.problems.base import CandidateSetup
 
+# A cache line, which is more than any dtype needs.
 ALIGNMENT_BYTES = 64
 CHUNK_BYTES = 64 << 20
 

@@ -28,6 +28,7 @@ def main(descriptor: int) -> None:
 
     torch.set_grad_enabled(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The kernel then reaps the children, so none is left as a zombie.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Objects that exist before a fork stay out of garbage collection, which would otherwise write to their pages and
     # copy them in every child.
@@ -56,6 +57,7 @@ def _child(channel_fd: int, memory_fd: int) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+        # Without os._exit the child would run the parent's exit handlers.
         os._exit(code)
 
 
@@ -68,7 +70,8 @@ def _role(memory_fd: int) -> Answer:
     from runners.candidate.tensors import HostArena
     from runners.harness.oracle.oracle import Oracle
 
-    return Oracle(HostArena(mmap.mmap(memory_fd, 0))).answer  # the vault is larger than what is ever used of it
+    # The mapping is far larger than what is ever used; untouched pages of it take no memory.
+    return Oracle(HostArena(mmap.mmap(memory_fd, 0))).answer
 
 
 def serve(channel: Channel, answer: Answer) -> None:

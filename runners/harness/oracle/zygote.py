@@ -18,6 +18,7 @@ class Zygote:
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._socket, far = socket.socketpair()
+        # Nothing else of the environment: it may hold keys, and references are code of others.
         base = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "runners.harness.oracle.trusted", str(far.fileno())],

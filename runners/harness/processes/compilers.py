@@ -22,15 +22,18 @@ from runners.errors import InfraFailure
 from runners.harness.devices.device import Device
 from runners.sandbox.launch import DEFAULT_PATH
 
+# Several evaluations may build at the same time on one machine.
 MOST_JOBS = 4
 # torch's headers take g++ 1.4 GiB; nvcc with them takes less than 2.
 JOB_BYTES = 2 << 30
+# Long enough for several errors with their context, short enough for a prompt.
 REASON_LINES = 40
 NO_NINJA = (
     "ninja is not installed: apt install ninja-build (or pip install ninja, but never beside django-ninja, whose "
     "module it overwrites)"
 )
 
+# g++, clang, nvcc, ld and ninja all print one of these words with an error.
 _ERROR_LINE = re.compile(r"\berror\b|undefined (reference|symbol)|No such file|not found|unresolved", re.IGNORECASE)
 _COMPILER_KINDS = {
     "CompilationError", "UnsupportedLanguageConstruct", "CompileTimeAssertionFailure",  # Triton

@@ -22,21 +22,24 @@ from runners.harness.memory.shared_memory import SharedMemory
 from runners.harness.processes import compilers
 from runners.harness.processes.peer import Late, Refused
 from runners.harness.processes.priority import raise_tree
-from runners.harness.processes.sandboxed_worker import PROGRAM, Enclosure, enclose
+from runners.harness.processes.sandboxed_worker import PROGRAM, SandboxedWorker, start_worker
 from runners.job import Limits, Status
 from runners.problems.base import Case
 from runners.sandbox import Completed, KillReason, ResourceLimits, SandboxPolicy, python_paths
 from runners.sandbox.meter import process_tree
 
+# This includes importing torch, by several processes at the same time.
 START_S = 60.0
 # How long a call may take to be enqueued before it is taken for one that waits for the device.
 HOLD_S = 0.15
+# The word that the device waits for, in the machine's byte order (x86-64 and aarch64 are little-endian).
 OPEN = b"\1\0\0\0"
+# Python's, torch's and our driver's class.
 OUT_OF_MEMORY_KINDS = ("MemoryError", "OutOfMemoryError")
 
 
 @dataclass(frozen=True)
-class Run:
+class RequestTimes:
     """Hold the times of one request in µs.
 
     `inside_us` are times by the process's own clock, and therefore claims: one for each call, or for a loop the first
@@ -64,26 +67,30 @@ class CandidateProcess:
         limits: Limits,
         threads: int,
         cancel: Callable[[], bool] | None,
-        spare: Enclosure | None = None,
+        worker: SandboxedWorker | None = None,
         build_s: float | None = None,
     ) -> None:
         device = device_of(arena.device)
-        if spare is None:
+        if worker is None:
             shown = (*artefact.shown, *setups.paths)
             host_bytes = 0 if arena.device else arena.size_bytes
             policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes, artefact.scratch)
-            spare = enclose(artefact.kind, policy)
+            worker = start_worker(artefact.kind, policy)
         self.name, self.arena = name, arena
-        self._peer, self._native = spare.peer, artefact.kind == "native"
+        self._peer, self._native = worker.peer, artefact.kind == "native"
         self._peer.cancel = cancel
-        self._limits, self._setups, self._enclosure = limits, setups, spare
-        self._process = spare.process
+        self._limits, self._setups, self._worker = limits, setups, worker
+        self._process = worker.process
         self.level = self._process.level.value
         self._gate = None if arena.device is None else SharedMemory("gate", GATE_BYTES)
         try:
             with self._awake():
                 hello: dict[str, Any] = {"op": "hello", "kind": artefact.kind, "symbol": artefact.symbol}
-                hello |= {"device": arena.device, "building": build_s is not None, **spare.placed(artefact, setups)}
+                hello |= {
+                    "device": arena.device,
+                    "building": build_s is not None,
+                    **worker.placed(artefact, setups),
+                }
                 self._ask(hello, build_s or START_S, self._descriptors)
         except BaseException as error:
             self.close()
@@ -100,7 +107,7 @@ class CandidateProcess:
         with self._awake():
             self._ask({"op": "case", "case": {**layout, **self._of(case)}}, timeout_s)
 
-    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> Run:
+    def run(self, calls: list[dict[str, Any]], timeout_s: float) -> RequestTimes:
         """Make the calls in order and bring the last one's outputs into the arena. Raises CandidateFailure.
 
         The referee's clock runs from the process's sign that it is awake until it stands still, so that waking is not
@@ -108,7 +115,7 @@ class CandidateProcess:
         """
         return self._clocked({"op": "run", "calls": calls}, timeout_s, len(calls))
 
-    def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0) -> Run:
+    def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0) -> RequestTimes:
         """Make the calls in a loop, as a user does, after repeating the first for `warm_us`. Raises CandidateFailure.
 
         `inside_us` has two times: the first until the processor is warm, and all others together (0 if there are
@@ -117,15 +124,15 @@ class CandidateProcess:
         question = {"op": "steady", "calls": calls, "warm_ns": round(1e3 * warm_us)}
         return self._clocked(question, timeout_s, 2)
 
-    def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> Run:
+    def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> RequestTimes:
         self._wake()
         self._ask({"op": "ready", "calls": len(question["calls"])}, START_S)
         started = time.perf_counter_ns()
         answer = self._ask(question, timeout_s)
         outside_us = (self._hold() - started) / 1e3
-        return Run(self._times(answer, "inside_ns", times), outside_us)
+        return RequestTimes(self._times(answer, "inside_ns", times), outside_us)
 
-    def run_held(self, calls: list[dict[str, Any]], timeout_s: float, patience_s: float = HOLD_S) -> Run:
+    def run_held(self, calls: list[dict[str, Any]], timeout_s: float, patience_s: float = HOLD_S) -> RequestTimes:
         """Make the calls one by one on a device that is held until each is enqueued. Raises CandidateFailure.
 
         The referee opens the gate, and its clock runs from there until the call's answer: the host's time for
@@ -148,6 +155,7 @@ class CandidateProcess:
         self._wake()
         self._ask({"op": "lay", "calls": calls}, timeout_s)
         for number in range(len(calls)):
+            # A call that synchronises inside never returns while the device is held, so a late answer opens the gate.
             armed = self._ask({"op": "arm", "number": number}, timeout_s, late=Late(patience_s, give_up))
             started = time.perf_counter_ns()
             gate.write(0, OPEN)
@@ -157,7 +165,7 @@ class CandidateProcess:
             busy += self._times(answer, "busy_ns", 1)
             enqueue += self._times({"ns": [armed.get("enqueue_ns")]}, "ns", 1)
         self._hold()
-        return Run(inside, outside_ns / 1e3, busy, enqueue, held=not late)
+        return RequestTimes(inside, outside_ns / 1e3, busy, enqueue, held=not late)
 
     def pack(self, memory: SharedMemory, timeout_s: float) -> None:
         """Have the process write to that memory what its compilers left. Raises CandidateFailure."""
@@ -199,6 +207,7 @@ class CandidateProcess:
     def _times(self, answer: dict[str, Any], name: str, count: int) -> list[float]:
         times = answer.get(name)
         if not isinstance(times, list) or len(times) != count or not all(type(t) is int for t in times):
+            # Answers come from a hostile process: types are checked exactly, because True would pass as an integer.
             raise self._failure(Status.CRASHED, "broke the protocol: an answer without its times")
         return [t / 1e3 for t in times]
 
@@ -292,7 +301,7 @@ class CandidateProcess:
 
     def close(self) -> None:
         """Close the connection and kill; return when nothing of the process is left."""
-        self._enclosure.close()
+        self._worker.close()
         if self._gate is not None:
             self._gate.close()
         self.arena.close()

@@ -13,6 +13,7 @@ from runners.candidate.channel import Channel, ChannelClosed, ChannelError, Chan
 from runners.errors import Cancelled
 from runners.waiting import readable
 
+# How often a cancellation is noticed; waiting itself costs nothing.
 POLL_S = 0.2
 
 

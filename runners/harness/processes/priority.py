@@ -14,6 +14,7 @@ from pathlib import Path
 
 from runners.sandbox.meter import process_tree
 
+# Above all ordinary load.
 TIMED_NICENESS = -15
 
 

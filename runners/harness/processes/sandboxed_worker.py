@@ -28,7 +28,7 @@ BOOTSTRAP = (
 
 
 @dataclass
-class Enclosure:
+class SandboxedWorker:
     """Hold the process, our end of its channel, and its inbox if it has one."""
 
     peer: Peer
@@ -55,19 +55,20 @@ class Enclosure:
             shutil.rmtree(self.inbox, ignore_errors=True)
 
 
-def enclose(
+def start_worker(
     kind: str,
     policy: SandboxPolicy,
     preload: tuple[str, ...] = (),
     inbox: Path | None = None,
     around: Callable[[Sequence[str]], list[str]] = list,
-) -> Enclosure:
+) -> SandboxedWorker:
     """Start the program for artefacts of that kind. Raises SandboxError.
 
     `preload` names modules to import before it is told anything. `around` wraps its command line in another's, a
     profiler's.
     """
     peer = Peer()
+    # -S leaves out site packages, which a native kernel does not need.
     isolation = ["-I", "-S"] if kind == "native" else ["-I"]
     channel_fd = peer.far_socket.fileno()
     argv = [sys.executable, *isolation, "-c", BOOTSTRAP, str(PROGRAM), str(channel_fd), ",".join(preload)]
@@ -77,7 +78,7 @@ def enclose(
         peer.close()
         raise
     peer.started()
-    return Enclosure(peer, process, inbox)
+    return SandboxedWorker(peer, process, inbox)
 
 
 def new_inbox() -> Path:

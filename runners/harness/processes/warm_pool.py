@@ -15,16 +15,18 @@ from runners.harness.devices.device import LOCK_POLL_S, Device
 from runners.harness.processes.peer import Peer, Refused
 from runners.sandbox import SandboxError
 
+# Each holds torch in memory, so their number is limited.
 MOST = 12
 # Long, because a start stands still while somebody is timing.
 START_S = 600.0
 FAILURES = (SandboxError, OSError, InfraFailure, ChannelError, Refused)
 
 Started = TypeVar("Started")
+# A driver opens its device for one process after the other, so more at a time only wait.
 _opening = threading.Lock()
 
 
-class Ahead(Generic[Started]):
+class WarmPool(Generic[Started]):
     """Start processes in the background. Threads may share a pool.
 
     `start` is given an event that is set once an evaluation waits for the process that it makes. `alive` says whether

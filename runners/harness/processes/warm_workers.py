@@ -14,14 +14,15 @@ from contextlib import contextmanager
 
 from runners.harness.devices.device import LOCK_POLL_S, Device
 from runners.harness.processes.participant import candidate_policy, thread_count
-from runners.harness.processes.sandboxed_worker import Enclosure, enclose, new_inbox
-from runners.harness.processes.warm_pool import Ahead, warm_up
+from runners.harness.processes.sandboxed_worker import SandboxedWorker, new_inbox, start_worker
+from runners.harness.processes.warm_pool import WarmPool, warm_up
 from runners.job import Limits
 
+# The sandbox's limit counts from the start, and a worker may wait long before it is used.
 LIFE_S = 3600.0
 
 
-class Spares(Ahead[Enclosure]):
+class WarmWorkers(WarmPool[SandboxedWorker]):
     """Keep warm workers of one device, for candidates under the usual limits.
 
     With `with_triton` set, workers that are started from now on prepare Triton too, which takes as long as importing
@@ -31,13 +32,13 @@ class Spares(Ahead[Enclosure]):
     with_triton = False
 
     def __init__(self, device: Device) -> None:
-        super().__init__("spares", self._enclosed, lambda spare: spare.process.alive, Enclosure.close)
+        super().__init__("warm-workers", self._started, lambda worker: worker.process.alive, SandboxedWorker.close)
         self._device = device
         self._guard, self._changed = threading.Lock(), threading.Event()
-        self._starting: dict[threading.Event, Enclosure] = {}
+        self._starting: dict[threading.Event, SandboxedWorker] = {}
         self._timing = 0
 
-    def take_for(self, limits: Limits) -> Enclosure | None:
+    def take_for(self, limits: Limits) -> SandboxedWorker | None:
         """Return a warm worker, or None if there is none or the limits are unusual."""
         usual = Limits()
         if (limits.memory_bytes, limits.log_bytes) != (usual.memory_bytes, usual.log_bytes):
@@ -47,8 +48,8 @@ class Spares(Ahead[Enclosure]):
     def hurry(self, wanted: threading.Event) -> None:
         """Let a start go on that an evaluation waits for, even during timing."""
         with self._guard:
-            if (spare := self._starting.get(wanted)) is not None:
-                spare.process.resume()
+            if (worker := self._starting.get(wanted)) is not None:
+                worker.process.resume()
         self._changed.set()
 
     @contextmanager
@@ -56,32 +57,32 @@ class Spares(Ahead[Enclosure]):
         """Hold up all starts within this block except those that are waited for."""
         with self._guard:
             self._timing += 1
-            for wanted, spare in self._starting.items():
+            for wanted, worker in self._starting.items():
                 if not wanted.is_set():
-                    spare.process.pause()
+                    worker.process.pause()
         try:
             yield
         finally:
             with self._guard:
                 self._timing -= 1
-                for spare in self._starting.values() if not self._timing else ():
-                    spare.process.resume()
+                for worker in self._starting.values() if not self._timing else ():
+                    worker.process.resume()
             self._changed.set()
 
-    def _enclosed(self, wanted: threading.Event) -> Enclosure:
+    def _started(self, wanted: threading.Event) -> SandboxedWorker:
         self._wait_for_quiet(wanted)
         inbox = new_inbox()
         policy = candidate_policy(self._device, Limits(total_s=LIFE_S), thread_count(), (inbox,))
         with_triton = self.with_triton
-        spare = enclose("module", policy, ("torch", "triton") if with_triton else ("torch",), inbox)
+        worker = start_worker("module", policy, ("torch", "triton") if with_triton else ("torch",), inbox)
         try:
-            with self._registered(spare, wanted):
-                warm_up(spare.peer, self._device, wanted, with_triton=with_triton)
-            spare.process.pause()
+            with self._registered(worker, wanted):
+                warm_up(worker.peer, self._device, wanted, with_triton=with_triton)
+            worker.process.pause()
         except BaseException:
-            spare.close()
+            worker.close()
             raise
-        return spare
+        return worker
 
     def _wait_for_quiet(self, wanted: threading.Event) -> None:
         while self._timing and not wanted.is_set():
@@ -89,11 +90,11 @@ class Spares(Ahead[Enclosure]):
             self._changed.wait(LOCK_POLL_S)
 
     @contextmanager
-    def _registered(self, spare: Enclosure, wanted: threading.Event) -> Iterator[None]:
+    def _registered(self, worker: SandboxedWorker, wanted: threading.Event) -> Iterator[None]:
         with self._guard:
-            self._starting[wanted] = spare
+            self._starting[wanted] = worker
             if self._timing and not wanted.is_set():
-                spare.process.pause()
+                worker.process.pause()
         try:
             yield
         finally:

@@ -16,7 +16,7 @@ from runners.backends.base import Artefact
 from runners.errors import CandidateFailure, InfraFailure
 from runners.harness.devices.device import Device
 from runners.harness.processes.participant import CandidateProcess, candidate_policy, thread_count
-from runners.harness.processes.sandboxed_worker import enclose
+from runners.harness.processes.sandboxed_worker import start_worker
 from runners.harness.profiling import launches
 from runners.harness.timing.sessions import Bench
 from runners.problems.base import Case
@@ -28,8 +28,10 @@ from runners.sandbox import SandboxError
 from runners.targets import Target
 
 PROFILE_S = 60.0
+# Profilers print their tables to standard output, which is otherwise capped to a log's size.
 LOG_BYTES = 4 << 20
 CALLS = 3
+# Long enough that the calls outweigh starting and stopping the counters.
 CPU_PROFILE_US = 300_000.0
 MOST_CPU_CALLS = 1000
 FAILURES = (ProfilerError, CandidateFailure, InfraFailure, SandboxError)
@@ -37,7 +39,7 @@ NOTE_CHARS = 300
 
 
 @dataclass(frozen=True)
-class Sight:
+class ProfilingRequest:
     """Ask for the profile of one case of a kernel on a device.
 
     `call_us` is how long a call took when it was timed. With `closely`, tools are used that run the process anew,
@@ -54,41 +56,42 @@ class Sight:
     closely: bool = True
 
 
-Look = Callable[[Sight], list[Seen]]
+Profile = Callable[[ProfilingRequest], list[Seen]]
 
 
-def looked_closer(sight: Sight) -> dict[str, Any]:
+def profiled(request: ProfilingRequest) -> dict[str, Any]:
     """Return `normalised`, with the case and a note for every tool that could not be used; only notes if none could."""
     notes: list[str] = []
-    for tool, look in LOOKS[sight.device.kind][0 if sight.closely else -1 :]:
+    # The last tool of each list works without starting the process anew.
+    for tool, profile in TOOLS[request.device.kind][0 if request.closely else -1 :]:
         try:
-            found = normalised(tool, look(sight))
+            found = normalised(tool, profile(request))
         except FAILURES as reason:
             notes.append(f"{tool}: {reason}"[:NOTE_CHARS])
             continue
         if "bound" not in found:
             notes.append(f"{tool}: no shares of the ceilings without hardware counters and a probed bandwidth")
-        return {"case": sight.case.name, **found, "notes": notes}
-    return {"case": sight.case.name, "top": [], "notes": notes}
+        return {"case": request.case.name, **found, "notes": notes}
+    return {"case": request.case.name, "top": [], "notes": notes}
 
 
-def _launched(profiler: Launched, sight: Sight) -> list[Seen]:
+def _launched(profiler: Launched, request: ProfilingRequest) -> list[Seen]:
     """Run the candidate under a tool, once for each of its passes."""
     if reason := profiler.missing():
         raise ProfilerError(reason)
-    outputs = [_output(profiler, number, sight) for number in range(profiler.passes)]
-    return profiler.read(outputs, CALLS, sight.target)
+    outputs = [_output(profiler, number, request) for number in range(profiler.passes)]
+    return profiler.read(outputs, CALLS, request.target)
 
 
-def _output(profiler: Launched, number: int, sight: Sight) -> str:
-    bench, artefact = sight.bench, sight.artefact
+def _output(profiler: Launched, number: int, request: ProfilingRequest) -> str:
+    bench, artefact = request.bench, request.artefact
     limits = replace(bench.limits, log_bytes=LOG_BYTES)
     shown = (*artefact.shown, *bench.setups.paths, *profiler.shown)
-    policy = candidate_policy(sight.device, limits, thread_count(), shown, artefact.env, scratch=artefact.scratch)
+    policy = candidate_policy(request.device, limits, thread_count(), shown, artefact.env, scratch=artefact.scratch)
     policy = replace(policy, local_sockets=profiler.local_sockets)
-    arena = bench.oracle.arena("profiled", sight.arena_bytes)
+    arena = bench.oracle.arena("profiled", request.arena_bytes)
     try:
-        under = enclose(artefact.kind, policy, around=partial(profiler.around, number))
+        under = start_worker(artefact.kind, policy, around=partial(profiler.around, number))
         process = CandidateProcess(
             "profiled", artefact, bench.setups, arena, limits, thread_count(), bench.cancel, under
         )
@@ -96,48 +99,48 @@ def _output(profiler: Launched, number: int, sight: Sight) -> str:
         arena.close()
         raise
     try:
-        _repeated(sight, process, CALLS)
+        _repeated(request, process, CALLS)
         return process.ended(PROFILE_S)
     finally:
         process.close()
         bench.oracle.reset()
 
 
-def _attached(profiler: Attached, sight: Sight) -> list[Seen]:
+def _attached(profiler: Attached, request: ProfilingRequest) -> list[Seen]:
     """Run a tool beside the candidate, long enough to count something."""
     if reason := profiler.missing():
         raise ProfilerError(reason)
-    process = sight.bench.candidate("profiled", sight.artefact, sight.arena_bytes)
-    calls = max(CALLS, min(MOST_CPU_CALLS, round(CPU_PROFILE_US / max(1.0, sight.call_us))))
+    process = request.bench.candidate("profiled", request.artefact, request.arena_bytes)
+    calls = max(CALLS, min(MOST_CPU_CALLS, round(CPU_PROFILE_US / max(1.0, request.call_us))))
     try:
         process.prioritise()
-        call = _repeated(sight, process, 1)
+        call = _repeated(request, process, 1)
         with profiler.counting(process.pids) as printed:
             process.repeated(call, calls, PROFILE_S)
-        return profiler.read(printed, calls, sight.target)
+        return profiler.read(printed, calls, request.target)
     finally:
         process.close()
-        sight.bench.oracle.reset()
+        request.bench.oracle.reset()
 
 
-def _repeated(sight: Sight, process: CandidateProcess, calls: int) -> dict[str, Any]:
+def _repeated(request: ProfilingRequest, process: CandidateProcess, calls: int) -> dict[str, Any]:
     """Make one call as in timing, so that everything is compiled, then the call alone."""
-    call = launches.laid(sight.bench, process, sight.case)
-    process.run([call], sight.bench.limits.call_s)
+    call = launches.laid(request.bench, process, request.case)
+    process.run([call], request.bench.limits.call_s)
     process.repeated(call, calls, PROFILE_S)
     return call
 
 
-def _by_torch(sight: Sight) -> list[Seen]:
+def _by_torch(request: ProfilingRequest) -> list[Seen]:
     """Return what torch's profiler sees in the process: names and times, no counters."""
-    seen = launches.kernels(sight.bench, sight.artefact, sight.case, sight.arena_bytes)
+    seen = launches.kernels(request.bench, request.artefact, request.case, request.arena_bytes)
     if not seen:
         raise ProfilerError("saw no kernel")
     return seen
 
 
-TORCH: tuple[str, Look] = ("torch.profiler", _by_torch)
-LOOKS: dict[str, tuple[tuple[str, Look], ...]] = {
+TORCH: tuple[str, Profile] = ("torch.profiler", _by_torch)
+TOOLS: dict[str, tuple[tuple[str, Profile], ...]] = {
     "cuda": (("ncu", partial(_launched, Ncu())), TORCH),
     "hip": (("rocprofv3", partial(_launched, Rocprofv3())), TORCH),
     "cpu": (("perf", partial(_attached, Perf())),),

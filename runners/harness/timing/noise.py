@@ -37,6 +37,7 @@ from runners.targets import Target
 
 # Several launches a call and parameters: what a single launch does not show, this does.
 PROBLEM = "layernorm_residual"
+# Below six, no deviation is dropped as an outlier (`floor_of`).
 LEAST_COMPARISONS, MOST_COMPARISONS = 6, 12
 # Stop comparing once the last two comparisons moved the floor by less than this, in log.
 SETTLED = 0.002
@@ -47,6 +48,7 @@ WIDE = 1.03
 PLAN = dataclasses.replace(FULL, content_bytes=192 << 20, checks=0)
 # Used by quick timing before a machine's floor is known.
 UNMEASURED = NoiseFloor(1.10)
+# A wide floor was probably measured beside other load, so it is measured again soon.
 KEPT_S, KEPT_WIDE_S = 7 * 86400.0, 3600.0
 # By how much a call on a CPU can differ between processes that do the same: where code and data lie in memory is drawn
 # when a process starts.
@@ -67,6 +69,7 @@ def measured_floor(target: Target) -> NoiseFloor:
     if found.ratio > WIDE:
         found = min(found, _measured(target), key=lambda floor: floor.ratio)
         found = dataclasses.replace(found, wide=found.ratio > WIDE)
+    # The environment is stored with the figure so that a person can see what it was measured with.
     write_json(_path(target), {**environment.fixed(target), **dataclasses.asdict(found)})
     return found
 
@@ -90,6 +93,7 @@ def floor_of(ratios: Sequence[float]) -> float:
     few comparisons do not show.
     """
     deviations = sorted(abs(math.log(ratio)) for ratio in ratios)
+    # With fewer comparisons there is no telling an outlier from the spread.
     if len(deviations) >= LEAST_COMPARISONS:
         deviations.pop()
     return max(LEAST, math.exp(MARGIN * max(deviations, default=0.0)))
@@ -126,7 +130,7 @@ def _measured(target: Target) -> NoiseFloor:
             case = problem.cases(target.key, Purpose.BENCHMARK)[0]
             setups = oracle.set_up([case], Path(folder) / "setups")
             rng = random.Random()  # noqa: S311 - order of blocks
-            bench = Bench(problem, bundle, oracle, [case], setups, Limits(), rng, None, warm.spares)
+            bench = Bench(problem, bundle, oracle, [case], setups, Limits(), rng, None, warm.warm_workers)
             artefact = _artefact(problem, target, Path(folder))
             ratios = _until_settled(lambda: compare_with_itself(bench, artefact, case).median)
     finally:

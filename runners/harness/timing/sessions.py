@@ -18,7 +18,7 @@ from runners.harness.memory.arena import Arena
 from runners.harness.memory.contents import Content, Setups
 from runners.harness.oracle.client import OracleClient
 from runners.harness.processes.participant import CandidateProcess, thread_count
-from runners.harness.processes.warm_workers import Spares
+from runners.harness.processes.warm_workers import WarmWorkers
 from runners.harness.timing.first_calls import make_first_calls
 from runners.harness.timing.statistics import Interval, clocks_agree, median_interval, speedup, spread_us
 from runners.harness.timing.timing import CaseSession, CaseTimer, Plan
@@ -27,6 +27,7 @@ from runners.problems.base import Case, Problem
 
 # Sessions whose processes have more memory in their arenas start one after the other and end at once.
 AT_ONCE_BYTES = 1 << 30
+# On a CPU an arena takes memory as soon as it is mapped (see `runners.candidate.mapping`).
 AT_ONCE_ON_CPU_BYTES = 128 << 20
 MOST_SLACK_BYTES = 256 << 20
 # On a GPU the sides of a session share an arena of at least this size: where memory lies physically changes the time of
@@ -104,6 +105,7 @@ class Timings:
         agreed = [
             clocks_agree(ours, trusted, slack_us=0.0 if strictly else spread_us(trusted)) for ours, trusted in pairs
         ]
+        # A majority, because load may disturb one session.
         return sum(agreed) * 2 > len(agreed)
 
     def busy_beyond_events_us(self, case: str, opponent: str) -> float:
@@ -146,8 +148,7 @@ class Timings:
 class Bench:
     """Hold everything needed to start the sides of a session.
 
-    `spares` are warm workers. With `at_once`, modules may make their first calls, in which they compile, at the same
-    time.
+    With `at_once`, modules may make their first calls, in which they compile, at the same time.
     """
 
     problem: Problem
@@ -158,7 +159,7 @@ class Bench:
     limits: Limits
     rng: random.Random
     cancel: Callable[[], bool] | None
-    spares: Spares | None = None
+    warm_workers: WarmWorkers | None = None
     at_once: bool = False
     objective: Objective = Objective.DEVICE
     _checked: CandidateProcess | None = None
@@ -284,6 +285,7 @@ class Bench:
         """Run one session: every case once, in random order, the sides at raised priority."""
         for side in sides:
             side.prioritise()
+        # In random order, so that no case always follows the same one and finds its caches or clocks.
         for case in self.rng.sample(self.cases, len(self.cases)):
             earlier = timings.sessions[case.name]
             timer = CaseTimer(self.problem, self.oracle, sides, case, plan, self.limits.call_s, self.rng, earlier)
@@ -307,8 +309,8 @@ class Bench:
         self, name: str, artefact: Artefact, arena: Arena, *, with_torch: bool = False
     ) -> Callable[[], CandidateProcess]:
         ahead = (
-            self.spares.take_for(self.limits)
-            if self.spares and (with_torch or artefact.kind == "module") and not artefact.env
+            self.warm_workers.take_for(self.limits)
+            if self.warm_workers and (with_torch or artefact.kind == "module") and not artefact.env
             else None
         )
         return lambda: CandidateProcess(
@@ -339,6 +341,7 @@ def started_together(starts: Sequence[Callable[[], CandidateProcess]]) -> list[C
     with ThreadPoolExecutor(len(starts)) as threads:
         futures = [threads.submit(start) for start in starts]
     failure = next((error for future in futures if (error := future.exception())), None)
+    # Waiting for all before closing any: a process that is still starting can't be closed.
     if failure is None:
         return [future.result() for future in futures]
     for future in futures:

@@ -32,6 +32,7 @@ from runners.job import Verdict
 # Log-ratios by session.
 Units = Sequence[Sequence[float]]
 
+# Enough for the bounds of a 95 % percentile interval (Davison & Hinkley 1997).
 RESAMPLES = 1000
 LEVEL = 0.95
 
@@ -97,6 +98,7 @@ def _resampled(sessions: Units, rng: random.Random) -> float:
 
 def quantile(ordered: Sequence[float], share: float) -> float:
     """Interpolate linearly between the order statistics of a sorted, non-empty sequence."""
+    # Definition 7 of Hyndman & Fan 1996, which is NumPy's default too.
     position = share * (len(ordered) - 1)
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
@@ -105,6 +107,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 def verdict(interval: Interval, floor: float) -> Verdict:
     """Return `faster` or `slower` only if the whole interval lies outside [1 / floor, floor]; else `same`."""
+    # The floor applies to the bound rather than to the median: noise and uncertainty must both be overcome.
     if interval.low > floor:
         return Verdict.FASTER
     if interval.high < 1 / floor:
@@ -133,6 +136,7 @@ def hidden_us_per_call(requests: Sequence[TimedRequest]) -> float:
     if len(sizes) < 2:
         return 0.0
     small, large = sizes[0], sizes[-1]
+    # Lower quartiles, because load makes some requests longer and none shorter.
     grown = unaccounted_us([r for r in requests if r.calls == large])
     return (grown - unaccounted_us([r for r in requests if r.calls == small])) / (large - small)
 

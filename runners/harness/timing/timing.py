@@ -23,7 +23,7 @@ from runners.errors import BASELINE, CANDIDATE, CandidateFailure
 from runners.harness.memory.contents import Content
 from runners.harness.memory.staging import StagedCall, check_begun, check_untouched, stage
 from runners.harness.oracle.client import Judgement, OracleClient
-from runners.harness.processes.participant import CandidateProcess, Run
+from runners.harness.processes.participant import CandidateProcess, RequestTimes
 from runners.harness.timing.first_calls import make_first_calls
 from runners.harness.timing.statistics import (
     TimedRequest,
@@ -46,6 +46,7 @@ CLOCK_US = 25.0
 HOST_BOUND = 1.2
 # For how long to warm the processor before a loop that the host paces, and how long the loop should take.
 WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
+# In blocks of at most FEW_CALLS, the first call after a change of sides weighs on the median.
 FEW_CALLS, FEW_UNITS = 2, 2
 LARGE_ARENA_BYTES = 1 << 30
 MOST_LOOKED_AT = 3
@@ -137,8 +138,8 @@ class Series:
 class SideTimes:
     """Hold the times of one side of a case in one session: `device` time (on a CPU the only one) and `call` time.
 
-    `busy_us` and `enqueue_us` are as in `Run`, per held call. `waits` says why the device could not be held, "" if it
-    could.
+    `busy_us` and `enqueue_us` are as in `RequestTimes`, per held call. `waits` says why the device could not be held,
+    "" if it could.
     """
 
     device: Series = field(default_factory=Series)
@@ -344,6 +345,7 @@ class CaseTimer:
         return self._oracle.make(self._case, self._distribution, count)
 
     def _time_unit(self, unit: int, calls: int) -> None:
+        # The order of a unit's first half is reversed in its second, which makes the palindrome.
         order = self._rng.sample(self._sides, len(self._sides))
         for way in self._ways(unit):
             if way is Way.STEADY and self._loop_calls:
@@ -356,6 +358,7 @@ class CaseTimer:
             for half, sides in zip(
                 (contents[:calls], contents[calls : 2 * calls]), (order, order[::-1]), strict=True
             ):
+                # One draw for all sides of a half, so that their buffers lie at the same offsets.
                 place = self._rng.getrandbits(64)
                 for side in sides:
                     if returns:
@@ -420,7 +423,7 @@ class CaseTimer:
 
     def _request(
         self, side: CandidateProcess, contents: list[Content], way: Way, placing: random.Random
-    ) -> tuple[list[StagedCall], Run]:
+    ) -> tuple[list[StagedCall], RequestTimes]:
         """Run calls that are staged in the arena, keep outputs for the checks, and check guards and inputs."""
         calls, run = self._run(side, contents, way, placing)
         if self._keeps and len(calls) == 1 and _outputs_bytes(contents[0]) >= LARGE_OUTPUT_BYTES:
@@ -432,13 +435,13 @@ class CaseTimer:
         self._look(side, self._looked_at(calls))
         return calls, run
 
-    def _untimed(self, side: CandidateProcess, contents: list[Content], way: Way) -> Run:
+    def _untimed(self, side: CandidateProcess, contents: list[Content], way: Way) -> RequestTimes:
         """Make calls that only prepare what is timed. Their outputs are not checked."""
         return self._run(side, contents, way, self._rng)[1]
 
     def _run(
         self, side: CandidateProcess, contents: list[Content], way: Way, placing: random.Random
-    ) -> tuple[list[StagedCall], Run]:
+    ) -> tuple[list[StagedCall], RequestTimes]:
         if self._last_side not in ("", side.name):
             self._release_others(side)
         self._last_side = side.name
@@ -534,7 +537,7 @@ def _outputs_bytes(content: Content) -> int:
     return sum(output.size_bytes for output in content.outputs)
 
 
-def _loop_samples(run: Run, calls: int) -> list[float]:
+def _loop_samples(run: RequestTimes, calls: int) -> list[float]:
     """Return the time of a call in a loop in µs: the mean over all but the first, or the first if it is the only
     one."""
     first_us, others_us = run.inside_us

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from runners.job import Flag, Language, Source
 from runners.problems.base import Problem, TorchPolicy
 
+# What a candidate is called by; code that none of these reaches does no work.
 ENTRIES = ("custom_kernel", "ModelNew", "Model")
 PYTHON = (Language.PYTHON, Language.TRITON)
 
@@ -66,6 +67,7 @@ def seen(problem: Problem, kernel_names: Iterable[str], known: list[str]) -> lis
 
 def _python_reaches_kernel(module: ast.Module) -> bool:
     """Return whether anything that the entry point reaches by module-level names builds or launches a kernel."""
+    # The text without comments and docstrings, which could name any package.
     if not _BUILDING_PACKAGES.search(ast.unparse(module)):
         return False
     uses, builders = _definitions(module)

@@ -12,12 +12,13 @@ from runners.job import Speedup
 from runners.problems.base import Case, Problem
 from runners.targets import Target
 
+# By how much a claim may exceed what the referee saw.
 CLOCK_MARGIN = 1.02
 # How much longer than the baseline a candidate may keep the device busy outside its events.
 BUSY_US, BUSY_SHARE = 4.0, 0.05
 
 
-def doubts(
+def failed_checks(
     problem: Problem, cases: list[Case], target: Target, timings: Timings, claimed: Speedup, rng: random.Random
 ) -> list[str]:
     """Return everything that speaks against the times. `claimed` is the speedup over the baseline that they amount

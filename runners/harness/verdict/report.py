@@ -42,6 +42,7 @@ def speedup_of(
 
 def _seen(timings: Timings, opponent: str, claimed: float, rng: random.Random) -> bool:
     seen = timings.referee_speedup(opponent, rng).median
+    # Strictly: what load hides is not shown, so it does not count as a win.
     agreed = all(timings.clocks_agree(case, strictly=True) for case in timings.sessions)
     return agreed and seen * (SEEN_FACTOR if seen > 1 else UNSEEN_FACTOR) >= claimed
 

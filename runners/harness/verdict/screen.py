@@ -24,6 +24,7 @@ def complaints(spec: JobSpec, problem: Problem) -> list[str]:
         return [f"{problem.name} takes kernels in {known}, not in {source.language.value}"]
     if source.language not in REGISTRY:
         return [f"no backend for {source.language.value} on this machine"]
+    # Lone surrogates can't be encoded, and a hostile text may hold some.
     size = len(source.text.encode(errors="replace"))
     if size > spec.limits.source_bytes:
         return [f"the source has {size} bytes; at most {spec.limits.source_bytes} are accepted"]

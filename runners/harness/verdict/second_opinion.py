@@ -40,6 +40,7 @@ def kernelguard(source: Source) -> list[str]:
         Path(folder).chmod(0o755)
         text = Path(folder, "kernel.txt")
         text.write_text(source.text)
+        # The sandbox reads it as a user of its own.
         text.chmod(0o644)
         limits = ResourceLimits(wall_s=READ_S, memory_bytes=1 << 30)
         policy = SandboxPolicy(read_only=(*python_paths(), place, text), limits=limits)
@@ -63,6 +64,7 @@ def _rules(answer: str) -> list[str]:
     except ValueError:
         return []
     names = [rule for rule in rules if isinstance(rule, str)] if isinstance(rules, list) else []
+    # Flags are shown on pages and in prompts, so nothing but a plain name may pass.
     return [name[:64] for name in names if name.isidentifier()][:MOST_RULES]
 
 
