@@ -16,6 +16,9 @@ from optimizer.llm.port import (
 )
 from optimizer.llm.recording import RecordedCall, RecordedTurn, RunRecord, prompt_hash
 
+# A prompt is a message of the system and one of the user.
+PROMPT_MESSAGES = 2
+
 
 class Replay(Provider):
     """Answer by (key, role) from one recording. Kernels are built and timed anew; no tokens are spent."""
@@ -32,7 +35,9 @@ class Replay(Provider):
         found = self.record.answer_to(request.key, request.role)
         if found is None:
             raise ProviderRefusedError(f"the record has no answer to {request.key} ({request.role})")
-        same_prompt = prompt_hash(list(request.messages)) == found.prompt_sha256
+        # What follows the prompt itself are tools' results, which are this machine's own.
+        prompt = list(request.messages)[:PROMPT_MESSAGES] if request.turn else list(request.messages)
+        same_prompt = prompt_hash(prompt) == found.prompt_sha256
         turns = self.record.turns_to(request.key, request.role) if request.tools else []
         if request.turn < len(turns):
             return _turn(found, turns[request.turn], same_prompt, on_token)

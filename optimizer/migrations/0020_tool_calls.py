@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('optimizer', '0017_opponents_indexed'),
+        ('optimizer', '0019_sign_ins_without_model'),
     ]
 
     operations = [
