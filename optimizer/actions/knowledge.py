@@ -1,58 +1,38 @@
-"""Load the hardware notes that ship with the product into the database."""
+"""Load the hardware overviews that ship with the product into the database, where people can edit them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
 from django.db import transaction
 
+from optimizer.knowledge import Page, pages
+from optimizer.knowledge.library import OVERVIEW
 from optimizer.models import Finding, Target
-
-NOTES = Path(__file__).parent.parent / "agents" / "notes"
-
-
-@dataclass(frozen=True)
-class Note:
-    """Hold one notes file. `targets` is the prefix of the target keys or architectures to which it applies."""
-
-    key: str
-    title: str
-    targets: str
-    source: str
-    text: str
 
 
 def do_sync_notes() -> list[Finding]:
-    """Store every shipped note for every matching target, once per text. Call after `do_sync_targets`.
+    """Store every shipped overview for every matching target, once per text. Call after `do_sync_targets`.
 
     A person's edit is kept: only the newest shipped text is superseded by a newer shipped one.
     """
-    notes = [read_note(path) for path in sorted(NOTES.glob("*.md"))]
-    return [_sync(note, target) for note in notes for target in _targets(note)]
+    overviews = [one for one in pages() if one.topic == OVERVIEW]
+    return [_sync(one, target) for one in overviews for target in _targets(one)]
 
 
-def read_note(path: Path) -> Note:
-    """Parse a notes file: lines `name: value`, a line `---`, then Markdown. Raises KeyError for a missing field."""
-    head, _, text = path.read_text().partition("\n---\n")
-    fields = dict(line.split(": ", 1) for line in head.splitlines())
-    return Note(f"notes.{path.stem}", fields["title"], fields["targets"], fields["source"], text.strip())
-
-
-def _targets(note: Note) -> list[Target]:
-    return list(Target.objects.filter(key__startswith=note.targets).order_by("key"))
+def _targets(overview: Page) -> list[Target]:
+    return [target for target in Target.objects.order_by("key") if overview.holds_for(target.key)]
 
 
 @transaction.atomic
-def _sync(note: Note, target: Target) -> Finding:
+def _sync(overview: Page, target: Target) -> Finding:
     # Several processes start at once after an upgrade; the lock keeps them from storing the note twice.
-    shipped = Finding.objects.select_for_update().filter(key=note.key, target=target, origin="shipped")
+    key = f"notes.{overview.name.partition('/')[0]}"
+    shipped = Finding.objects.select_for_update().filter(key=key, target=target, origin="shipped")
     newest = shipped.order_by("pk").last()
-    if newest is not None and newest.text == note.text:
+    if newest is not None and newest.text == overview.text:
         return newest
     finding = Finding.objects.create(
-        key=note.key, target=target, kind="hardware", title=note.title, text=note.text, origin="shipped",
-        source=note.source[:400],
+        key=key, target=target, kind="hardware", title=overview.title, text=overview.text, origin="shipped",
+        source="; ".join(overview.sources)[:400],
     )  # fmt: skip
     # A note that a person has edited is superseded already and keeps its edit.
     if newest is not None and newest.superseded_by_id is None:

@@ -1,18 +1,28 @@
-"""Select the documents for a prompt: most specific and newest first, until the token budget is spent."""
+"""Select the documents for a prompt: hardware within its own share, the rest most specific and newest first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from optimizer.knowledge import Task, pages_for
+from optimizer.search.base import Ask, History, KernelView, fastest
+from runners.job import JobResult, Language
+
 TOKEN_BUDGET = 12_000
+# Of the budget, what hardware overviews and pages may take. Findings never take this share, however many there are;
+# what hardware leaves of it is theirs.
+HARDWARE_SHARE = 5_000
 CHARACTERS_PER_TOKEN = 4
+# An SM or compute unit that holds fewer warps or wavefronts than this hides little latency by switching.
+LOW_OCCUPANCY = 4
 _SPECIFICITY = {"guidance": 0, "digest": 1, "run": 2, "problem": 3, "target": 4}
+HARDWARE = "hardware"
 
 
 @dataclass(frozen=True)
 class KnowledgeItem:
-    """Hold a finding, digest, hardware note, meta note or instruction. `ref` links back to its row."""
+    """Hold a finding, digest, hardware page, meta note or instruction. `ref` links back to its row or page."""
 
     ref: str
     scope: str
@@ -44,24 +54,72 @@ class Selection:
 
 
 def choose_knowledge(items: Iterable[KnowledgeItem], budget_tokens: int = TOKEN_BUDGET) -> Selection:
-    """Select documents within the budget; `items` are ordered from oldest to newest.
+    """Select documents within the budget; `items` are ordered from oldest to newest, hardware from best to worst.
 
-    People's guidance is always taken. Then come digest, run notes, problem findings and target notes, newest first.
-    What does not fit is left out entirely, because half a fact misleads.
+    People's guidance is always taken. Hardware has a share of its own. Then come digest, run notes, problem findings
+    and target findings, newest first. What does not fit is left out entirely, because half a fact misleads.
     """
+    given = list(items)
+    hardware = [item for item in given if item.scope == HARDWARE]
     # The sort by scope is stable, so within a scope the newest stay first.
-    newest_first = list(items)[::-1]
-    newest_first.sort(key=lambda item: _SPECIFICITY.get(item.scope, 9))
+    others = [item for item in given[::-1] if item.scope not in {HARDWARE, "guidance"}]
+    others.sort(key=lambda item: _SPECIFICITY.get(item.scope, 9))
+    guidance = [item for item in given[::-1] if item.scope == "guidance"]
+    known = _fitting(hardware, HARDWARE_SHARE * budget_tokens // TOKEN_BUDGET)
+    learnt = _fitting(others, budget_tokens - sum(item.tokens for item in [*guidance, *known]))
+    taken = [*guidance, *known, *learnt]
+    chosen = {id(item) for item in taken}
+    return Selection(taken, [item for item in [*hardware, *others] if id(item) not in chosen], budget_tokens)
+
+
+def task_pages(ask: Ask, history: History, language: Language) -> list[KnowledgeItem]:
+    """Return the shipped pages that apply to the run's target, the most helpful for this prompt first.
+
+    They are chosen by the problem's words and by what binds the kernel that the prompt is about.
+    """
+    problem = history.problem
+    words = f"{problem.title}\n{problem.description}"
+    task = Task(words, history.target, language, bottlenecks_of(_subject(ask, history)))
+    return [
+        KnowledgeItem(f"page-{page.name}", HARDWARE, page.title, page.markdown, "shipped")
+        for page in pages_for(task)
+    ]
+
+
+def bottlenecks_of(kernel: KernelView | None) -> frozenset[str]:
+    """Return what binds a kernel, in the words of `optimizer.knowledge.library.BOTTLENECKS`.
+
+    The profile names compute, memory or latency; the compiler's report adds registers (spills) and occupancy.
+    """
+    result = kernel.result if kernel else None
+    if result is None:
+        return frozenset()
+    counted = result.profile.get("kernels")
+    named = {result.profile.get("bound"), counted.get("bound") if isinstance(counted, dict) else None}
+    return frozenset({str(name) for name in named if name} | _compiled_bottlenecks(result))
+
+
+def _compiled_bottlenecks(result: JobResult) -> set[str]:
+    reports = result.build.kernels if result.build else []
+    found = {"registers"} if any(report.vgpr_spills or report.scratch_bytes for report in reports) else set()
+    if any(report.occupancy is not None and report.occupancy < LOW_OCCUPANCY for report in reports):
+        found.add("occupancy")
+    return found
+
+
+def _subject(ask: Ask, history: History) -> KernelView | None:
+    """Return the kernel that the prompt is to improve, or else the run's best."""
+    named = (history.kernel(str(ask.context[name])) for name in ("base", "node") if name in ask.context)
+    return next((kernel for kernel in named if kernel), None) or fastest(history.kernels)
+
+
+def _fitting(items: Iterable[KnowledgeItem], budget_tokens: int) -> list[KnowledgeItem]:
     taken: list[KnowledgeItem] = []
-    left: list[KnowledgeItem] = []
-    spent = 0
-    for item in newest_first:
-        if item.scope == "guidance" or spent + item.tokens <= budget_tokens:
+    for item in items:
+        if item.tokens <= budget_tokens:
             taken.append(item)
-            spent += item.tokens
-        else:
-            left.append(item)
-    return Selection(taken, left, budget_tokens)
+            budget_tokens -= item.tokens
+    return taken
 
 
 def _entry(item: KnowledgeItem) -> dict[str, object]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from optimizer.agents import sections, task_sections
 from optimizer.agents.delimiters import NOTICE, Delimiters
-from optimizer.agents.knowledge import TOKEN_BUDGET, KnowledgeItem, Selection, choose_knowledge
+from optimizer.agents.knowledge import TOKEN_BUDGET, KnowledgeItem, Selection, choose_knowledge, task_pages
 from optimizer.agents.task_sections import SOURCE_CAP
 from optimizer.search.base import Ask, History, HypothesisView, KernelView
 from optimizer.search.machinery.handoff import without_lost_trials
@@ -119,10 +119,9 @@ def build_prompt(
     budget_tokens: int = TOKEN_BUDGET,
 ) -> Prompt:
     """Build the messages for an ask. Raises KeyError for a role without a prompt."""
-    guided = [*knowledge, *_guidance(ask, history)]
-    desk = Desk(
-        ask, history, delimiters or Delimiters(), choose_knowledge(guided, budget_tokens), target_language(history)
-    )
+    language = target_language(history)
+    known = [*knowledge, *task_pages(ask, history, language), *_guidance(ask, history)]
+    desk = Desk(ask, history, delimiters or Delimiters(), choose_knowledge(known, budget_tokens), language)
     task, *rest = ROLES[ask.role](desk)
     # Guidance follows directly after the task: it should not be lost in a long prompt.
     parts = [part for part in (task, desk.guidance(), *rest) if part]

@@ -143,7 +143,7 @@ def knowledge_of(run: Run) -> list[KnowledgeItem]:
 
 
 def _scope(row: Finding) -> str:
-    if row.kind in {"digest", "guidance"}:
+    if row.kind in {"digest", "guidance", "hardware"}:
         return row.kind
     if row.run_id is not None:
         return "run"

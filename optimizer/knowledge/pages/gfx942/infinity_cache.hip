@@ -1,0 +1,16 @@
+// Streams and reused data told apart: what is read once bypasses, what is read again stays in L2 and Infinity Cache.
+#include <hip/hip_runtime.h>
+
+typedef float floatx4 __attribute__((ext_vector_type(4)));
+
+// out [rows, vectors] = x [rows, vectors] + bias [vectors]: x and out pass once, bias is met in every row.
+extern "C" __global__ void __launch_bounds__(256) add_bias(const floatx4* x, const floatx4* bias, floatx4* out, int rows,
+                                                           int vectors) {
+  for (int at = blockIdx.x * 256 + threadIdx.x; at < vectors; at += gridDim.x * 256) {
+    const floatx4 mine = bias[at];
+    for (int row = blockIdx.y; row < rows; row += gridDim.y) {
+      const floatx4 value = __builtin_nontemporal_load(x + size_t(row) * vectors + at);        // global_load ... nt
+      __builtin_nontemporal_store(value + mine, out + size_t(row) * vectors + at);  // global_store ... nt
+    }
+  }
+}

@@ -1,0 +1,50 @@
+"""Softmax of long rows in two passes: maximum and sum grow together, block by block, and memory is read twice."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x, out, columns, block: tl.constexpr):
+    """One program a row. `top` and `sum` are vectors: each lane keeps its own pair, merged once at the end."""
+    row = tl.program_id(0).to(tl.int64) * columns
+    lanes = tl.arange(0, block)
+    top = tl.full((block,), float("-inf"), tl.float32)
+    sum = tl.zeros((block,), tl.float32)
+    for start in range(0, columns, block):
+        at = start + lanes
+        value = tl.load(x + row + at, mask=at < columns, other=float("-inf")).to(tl.float32)
+        higher = tl.maximum(top, value)
+        # A lane that has seen only -inf keeps a sum of 0: -inf minus -inf would be NaN.
+        shrink = tl.where(higher == float("-inf"), 0.0, tl.exp(top - higher))
+        sum = sum * shrink + tl.where(value == float("-inf"), 0.0, tl.exp(value - higher))
+        top = higher
+    highest = tl.max(top, 0)
+    scale = 1.0 / tl.sum(tl.where(top == float("-inf"), 0.0, sum * tl.exp(top - highest)), 0)
+    for start in range(0, columns, block):
+        at = start + lanes
+        value = tl.load(x + row + at, mask=at < columns, other=0.0).to(tl.float32)
+        tl.store(out + row + at, tl.exp(value - highest) * scale, mask=at < columns)
+
+
+def custom_kernel(x):
+    """x [rows, columns] float32 -> softmax along columns."""
+    out = torch.empty_like(x)
+    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], 2048, num_warps=8)
+    return out
+
+
+# --- check ---
+LIMIT = 1e-5
+
+
+def inputs(device):
+    """Rows longer than a block; the second begins with -inf."""
+    x = torch.randn(3, 5000, generator=torch.Generator().manual_seed(1))
+    x[1, :2500] = float("-inf")
+    return (x.to(device),)
+
+
+def expected(x):
+    return torch.softmax(x.double(), 1)

@@ -1,0 +1,215 @@
+"""The shipped knowledge pages: what each declares is there, and its snippet builds, runs and holds what it promises."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from optimizer.knowledge import Page, Task, page, pages, pages_for, search_knowledge
+from optimizer.knowledge.kinds import KINDS, kinds_of
+from optimizer.knowledge.library import BOTTLENECKS, CHECK, OVERVIEW, TOPICS, read_page
+from runners.backends import backend_for
+from runners.backends.base import BuildRequest, SampleArgument
+from runners.backends.cuda import cuobjdump
+from runners.commands.build import build
+from runners.job import BuildReport, Language, Limits, Source
+from runners.problems.base import TensorSpec
+from runners.targets import TARGETS, target
+from tests.optimizer.snippets import UNSUPPORTED, compile_cuda, run_cpp, run_triton, snippets
+
+every_page = pytest.mark.parametrize("one", pages(), ids=lambda one: one.name)
+
+
+def each(*languages: Language) -> pytest.MarkDecorator:
+    """Parametrise over the pages with a snippet in one of these languages."""
+    return pytest.mark.parametrize("one", snippets(*languages), ids=lambda one: one.name)
+
+
+def test_there_is_a_page_for_every_gpu_and_enough_of_them() -> None:
+    assert len([one for one in pages() if one.topic != OVERVIEW]) >= 30
+    for key in TARGETS:
+        assert any(one.holds_for(key) and one.topic == OVERVIEW for one in pages()), key
+
+
+@every_page
+def test_a_page_declares_where_it_applies_and_where_it_comes_from(one: Page) -> None:
+    assert one.title and len(one.text) > 500
+    assert one.topic in TOPICS
+    assert any(one.holds_for(key) for key in TARGETS)
+    assert set(one.bottlenecks) <= BOTTLENECKS and set(one.kinds) <= KINDS.keys()
+    assert one.sources and all(len(source) > 20 for source in one.sources)
+    if one.topic != OVERVIEW:
+        assert one.bottlenecks and one.kinds
+        assert any("https://" in source for source in one.sources)
+
+
+@every_page
+def test_a_page_has_a_snippet_with_a_check_or_says_what_the_machine_code_holds(one: Page) -> None:
+    if one.topic == OVERVIEW:
+        return
+    assert one.path is not None and len(one.snippet) > 300
+    if one.language is Language.HIP:
+        assert one.emits  # nothing here can execute it
+    else:
+        assert CHECK in one.path.read_text() and CHECK not in one.snippet
+
+
+def test_a_page_without_targets_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.md").write_text("title: x\ntopic: memory\nsource: y\n---\ntext\n")
+    with pytest.raises(ValueError, match="targets"):
+        read_page(tmp_path / "x.md")
+
+
+def emitted(one: Page, code: str) -> None:
+    """Assert that the machine code holds the instructions that the page promises."""
+    for pattern in one.emits:
+        assert re.search(pattern, code), f"no {pattern} in the machine code"
+
+
+@pytest.mark.nvcc
+@pytest.mark.processes
+@each(Language.CUDA)
+def test_a_cuda_snippet_builds_and_uses_the_instructions_it_is_about(one: Page, tmp_path: Path) -> None:
+    key = next(key for key in ("sm_90", "sm_80", "sm_100") if one.holds_for(key))
+    built = compile_cuda(one, key, tmp_path / "code.cubin", "-cubin", "-Werror", "all-warnings")
+    assert built.code == 0, built.output
+    tool = cuobjdump()
+    assert tool is not None
+    shown = subprocess.run(
+        [tool[0], "-sass", str(tmp_path / "code.cubin")], capture_output=True, text=True, check=True
+    )
+    emitted(one, shown.stdout)
+
+
+@pytest.mark.hip
+@pytest.mark.processes
+@each(Language.HIP)
+def test_a_hip_snippet_builds_and_uses_the_instructions_it_is_about(one: Page) -> None:
+    assert one.path is not None
+    report = build(Source(Language.HIP, one.path.read_text()), target("gfx942"), None)
+    assert report.ok and "warning" not in report.log, report.log
+    assert all(kernel.vgpr_spills == 0 for kernel in report.kernels)
+    emitted(one, "\n".join(report.assembly.values()))
+
+
+@pytest.mark.processes
+@each(Language.CPP)
+def test_a_cpp_snippet_computes_what_it_says(one: Page, tmp_path: Path) -> None:
+    outcome = run_cpp(one, tmp_path)
+    if outcome.code == UNSUPPORTED:
+        pytest.skip("this processor lacks the instructions; it compiles")
+    assert outcome.code == 0, outcome.output
+
+
+@pytest.mark.processes
+@each(Language.TRITON)
+def test_a_triton_snippet_computes_what_it_says_in_the_interpreter(one: Page) -> None:
+    outcome = run_triton(one, "cpu")
+    assert outcome.code == 0, outcome.output
+
+
+def triton_builds() -> list[object]:
+    """Pair each Triton page with a GPU of each vendor for which it is; the general pages are part of the long form."""
+    return [
+        pytest.param(
+            one, key, id=f"{one.name}-{key}", marks=[pytest.mark.long] if one.name.startswith("gpu/") else []
+        )
+        for one in snippets(Language.TRITON)
+        for key in ("sm_90", "gfx942", "gfx950")
+        if one.holds_for(key) and (key != "gfx950" or not one.holds_for("gfx942"))
+    ]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("one", "key"), triton_builds())
+def test_a_triton_snippet_builds_for_the_gpus_it_is_about(one: Page, key: str, tmp_path: Path) -> None:
+    report = built_triton(one, key, tmp_path)
+    assert report.ok, report.log
+    emitted(one, "\n".join(report.assembly.values()))
+
+
+def built_triton(one: Page, key: str, folder: Path) -> BuildReport:
+    """Build a snippet for a GPU that is not here, for the layouts of its own inputs."""
+    assert one.path is not None
+    tensors = runpy.run_path(str(one.path))["inputs"]("cpu")
+    specs = [TensorSpec(str(t.dtype).removeprefix("torch."), tuple(t.shape), t.stride()) for t in tensors]
+    sample = tuple(SampleArgument(spec) for spec in specs)
+    folder.chmod(0o755)
+    source = Source(Language.TRITON, one.path.read_text())
+    return backend_for(Language.TRITON).build(BuildRequest(source, "", key, folder, Limits(), (sample,))).report
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "wanted"),
+    [
+        ("wgmma descriptor swizzle", "sm_90", "sm_90/wgmma"),
+        ("TMA tensor map", "sm_90", "sm_90/tma"),
+        ("fp8 accumulation precision promotion", "sm_90-h200", "sm_90/fp8_promotion"),
+        ("bank conflicts in LDS", "gfx942", "gfx942/lds_swizzle"),
+        ("sched_group_barrier", "gfx942", "gfx942/scheduling"),
+        ("32x32 MFMA layout", "gfx942-mi325x", "gfx942/mfma_32x32"),
+        ("matrix_instr_nonkdim kpack waves_per_eu", "gfx942", "gfx942/triton_knobs"),
+        ("experts of different sizes grouped gemm", "sm_90", "gpu/grouped_gemm"),
+        ("AMX tiles", "cpu", "cpu/amx"),
+        ("kv cache block table", "gfx942", "gpu/paged_attention"),
+    ],
+)
+def test_full_text_finds_the_page_that_is_meant(query: str, key: str, wanted: str) -> None:
+    assert search_knowledge(query, key, 3)[0].name == wanted
+
+
+def test_search_stays_on_the_target_and_within_its_limit() -> None:
+    found = search_knowledge("matrix product shared memory", "gfx942", 4)
+    assert len(found) == 4 and all(one.holds_for("gfx942") for one in found)
+    assert search_knowledge("wgmma", "cpu", 5) == []
+    assert len(search_knowledge("memory", "", 10**9)) <= 20
+
+
+@pytest.mark.parametrize("query", ["", "\0", "((((", "x" * 5_000_000, "zzzzqqq"])
+def test_a_hostile_query_finds_nothing_and_does_not_fail(query: str) -> None:
+    assert search_knowledge(query, "sm_90", 5) == []
+
+
+def test_a_negative_limit_gives_nothing() -> None:
+    assert search_knowledge("wgmma", "sm_90", -3) == []
+
+
+def test_what_binds_the_kernel_decides_which_pages_come_first() -> None:
+    text = "Row-wise softmax. Each row is normalised."
+    bound = {word: pages_for(Task(text, "sm_90", None, frozenset({word}))) for word in ("memory", "launch")}
+    assert "launch" in bound["launch"][0].bottlenecks
+    assert "memory" in bound["memory"][0].bottlenecks
+
+
+def test_a_matrix_product_in_cuda_gets_the_matrix_units() -> None:
+    task = Task("bf16 matrix product (GEMM)", "sm_90", Language.CUDA, frozenset({"compute"}))
+    assert {one.name for one in pages_for(task)[:4]} & {"sm_90/wgmma", "sm_90/warp_specialisation"}
+    assert all(one.topic != OVERVIEW for one in pages_for(task))
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("F.softmax(x @ w)", {"softmax"}),
+        ("grouped GEMM of experts (MoE)", {"matmul", "ragged"}),
+        ("W4A16 linear layer", {"matmul", "quantised"}),
+        ("summation of summaries", set()),
+    ],
+)
+def test_kinds_of_work_are_told_by_whole_words(text: str, kinds: set[str]) -> None:
+    assert kinds_of(text) == kinds
+
+
+def test_every_page_is_found_by_its_own_title() -> None:
+    for one in pages():
+        assert one in search_knowledge(one.title, next(key for key in TARGETS if one.holds_for(key)), 3), one.name
+
+
+def test_page_by_name() -> None:
+    assert page("sm_90/wgmma").language is Language.CUDA
+    with pytest.raises(KeyError):
+        page("../../etc/passwd")
