@@ -8,10 +8,12 @@ from typing import Any
 from optimizer.agents import sections
 from optimizer.agents.delimiters import Delimiters
 from optimizer.agents.knowledge import KnowledgeItem
+from optimizer.knowledge import search_knowledge
 from optimizer.search.base import History
 from optimizer.tools.catalogue import Arguments, ReadKernelArguments, SearchArguments
 
 PAGE_CAP = 6_000
+MOST_FINDINGS = 3
 
 
 def answer(
@@ -31,19 +33,23 @@ def _read_kernel(
 
 
 def _search_knowledge(
-    arguments: SearchArguments, _: History, knowledge: Sequence[KnowledgeItem], delimiters: Delimiters
+    arguments: SearchArguments, history: History, knowledge: Sequence[KnowledgeItem], delimiters: Delimiters
 ) -> str:
-    words = {word for word in arguments.query.lower().split() if len(word) > 1}
-    ranked = sorted(knowledge, key=lambda item: -_hits(item, words))
-    found = [item for item in ranked if _hits(item, words)][: arguments.limit]
+    """Return the shipped pages that fit best, and after them what the team has found out."""
+    pages = search_knowledge(arguments.query, history.target, arguments.limit)
+    found = [(page.title, page.markdown) for page in pages]
+    found += [(item.title or item.ref, item.text) for item in _findings(arguments, knowledge)]
     if not found:
         return "Nothing was found."
-    return "\n\n".join(delimiters.enclose(item.text, item.title or item.ref, PAGE_CAP) for item in found)
+    return "\n\n".join(delimiters.enclose(text, title, PAGE_CAP) for title, text in found)
 
 
-def _hits(item: KnowledgeItem, words: set[str]) -> int:
-    text = f"{item.title} {item.text}".lower()
-    return sum(word in text for word in words)
+def _findings(arguments: SearchArguments, knowledge: Sequence[KnowledgeItem]) -> list[KnowledgeItem]:
+    """Return the findings that share most words with the query."""
+    words = {word for word in arguments.query.lower().split() if len(word) > 2}
+    hits = {item.ref: sum(word in f"{item.title} {item.text}".lower() for word in words) for item in knowledge}
+    ranked = sorted((item for item in knowledge if hits[item.ref]), key=lambda item: -hits[item.ref])
+    return ranked[:MOST_FINDINGS]
 
 
 _ANSWERS: Mapping[str, Callable[[Any, History, Sequence[KnowledgeItem], Delimiters], str]] = {

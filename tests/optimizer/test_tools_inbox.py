@@ -15,7 +15,19 @@ from optimizer.agents.code_blocks import AnswerError
 from optimizer.calls.conversation import messages_of
 from optimizer.calls.prepare import prompt_text
 from optimizer.calls.worker import answer
-from optimizer.models import CallState, Job, JobState, Kernel, LlmCall, Run, RunEvent, RunState, ToolCall, User
+from optimizer.models import (
+    CallState,
+    Finding,
+    Job,
+    JobState,
+    Kernel,
+    LlmCall,
+    Run,
+    RunEvent,
+    RunState,
+    ToolCall,
+    User,
+)
 from runners.job import BuildReport, Effort, JobResult, JobSpec, KernelResources, StageResult, Status
 from tests.factories import drive, fake_evaluate, make_run, make_team, make_user
 from tests.optimizer.clients import Call, caller_of
@@ -250,3 +262,14 @@ def test_tools_are_told_live() -> None:
     drive(run, tools, rounds=3)
     told = list(RunEvent.objects.filter(run=run, type__startswith="tool.").values_list("type", "payload__tool"))
     assert told == [("tool.called", "build"), ("tool.ended", "build")]
+
+
+def test_what_is_known_is_searched_in_shipped_pages_and_findings() -> None:
+    run = tool_run()
+    Finding.objects.create(
+        team=run.team, target=run.target, title="Gathers", text="Gathers are slow on this machine."
+    )
+    call = say(waiting(run), "TOOL: search_knowledge\nquery: vectorised gathers with AVX2\nlimit: 2\n")
+    result = ToolCall.objects.get().result_text
+    assert "Gathers are slow on this machine" in result and result.count("<<<BEGIN DATA") == 3
+    assert call.state == CallState.WAITING
