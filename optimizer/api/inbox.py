@@ -192,7 +192,7 @@ def _whole(request: HttpRequest, call: LlmCall) -> Prompt:
         text=prompt_text(call),
         messages=text_messages(messages_of(call)),
         tools=[
-            ToolOut(name=tool.name, description=tool.description, arguments=tool.arguments.model_json_schema())
+            ToolOut(name=tool.name, description=tool.description, arguments=tool.schema)
             for tool in toolbox_of(call).tools.values()
         ],
         expected_json=json_schema_of(call.answer_schema),

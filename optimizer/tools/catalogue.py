@@ -7,6 +7,7 @@ from the database at once (`optimizer.tools.answers`). What a model sends is use
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -42,7 +43,10 @@ class KernelArguments(Arguments):
         description="SEARCH/REPLACE blocks instead of a complete file. They change the kernel of your last call, or "
         "before that the kernel that you were given to change.",
     )
-    language: Language | None = Field(None, description="Only where it differs from the task's language.")
+    # A plain text, because some servers refuse references, null and empty values in a schema.
+    language: str = Field(
+        "", max_length=10, description="cpp, hip, cuda, triton or python; only where it is not the task's."
+    )
 
 
 class BlockArguments(KernelArguments):
@@ -104,7 +108,20 @@ class Tool:
 
     def spec(self) -> ToolSpec:
         """Return the tool as providers describe it to their models."""
-        return ToolSpec(self.name, self.description, self.arguments.model_json_schema())
+        return ToolSpec(self.name, self.description, self.schema)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the arguments, without what only documents it twice."""
+        found = self.arguments.model_json_schema()
+        fields = {
+            name: {key: value for key, value in field.items() if key not in {"title", "default"}}
+            for name, field in found["properties"].items()
+        }
+        # Its description is written for readers of this module.
+        return {key: value for key, value in found.items() if key not in {"title", "description"}} | {
+            "properties": fields
+        }
 
 
 TOOLS: dict[str, Tool] = {

@@ -25,7 +25,7 @@ def draft_of(arguments: KernelArguments, last: Draft | None, basis: Basis | None
 
     Raises AnswerError with a message for the model.
     """
-    named = arguments.language or language
+    named = _named(arguments.language) if arguments.language else language
     if isinstance(arguments, BlockArguments) and (arguments.source or arguments.blocks or arguments.edits):
         return _with_blocks(arguments, basis)
     if arguments.source.strip():
@@ -50,6 +50,14 @@ def answer_text(draft: Draft, arguments: SubmitArguments) -> str:
 
 
 _LABELS = {Language.CPP: "cpp", Language.HIP: "hip", Language.CUDA: "cuda", Language.TRITON: "triton"}
+
+
+def _named(language: str) -> Language:
+    """Return the language of that name. Raises AnswerError."""
+    try:
+        return Language(language.strip().lower())
+    except ValueError:
+        raise AnswerError(Fault.WRONG_SHAPE, f"There is no language {language[:20]!r}.") from None
 
 
 def _with_blocks(arguments: BlockArguments, basis: Basis | None) -> Draft:

@@ -131,7 +131,10 @@ def test_arguments_of_five_megabytes_end_the_attempt_with_a_reason(server: LlmSe
     assert call.state == CallState.FAILED and "longer than" in call.error and not ToolCall.objects.exists()
 
 
-@pytest.mark.parametrize("arguments", ["[1, 2]", '{"source": ', '{"nonsense": 1}', '{"source": 7}'])
+@pytest.mark.parametrize(
+    "arguments",
+    ["[1, 2]", '{"source": ', '{"nonsense": 1}', '{"source": 7}', '{"source": "int x;", "language": "cobol"}'],
+)
 def test_unusable_arguments_are_explained_and_the_attempt_goes_on(server: LlmServer, arguments: str) -> None:
     server.script(Reply(text="", tools=(("build", arguments),), finish="tool_calls"), BUILD, SUBMIT)
     call = played(asked(server))

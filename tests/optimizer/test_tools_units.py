@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from optimizer.llm.port import RequestedTool
 from optimizer.llm.tool_messages import StreamedCalls, call_in_text, text_messages
 from optimizer.search import STRATEGIES
 from optimizer.search.base import AS_PUBLISHED
-from optimizer.tools.catalogue import BlockArguments, KernelArguments, SubmitArguments, for_blocks, tools_for
+from optimizer.tools.catalogue import TOOLS, BlockArguments, KernelArguments, SubmitArguments, for_blocks, tools_for
 from optimizer.tools.limits import Limits, Spent, left_in_words, used_up
 from optimizer.tools.sources import Draft, answer_text, draft_of
 from optimizer.tools.text_protocol import parse_calls, words_before
@@ -59,6 +61,13 @@ def test_new_runs_build_and_runs_as_published_have_no_tools() -> None:
         settings = STRATEGIES[strategy].Settings
         assert settings.model_validate({}).model_dump()["tools"] == "build"
         assert settings.model_validate({"preset": "as_published"}).model_dump()["tools"] == "none"
+
+
+def test_schemas_are_plain_enough_for_every_server() -> None:
+    for tool in [*TOOLS.values(), *for_blocks(TOOLS).values()]:
+        text = json.dumps(tool.schema)
+        assert not any(word in text for word in ("$ref", "anyOf", "null", '"title": {"title"', "Provide", "Hold"))
+        assert all(field["description"] for field in tool.schema["properties"].values())
 
 
 def test_calls_are_read_from_text_with_arguments_and_kernel() -> None:
