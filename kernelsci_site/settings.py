@@ -209,6 +209,7 @@ STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "kernelsci_site.static_finders.PlotlyFinder",
+    "kernelsci_site.static_finders.NpmFinder",
 ]
 WHITENOISE_USE_FINDERS = not STATIC_COLLECTED
 WHITENOISE_AUTOREFRESH = DEBUG

@@ -1,7 +1,8 @@
-"""Find static files in packages that are no Django apps."""
+"""Find static files in packages that are no Django apps: plotly's from its wheel, others from npm."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,54 @@ from django.contrib.staticfiles.finders import BaseFinder
 from django.core.files.storage import FileSystemStorage
 
 PLOTLY_PATH = "plotly/plotly.min.js"
+# What `make install` installs from npm beside the Python packages (kernelsci_site/npm/package.json).
+NPM_FOLDER = Path(sys.prefix) / "browser" / "node_modules"
+# Scripts by what they are for, each after those that it needs.
+NPM_SCRIPTS = {
+    "morph": ["idiomorph/dist/idiomorph-ext.min.js"],
+    "zoom": [
+        f"d3-{name}/dist/d3-{name}.min.js"
+        for name in (
+            "color", "dispatch", "ease", "interpolate", "selection", "timer", "drag", "transition", "zoom",
+        )
+    ],
+}  # fmt: skip
 
 
-class PlotlyFinder(BaseFinder):
-    """Serve the plotly.js of the installed plotly package as `plotly/plotly.min.js`."""
+class _PackageFinder(BaseFinder):
+    """Serve some files of a package below a prefix. Files that are not there are left out."""
+
+    prefix: str
+    folder: Path
+    names: Iterable[str]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.folder = Path(plotly.__file__).parent / "package_data"
         self.storage = FileSystemStorage(location=self.folder)
-        self.storage.prefix = "plotly"  # type: ignore[attr-defined]  # how finders name a storage's folder
+        self.storage.prefix = self.prefix  # type: ignore[attr-defined]  # how finders name a storage's folder
 
     def find(self, path: str, find_all: bool = False, **_kwargs: Any) -> Any:
-        """Return the file's path when it is the requested one, else nothing."""
-        found = str(self.folder / "plotly.min.js") if path == PLOTLY_PATH else None
+        """Return the file's path when it is one of the package's, else nothing."""
+        found = next((str(self.folder / name) for name in self._present() if path == f"{self.prefix}/{name}"), None)
         if find_all:
             return [found] if found else []
         return found or []
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Iterable[tuple[str, FileSystemStorage]]:
-        """Return the file for collectstatic and whitenoise."""
-        return [("plotly.min.js", self.storage)]
+        """Return the files for collectstatic and whitenoise."""
+        return [(name, self.storage) for name in self._present()]
+
+    def _present(self) -> Iterable[str]:
+        return [name for name in self.names if (self.folder / name).exists()]
+
+
+class PlotlyFinder(_PackageFinder):
+    """Serve the plotly.js of the installed plotly package as `plotly/plotly.min.js`."""
+
+    prefix, folder, names = "plotly", Path(plotly.__file__).parent / "package_data", ["plotly.min.js"]
+
+
+class NpmFinder(_PackageFinder):
+    """Serve the scripts that pages take from npm below `npm/`."""
+
+    prefix, folder, names = "npm", NPM_FOLDER, [path for paths in NPM_SCRIPTS.values() for path in paths]

@@ -31,13 +31,19 @@ FACTOR_DTYPES = {
 class Ceilings:
     """Hold what a probe reached on one machine; empty if nothing was measured.
 
-    `copy_bandwidth` is that of a large device copy in bytes per second (read and written), `matmul_flops` the FLOP
-    per second of square matrix products by dtype.
+    `copy_bandwidth` is that of a large device copy in bytes per second (read and written), `read_bandwidth` that of
+    reading alone, `matmul_flops` the FLOP per second of square matrix products by dtype.
     """
 
     copy_bandwidth: float | None = None
     matmul_flops: Mapping[str, float] = field(default_factory=dict)
     measured_at: str = ""
+    read_bandwidth: float | None = None
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Return the most bytes per second that memory was seen to move."""
+        return max(filter(None, (self.copy_bandwidth, self.read_bandwidth)), default=None)
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ class Target:
             return None
         found = ceilings(self.key)
         rates = {dtype: found.matmul_flops.get(dtype, peak) for dtype, peak in self.peak_flops.items()}
-        return _bound_us(work.flops, rates, work.bytes, found.copy_bandwidth or self.bandwidth)
+        return _bound_us(work.flops, rates, work.bytes, found.bandwidth or self.bandwidth)
 
     def floor_us(self, work: Work | None) -> float | None:
         """Return the time in µs that no honest measurement can go under; None where nothing is known.
@@ -104,7 +110,7 @@ class Target:
         cached = self.last_level_bytes if self.family == "gpu" else 0
         found = ceilings(self.key) if self.family == "gpu" else Ceilings()
         rates = {dtype: self._fastest(dtype, found) for dtype in self.peak_flops}
-        bandwidth = _margined(self.bandwidth, found.copy_bandwidth)
+        bandwidth = _margined(self.bandwidth, found.bandwidth)
         flops = {} if work.traced else work.flops
         return _bound_us(flops, rates, max(0.0, work.bytes - cached), bandwidth)
 
@@ -123,9 +129,14 @@ CEILING_MARGIN = 1.15
 
 
 def _margined(peak: float | None, measured: float | None) -> float | None:
+    """Return a bound above what was measured, and no higher than the data sheet's.
+
+    A device that measures above its sheet is another model than the target says; then the sheet bounds nothing.
+    """
     if peak is None or measured is None:
         return peak
-    return min(peak, CEILING_MARGIN * measured)
+    bound = CEILING_MARGIN * measured
+    return bound if measured > peak else min(peak, bound)
 
 
 def _bound_us(
@@ -177,8 +188,10 @@ def ceilings_in(environment: Mapping[str, Any]) -> Ceilings:
     known = (
         {str(name): rate for name, rate in rates.items() if _is_rate(rate)} if isinstance(rates, Mapping) else {}
     )
-    copied = kept.get("copy_bandwidth")
-    return Ceilings(copied if _is_rate(copied) else None, known, str(kept.get("measured_at", ""))[:32])
+    copied, read = (
+        rate if _is_rate(rate) else None for rate in map(kept.get, ("copy_bandwidth", "read_bandwidth"))
+    )
+    return Ceilings(copied, known, str(kept.get("measured_at", ""))[:32], read)
 
 
 def _is_rate(value: object) -> bool:
@@ -218,6 +231,7 @@ def _this_cpu() -> Target:
 
 
 def _cpuinfo() -> tuple[str, set[str]]:
+    # The first core's entry stands for all; ARM writes Features where x86 writes flags.
     text = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
     fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", text, re.MULTILINE))
     return fields.get("model name", "CPU").strip(), set(

@@ -231,6 +231,8 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
 
 
 def pytest_unconfigure() -> None:
-    """Remove the run's folder. Servers are down by now: fixtures end before this."""
+    """Remove the process's folder, and the run's with the first one. Servers are down: fixtures end before this."""
     shutil.rmtree(settings.VAR.root, ignore_errors=True)
     shutil.rmtree(settings.VAR.socket_folder, ignore_errors=True)
+    if not IS_ONE_OF_SEVERAL:
+        shutil.rmtree(TEST_VAR, ignore_errors=True)

@@ -20,6 +20,7 @@ from optimizer.models import (
     LlmCall,
     Membership,
     Problem,
+    Provider,
     Run,
     RunState,
     Target,
@@ -42,6 +43,7 @@ from runners.job import (
 )
 from runners.problems import load, shipped
 from runners.worker import work_once
+from tests.llm_server import LlmServer
 
 QUEUE = "bench.cpu"
 # a source whose lines can be told apart
@@ -106,6 +108,15 @@ def make_kernel(
     if parent is not None:
         KernelParent.objects.create(kernel=kernel, parent=parent)
     return kernel
+
+
+def make_provider(server: LlmServer, team: Team, **changes: Any) -> Provider:
+    """Create the team's provider of language models: a server of the test's, with its key."""
+    fields = {"name": "tiny", "base_url": server.url, "default_model": "m1", "allow_private": True} | changes
+    row = Provider(team=team, **fields)
+    row.set_key(server.key)
+    row.save()
+    return row
 
 
 def make_question(kernel: Kernel) -> LlmCall:

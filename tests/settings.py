@@ -11,6 +11,8 @@ if "KERNELSCI_TEST_VAR" not in os.environ:
     os.environ["KERNELSCI_TEST_VAR"] = tempfile.mkdtemp(prefix="kernelsci-test-")
 TEST_VAR = os.environ["KERNELSCI_TEST_VAR"]
 os.environ["KERNELSCI_VAR"] = os.path.join(TEST_VAR, os.environ.get("PYTEST_XDIST_WORKER", "main"))  # noqa: PTH118
+# All evaluations of a run share what the harness keeps, whichever process makes them, and leave the user's own alone.
+os.environ["KERNELSCI_STATE"] = os.path.join(TEST_VAR, "harness")  # noqa: PTH118
 
 # Threads of two test processes that wait for each other by spinning take each other's core.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -71,7 +71,9 @@ def worker_part(name: str, queues: Sequence[str], processes: int, folder: Path, 
     """Return a Celery worker for some queues. Its work is leased, so a worker that does not end in time may be
     killed.
     """
-    command = [sys.executable, "-W", AS_ROOT_BY_INTENT, "-m", "celery", "--quiet", "-A", "kernelsci_site", "worker"]
+    command = [sys.executable, "-W", AS_ROOT_BY_INTENT, "-m", "celery", "--quiet", "--skip-checks"]
+    # Whoever starts the parts has run Django's checks; each worker would import all pages for them.
+    command += ["-A", "kernelsci_site", "worker"]
     command += ["-n", f"{name}@%h", "-Q", ",".join(queues), "-c", str(processes), "-l", "WARNING"]
     command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     command += ["-B", "--scheduler", "celery.beat:Scheduler"] if beats else []

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from optimizer.knowledge import Task, pages_for
 from optimizer.search.base import Ask, History, KernelView, fastest
+from optimizer.search.machinery.librarian import CHARACTERS_PER_TOKEN, FINDINGS_SHARE_TOKENS
 from runners.job import JobResult, Language
 
-TOKEN_BUDGET = 12_000
-# Of the budget, what hardware overviews and pages may take. Findings never take this share, however many there are;
-# what hardware leaves of it is theirs.
+# What hardware overviews and pages may take. Findings never take this share, however many there are; what hardware
+# leaves of it is theirs.
 HARDWARE_SHARE = 5_000
-CHARACTERS_PER_TOKEN = 4
+TOKEN_BUDGET = HARDWARE_SHARE + FINDINGS_SHARE_TOKENS
+# The librarian reads all findings, up to this.
+LIBRARIAN_BUDGET = 100_000
 # An SM or compute unit that holds fewer warps or wavefronts than this hides little latency by switching.
 LOW_OCCUPANCY = 4
 _SPECIFICITY = {"guidance": 0, "digest": 1, "run": 2, "problem": 3, "target": 4}
@@ -51,6 +53,16 @@ class Selection:
             "taken": [_entry(item) for item in self.taken],
             "left_out": [_entry(item) for item in self.left_out],
         }
+
+
+def knowledge_for(
+    ask: Ask, history: History, language: Language, findings: Sequence[KnowledgeItem], budget_tokens: int
+) -> Selection:
+    """Select the documents for an ask: findings with the pages that help; for the librarian all findings of agents."""
+    if ask.role == "librarian":
+        agents = [item for item in findings if item.origin == "agent" and item.scope != "digest"]
+        return choose_knowledge(agents, LIBRARIAN_BUDGET)
+    return choose_knowledge([*findings, *task_pages(ask, history, language)], budget_tokens)
 
 
 def choose_knowledge(items: Iterable[KnowledgeItem], budget_tokens: int = TOKEN_BUDGET) -> Selection:

@@ -18,7 +18,7 @@ from typing import Any
 
 from optimizer.agents import sections, task_sections
 from optimizer.agents.delimiters import NOTICE, Delimiters
-from optimizer.agents.knowledge import TOKEN_BUDGET, KnowledgeItem, Selection, choose_knowledge, task_pages
+from optimizer.agents.knowledge import TOKEN_BUDGET, KnowledgeItem, Selection, knowledge_for
 from optimizer.agents.task_sections import SOURCE_CAP
 from optimizer.search.base import Ask, History, HypothesisView, KernelView
 from optimizer.search.machinery.handoff import without_lost_trials
@@ -120,8 +120,8 @@ def build_prompt(
 ) -> Prompt:
     """Build the messages for an ask. Raises KeyError for a role without a prompt."""
     language = target_language(history)
-    known = [*knowledge, *task_pages(ask, history, language), *_guidance(ask, history)]
-    desk = Desk(ask, history, delimiters or Delimiters(), choose_knowledge(known, budget_tokens), language)
+    known = knowledge_for(ask, history, language, [*knowledge, *_guidance(ask, history)], budget_tokens)
+    desk = Desk(ask, history, delimiters or Delimiters(), known, language)
     task, *rest = ROLES[ask.role](desk)
     # Guidance follows directly after the task: it should not be lost in a long prompt.
     parts = [part for part in (task, desk.guidance(), *rest) if part]
@@ -307,6 +307,7 @@ ROLES: Mapping[str, Callable[[Desk], list[str]]] = {
     "writer": _writer,
     "findings": _findings,
     "digest": _digest,
+    "librarian": _digest,
     "plan": _stark,
     "code": _code,
     "debug": _debug,

@@ -68,6 +68,13 @@ class FindingsAnswer(JsonAnswer):
 
 
 @register
+class LibrarianAnswer(JsonAnswer):
+    """Replace all findings by one list, which must not be empty: it supersedes what was shown."""
+
+    findings: Annotated[list[Paragraph], Field(min_length=1, max_length=40)]
+
+
+@register
 class DigestAnswer(JsonAnswer):
     """Condense hardware knowledge for one kernel."""
 

@@ -50,6 +50,7 @@ def kernel(
         tuning(kernel, history),
         resources(kernel.result),
         profile(kernel.result),
+        machine_code(kernel, delimiters) if source else "",
     ]
     if kernel.report:
         parts.append(
@@ -177,6 +178,18 @@ def profile(result: JobResult | None) -> str:
     """Return the profiler's normalised summary, or an empty text."""
     facts = [f"- {plain(line)}" for line in in_words(result.profile if result else {})]
     return "Profile:\n" + "\n".join(facts[:20]) if facts else ""
+
+
+def machine_code(kernel: KernelView, delimiters: Delimiters) -> str:
+    """Return the densest loop of a correct kernel in assembly, where one was found that fits."""
+    build = kernel.result.build if kernel.result else None
+    if not kernel.correct or build is None:
+        return ""
+    loops = [
+        delimiters.enclose(text, f"{name} assembly of #{kernel.number}", LOG_CAP)
+        for name, text in build.assembly.items()
+    ]
+    return "\n\n".join(["The loop with the densest arithmetic, by counted instructions:", *loops]) if loops else ""
 
 
 def population_table(kernels: Iterable[KernelView], history: History) -> str:

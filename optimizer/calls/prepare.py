@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
 from optimizer.agents.answer_base import Basis
@@ -19,8 +18,10 @@ from optimizer.llm.dialects import schema_instruction
 from optimizer.llm.port import CompletionRequest
 from optimizer.llm.tool_messages import text_messages
 from optimizer.models import CallState, Finding, LlmCall, Provider, Run
-from optimizer.runs.history import history_of
+from optimizer.queries.earlier_runs import of_the_same_kind
+from optimizer.runs.history import findings_for, history_of
 from optimizer.runs.locking import lock_run
+from optimizer.runs.strategies import settings_of
 from optimizer.search.base import Ask
 from optimizer.text.storable import storable
 from optimizer.tools.text_protocol import instruction
@@ -123,23 +124,26 @@ def _mention_tools(call: LlmCall) -> None:
 
 
 def knowledge_of(run: Run) -> list[KnowledgeItem]:
-    """Return all current findings that apply to the run, oldest first.
+    """Return all current findings that apply to the run, oldest first, after a kernel of a related problem.
 
     A finding that the run wrote under a digest's name is a digest; otherwise the narrowest scope counts.
     """
-    problem = run.problem_version.problem
-    rows = Finding.objects.filter(
-        # None means unrestricted in that scope.
-        Q(team__isnull=True) | Q(team=run.team_id),
-        Q(target__isnull=True) | Q(target=run.target_id),
-        Q(problem__isnull=True) | Q(problem=problem),
-        Q(run__isnull=True) | Q(run=run),
-        superseded_by__isnull=True,
-    )
-    return [
+    findings = [
         KnowledgeItem(f"finding-{row.pk}", _scope(row), row.title, row.text, row.origin)
-        for row in rows.order_by("pk")
+        for row in findings_for(run)
     ]
+    return [*_relative(run), *findings]
+
+
+def _relative(run: Run) -> list[KnowledgeItem]:
+    """Return the best kernel of another problem with the same kind of work; none without a warm start."""
+    found = of_the_same_kind(run) if settings_of(run).warm_start else None
+    if found is None or found.best_kernel is None:
+        return []
+    problem, kernel = found.problem_version.problem, found.best_kernel
+    title = f"Kernel of another problem: {problem.title}, #{kernel.number} of run {found.pk}"
+    speed = f"{found.best_speedup:.2f}× against {found.baseline} on this target, in {kernel.language}."
+    return [KnowledgeItem(f"kernel-{kernel.pk}", "kernel", title, f"{speed}\n\n{kernel.source}")]
 
 
 def _scope(row: Finding) -> str:

@@ -84,7 +84,7 @@ def roofline(target: Target, placed: Sequence[Position], found: Ceilings) -> go.
     ]
     traces += [
         _roof(
-            found.copy_bandwidth,
+            found.bandwidth,
             found.matmul_flops.get(dtype),
             reach,
             f"{dtype}, reached by a probe",
@@ -92,7 +92,7 @@ def roofline(target: Target, placed: Sequence[Position], found: Ceilings) -> go.
             "dot",
         )
         for dtype in dtypes
-        if found.copy_bandwidth or dtype in found.matmul_flops
+        if found.bandwidth or dtype in found.matmul_flops
     ]
     rates = [rate for trace in traces for rate in trace.y] + [one.flops_per_s for one in shown]
     return style.figure(

@@ -27,6 +27,7 @@ from optimizer.queries.budgets import budget_lines
 from optimizer.queries.memory import shortage_of
 from optimizer.queries.runners import absence_of_runners
 from optimizer.runs import best, budget
+from optimizer.runs.ceiling import ceiling_reached
 from optimizer.runs.dispatch import jobs_of
 from optimizer.runs.history import history_of
 from optimizer.runs.locking import try_lock_run
@@ -136,7 +137,7 @@ def _decide(run: Run) -> None:
     run.
     """
     try:
-        if reason := best.ceiling_reached(run, settings_of(run).stop_at_roofline):
+        if reason := ceiling_reached(run, settings_of(run).stop_at_roofline):
             return _wind_down(run, reason)
         for _ in range(MAX_ROUNDS):
             steps = strategy_of(run).decide(replace(history_of(run), recorded=recorded_asks(run)))

@@ -6,11 +6,10 @@ earlier runs.
 
 from __future__ import annotations
 
-from django.db.models import F, Q, QuerySet
-
 from optimizer.events.payloads import RunNoted
 from optimizer.events.record import record
 from optimizer.models import AuthorKind, EvaluationState, Kernel, Run
+from optimizer.queries.earlier_runs import on_the_same_problem
 from optimizer.runs.history import problem_of
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.languages import languages_for
@@ -47,20 +46,6 @@ def seeds_are_open(run: Run) -> bool:
     return run.kernels.filter(author_kind=AuthorKind.SEED, evaluation__state__in=open_states).exists()
 
 
-def earlier_runs(run: Run) -> QuerySet[Run]:
-    """Return the team's other runs on the same problem and target that everybody who sees this run may see.
-
-    A private run gives its kernels to nobody but the private runs of the same person.
-    """
-    shown = Q(is_private=False)
-    if run.is_private and run.created_by_id is not None:
-        shown |= Q(created_by=run.created_by_id)
-    same = Run.objects.filter(
-        shown, team=run.team_id, target=run.target_id, problem_version__problem=run.problem_version.problem_id
-    )
-    return same.exclude(pk=run.pk)
-
-
 def _add_best_of_earlier_runs(run: Run) -> None:
     known = {normalise(one.as_source().language, one.source) for one in run.kernels.all()}
     taken: list[Kernel] = []
@@ -78,13 +63,9 @@ def _add_best_of_earlier_runs(run: Run) -> None:
 
 
 def _leaders(run: Run) -> list[Kernel]:
-    """Return the best kernels of earlier runs, the fastest first; seeds are left out, as every run has them."""
-    runs = earlier_runs(run).filter(best_kernel__isnull=False, objective=run.objective, baseline=run.baseline)
-    fastest = runs.order_by(F("best_speedup_low").desc(nulls_last=True), "-pk")
-    own = Q(best_kernel__author_kind=AuthorKind.SEED)
-    leaders = fastest.exclude(own).select_related("best_kernel")[:_LOOKED_AT]
+    """Return the best kernels of earlier runs on the same problem, the fastest first."""
+    kernels = [one.best_kernel for one in on_the_same_problem(run)[:_LOOKED_AT] if one.best_kernel is not None]
     languages = languages_for(run.target.key)
-    kernels = [one.best_kernel for one in leaders if one.best_kernel is not None]
     return [kernel for kernel in kernels if kernel.as_source().language in languages]
 
 

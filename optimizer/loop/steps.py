@@ -86,7 +86,7 @@ def _note(run: Run, step: Note) -> bool:
     Scope `run` and `digest` apply to this run only, scope `problem` and `target` to every run of the team there.
     Recorded words stay in the run that replays them, because their figures come from another machine. A note that
     supersedes another becomes the next version of that note's current version; a person's text is kept above the new
-    note.
+    note. A note that consolidates supersedes the findings that its prompt showed.
     """
     noted = Finding.objects.filter(source=source_of(run))
     if noted.filter(key=step.key).exists():
@@ -108,8 +108,19 @@ def _note(run: Run, step: Note) -> bool:
     )
     if older is not None:
         Finding.objects.filter(pk=older.pk).update(superseded_by=finding)
+    if step.consolidates and call is not None and not recorded:
+        _shown_findings(run, call).exclude(pk=finding.pk).update(superseded_by=finding)
     record(run, FindingAdded(finding=finding.pk, kind=finding.kind, text=finding.text[:500]))
     return True
+
+
+def _shown_findings(run: Run, call: LlmCall) -> QuerySet[Finding]:
+    """Return the findings of agents of the run's team that the call's prompt showed and nobody has replaced since."""
+    refs = [str(entry["ref"]) for entry in call.context_report.get("taken", [])]
+    shown = [int(ref.removeprefix("finding-")) for ref in refs if ref.startswith("finding-")]
+    return Finding.objects.filter(
+        pk__in=shown, team=run.team, kind="finding", origin="agent", superseded_by__isnull=True
+    )
 
 
 def _newest_version(noted: QuerySet[Finding], key: str | None) -> Finding | None:

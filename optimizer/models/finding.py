@@ -33,7 +33,8 @@ class Finding(models.Model):
     source = models.CharField(max_length=400, blank=True)
     call = models.ForeignKey("LlmCall", null=True, blank=True, on_delete=models.SET_NULL, related_name="findings")
     author = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
-    superseded_by = models.OneToOneField(
+    # An edit supersedes one row, the librarian's document many.
+    superseded_by = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="supersedes"
     )
     created_at = models.DateTimeField(auto_now_add=True)

@@ -35,8 +35,8 @@ NEWEST = 1000
 RANKED = 200
 # If `RANKED` of this many newest rows match, older rows are not searched.
 RECENT = 4000
-# How much of a text is searched for its excerpt: parsing costs about a millisecond per 10,000 characters.
-EXCERPT_FROM = 50_000
+# How much of a text is searched for its excerpt: PostgreSQL parses it again, at about 3 ms per 10,000 characters.
+EXCERPT_FROM = 20_000
 EXCERPT_WORDS = 25
 EXCERPT = 240
 # Control characters: what PostgreSQL puts around a match, and what stands for `<` while it looks for one.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from optimizer.models import (
     CallState,
@@ -23,6 +23,7 @@ from optimizer.queries.guidance import guidance_views
 from optimizer.runs.budget import evaluations_left
 from optimizer.runs.drift import Anchor, anchor_of
 from optimizer.runs.evidence import Evidence, evidence_of
+from optimizer.runs.hot_loop import hot_loop
 from optimizer.runs.strategies import settings_of
 from optimizer.search.base import CallView, History, HypothesisView, KernelView
 from runners.job import JobResult, Objective, Status
@@ -49,7 +50,7 @@ def history_of(run: Run) -> History:
         calls=call_views(run),
         hypotheses=hypothesis_views(run),
         evaluations_left=evaluations_left(run),
-        findings=tuple(current_findings(run).values_list("text", flat=True)),
+        findings=tuple(findings_for(run).filter(kind="finding", origin="agent").values_list("text", flat=True)),
         guidance=guidance_views(run),
         objective=Objective(run.objective),
     )
@@ -108,6 +109,18 @@ def current_findings(run: Run) -> QuerySet[Finding]:
     return Finding.objects.filter(source=f"run {run.pk}", superseded_by__isnull=True).order_by("pk")
 
 
+def findings_for(run: Run) -> QuerySet[Finding]:
+    """Return all current findings, notes and digests that apply to the run, whoever wrote them, oldest first."""
+    return Finding.objects.filter(
+        # None means unrestricted in that scope.
+        Q(team__isnull=True) | Q(team=run.team_id),
+        Q(target__isnull=True) | Q(target=run.target_id),
+        Q(problem__isnull=True) | Q(problem=run.problem_version.problem_id),
+        Q(run__isnull=True) | Q(run=run),
+        superseded_by__isnull=True,
+    ).order_by("pk")
+
+
 @lru_cache(maxsize=64)
 def _opened(version_id: int) -> Problem:
     return open_bundle(ProblemVersion.objects.get(pk=version_id).as_bundle())
@@ -123,7 +136,7 @@ def _finished_view(kernel_id: int, anchor: Anchor | None, is_out: bool) -> Kerne
 def _view(kernel_id: int, anchor: Anchor | None = None) -> KernelView:
     kernel = Kernel.objects.select_related("evaluation", "hypothesis").get(pk=kernel_id)
     evaluation: Evaluation | None = getattr(kernel, "evaluation", None)
-    result = _without_assembly(evaluation.as_result()) if evaluation else None
+    result = _with_hot_loop(evaluation.as_result()) if evaluation else None
     parents = kernel.parent_links.order_by("rank").values_list("parent__key", flat=True)
     return KernelView(
         key=kernel.key,
@@ -149,11 +162,11 @@ def _is_doubted(evaluation: Evaluation | None) -> bool:
     return evaluation is not None and evaluation.unconfirmed
 
 
-def _without_assembly(result: JobResult | None) -> JobResult | None:
-    """Drop the assembly: no strategy reads it, and thousands of views stay in memory."""
+def _with_hot_loop(result: JobResult | None) -> JobResult | None:
+    """Keep of the assembly the hot loop alone: prompts show it, and thousands of views stay in memory."""
     if result is None or result.build is None or not result.build.assembly:
         return result
-    return replace(result, build=replace(result.build, assembly={}))
+    return replace(result, build=replace(result.build, assembly=hot_loop(result.build.assembly)))
 
 
 def _time_us(evaluation: Evaluation | None, anchor: Anchor | None) -> float | None:

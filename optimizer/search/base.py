@@ -40,8 +40,8 @@ class StrategySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    preset: Literal["", "as_published"] = Field(
-        "",
+    preset: Literal["default", "as_published"] = Field(
+        "default",
         description="As published: tools, tuning, warm start, profiling and the stop at the roofline are off, whatever "
         "the other settings say.",
     )
@@ -49,7 +49,11 @@ class StrategySettings(BaseModel):
         True, description="Begin from all seeds and from the best kernels of earlier runs that the team may see."
     )
     stop_at_roofline: float = Field(
-        0.95, ge=0, le=1, description="Share of the measured roofline at which the run ends; 0: never."
+        0.95,
+        ge=0,
+        le=1,
+        description="The run ends when its best kernel reaches this share of the measured roofline in every case; "
+        "0: never.",
     )
     concurrency: int = Field(
         1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."
@@ -240,7 +244,8 @@ class History:
     """Describe a run as a strategy sees it: an immutable snapshot, with kernels in order of their number, seeds
     first.
 
-    `objective` is the time that speedups compare, and therefore also the kernels' times. `recorded` holds the questions
+    `findings` are the agents' findings that apply to the run, those of earlier runs included, oldest first. `objective`
+    is the time that speedups compare, and therefore also the kernels' times. `recorded` holds the questions
     of the recording that the run replays, by key: measured times differ between machines, so a replayed strategy takes
     its decisions from there.
     """
@@ -337,13 +342,18 @@ class Draft:
 
 @dataclass(frozen=True)
 class Note:
-    """Add a finding or meta note to the run's documents. `supersedes` is the key of the note it replaces."""
+    """Add a finding or meta note to the run's documents.
+
+    `supersedes` is the key of the note it replaces. With `consolidates` it replaces all findings of agents that the
+    prompt of its call showed.
+    """
 
     key: str
     text: str
     scope: str = "run"
     supersedes: str | None = None
     call_key: str | None = None
+    consolidates: bool = False
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from optimizer.search.base import (
 from optimizer.search.flow import Flow, FlowStrategy
 from optimizer.search.machinery.crossover import complement
 from optimizer.search.machinery.handoff import TuneSettings, tune_promising, without_lost_trials
+from optimizer.search.machinery.librarian import consolidate_findings
 from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
 from optimizer.search.machinery.proposals import REPAIR_TRIES, evaluate_with_repair
 from optimizer.search.machinery.seeds import seeds_finished
@@ -59,6 +60,7 @@ class ScientistSettings(WriterSettings):
     bootstrap: bool = Field(True, description="Write a findings document before the first round.")
     digest: bool = Field(True, description="Digest the hardware notes for this kernel before the first round.")
     grow_findings: bool = Field(True, description="Add what was learnt after every round.")
+    consolidate: bool = Field(True, description="Consolidate findings that exceed their share of a prompt.")
     patience: int = Field(FLAT_ROUNDS, ge=0, description="Flat rounds before another family of ideas is asked for.")
     crossover: bool = Field(False, description="When stagnant, make the best complement of Base the Reference.")
     selector_temperature: float | None = Field(None, ge=0, le=2, description="Empty: the model's default.")
@@ -296,6 +298,8 @@ class Round:
         if self.settings.grow_findings:
             call = self.flow.ask(f"{self.key}.findings", "findings", "FindingsAnswer", {"round": self.number})
             _note_findings(self.flow, call, f"{self.key}.finding")
+        if self.settings.consolidate:
+            consolidate_findings(self.flow, self.number)
 
     def _stagnant(self) -> bool:
         # The decision is stored in the context of the call, since later kernels could change it in a replay.

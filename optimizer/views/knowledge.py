@@ -24,6 +24,7 @@ from optimizer.views.signed_in import user_of
 
 PER_PAGE = 30
 VERSIONS = 50
+MOST_CONSOLIDATED = 200
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def finding_page(request: HttpRequest, finding_id: int) -> HttpResponse:
             (row, changes_of(older, row)) for older, row in zip([None, *versions], versions, strict=False)
         ][::-1],
         "newest": versions[-1],
+        "consolidated": consolidated_by(versions[0])[:MOST_CONSOLIDATED],
         "may_edit": finding.is_current and may_edit(user_of(request), finding),
     }
     return render(request, "knowledge/page.html", context)
@@ -99,18 +101,23 @@ def finding_edit(request: HttpRequest, finding_id: int) -> HttpResponse:
 
 
 def history_of(finding: Finding) -> list[Finding]:
-    """Return all versions, oldest first."""
+    """Return all versions, oldest first. A document that consolidates several findings is a first version."""
     oldest = finding
     # A limit instead of an endless walk, should corrupt data form a cycle.
     for _ in range(VERSIONS):
-        older = Finding.objects.filter(superseded_by=oldest).select_related("author", "run").first()
-        if older is None:
+        older = list(consolidated_by(oldest)[:2])
+        if len(older) != 1:
             break
-        oldest = older
+        oldest = older[0]
     versions = [oldest]
     while (newer := versions[-1].superseded_by) is not None and len(versions) < 2 * VERSIONS:
         versions.append(newer)
     return versions
+
+
+def consolidated_by(finding: Finding) -> QuerySet[Finding]:
+    """Return the rows that the finding replaced: one for an edit, several for the librarian's document."""
+    return Finding.objects.filter(superseded_by=finding).select_related("author", "run").order_by("pk")
 
 
 def changes_of(older: Finding | None, newer: Finding) -> list[Change]:

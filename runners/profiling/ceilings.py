@@ -1,4 +1,4 @@
-"""Measure what a large copy and square matrix products reach: `ceilings.py DEVICE DTYPE…` prints JSON.
+"""Measure what a large copy, a large read and square matrix products reach: `ceilings.py DEVICE DTYPE…` prints JSON.
 
 The figures are medians of several runs on random data, since some devices multiply zeros faster.
 """
@@ -20,12 +20,14 @@ REPEATS = 11
 
 
 def main(device: str, *dtypes: str) -> None:
-    """Print `{"copy_bandwidth": …, "matmul_flops": {…}}`."""
+    """Print `{"copy_bandwidth": …, "read_bandwidth": …, "matmul_flops": {…}}`."""
     source = torch.randint(0, 255, (COPY_BYTES[device],), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copied = 2 * COPY_BYTES[device] / seconds(lambda: target.copy_(source), device)
+    # A stream that only reads is up to 15 % faster than a copy where memory has to turn around for writing.
+    read = COPY_BYTES[device] / seconds(source.view(torch.float32).nan_to_num_().amax, device)
     rates = {dtype: product_rate(device, getattr(torch, dtype)) for dtype in dtypes}
-    print(json.dumps({"copy_bandwidth": copied, "matmul_flops": rates}))
+    print(json.dumps({"copy_bandwidth": copied, "read_bandwidth": read, "matmul_flops": rates}))
 
 
 def product_rate(device: str, dtype: torch.dtype) -> float:

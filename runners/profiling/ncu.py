@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runners.profiling.base import Launched, ProfilerError, Seen, number, rows
@@ -21,7 +21,23 @@ MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
 DETAILS = {
     "dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "warps_active_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "tensor_pipe_percent": "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+    "l1_hit_percent": "l1tex__t_sector_hit_rate.pct",
+    "l2_hit_percent": "lts__t_sector_hit_rate.pct",
 }
+# Shared-memory wavefronts, and those of them that a bank conflict made necessary.
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
+WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+# Warps that wait for a reason, per issued instruction (Nsight Compute's section "Warp State Statistics").
+STALLS = {
+    reason: f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
+    for reason in (
+        *("long_scoreboard", "short_scoreboard", "barrier", "mio_throttle", "lg_throttle"),
+        *("math_pipe_throttle", "wait", "membar", "no_instruction"),
+    )
+}
+MOST_STALLS = 3
+METRICS = (*DETAILS.values(), CONFLICTS, WAVEFRONTS, *STALLS.values())
 # Each launch is replayed once for each group of counters.
 MOST_LAUNCHES = 64
 REFUSED = "ERR_NVGPUCTRPERM"
@@ -48,7 +64,7 @@ class Ncu(Launched):
     def around(self, number: int, argv: Sequence[str]) -> list[str]:
         """Return the command of the only pass, since ncu itself replays each kernel for counters that do not fit
         together."""
-        metrics = ",".join([TIME, COMPUTE, MEMORY, *DETAILS.values()])
+        metrics = ",".join([TIME, COMPUTE, MEMORY, *METRICS])
         options = ["--csv", "--page", "details", "--print-units", "base", "--profile-from-start", "off"]
         # Locked clocks would need privileges, and times would no longer match the timing stage.
         options += ["--clock-control", "none", "--target-processes", "application-only"]
@@ -77,15 +93,30 @@ class Ncu(Launched):
 def _kernel(name: str, launches: list[dict[str, float]], calls: int) -> Seen:
     """Combine all launches of a kernel; shares are weighted by time."""
     total_ns = sum(found[TIME] for found in launches)
-    mean = {metric: _weighted(launches, metric, total_ns) for metric in (COMPUTE, MEMORY, *DETAILS.values())}
+    mean = {metric: _weighted(launches, metric, total_ns) for metric in (COMPUTE, MEMORY, *METRICS)}
     return Seen(
         name,
         -(-len(launches) // calls),
         total_ns / calls / 1e3,
         _share(mean[COMPUTE]),
         _share(mean[MEMORY]),
-        {mine: value for mine, theirs in DETAILS.items() if (value := mean[theirs]) is not None},
+        {mine: value for mine, theirs in DETAILS.items() if (value := mean[theirs]) is not None}
+        | _conflicts(mean)
+        | _stalls(mean),
     )
+
+
+def _conflicts(mean: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the share of shared-memory wavefronts that bank conflicts caused, where shared memory is used."""
+    conflicts, wavefronts = mean[CONFLICTS], mean[WAVEFRONTS]
+    return {} if conflicts is None or not wavefronts else {"bank_conflict_percent": 100 * conflicts / wavefronts}
+
+
+def _stalls(mean: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the reasons for which most warps wait, as warps per issued instruction."""
+    found = {reason: value for reason, metric in STALLS.items() if (value := mean[metric])}
+    longest = sorted(found, key=lambda reason: -found[reason])[:MOST_STALLS]
+    return {f"stalled_{reason}": found[reason] for reason in longest}
 
 
 def _share(percent: float | None) -> float | None:

@@ -54,7 +54,7 @@ def _compute_share(target: Target, work: Work, time_us: float) -> float:
 
 
 def _memory_share(target: Target, work: Work, time_us: float) -> float:
-    bandwidth = ceilings(target.key).copy_bandwidth or target.bandwidth
+    bandwidth = ceilings(target.key).bandwidth or target.bandwidth
     return work.bytes / bandwidth * 1e6 / time_us if bandwidth else 0.0
 
 

@@ -5,7 +5,8 @@
 
 // After an answer the page rests a few times as long as it took: many pages at a busy run slow down, not the server.
 const REST_LEAST_MS = 150, REST_MOST_MS = 5000, REST_TIMES = 4;
-const RECONNECT_FIRST_MS = 500, RECONNECT_MOST_MS = 15000, POLL_MS = 4000, IDLE_POLL_MS = 30000, FEED_KEPT = 400, CHANGED_EVERY_MS = 1500;
+const RECONNECT_FIRST_MS = 500, RECONNECT_MOST_MS = 15000;
+const POLL_MS = 4000, IDLE_POLL_MS = 30000, FEED_KEPT = 400, CHANGED_EVERY_MS = 1500;
 
 class LiveRun {
   constructor(root) {
@@ -96,7 +97,8 @@ class LiveRun {
 
   // True when there is more to take at once.
   async take() {
-    const answer = await fetch(`${this.root.dataset.liveUrl}?after=${this.last}`, { headers: { "HX-Request": "true" } });
+    const address = `${this.root.dataset.liveUrl}?after=${this.last}`;
+    const answer = await fetch(address, { headers: { "HX-Request": "true" } });
     if (answer.redirected || answer.status === 404) { location.reload(); return false; }
     if (!answer.ok) throw new Error(answer.status);
     const part = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -122,13 +124,12 @@ class LiveRun {
     if (follows) box.scrollTop = box.scrollHeight;
   }
 
-  // Only what differs is replaced, so that a button is not taken from under a pointer or a focus.
   swap(fresh) {
     const old = document.getElementById(fresh.id);
     const key = fresh.dataset.key;
-    if (!old || (key !== undefined ? key === old.dataset.key : fresh.innerHTML === old.innerHTML)) return;
+    if (!old || (key !== undefined && key === old.dataset.key)) return;
     if (key !== undefined) old.dataset.key = key;
-    old.replaceChildren(...fresh.childNodes);
+    morph(old, fresh);
   }
 
   show(text, tone) {
@@ -138,6 +139,13 @@ class LiveRun {
     badge.textContent = text;
     this.light.replaceChildren(badge);
   }
+}
+
+// Only what differs is replaced, so that a button is not taken from under a pointer or a focus. Without idiomorph that
+// is the whole part.
+function morph(old, fresh) {
+  if (window.Idiomorph) Idiomorph.morph(old, fresh.innerHTML, { morphStyle: "innerHTML" });
+  else if (fresh.innerHTML !== old.innerHTML) old.replaceChildren(...fresh.childNodes);
 }
 
 function rest(ms) {

@@ -12,26 +12,20 @@ from playwright.sync_api import Page, expect
 from optimizer.calls.stream import TokenStream
 from optimizer.events.sockets import broadcast
 from optimizer.loop import advance
-from optimizer.models import Evaluation, Guidance, Job, JobLog, Provider, Run, Team
-from tests.factories import drive, make_run
-from tests.llm_server import LlmServer, Reply, llm_server
+from optimizer.models import Evaluation, Guidance, Job, JobLog, Run, Team
+from tests.factories import drive, make_provider, make_run
+from tests.llm_server import Reply, llm_server
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Visit = Callable[[str], Page]
 ASKING: dict[str, Any] = {"strategy": "scientist", "providers": {"default": {"provider": "inbox"}}}
 
 
-def provider(team: Team, server: LlmServer) -> None:
-    row = Provider(team=team, name="local", base_url=server.url, default_model="m", allow_private=True)
-    row.set_key(server.key)
-    row.save()
-
-
 def test_the_form_tests_a_provider_tells_what_a_run_takes_and_is_kept(visit: Visit, team: Team) -> None:
     drive(make_run(team))
     with llm_server() as server:
         server.script(Reply(text='{"sum": 42}'))
-        provider(team, server)
+        make_provider(server, team, name="local")
         page = visit("/runs/new/")
         expect(page.locator("#outlook")).to_contain_text("from 1 earlier run")
         page.get_by_label("Strategy").select_option("scientist")

@@ -60,7 +60,8 @@ def about_kernels(run: Run) -> list[str]:
 
 def about_the_rest(run: Run) -> list[str]:
     named = ["problems", "targets", "runners", "inbox", "providers", "help", "search", "leaderboards", "knowledge",
-             "knowledge/new", "account/tokens", "account/webhooks", "teams", "notifications", "notifications/settings",
+             "knowledge/new", "knowledge/pages", "knowledge/pages/cpu/vector_exp", "account/tokens",
+             "account/webhooks", "teams", "notifications", "notifications/settings",
              "releases", "profile", "profile/sessions", "problems/softmax_rows", "targets/cpu",
              "leaderboards/softmax_rows/cpu", f"teams/{run.team.slug}"]  # fmt: skip
     author = run.team.members.get(username="ada")
@@ -204,9 +205,13 @@ def without_scripts(
 def test_without_scripts_a_run_can_be_started_read_and_stopped(without_scripts: Visit, run: Run) -> None:
     page = without_scripts("/runs/new/")
     page.get_by_role("button", name="Start the run").click()
+    # The page that answers is the sign that the form has arrived.
+    stop = page.get_by_role("button", name="Stop")
+    expect(stop).to_be_visible()
     started = Run.objects.latest("pk")
     assert started != run
-    page.get_by_role("button", name="Stop").click()
+    stop.click()
+    expect(stop).to_have_count(0)
     started.refresh_from_db()
     assert started.state in ("stopping", "stopped")
     page = without_scripts(f"/runs/{run.pk}/")

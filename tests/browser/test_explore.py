@@ -54,6 +54,37 @@ def test_the_tree_is_walked_by_keys_and_opens_a_kernel(visit: Visit, run: Run) -
     page.wait_for_url(f"**/runs/{run.pk}/kernels/0/")
 
 
+VIEW = "(({ scale, left, top }) => [scale, left, top])(document.querySelector('[data-lineage]').lineage.view)"
+SPOT = "(({ view }) => [view.placeX(0), view.placeY(0)])(document.querySelector('[data-lineage]').lineage)"
+
+
+def test_the_tree_is_dragged_and_zoomed_around_the_pointer_and_a_click_opens_a_kernel(
+    visit: Visit, run: Run
+) -> None:
+    page = visit(f"/runs/{run.pk}/lineage/")
+    expect(page.locator("[data-lineage-tools]")).to_be_visible()
+    box = page.locator("canvas").bounding_box()
+    assert box is not None
+    scale, left, top = page.evaluate(VIEW)
+    page.mouse.move(box["x"] + 300, box["y"] + 200)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 340, box["y"] + 230, steps=4)
+    page.mouse.up()
+    assert page.evaluate(VIEW) == pytest.approx([scale, left + 40, top + 30])
+
+    x, y = page.evaluate(SPOT)
+    page.mouse.move(box["x"] + x, box["y"] + y)
+    page.mouse.wheel(0, -400)
+    page.wait_for_function(f"{VIEW}[0] > {scale * 1.2}")
+    assert page.evaluate(SPOT) == pytest.approx([x, y], abs=0.5)
+    page.get_by_role("button", name="Whole tree").click()
+    assert page.evaluate(VIEW) == pytest.approx([scale, left, top])
+
+    x, y = page.evaluate(SPOT)
+    page.mouse.click(box["x"] + x, box["y"] + y)
+    page.wait_for_url(f"**/runs/{run.pk}/kernels/0/")
+
+
 def test_the_palette_finds_pages_and_kernels_and_closes(visit: Visit, run: Run) -> None:
     page = visit("/runs/")
     page.keyboard.press("Control+k")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from optimizer.actions.review import Place, Words, do_begin_thread, do_say
 from optimizer.actions.suggestion import Suggestion, do_suggest
 from optimizer.models import AuthorKind, Evaluation, EvaluationStatus, Guidance, Kernel, Run, Team, TeamRole, User
 from tests.browser.axe import faults_of
-from tests.factories import BASE, QUEUE, drive, make_kernel, make_question, make_run, make_user
+from tests.factories import BASE, drive, make_kernel, make_question, make_run, make_user
 from tests.site import served
 from tests.site.site_process import wait_for
 
@@ -123,10 +121,7 @@ def test_a_suggested_edit_is_previewed_submitted_measured_and_stands_in_the_line
 @pytest.fixture
 def worker(site: str, tmp_path: Path) -> Iterator[None]:
     """Run what a measuring machine runs: a Celery worker with the real harness."""
-    command = [sys.executable, "-m", "celery", "-A", "kernelsci_site", "worker", "-Q", QUEUE, "-P", "solo"]
-    given = {"DJANGO_SETTINGS_MODULE": "kernelsci_site.settings", "DATABASE_URL": served.database_url()}
-    with (tmp_path / "worker.log").open("wb") as log:
-        process = subprocess.Popen(command, env=served.environment(given), stdout=log, stderr=log)
+    process = served.bench_worker(tmp_path / "worker.log", "-P", "solo")
     yield
     process.terminate()
     process.wait(30)

@@ -110,6 +110,31 @@ def test_live_updates_move_nothing_under_the_reader(visit: Visit, team: Team, pa
     assert page.evaluate("window.shifted") < 0.02, page.evaluate("window.movers")
 
 
+def test_a_link_that_somebody_is_at_stays_under_the_focus_while_its_table_grows(visit: Visit, team: Team) -> None:
+    run = make_run(team)
+    drive(run, rounds=1)
+    page = visit(f"/runs/{run.pk}/")
+    link = page.locator("#kernel-table tbody th a").first
+    link.focus()
+    link.evaluate("(link) => { window.held = link; }")
+    before = page.locator("#kernel-table tbody tr").count()
+    drive(run)
+    expect(page.locator("#kernel-table tbody tr")).to_have_count(run.kernels.count(), timeout=15_000)
+    assert run.kernels.count() > before
+    assert page.evaluate("held.isConnected && document.activeElement === held")
+
+
+def test_a_page_whose_scripts_npm_could_not_install_is_live_all_the_same(
+    visit: Visit, team: Team, page: Page
+) -> None:
+    page.route("**/npm/**", lambda route: route.fulfill(body="", content_type="text/javascript"))
+    run = make_run(team)
+    visit(f"/runs/{run.pk}/")
+    drive(run)
+    expect(page.locator("#run-state")).to_contain_text("Finished", timeout=15_000)
+    expect(page.locator("#kernel-table tbody tr")).to_have_count(run.kernels.count(), timeout=15_000)
+
+
 def test_pause_resume_and_stop_from_the_page(visit: Visit, team: Team) -> None:
     run = make_run(team)
     drive(run, rounds=1)

@@ -11,11 +11,11 @@ from django.test import Client
 from optimizer.agents.delimiters import NOTICE, Delimiters
 from optimizer.agents.prompting import build_prompt
 from optimizer.calls.worker import answer
-from optimizer.models import CallState, LlmCall, Provider, Run, Team
+from optimizer.models import CallState, LlmCall, Run, Team
 from optimizer.runs.history import history_of
 from optimizer.search.base import Ask
 from runners.job import BuildReport, JobResult, JobSpec, Language, Status
-from tests.factories import drive, fake_evaluate, make_run
+from tests.factories import drive, fake_evaluate, make_provider, make_run
 from tests.llm_server import LlmServer, Reply, error
 
 pytestmark = pytest.mark.django_db
@@ -28,10 +28,7 @@ INJECTED = (
 
 def asked_run(server: LlmServer, team: Team, strategy: str = "sampling") -> Run:
     """Return a run whose first question waits for the server."""
-    Provider.objects.create(team=team, name="tiny", base_url=server.url, default_model="m", allow_private=True)
-    row = Provider.objects.get(team=team)
-    row.set_key(server.key)
-    row.save()
+    make_provider(server, team)
     # As published: the first question is about the reference, of which there is nothing to edit.
     settings = {"preset": "as_published"}
     run = make_run(team, strategy=strategy, settings=settings, providers={"default": {"provider": "tiny"}})

@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from django.conf import settings
-from django.db import connection
 from django.utils import timezone
 
 from optimizer.loop import advance
 from optimizer.models import Evaluation, EvaluationStatus, Job, JobState, Run, RunEvent, RunState
 from optimizer.queries.budgets import Budget
 from optimizer.upkeep.sweep import sweep
-from tests.factories import QUEUE, make_run
+from tests.factories import make_run
+from tests.site.served import bench_worker
 
 PATIENCE_S = 420.0
 
@@ -30,32 +28,20 @@ def start_worker(servers: None, tmp_path: Path) -> Iterator[Callable[[], subproc
     """Return a function that starts bench workers on the test database; whatever is left of them is killed at the
     end."""
     workers: list[subprocess.Popen[bytes]] = []
-    # The device's lock is this site's own: what else evaluates on this machine must not hold its workers up.
-    own_environment = {**environment(), "KERNELSCI_LOCKS": str(tmp_path)}
 
     def start() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "celery", "-A", "kernelsci_site", "worker", "-Q", QUEUE, "-c", "1"]
-        command += ["-n", f"bench{len(workers)}@test", "-l", "INFO", "--without-gossip", "--without-mingle"]
-        with (tmp_path / f"worker{len(workers)}.log").open("wb") as log:
-            workers.append(
-                subprocess.Popen(command, env=own_environment, stdout=log, stderr=log, start_new_session=True)
-            )
-        return workers[-1]
+        number = len(workers)
+        options = ["-c", "1", "-n", f"bench{number}@test", "-l", "INFO", "--without-gossip", "--without-mingle"]
+        # The device's lock is this site's own: what else evaluates on this machine must not hold its workers up.
+        worker = bench_worker(tmp_path / f"worker{number}.log", *options, KERNELSCI_LOCKS=str(tmp_path))
+        workers.append(worker)
+        return worker
 
     yield start
     for worker in workers:
         for pid in family(worker.pid):
             kill(pid)
         worker.wait()
-
-
-def environment() -> dict[str, str]:
-    """Return the worker's own settings, on the test's database and Redis."""
-    chosen = connection.settings_dict
-    address = f"postgresql://{chosen['USER']}:{chosen['PASSWORD']}@/{chosen['NAME']}?host={chosen['HOST']}"
-    port = f"&port={chosen['PORT']}" if chosen["PORT"] else ""
-    own = {"DJANGO_SETTINGS_MODULE": "kernelsci_site.settings", "KERNELSCI_VAR": str(settings.VAR.root)}
-    return {**os.environ, **own, "DATABASE_URL": address + port}
 
 
 def family(pid: int) -> list[int]:
@@ -91,7 +77,7 @@ def wait_for(what: Callable[[], object], patience_s: float = PATIENCE_S) -> None
     deadline = time.monotonic() + patience_s
     while not what():
         assert time.monotonic() < deadline, "nothing happened in time"
-        time.sleep(0.2)
+        time.sleep(0.5)
 
 
 @pytest.mark.slow

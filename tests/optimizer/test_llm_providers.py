@@ -29,10 +29,10 @@ from optimizer.llm.port import CompletionRequest, ProviderRefusedError, Usage
 from optimizer.llm.prices import listed, price_of
 from optimizer.llm.recording import to_bytes
 from optimizer.models import ApiToken, LlmCall, Provider, RunEvent, TeamRole, User
-from tests.factories import make_team, make_user
+from tests.factories import make_provider, make_team, make_user
 from tests.llm_server import KEY, LlmServer, Reply, error
 from tests.optimizer.clients import signed_in
-from tests.optimizer.test_llm_worker import KERNEL, asked_run, first_call, make_provider
+from tests.optimizer.test_llm_worker import KERNEL, asked_run, first_call
 
 METADATA = "metadata or link-local"
 PRIVATE = "private address"

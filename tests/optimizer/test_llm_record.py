@@ -11,20 +11,21 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.test import Client
 
+from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.record import do_import_record
 from optimizer.calls.prepare import knowledge_of
 from optimizer.calls.record import SHIPPED, Stripper, load_record, record_of, shipped
 from optimizer.calls.worker import answer
-from optimizer.llm.recording import RecordError, from_bytes, to_bytes
+from optimizer.llm.recording import RecordError, from_bytes, prompt_hash, to_bytes
 from optimizer.loop.steps import take_steps
-from optimizer.models import CallState, LlmCall, Record, Run, Team, TeamRole, User
+from optimizer.models import CallState, LlmCall, Problem, Record, Run, Team, TeamRole, User
 from optimizer.queries.budgets import Budget
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask, Note
-from tests.factories import drive, make_run, make_team, make_user
+from tests.factories import drive, make_provider, make_run, make_team, make_user
 from tests.llm_server import KEY, LlmServer, Reply
-from tests.optimizer.test_llm_worker import make_provider
 
 pytestmark = pytest.mark.django_db
 ANSWERS = 3
@@ -75,6 +76,44 @@ def test_a_recorded_run_plays_again_without_a_model_and_says_that_it_is_recorded
     assert len(server.asked) == asked and again.spent_tokens == 0 and again.spent_usd == 0
     assert all(call.transport["recorded"] and call.cost_usd == 0 for call in LlmCall.objects.filter(run=again))
     assert again.kernels.filter(author_kind="agent", evaluation__state="done").count() == ANSWERS, "timed here"
+
+
+@pytest.mark.parametrize("name", ["scientist-softmax_rows", "stark-layernorm_residual"])
+def test_a_shipped_recording_is_replayed_on_its_own_lineage_and_says_that_prompts_differ(
+    name: str, client: Client
+) -> None:
+    record = from_bytes((SHIPPED / f"{name}.json.gz").read_bytes())
+    do_sync_shipped_problems()
+    team = make_team()
+    run = played(
+        make_run(
+            team, make_user(team), strategy=record.strategy, settings=record.settings, seed=record.seed,
+            problem_version=Problem.objects.get(slug=record.problem).latest(),
+            providers={"default": {"provider": "replay", "record": name}},
+            budget=Budget(evaluations=record.evaluations),
+        )
+    )  # fmt: skip
+    agents = {kernel.key: kernel for kernel in run.kernels.filter(author_kind="agent")}
+    assert len(agents) == record.evaluations
+    contexts = {call.key: call.context for call in record.calls if call.context}
+    for key, kernel in agents.items():
+        question = contexts.get(key.replace(".k", ".w")) or contexts[f"{key}.plan"]
+        bases = [question[one] for one in ("base", "node") if one in question]
+        assert list(kernel.parent_links.filter(rank=0).values_list("parent__key", flat=True)) == bases
+    notes = run.events.filter(type="run.note").values_list("payload__text", flat=True)
+    assert any("recorded answers were given to prompts that differ" in note for note in notes)
+    call = LlmCall.objects.filter(run=run, transport__same_prompt=False).first()
+    assert call is not None
+    client.force_login(run.created_by)
+    assert "given to another prompt" in client.get(f"/runs/{run.pk}/calls/{call.pk}/").content.decode()
+
+
+def test_the_same_prompt_is_recognised_whatever_its_mark() -> None:
+    def messages(mark: str, words: str) -> list[dict[str, str]]:
+        return [{"role": "user", "content": f"<<<BEGIN DATA {mark} log>>>\n{words}\n<<<END DATA {mark}>>>"}]
+
+    one, other = messages("0123456789abcdef", "x"), messages("fedcba9876543210", "x")
+    assert prompt_hash(one) == prompt_hash(other) != prompt_hash(messages("0123456789abcdef", "y"))
 
 
 def test_a_question_that_the_record_does_not_know_fails_and_the_run_ends_well(server: LlmServer) -> None:

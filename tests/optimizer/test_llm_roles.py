@@ -10,9 +10,8 @@ from optimizer.loop.steps import take_steps
 from optimizer.models import CallState, LlmCall
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask
-from tests.factories import drive, make_run, make_team
+from tests.factories import drive, make_provider, make_run, make_team
 from tests.llm_server import LlmServer, Reply, llm_server
-from tests.optimizer.test_llm_worker import make_provider
 
 
 @pytest.mark.django_db
@@ -24,9 +23,7 @@ def test_two_roles_ask_two_servers_with_their_own_key_model_effort_and_temperatu
         other.script(notes)
         team = make_team()
         make_provider(server, team)
-        row = make_provider(other, team, name="other", default_model="m2", api="chat")
-        row.set_key(other.key)
-        row.save()
+        make_provider(other, team, name="other", default_model="m2", api="chat")
         run = make_run(
             team,
             providers={

@@ -23,7 +23,7 @@ from optimizer.models import CallState, LlmCall, Provider, Run, RunEvent
 from optimizer.queries.budgets import Budget
 from optimizer.runs.history import call_views
 from optimizer.upkeep.sweep import sweep
-from tests.factories import drive, make_run, make_team
+from tests.factories import drive, make_provider, make_run, make_team
 from tests.llm_server import KEY, LlmServer, Reply, error, llm_server
 
 KERNEL = """Title: {title}
@@ -40,14 +40,6 @@ def server() -> Iterator[LlmServer]:
     with llm_server() as running:
         running.script(Reply(text=KERNEL.format(title="first"), piece=40))
         yield running
-
-
-def make_provider(server: LlmServer, team: Any, **changes: Any) -> Provider:
-    fields = {"name": "tiny", "base_url": server.url, "default_model": "m1", "allow_private": True} | changes
-    row = Provider(team=team, **fields)
-    row.set_key(KEY)
-    row.save()
-    return row
 
 
 def asked_run(server: LlmServer, *, budget: Budget | None = None, concurrency: int = 1, **provider: Any) -> Run:

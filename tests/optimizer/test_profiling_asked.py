@@ -1,4 +1,4 @@
-"""Test who asks the harness for a profile: runs on GPUs, and on a processor those that want it."""
+"""Test who asks the harness for a profile: every run that does not decline it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize(
     ("target", "language", "setting", "asked"),
     [
-        ("cpu", Language.CPP, {}, False),
-        ("cpu", Language.CPP, {"profile": "always"}, True),
+        ("cpu", Language.CPP, {}, True),
+        ("cpu", Language.CPP, {"profile": "on_gpus"}, False),
+        ("cpu", Language.CPP, {"preset": "as_published"}, False),
         ("sm_90", Language.PYTHON, {}, True),
         ("sm_90", Language.PYTHON, {"profile": "never"}, False),
     ],

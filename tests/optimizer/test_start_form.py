@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from optimizer.actions.run_template import do_save_template
 from optimizer.models import Provider, Run, RunState, RunTemplate, Team, TeamRole, User
-from tests.factories import make_team, make_user
+from tests.factories import make_provider, make_team, make_user
 from tests.llm_server import LlmServer, Reply
 from tests.optimizer.clients import flowing
 
@@ -141,9 +141,7 @@ def test_the_test_button_says_how_the_server_answered(
     pages: Client, run: Run, team: Team, server: LlmServer
 ) -> None:
     server.script(Reply(text='{"sum": 42}'))
-    local = Provider(team=team, name="local", base_url=server.url, default_model="m", allow_private=True)
-    local.set_key(server.key)
-    local.save()
+    make_provider(server, team, name="local")
     fields = filled(team, provider="local")
     said = pages.post(reverse("start_run_check"), fields).content.decode()
     assert "Answers in" in said and "structured output works" in said

@@ -16,7 +16,9 @@ from runners.problems import load, open_bundle, shipped
 from runners.problems.base import Argument, CallInputs, Case, Problem, ProblemError, Purpose, Role
 from runners.problems.native import NativeProblem
 
-NAMES = ["fp8_block_gemm", "layernorm_residual", "matmul_bias_gelu", "softmax_rows"]
+TUNED = ["fp8_block_gemm", "layernorm_residual", "matmul_bias_gelu", "softmax_rows"]
+TENSOR_CORES = ["attention_forward", "bf16_gemm_bias_gelu", "fp8_gemm_bias", "grouped_gemm", "w4a16_gemm"]
+NAMES = sorted([*TUNED, *TENSOR_CORES])
 C_TYPES = {"float32": ctypes.c_float, "int64": ctypes.c_int64}
 
 TOML = """
@@ -167,7 +169,7 @@ def test_an_unknown_name_lists_what_is_shipped() -> None:
         load("no_such_problem")
 
 
-def test_the_four_problems_ship() -> None:
+def test_these_problems_ship() -> None:
     assert shipped() == NAMES
 
 
@@ -269,13 +271,71 @@ def test_fp8_block_gemm_has_the_official_shapes() -> None:
     assert not benchmarks & {tuple(c.sizes.values()) for c in problem.cases("cpu", Purpose.BENCHMARK)}
 
 
+@pytest.mark.parametrize("name", TENSOR_CORES)
+def test_a_tensor_core_problem_has_seeds_for_an_h100_and_sizes_that_need_it(name: str) -> None:
+    problem = opened(name)
+    assert {Language.CPP, Language.CUDA, Language.TRITON} <= {seed.source.language for seed in problem.seeds}
+    largest = problem.work(problem.cases("sm_90", Purpose.BENCHMARK)[-1])
+    assert largest is not None and sum(largest.flops.values()) > 1e11
+    for case in problem.cases("cpu", Purpose.BENCHMARK):
+        work = problem.work(case)
+        assert work is not None and sum(work.flops.values()) < 1e8, case.name
+
+
+@pytest.mark.parametrize("distribution", ["near_constant", "adversarial"])
+def test_sums_kept_in_bfloat16_miss_the_tolerance_of_bf16_gemm(distribution: str) -> None:
+    problem = opened("bf16_gemm_bias_gelu")
+    case = problem.cases("cpu", Purpose.TEST)[-1]
+    inputs = problem.make_inputs(case, 3, distribution)
+    a, b, bias = inputs.values.values()
+    total = sum_in_bfloat16(a, b, 2)
+    out = torch.nn.functional.gelu(total.float() + bias.float(), approximate="tanh").bfloat16()
+    assert excess(problem, [out], problem.expected(inputs)) > 1
+
+
+def test_sums_kept_in_bfloat16_miss_the_tolerance_of_fp8_gemm() -> None:
+    problem = opened("fp8_gemm_bias")
+    inputs = problem.make_inputs(problem.cases("cpu", Purpose.TEST)[-1], 3, "near_constant")
+    a, b, a_scale, b_scale, bias = inputs.values.values()
+    out = sum_in_bfloat16(a, b, 2).float() * a_scale[:, None] * b_scale + bias.float()
+    assert excess(problem, [out.bfloat16()], problem.expected(inputs)) > 1
+
+
+def sum_in_bfloat16(a: torch.Tensor, b: torch.Tensor, step: int) -> torch.Tensor:
+    """Return a @ b.T with a sum that is rounded to bfloat16 after every `step` terms."""
+    total = torch.zeros(a.shape[0], b.shape[0], dtype=torch.bfloat16)
+    for start in range(0, a.shape[1], step):
+        part = a[:, start : start + step].float() @ b[:, start : start + step].float().T
+        total = (total + part).bfloat16()
+    return total
+
+
+def test_scores_kept_in_bfloat16_miss_the_tolerance_of_attention() -> None:
+    problem = opened("attention_forward")
+    inputs = problem.make_inputs(problem.cases("cpu", Purpose.TEST)[1], 3, "large_range")
+    q, k, v = (inputs.values[name].float() for name in ("q", "k", "v"))
+    scores = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).bfloat16().float()
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    out = torch.softmax(scores.masked_fill(hidden, -torch.inf), -1) @ v
+    assert excess(problem, [out.bfloat16()], problem.expected(inputs)) > 1
+
+
+def test_groups_of_experts_may_be_empty_and_hold_all_tokens_together() -> None:
+    problem = opened("grouped_gemm")
+    case = problem.cases("cpu", Purpose.TEST)[-1]
+    for seed in range(20):
+        for distribution in ("normal", "near_constant"):
+            ends = problem.make_inputs(case, seed, distribution).values["offsets"].tolist()
+            assert ends == sorted(ends) and ends[0] >= 0 and ends[-1] == case.sizes["tokens"]
+
+
 def test_cases_come_smallest_first() -> None:
     problem = opened("fp8_block_gemm")
     sizes = [problem.work(case).bytes for case in problem.cases("gpu", Purpose.BENCHMARK)]  # type: ignore[union-attr]
     assert sizes == sorted(sizes)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TUNED)
 def test_tuned_seeds_declare_a_space_worth_searching(name: str) -> None:
     tuned = [s for s in opened(name).seeds if "@tune" in s.source.text and s.source.language is Language.CPP]
     assert tuned

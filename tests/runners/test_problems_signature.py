@@ -203,9 +203,9 @@ def test_examining_derives_the_signature_in_its_own_process(tmp_path: Path) -> N
 
 @pytest.mark.processes
 def test_a_model_that_takes_too_long_to_trace_is_still_examined(tmp_path: Path) -> None:
-    slow = bundle(tmp_path, LAYERS.replace(FORWARD, "import time; time.sleep(9); return x * 2.0"))
-    examination = examine(slow, timeout_s=14)
-    assert "not traced within 7 s" in wire.loads(Signature, examination.signature).refused
+    slow = bundle(tmp_path, LAYERS.replace(FORWARD, "import time; time.sleep(12); return x * 2.0"))
+    examination = examine(slow, timeout_s=20)
+    assert "not traced within 10 s" in wire.loads(Signature, examination.signature).refused
 
 
 @pytest.mark.processes

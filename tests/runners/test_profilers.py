@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +22,9 @@ from runners.harness.profiling.request import ProfilingRequest, profiled
 from runners.job import Status
 from runners.profiling import perf
 from runners.profiling.base import ProfilerError, Seen, bound_by, normalised
-from runners.profiling.ncu import NOT_PERMITTED, Ncu
+from runners.profiling.ncu import CONFLICTS, DETAILS, NOT_PERMITTED, STALLS, WAVEFRONTS, Ncu
 from runners.profiling.perf import Perf
+from runners.profiling.proc import Proc
 from runners.profiling.rocprofv3 import Rocprofv3
 from runners.profiling.summary import in_words
 from runners.state import state_dir, write_json
@@ -49,6 +51,22 @@ def test_ncu_tells_what_binds_each_kernel_of_a_call() -> None:
     assert (softmax["name"], softmax["bound"], softmax["memory_share"]) == ("softmax_kernel", "memory", 0.8483)
     assert softmax["details"] == {"dram_percent": 84.83, "warps_active_percent": 46.89}
     assert (small["bound"], small["launches"]) == ("latency", 1)
+
+
+def test_ncu_tells_why_warps_wait_what_conflicts_and_what_the_caches_hold() -> None:
+    line = next(line for line in recorded("ncu-2025.3-h100.txt").splitlines() if '"softmax_kernel"' in line)
+    head, known = line.rsplit('","', 3)[0], [*STALLS.items()]
+
+    def row(metric: str, value: str) -> str:
+        return f'{head}","{metric}","%","{value}"'
+
+    stalls = [row(metric, f"{10 - number}.5") for number, (_, metric) in enumerate(known)]
+    more = [row(CONFLICTS, "300"), row(WAVEFRONTS, "1,200"), row(DETAILS["l2_hit_percent"], "41.25"), *stalls]
+    seen = Ncu().read(["\n".join([recorded("ncu-2025.3-h100.txt").rstrip(), *more])], 1, H100)
+    details = next(kernel.details for kernel in seen if kernel.name == "softmax_kernel")
+    assert details["bank_conflict_percent"] == 25 and details["l2_hit_percent"] == 41.25
+    waits = {name: value for name, value in details.items() if name.startswith("stalled")}
+    assert waits == {"stalled_long_scoreboard": 10.5, "stalled_short_scoreboard": 9.5, "stalled_barrier": 8.5}
 
 
 def test_ncu_takes_launches_of_several_calls_together() -> None:
@@ -164,6 +182,31 @@ def test_perf_counts_a_running_process_from_outside() -> None:
         busy.wait()
     assert seen.time_us > 100_000
     assert seen.details["cores_busy"] > 0
+
+
+def test_without_perf_faults_and_processor_time_are_still_counted() -> None:
+    program = "b = bytearray(1)\nwhile True: b = b'x' * (1 << 24)"
+    busy = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        time.sleep(0.2)
+        with Proc().counting([busy.pid]) as printed:
+            time.sleep(0.3)
+        (seen,) = Proc().read(printed, 10, CPU)
+    finally:
+        busy.kill()
+        busy.wait()
+    assert 0.2 < seen.time_us / 1e6 * 10 < 30
+    assert 0 < seen.details["cores_busy"] < 1.5
+    assert seen.details["page_faults_a_call"] > 1, "each buffer is mapped anew"
+    (words,) = in_words({"kernels": normalised("proc", [seen])})
+    assert "page faults a call" in words and "cores busy" in words
+
+
+def test_a_process_that_has_ended_is_not_counted() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with pytest.raises(ProfilerError, match="cannot be counted"), Proc().counting([gone.pid]):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from runners.backends import backend_for
 from runners.backends.resources import from_amdgcn, from_ptxas, from_sass_usage
 from runners.commands.build import build
 from runners.job import BuildReport, Language, Source
-from runners.problems import load, open_bundle
+from runners.problems import load, open_bundle, shipped
 from runners.targets import target
 
 pytestmark = pytest.mark.processes
 
-PROBLEMS = ("softmax_rows", "layernorm_residual", "matmul_bias_gelu", "fp8_block_gemm")
+TENSOR_CORES = ("attention_forward", "bf16_gemm_bias_gelu", "fp8_gemm_bias", "grouped_gemm", "w4a16_gemm")
 
 
 def seeds(*languages: Language, shown: tuple[str, ...] = ()) -> list[object]:
@@ -29,7 +29,7 @@ def seeds(*languages: Language, shown: tuple[str, ...] = ()) -> list[object]:
             id=f"{name}-{seed.name}",
             marks=[] if seed.name in shown or not shown else pytest.mark.long,
         )
-        for name in PROBLEMS
+        for name in shipped()
         for seed in open_bundle(load(name)).seeds
         if seed.source.language in languages
     ]
@@ -73,6 +73,8 @@ def test_every_cuda_seed_builds_for_h100(name: str, seed: str) -> None:
     report = built(name, seed, "sm_90")
     assert report.ok, report.log
     assert all(kernel.registers and kernel.occupancy for kernel in report.kernels)
+    assert name not in TENSOR_CORES or all(kernel.matrix_instructions for kernel in report.kernels)
+    assert all(kernel.extra.get("spill_store_bytes", 0) == 0 for kernel in report.kernels)
 
 
 def test_fp8_seeds_use_the_matrix_units_of_mi300() -> None:

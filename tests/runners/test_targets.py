@@ -10,7 +10,7 @@ from runners.harness.timing.environment import describe
 from runners.problems.base import Work
 from runners.profiling.summary import in_words, summary
 from runners.state import state_dir, write_json
-from runners.targets import ALIASES, TARGETS, UnknownTarget, canonical, ceilings_in, target
+from runners.targets import ALIASES, TARGETS, UnknownTarget, canonical, ceilings, ceilings_in, target
 
 GPUS = [found for found in TARGETS.values() if found.family == "gpu"]
 
@@ -126,3 +126,16 @@ def test_a_result_carries_the_ceilings_of_the_machine_that_measured_it() -> None
 def test_ceilings_of_another_form_are_none(kept: object) -> None:
     found = ceilings_in({"ceilings": kept})
     assert (found.copy_bandwidth, found.matmul_flops) == (None, {})
+
+
+def test_a_stream_that_only_reads_can_set_the_measured_bandwidth() -> None:
+    write_json(state_dir("ceilings") / "sm_90.json", {"copy_bandwidth": 2.8e12, "read_bandwidth": 3.1e12})
+    assert ceilings("sm_90").bandwidth == 3.1e12
+
+
+def test_a_device_faster_than_its_targets_sheet_is_bound_by_what_was_measured() -> None:
+    write_json(state_dir("ceilings") / "sm_90.json", {"copy_bandwidth": 4.0e12, "read_bandwidth": 4.5e12})
+    work = Work({}, 10e9)
+    floor_us = target("sm_90").floor_us(work)
+    assert floor_us is not None
+    assert floor_us < 10e9 / 4.6e12 * 1e6

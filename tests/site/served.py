@@ -1,4 +1,4 @@
-"""Run Daphne as a process of its own on a database that a test names."""
+"""Run Daphne and measuring workers as processes of their own, on a database that a test names."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
+from tests.factories import QUEUE
 from tests.site.site_process import free_port
 
 UP_WITHIN_S = 60.0
@@ -44,6 +45,16 @@ def daphne(folder: Path, variables: Mapping[str, str], port: int | None = None) 
     finally:
         process.terminate()
         process.wait(20)
+
+
+def bench_worker(log: Path, *options: str, **variables: str) -> subprocess.Popen[bytes]:
+    """Start a measuring worker with the real harness on the tests' database; what it prints goes to `log`."""
+    command = [sys.executable, "-m", "celery", "--skip-checks", "-A", "kernelsci_site", "worker", "-Q", QUEUE]
+    site = {"DJANGO_SETTINGS_MODULE": "kernelsci_site.settings", "DATABASE_URL": database_url(), **variables}
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [*command, *options], env=environment(site), stdout=output, stderr=output, start_new_session=True
+        )
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,8 @@ import pytest
 from django.test import Client, RequestFactory
 
 from kernelsci_site.collected import CollectedStorage, collect, late_file
+from kernelsci_site.static_finders import NpmFinder
+from kernelsci_site.templatetags.npm import npm_scripts
 
 
 def names(folder: Path) -> dict[str, str]:
@@ -61,6 +63,14 @@ def test_what_is_no_static_file_is_not_there(path: str, client: Client) -> None:
 def test_all_scripts_of_all_pages_but_plotly_are_at_most_120_kilobytes_on_the_wire(tmp_path: Path) -> None:
     collect(tmp_path, "/static/")
     scripts = [tmp_path / f"{hashed}.gz" for name, hashed in names(tmp_path).items()
-               if name.startswith("js/") or name == "django_htmx/htmx-2.min.js"]  # fmt: skip
+               if name.startswith(("js/", "npm/")) or name == "django_htmx/htmx-2.min.js"]  # fmt: skip
     assert len(scripts) > 10
     assert sum(script.stat().st_size for script in scripts) <= 120_000
+
+
+def test_pages_leave_out_scripts_that_npm_could_not_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert npm_scripts("morph").count("<script") == 1
+    assert npm_scripts("zoom").count("<script") == 9
+    monkeypatch.setattr(NpmFinder, "_present", lambda _finder: [])
+    assert npm_scripts("morph") == npm_scripts("zoom") == ""
+    assert "npm/" not in "".join(f"{storage.prefix}/{name}" for name, storage in NpmFinder().list([]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from django.conf import settings
@@ -18,6 +19,7 @@ INSIDE = {
 }  # fmt: skip
 
 
+@cache
 def trees() -> dict[Path, ast.Module]:
     paths = [path for room in ("kernelsci_site", "optimizer", "runners") for path in (ROOT / room).rglob("*.py")]
     return {path: ast.parse(path.read_text()) for path in paths}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
 from django.db import connection
 
 from kernelsci_site import environment
@@ -79,17 +80,15 @@ def test_debug_is_off_unless_asked_for() -> None:
     assert settings.DEBUG is False
 
 
+@pytest.mark.django_db
 def test_migrations_are_complete() -> None:
-    done = manage("makemigrations", "--check", "--dry-run")
-    assert done.returncode == 0, done.stdout
+    call_command("makemigrations", check_changes=True, dry_run=True)
 
 
-@pytest.mark.parametrize(
-    "module", ["kernelsci_site.asgi", "optimizer.tasks", "kernelsci_site.management.commands.up"]
-)
-def test_torch_stays_out_of_pages_and_workers(module: str) -> None:
+def test_torch_stays_out_of_pages_and_workers() -> None:
     """It costs seconds and half a gigabyte a process, so only what measures may load it."""
-    code = f"import django; django.setup(); import {module}, sys; sys.exit('torch' in sys.modules)"
+    modules = "kernelsci_site.asgi, optimizer.tasks, kernelsci_site.management.commands.up"
+    code = f"import django; django.setup(); import {modules}, sys; sys.exit('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=60,
         env=environment_of(settings.VAR.root),

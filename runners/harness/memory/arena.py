@@ -65,6 +65,10 @@ class Arena(ABC):
         """Return whether two ranges are equal, for every pair of offsets and size."""
 
     @abstractmethod
+    def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
+        """Return what tells the bytes of ranges, given by offset and size, from others."""
+
+    @abstractmethod
     def close(self) -> None:
         """Give the memory back."""
 
@@ -106,6 +110,10 @@ class SharedArena(Arena):
         """Return whether two ranges are equal, for every pair of offsets and size."""
         return all(self.memory.equals(one, self.memory, two, size) for one, two, size in pairs)
 
+    def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
+        """Return what tells the bytes of ranges, given by offset and size, from others."""
+        return " ".join(self.memory.digest(offset, size_bytes) for offset, size_bytes in ranges)
+
     def close(self) -> None:
         """Close the descriptor; the mapping goes with the last reference to it."""
         self.memory.close()
@@ -134,14 +142,19 @@ class DeviceArena(Arena):
         """Return whether two ranges are equal, for every pair of offsets and size."""
         return bool(self._request("same", pairs=list(pairs))["same"])
 
+    def digest(self, ranges: Sequence[tuple[int, int]]) -> str:
+        """Return what tells the bytes of ranges, given by offset and size, from others."""
+        return str(self._request("digest", ranges=list(ranges))["digest"])
+
     def close(self) -> None:
         """Close the descriptor here and the mapping there once the last user is done; a participant that still lives
         keeps the memory."""
-        self.users -= 1
-        if self.users <= 0 and self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-            self._request("close")
+        with self._closing:  # the sides of a session are closed at the same time
+            self.users -= 1
+            if self.users <= 0 and self.descriptor >= 0:
+                os.close(self.descriptor)
+                self.descriptor = -1
+                self._request("close")
 
     def _request(self, what: str, **details: Any) -> dict[str, Any]:
         return self._ask({"op": what, "arena": self.number, **details})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import hashlib
 import mmap
 import os
 import random
@@ -52,6 +53,10 @@ class SharedMemory:
         """Return whether two ranges are the same, byte for byte."""
         mine, theirs = self._at(offset, size_bytes), other._at(other_offset, size_bytes)
         return bool(_libc.memcmp(mine, theirs, size_bytes) == 0)
+
+    def digest(self, offset: int, size_bytes: int) -> str:
+        """Return a digest of a range."""
+        return hashlib.blake2b((ctypes.c_char * size_bytes).from_address(self._at(offset, size_bytes))).hexdigest()
 
     def filled(self, offset: int, size_bytes: int, byte: int) -> bool:
         """Return whether a range holds one byte's value throughout."""

@@ -18,7 +18,7 @@ import torch
 from runners.candidate.device_bytes import DeviceBytes
 from runners.candidate.driver import Driver
 from runners.candidate.tensors import tensor_at
-from runners.harness.oracle.oracle import Expectation, Oracle, differs, spec_of, storage_bytes
+from runners.harness.oracle.oracle import Expectation, Oracle, differs, digest, spec_of, storage_bytes
 from runners.harness.oracle.protocol import FLUSH_VARIABLE
 from runners.problems.base import CallInputs, Case, TensorSpec
 from runners.wire import from_plain, to_plain
@@ -61,7 +61,7 @@ class GpuOracle(Oracle):
         super().__init__(DeviceBytes(0))
         self._answers |= {
             "arena": self._arena, "lay": self._lay, "differing": self._differing, "same": self._same,
-            "keep": self._keep, "drop": self._drop, "close": self._close,
+            "keep": self._keep, "digest": self._digest, "drop": self._drop, "close": self._close,
         }  # fmt: skip
 
     def _arena(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -190,6 +190,10 @@ class GpuOracle(Oracle):
         arena = self._arenas[question["arena"]][0]
         pairs = [(arena.bytes_at(a, n), arena.bytes_at(b, n)) for a, b, n in question["pairs"] if n]
         return {"same": not any(bool(differs(one, two)) for one, two in pairs)}
+
+    def _digest(self, question: dict[str, Any]) -> dict[str, Any]:
+        arena = self._arenas[question["arena"]][0]
+        return {"digest": " ".join(digest(arena.bytes_at(offset, size)) for offset, size in question["ranges"])}
 
     def _keep(self, question: dict[str, Any]) -> dict[str, Any]:
         arena = self._arenas[question["arena"]][0]

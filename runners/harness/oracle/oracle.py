@@ -29,6 +29,10 @@ from runners.wire import from_plain, to_plain
 
 # How much to compare at a time: the comparison's own result takes as much memory as what is compared.
 PIECE_BYTES = 256 << 20
+# How much to digest at a time, which takes three times as much memory.
+DIGESTED_BYTES = 64 << 20
+# Odd, so that the weights of neighbouring places differ in all bits (Knuth's multiplicative hashing).
+_DIGEST_FACTOR = 0x9E3779B97F4A7C1
 
 
 @dataclass
@@ -239,6 +243,22 @@ def differs(found: torch.Tensor, wanted: torch.Tensor | int) -> torch.Tensor:
         part = slice(start, start + PIECE_BYTES)
         parts.append((found[part] != (wanted if isinstance(wanted, int) else wanted[part])).any())
     return torch.stack(parts).any()
+
+
+def digest(found: torch.Tensor) -> str:
+    """Return sums of the bytes, weighted by their places, which tell them from others without keeping either.
+
+    Not cryptographic: it tells whether a program that does not know of it computed the same twice.
+    """
+    whole = len(found) // 8 * 8
+    parts = [found[start : min(start + DIGESTED_BYTES, whole)] for start in range(0, whole, DIGESTED_BYTES)]
+    return ",".join([*(str(_weighted_sum(part)) for part in parts), found[whole:].cpu().numpy().tobytes().hex()])
+
+
+def _weighted_sum(part: torch.Tensor) -> int:
+    words = part.view(torch.int64)
+    places = torch.arange(len(words), device=words.device)
+    return int((words * ((places * _DIGEST_FACTOR ^ (places >> 7)) | 1)).sum())
 
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:

@@ -23,6 +23,7 @@ from runners.problems.base import Case
 from runners.profiling.base import Attached, Launched, ProfilerError, Seen, normalised
 from runners.profiling.ncu import Ncu
 from runners.profiling.perf import Perf
+from runners.profiling.proc import Proc
 from runners.profiling.rocprofv3 import Rocprofv3
 from runners.sandbox import SandboxError
 from runners.targets import Target
@@ -62,8 +63,9 @@ Profile = Callable[[ProfilingRequest], list[Seen]]
 def profiled(request: ProfilingRequest) -> dict[str, Any]:
     """Return `normalised`, with the case and a note for every tool that could not be used; only notes if none could."""
     notes: list[str] = []
-    # The last tool of each list works without starting the process anew.
-    for tool, profile in TOOLS[request.device.kind][0 if request.closely else -1 :]:
+    # The last tool of each list works without starting the process anew; on a CPU all of them do.
+    closely = request.closely or request.device.kind == "cpu"
+    for tool, profile in TOOLS[request.device.kind][0 if closely else -1 :]:
         try:
             found = normalised(tool, profile(request))
         except FAILURES as reason:
@@ -143,5 +145,5 @@ TORCH: tuple[str, Profile] = ("torch.profiler", _by_torch)
 TOOLS: dict[str, tuple[tuple[str, Profile], ...]] = {
     "cuda": (("ncu", partial(_launched, Ncu())), TORCH),
     "hip": (("rocprofv3", partial(_launched, Rocprofv3())), TORCH),
-    "cpu": (("perf", partial(_attached, Perf())),),
+    "cpu": (("perf", partial(_attached, Perf())), ("proc", partial(_attached, Proc()))),
 }

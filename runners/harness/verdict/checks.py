@@ -14,6 +14,9 @@ from runners.harness.processes.participant import CandidateProcess
 from runners.job import Limits, Status
 from runners.problems.base import Case, Problem, Purpose
 
+# Calls with larger buffers are repeated in a request of their own.
+LARGE_CALL_BYTES = 1 << 30
+
 
 @dataclass
 class CaseOutcome:
@@ -54,7 +57,7 @@ class Checks:
                 self.contents.append((outcome, self._contents(case)))
         if not self.contents:
             raise InfraFailure(f"{self.problem.name} has no test case for {self.target}")
-        return max(arena_bytes(content, 2) for _, contents in self.contents for content in contents)
+        return max(arena_bytes(content, _at_once(content)) for _, contents in self.contents for content in contents)
 
     def smallest(self, process: CandidateProcess) -> None:
         """Make the first call of the smallest case alone. Raises CandidateFailure."""
@@ -88,7 +91,7 @@ class Checks:
     def _check_content(
         self, process: CandidateProcess, outcome: CaseOutcome, content: Content, *, repeat: bool
     ) -> None:
-        calls = stage(process.arena, [content] * (2 if repeat else 1), self.rng)
+        calls = stage(process.arena, [content] * (_at_once(content) if repeat else 1), self.rng)
         process.run([call.message for call in calls], self.limits.call_s * len(calls))
         kept = self.oracle.keep(process.arena, content, calls[-1].outputs)
         process.store(self.limits.call_s * len(calls))
@@ -99,9 +102,31 @@ class Checks:
         if judgement.error:
             raise CandidateFailure(Status.INCORRECT, judgement.error)
         outcome.record(judgement)
-        if repeat and not self._same(process, calls):
+        if repeat and len(calls) == 1:
+            outcome.deterministic = self._repeats(process, content, calls[0])
+        elif repeat and not self._same(process, calls):
             outcome.deterministic = False
             self._judge_first(process, content, calls[0])
+
+    def _repeats(self, process: CandidateProcess, content: Content, first: StagedCall) -> bool:
+        """Make a large call once more and return whether its outputs are the same, by digests.
+
+        Both calls' outputs at once would take too much of a device's memory. Raises CandidateFailure where the second
+        is wrong.
+        """
+        before = process.arena.digest(_outputs(first))
+        self._release(process)
+        (second,) = stage(process.arena, [content], self.rng)
+        process.run([second.message], self.limits.call_s)
+        self._release(process)
+        if process.arena.digest(_outputs(second)) == before:
+            return True
+        self._judge_first(process, content, second)
+        return False
+
+    def _release(self, process: CandidateProcess) -> None:
+        if self.oracle.on_gpu:
+            process.release()
 
     def _same(self, process: CandidateProcess, calls: list[StagedCall]) -> bool:
         first, second = calls
@@ -112,3 +137,14 @@ class Checks:
         judgement = self.oracle.judge(content, self.oracle.keep(process.arena, content, call.outputs))
         if judgement.error:
             raise CandidateFailure(Status.INCORRECT, f"differs from call to call: {judgement.error}")
+
+
+def _at_once(content: Content) -> int:
+    """Return how many calls of a content to make in a request that repeats it: large ones follow each other."""
+    return 1 if sum(content.buffer_sizes) > LARGE_CALL_BYTES else 2
+
+
+def _outputs(call: StagedCall) -> list[tuple[int, int]]:
+    """Return the offset and size of each output."""
+    sizes = [output.size_bytes for output in call.content.outputs]
+    return list(zip(call.outputs, sizes, strict=True))

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('optimizer', '0019_sign_ins_without_model'),
+        ('optimizer', '0020_findings_consolidated'),
     ]
 
     operations = [

@@ -21,6 +21,6 @@ def say_none(apps, schema_editor):
 class Migration(migrations.Migration):
     atomic = False
 
-    dependencies = [("optimizer", "0020_tool_calls")]
+    dependencies = [("optimizer", "0021_tool_calls")]
 
     operations = [migrations.RunPython(say_none, migrations.RunPython.noop)]

@@ -1,0 +1,57 @@
+"""Find what earlier runs of a team have to offer to a new one."""
+
+from __future__ import annotations
+
+from django.db.models import F, Q, QuerySet
+
+from optimizer.knowledge.kinds import kinds_of
+from optimizer.models import AuthorKind, Problem, Run
+
+# Kinds that nearly every problem has; sharing one of them says little.
+_GENERAL_KINDS = frozenset({"reduction", "elementwise"})
+# Runs on other problems that are compared, best first.
+_LOOKED_AT = 100
+
+
+def earlier_runs(run: Run) -> QuerySet[Run]:
+    """Return the team's other runs on the same target that everybody who sees this run may see, with a leader.
+
+    A private run gives its kernels to nobody but the private runs of the same person. The runs with the largest lower
+    bound of their speedup come first. Runs that optimise another time or compare with another baseline are left out,
+    and so are those led by a seed, which every run has.
+    """
+    shown = Q(is_private=False)
+    if run.is_private and run.created_by_id is not None:
+        shown |= Q(created_by=run.created_by_id)
+    like = Run.objects.filter(
+        shown, team=run.team_id, target=run.target_id, objective=run.objective, baseline=run.baseline
+    )
+    led = like.exclude(pk=run.pk).exclude(best_kernel=None).exclude(best_kernel__author_kind=AuthorKind.SEED)
+    return led.order_by(F("best_speedup_low").desc(nulls_last=True), "-pk").select_related("best_kernel")
+
+
+def on_the_same_problem(run: Run) -> QuerySet[Run]:
+    """Return the earlier runs on the problem of this one, in any version."""
+    return earlier_runs(run).filter(problem_version__problem=run.problem_version.problem_id)
+
+
+def of_the_same_kind(run: Run) -> Run | None:
+    """Return the earlier run on another problem that has most kinds of work in common with this one's, or None.
+
+    Only runs that had ended before this one began are looked at, so that all prompts of a run name the same.
+    """
+    mine = kinds_of_problem(run.problem_version.problem)
+    others = earlier_runs(run).exclude(problem_version__problem=run.problem_version.problem_id)
+    ended = others.filter(finished_at__lt=run.created_at, best_speedup_low__gt=1)
+    shared = [
+        (len(mine & kinds_of_problem(one.problem_version.problem) - _GENERAL_KINDS), one)
+        for one in ended.select_related("best_kernel", "problem_version__problem")[:_LOOKED_AT]
+    ]
+    # Of equals the first: it has the largest speedup.
+    count, found = max(shared, key=lambda pair: pair[0], default=(0, None))
+    return found if count else None
+
+
+def kinds_of_problem(problem: Problem) -> frozenset[str]:
+    """Return the kinds of work that a problem's names tell."""
+    return kinds_of(f"{problem.title}\n{problem.slug.replace('_', ' ')}")
