@@ -155,6 +155,7 @@ class Source:
     @property
     def content_hash(self) -> str:
         """Return the SHA-256, in hexadecimal, over everything that changes the built artefact."""
+        # Sorted, so that the order in which tunables were chosen does not matter.
         parts = [self.language.value, self.text, sorted(self.tunables.items()), list(self.flags)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

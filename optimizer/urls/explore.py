@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from django.urls import path
 
-from optimizer.views import api_page, calls, exports, knowledge, leaderboards, lineage, parameters, search, tokens
+from optimizer.views import (
+    api_page,
+    calls,
+    exports,
+    knowledge,
+    leaderboards,
+    library,
+    lineage,
+    parameters,
+    search,
+    tokens,
+)
 
 urlpatterns = [
     path("search/", search.search_page, name="search"),
@@ -23,6 +34,8 @@ urlpatterns = [
     path("leaderboards/", leaderboards.leaderboards, name="leaderboards"),
     path("leaderboards/<slug:slug>/<slug:key>/", leaderboards.leaderboard, name="leaderboard"),
     path("knowledge/", knowledge.knowledge, name="knowledge"),
+    path("knowledge/pages/", library.library, name="library"),
+    path("knowledge/pages/<slug:folder>/<slug:page>/", library.library_page, name="library_page"),
     path("knowledge/new/", knowledge.finding_new, name="finding_new"),
     path("knowledge/<int:finding_id>/", knowledge.finding_page, name="finding_page"),
     path("knowledge/<int:finding_id>/edit/", knowledge.finding_edit, name="finding_edit"),

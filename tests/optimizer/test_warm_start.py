@@ -22,14 +22,14 @@ pytestmark = pytest.mark.django_db
 
 
 def begun_with(run: Run) -> list[dict[str, int]]:
-    """The kernels of earlier runs with which a run began."""
+    """Return the kernels of earlier runs with which a run began."""
     found = run.kernels.filter(meta__has_key="earlier").order_by("number")
     assert all(kernel.author_kind == AuthorKind.SEED for kernel in found)
     return [kernel.meta["earlier"] for kernel in found]
 
 
 def another(run: Run, user: User | None = None, **changes: Any) -> Run:
-    """A further run of the same team, advanced as far as its seeds."""
+    """Make a further run of the same team, advanced as far as its seeds."""
     return drive(make_run(run.team, user, **changes), rounds=1)
 
 
