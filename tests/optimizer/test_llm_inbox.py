@@ -97,7 +97,7 @@ def test_the_page_says_what_the_token_budget_kept_out(prompt: LlmCall) -> None:
             "left_out": [{"ref": "f2", "scope": "target", "title": "<b>Long</b> notes", "tokens": 4000}],
         }
     )
-    shown = signed_in(operator(prompt)).get(f"/inbox/{prompt.pk}/").content.decode()
+    shown = " ".join(signed_in(operator(prompt)).get(f"/inbox/{prompt.pk}/").content.decode().split())
     assert "1 taken, 1 left out by the budget of 900 tokens" in shown
     assert (
         shown.index("Tiles of 64 win") < shown.index("&lt;b&gt;Long&lt;/b&gt; notes") < shown.index("left out</b>")
