@@ -1,4 +1,4 @@
-"""Tools that a person or an outside agent calls before it submits a kernel."""
+"""Test tools that a person or an outside agent calls before it submits a kernel."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ int y;
 
 
 def tool_run(**settings: Any) -> Run:
-    """A run whose writers have tools, with the inbox as provider."""
+    """Return a run whose writers have tools, with the inbox as provider."""
     return make_run(
         make_team(),
         strategy="sampling",
@@ -56,7 +56,7 @@ def tool_run(**settings: Any) -> Run:
 
 
 def waiting(run: Run) -> LlmCall:
-    """The run's first prompt, waiting for an answer."""
+    """Return the run's first prompt, waiting for an answer."""
     drive(run, rounds=12)
     call = LlmCall.objects.filter(run=run, state=CallState.QUEUED).first()
     if call is not None:
@@ -73,7 +73,7 @@ def say(call: LlmCall, text: str, user: User | None = None) -> LlmCall:
 
 
 def tools(spec: JobSpec, *, cancel: Any = None, on_progress: Any = None) -> JobResult:
-    """A harness that builds everything and finds the check wrong; other jobs pass."""
+    """Imitate a harness that builds everything and finds the check wrong; other jobs pass."""
     if spec.effort == Effort.BUILD:
         build = BuildReport(True, 0.5, False, "note: unrolled", kernels=[KernelResources("k", registers=40)])
         return JobResult(spec.job_id, Status.CORRECT, build=build, stages=[StageResult("build", 0.5)])

@@ -1,4 +1,4 @@
-"""Tools through the API of a language model's server: both dialects, servers without tools, lost workers, replays."""
+"""Test tools through the API of a model's server: both dialects, servers without tools, lost workers, replays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READ = (("read_kernel", '{"number": 0}'),)
 
 
 def asked(server: LlmServer, *, settings: dict[str, Any] | None = None, **provider: Any) -> LlmCall:
-    """A run's first question, with tools."""
+    """Return a run's first question, with tools."""
     team = make_team()
     make_provider(server, team, **provider)
     run = make_run(
