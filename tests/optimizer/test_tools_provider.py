@@ -19,9 +19,8 @@ from optimizer.models import CallState, CallTurn, Job, LlmCall, Provider, Record
 from optimizer.upkeep.sweep import sweep
 from runners.job import JobResult, Status
 from runners.job_source import Receipt
-from tests.factories import drive, make_run, make_team
+from tests.factories import drive, make_provider, make_run, make_team
 from tests.llm_server import LlmServer, Reply
-from tests.optimizer.test_llm_worker import make_provider
 from tests.optimizer.test_tools_inbox import SOURCE, tools
 
 pytestmark = pytest.mark.django_db
