@@ -14,8 +14,28 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from optimizer.llm.recording import RecordedCall, RecordError, RunRecord, from_bytes, prompt_hash
-from optimizer.models import CallState, Finding, Guidance, Kernel, LlmCall, Provider, Record, Run, Team, User
+from optimizer.llm.recording import (
+    RecordedCall,
+    RecordedToolCall,
+    RecordedTurn,
+    RecordError,
+    RunRecord,
+    from_bytes,
+    prompt_hash,
+)
+from optimizer.models import (
+    CallState,
+    CallTurn,
+    Finding,
+    Guidance,
+    Kernel,
+    LlmCall,
+    Provider,
+    Record,
+    Run,
+    Team,
+    User,
+)
 from optimizer.search import settings_in_force
 from optimizer.search.base import RecordedAsk
 from optimizer.secrets.keys import UnreadableKeyError
@@ -42,7 +62,7 @@ def record_of(run: Run, title: str = "") -> RunRecord:
     """Return the recording of a run, without private text."""
     strip = Stripper.of(run)
     calls = LlmCall.objects.filter(run=run).exclude(
-        state__in=[CallState.QUEUED, CallState.ASKING, CallState.WAITING]
+        state__in=[CallState.QUEUED, CallState.ASKING, CallState.WAITING, CallState.TOOLS]
     )
     return RunRecord(
         title=strip.prose(title),
@@ -198,7 +218,17 @@ def _recorded(call: LlmCall, strip: Stripper) -> RecordedCall:
         error=strip.prose(call.error)[:4_000],
         prompt_tokens=call.prompt_tokens,
         answer_tokens=call.answer_tokens,
+        submitted=bool(call.transport.get("submitted")),
+        turns=[_recorded_turn(turn, strip) for turn in call.turns.prefetch_related("tool_calls").order_by("pk")],
     )
+
+
+def _recorded_turn(turn: CallTurn, strip: Stripper) -> RecordedTurn:
+    """Return a turn without private text. Results are left out: a replay has its own."""
+    calls = [
+        RecordedToolCall(name=call.name, arguments=strip.values(call.arguments)) for call in turn.tool_calls.all()
+    ]
+    return RecordedTurn(text=strip.prose(turn.text), calls=calls if turn.native else [])
 
 
 def _words_of(run: Run) -> list[str]:

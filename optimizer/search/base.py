@@ -49,7 +49,11 @@ class StrategySettings(BaseModel):
         True, description="Begin from all seeds and from the best kernels of earlier runs that the team may see."
     )
     stop_at_roofline: float = Field(
-        0.95, ge=0, le=1, description="Share of the measured roofline at which the run ends; 0: never."
+        0.95,
+        ge=0,
+        le=1,
+        description="The run ends when its best kernel reaches this share of the measured roofline in every case; "
+        "0: never.",
     )
     concurrency: int = Field(
         1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."

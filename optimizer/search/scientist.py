@@ -27,7 +27,6 @@ from optimizer.search.base import (
     KernelView,
     Note,
     RecordedAsk,
-    StrategySettings,
     fastest,
 )
 from optimizer.search.flow import Flow, FlowStrategy
@@ -38,6 +37,7 @@ from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
 from optimizer.search.machinery.proposals import REPAIR_TRIES, evaluate_with_repair
 from optimizer.search.machinery.seeds import seeds_finished
 from optimizer.search.machinery.stagnation import FLAT_ROUNDS, is_stagnant
+from optimizer.search.machinery.tool_use import WriterSettings
 from runners.job import Language, Source
 
 AVENUES = 10
@@ -49,7 +49,7 @@ LEAST_EXPERIMENTS = 3
 MAX_FAILED_ROUNDS = 3
 
 
-class ScientistSettings(StrategySettings):
+class ScientistSettings(WriterSettings):
     """Define the paper's parameters and our additions."""
 
     language: Language | None = Field(None, description="Language of new kernels; empty: the target's own.")

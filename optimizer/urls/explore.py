@@ -23,6 +23,7 @@ urlpatterns = [
     path("runs/<int:run_id>/lineage/data/", lineage.lineage_data, name="lineage_data"),
     path("runs/<int:run_id>/calls/", calls.calls, name="calls"),
     path("runs/<int:run_id>/calls/<int:call_id>/", calls.call_page, name="call_page"),
+    path("runs/<int:run_id>/calls/<int:call_id>/tools/", calls.call_transcript, name="call_transcript"),
     path("runs/<int:run_id>/calls/<int:call_id>/text/", calls.call_text, name="call_text"),
     path("runs/<int:run_id>/parameters/", parameters.tuned, name="tuned"),
     path("runs/<int:run_id>/parameters/<slug:name>/", parameters.tuned_chart, name="tuned_chart"),

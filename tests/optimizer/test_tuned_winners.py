@@ -1,4 +1,4 @@
-"""What tuning has found stays: in the kernel's text, and in the tree on which the agents build."""
+"""Test that what tuning has found stays: in the kernel's text, and in the tree on which the agents build."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOFTMAX = open_bundle(load("softmax_rows"))
 
 
 def tunable_answers():
-    """Valid answers whose kernels declare a tunable."""
+    """Return valid answers whose kernels declare a tunable."""
     plain = numbered_answers(random.Random(3))
 
     def answer(ask):
@@ -44,7 +44,7 @@ def tunable_answers():
 
 
 def time_by_tile(draft: Draft) -> float:
-    """64 is the fastest tile; without a tile, later kernels are faster."""
+    """Return a time by which 64 is the fastest tile; without a tile, later kernels are faster."""
     tile = {**parse(draft.source.text).defaults(), **draft.source.tunables}.get("TILE", 32)
     return 50.0 - float(tile) / 2 + 0.01 * sum(map(ord, draft.key)) % 1
 

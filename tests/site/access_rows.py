@@ -92,6 +92,7 @@ PAGES = [
     *get("viewer", RUN, f"{RUN}live/", f"{RUN}curve/", f"{RUN}curve/table/", f"{RUN}workers/",
          f"{RUN}hypotheses/", f"{RUN}hypotheses/chart/", f"{RUN}kernels/", f"{RUN}lineage/",
          f"{RUN}lineage/data/", f"{RUN}calls/", f"{RUN}calls/<int:call_id>/", f"{RUN}calls/<int:call_id>/text/",
+         f"{RUN}calls/<int:call_id>/tools/",
          f"{RUN}parameters/", f"{RUN}parameters/<slug:name>/", f"{RUN}export/",
          f"{RUN}report.<slug:form>", f"{RUN}discussion/"),
     *get("viewer", f"{RUN}threads/<int:thread_id>/", ok=302),
