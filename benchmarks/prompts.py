@@ -87,7 +87,7 @@ def main() -> None:
 
 
 class Played:
-    """A recording played again on an in-memory history. `prompts` are kept by the question's key."""
+    """Play a recording again on an in-memory history. `prompts` are kept by the question's key."""
 
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.record = record

@@ -19,7 +19,7 @@ from optimizer import queue
 from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
 from optimizer.actions.target import do_sync_targets
 from optimizer.events.sockets import broadcast
-from optimizer.models import Evaluation, Job, Runner, Target
+from optimizer.models import Evaluation, Kernel, Runner, Target, ToolCall
 from optimizer.runs.dispatch import spec_from
 from optimizer.text.storable import storable, storable_text
 from runners.job import JobResult
@@ -76,18 +76,21 @@ class DatabaseJobSource:
         return Beat.GO_ON if answer else Beat.CANCEL
 
     def progress(self, claim: Claim, stage: str) -> None:
-        """Store the stage on the evaluation and broadcast it."""
-        evaluation = Evaluation.objects.filter(job__pk=claim.job_id).select_related("kernel").get()
+        """Store the stage on the evaluation or tool call and broadcast it."""
         # A worker that lost its lease must not overwrite the stage that the new holder reports.
-        if queue.held(claim.job_id, claim.fence).exists():
-            Evaluation.objects.filter(pk=evaluation.pk).update(stage=storable_text(stage)[:30])
-            broadcast(evaluation.kernel.run_id, "stage", number=evaluation.kernel.number, stage=stage[:30])
+        if not queue.held(claim.job_id, claim.fence).exists():
+            return
+        shown = storable_text(stage)[:30]
+        if Evaluation.objects.filter(job=claim.job_id).update(stage=shown):
+            kernel = Kernel.objects.get(evaluations__job=claim.job_id)
+            broadcast(kernel.run_id, "stage", number=kernel.number, stage=stage[:30])
+        elif ToolCall.objects.filter(job=claim.job_id).update(stage=shown):
+            broadcast(claim.run_id, "stage", tool=claim.job_id, stage=stage[:30])
 
     def log(self, claim: Claim, seq: int, text: str) -> None:
         """Store a chunk of the live log and announce it; pages fetch the text themselves."""
         if queue.add_log(claim.job_id, claim.fence, seq, storable_text(text)) and self._may_broadcast(claim.job_id):
-            run_id = Job.objects.values_list("evaluation__kernel__run_id", flat=True).get(pk=claim.job_id)
-            broadcast(run_id, "log", job=claim.job_id, fence=claim.fence, seq=seq)
+            broadcast(claim.run_id, "log", job=claim.job_id, fence=claim.fence, seq=seq)
 
     def finish(self, claim: Claim, result: JobResult) -> Receipt:
         """Record the result. A repeated call gets the same answer as the first."""

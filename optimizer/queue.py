@@ -52,9 +52,10 @@ WITH claimed AS (
 )
 SELECT claimed.id, claimed.fence, run.id, claimed.spec, claimed.external, run.dispatch_settings
   FROM sync, claimed
-  JOIN optimizer_evaluation evaluation ON evaluation.id = claimed.evaluation_id
-  JOIN optimizer_kernel kernel ON kernel.id = evaluation.kernel_id
-  JOIN optimizer_run run ON run.id = kernel.run_id
+  LEFT JOIN optimizer_evaluation evaluation ON evaluation.id = claimed.evaluation_id
+  LEFT JOIN optimizer_kernel kernel ON kernel.id = evaluation.kernel_id
+  LEFT JOIN optimizer_toolcall tool ON tool.job_id = claimed.id
+  JOIN optimizer_run run ON run.id = coalesce(kernel.run_id, tool.run_id)
 """
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 # 2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it. 3:
 # jobs name an objective; results carry device time and call time, the noise floor, memory figures and the side that
-# failed.
-PROTOCOL_VERSION = 3
+# failed. 4: the effort `check`.
+PROTOCOL_VERSION = 4
 
 TunableValue = int | float | str | bool
 
@@ -68,11 +68,12 @@ class Verdict(StrEnum):
 class Effort(StrEnum):
     """List how far the cascade goes.
 
-    `build`: compile and report only. `quick`: short timing. `full`: paired timing with an interval. `confirm`: full
-    timing again in cold processes.
+    `build`: compile and report only. `check`: run the test cases that everybody may see. `quick`: short timing.
+    `full`: paired timing with an interval. `confirm`: full timing again in cold processes.
     """
 
     BUILD = "build"
+    CHECK = "check"
     QUICK = "quick"
     FULL = "full"
     CONFIRM = "confirm"
@@ -155,6 +156,7 @@ class Source:
     @property
     def content_hash(self) -> str:
         """Return the SHA-256, in hexadecimal, over everything that changes the built artefact."""
+        # Sorted, so that the order in which tunables were chosen does not matter.
         parts = [self.language.value, self.text, sorted(self.tunables.items()), list(self.flags)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

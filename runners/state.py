@@ -22,6 +22,7 @@ def state_dir(*parts: str) -> Path:
 
 def _default() -> Path:
     home = Path.home()
+    # A service's user may have no home that it can write to.
     if os.access(home, os.W_OK):
         return home / ".cache" / "kernelsci"
     return Path(tempfile.gettempdir()) / f"kernelsci-{os.getuid()}"
@@ -29,6 +30,7 @@ def _default() -> Path:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a file atomically: readers see the old text or the new, never half of it."""
+    # In the same folder, because a rename is atomic within one file system only.
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as handle:
         json.dump(value, handle)
     Path(handle.name).replace(path)

@@ -231,6 +231,7 @@ def _this_cpu() -> Target:
 
 
 def _cpuinfo() -> tuple[str, set[str]]:
+    # The first core's entry stands for all; ARM writes Features where x86 writes flags.
     text = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
     fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", text, re.MULTILINE))
     return fields.get("model name", "CPU").strip(), set(

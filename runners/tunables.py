@@ -214,6 +214,7 @@ def _operand(node: ast.expr, values: Mapping[str, TunableValue]) -> Number | str
     match node:
         case ast.Constant(value=str() as text):
             return text
+        # Truth values count as 0 and 1, as in the preprocessor of a compiled kernel (`macro_text`).
         case ast.Constant(value=bool() as flag):
             return int(flag)
         case ast.Name(id=name) if isinstance(values.get(name), str):

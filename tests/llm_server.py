@@ -23,7 +23,8 @@ S = TypeVar("S", bound="LlmServer")
 class Reply:
     """Say how one request is answered. `cut_after` closes the connection after that many characters; `silent_end` ends
     the stream properly but without a finish reason; `piece` is the size of a streamed piece, `pause_s` the time between
-    two, `wait_s` the time before the first byte; `body` replaces the whole answer."""
+    two, `wait_s` the time before the first byte; `body` replaces the whole answer. `tools` are calls of tools, name and
+    arguments; with `whole_tools` each comes in one piece without an index, as some servers send them."""
 
     text: str = "An answer."
     status: int = 200
@@ -38,6 +39,8 @@ class Reply:
     cut_after: int | None = None
     silent_end: bool = False
     refuses: tuple[str, ...] = ()
+    tools: tuple[tuple[str, str], ...] = ()
+    whole_tools: bool = False
 
 
 def error(status: int, message: str, **fields: Any) -> Reply:
@@ -206,6 +209,8 @@ class Conversation:
                 yield piece
                 return
             yield self.event(self.chunk({"content": piece}))
+        for delta in self.tool_deltas():
+            yield self.event(self.chunk({"tool_calls": [delta]}))
         if self.reply.refusal:
             yield self.event(self.chunk({"refusal": self.reply.refusal}))
         if not self.reply.silent_end:
@@ -213,6 +218,26 @@ class Conversation:
             if self.reply.usage and self.asked.body.get("stream_options"):
                 yield self.event({**self.chunk({}), "choices": [], "usage": dict(self.reply.usage)})
         yield "data: [DONE]\n\n"
+
+    def tool_deltas(self) -> Iterator[dict[str, Any]]:
+        """Calls of tools, in pieces."""
+        for index, (name, arguments) in enumerate(self.reply.tools):
+            began = {"id": f"call_{index}", "type": "function", "function": {"name": name, "arguments": ""}}
+            if self.reply.whole_tools:
+                yield began | {
+                    "function": {"name": name, "arguments": arguments},
+                    "extra_content": {"google": {"signature": "x"}},
+                }
+                continue
+            yield began | {"index": index}
+            for start in range(0, len(arguments), self.reply.piece):
+                yield {"index": index, "function": {"arguments": arguments[start : start + self.reply.piece]}}
+
+    def response_tools(self) -> Iterator[dict[str, Any]]:
+        """Calls of tools as output items of Responses, after the reasoning that led to them."""
+        for index, (name, arguments) in enumerate(self.reply.tools):
+            yield {"type": "reasoning", "id": f"rs_{index}", "summary": [], "encrypted_content": "thought"}
+            yield {"type": "function_call", "call_id": f"call_{index}", "name": name, "arguments": arguments}
 
     def response_events(self) -> Iterator[str]:
         """Yield the events of streamed Responses."""
@@ -223,6 +248,8 @@ class Conversation:
             yield self.event(
                 {"type": "response.output_text.delta", "delta": piece, "item_id": "m", "output_index": 0}
             )
+        for index, item in enumerate(self.response_tools()):
+            yield self.event({"type": "response.output_item.done", "output_index": index, "item": item})
         usage = {"input_tokens": 100, "output_tokens": 20, "total_tokens": 120}
         cut = self.reply.finish == "length"
         response = {

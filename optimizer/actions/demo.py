@@ -40,7 +40,8 @@ def do_start_demo() -> list[Run]:
     replayed = replace(
         _demo(team, f"Demo: {record.title} (recorded answers, timed on this machine)"),
         strategy=record.strategy,
-        settings=record.settings,
+        # Runs were recorded without tools before there were any.
+        settings={"tools": "none", **record.settings},
         seed=record.seed,
         providers={"default": {"provider": "replay", "record": DEMO_RECORD}},
         budget=Budget(evaluations=record.evaluations),

@@ -15,14 +15,18 @@ from django.http import Http404
 from django.utils import timezone
 
 from optimizer.agents.answer_base import Answer
-from optimizer.agents.answers import parse_answer
+from optimizer.agents.answers import MAX_ANSWER_BYTES, parse_answer
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.agents.delimiters import cut_middle
 from optimizer.calls.choice import Parameters
+from optimizer.calls.conversation import toolbox_of
 from optimizer.calls.lifecycle import do_end_call
 from optimizer.calls.prepare import basis_of
+from optimizer.calls.submission import SUBMITTED, submission_in
+from optimizer.calls.tool_calls import NewTurn, do_take_turn
 from optimizer.models import CallState, LlmCall, Run, TeamRole, User
 from optimizer.text.storable import storable_text
+from optimizer.tools.text_protocol import parse_calls
 
 LEASE = dt.timedelta(minutes=30)
 KEPT_REFUSALS = 20
@@ -75,26 +79,42 @@ def do_release_prompt(user: User, call: LlmCall) -> None:
     mine.update(worker="", lease_until=None)
 
 
-def check_answer_prompt(user: User, call: LlmCall, text: str) -> Answer:
-    """Validate an answer and return it parsed. Raises AnswerError, PromptTakenError, PromptClosedError."""
-    if call.state != CallState.WAITING:
-        raise PromptClosedError
-    if holder_of(call) not in {"", tag(user)}:
-        raise PromptTakenError
-    return parse_answer(call.answer_schema, storable_text(text), basis=basis_of(call))
+def check_answer_prompt(user: User, call: LlmCall, text: str, *, submitted: bool = False) -> Answer:
+    """Validate an answer and return it parsed. `submitted` means that a tool call named the whole kernel.
+
+    Raises AnswerError, PromptTakenError, PromptClosedError.
+    """
+    _check_free(user, call)
+    schema = SUBMITTED if submitted else call.answer_schema
+    return parse_answer(schema, storable_text(text), basis=basis_of(call))
 
 
-def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = "") -> Answer:
+def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = "") -> Answer | None:
     """Store an answer and let the run continue. `answered_with` names the model that wrote it, if one did.
 
-    Raises what `check_answer_prompt` raises. An unusable answer is recorded with the prompt, which keeps waiting.
+    Returns None for an answer that calls tools (see `optimizer.tools.text_protocol`): the prompt waits again when they
+    have answered. Raises what `check_answer_prompt` raises. An unusable answer is recorded with the prompt, which keeps
+    waiting.
     """
+    # A longer text is refused below, whatever it contains.
+    readable = bool(toolbox_of(call).tools) and len(text) <= MAX_ANSWER_BYTES
+    requested = parse_calls(storable_text(text)) if readable else []
+    submitted = submission_in(call, requested)
+    if requested and not submitted:
+        _do_call_tools(user, call, NewTurn(text, requested, answered_by=user))
+        return None
+    text = submitted or text
     try:
-        answer = check_answer_prompt(user, call, text)
+        answer = check_answer_prompt(user, call, text, submitted=bool(submitted))
     except AnswerError as error:
         _note_refusal(call, text, answered_with, error)
         raise
-    transport = {**call.transport, "finish": "stop", "served_by": storable_text(answered_with)[:120]}
+    transport = {
+        **call.transport,
+        "finish": "stop",
+        "submitted": bool(submitted),
+        "served_by": storable_text(answered_with)[:120],
+    }
     # `do_end_call` decides races between two answers; the check above only gives an early, precise error.
     ended = do_end_call(
         call,
@@ -107,6 +127,20 @@ def do_answer_prompt(user: User, call: LlmCall, text: str, answered_with: str = 
     if not ended:
         _raise_why(call)
     return answer
+
+
+def _do_call_tools(user: User, call: LlmCall, new: NewTurn) -> None:
+    _check_free(user, call)
+    if not do_take_turn(call, new):
+        _raise_why(call)
+
+
+def _check_free(user: User, call: LlmCall) -> None:
+    """Raise PromptClosedError or PromptTakenError unless the person may answer the prompt now."""
+    if call.state != CallState.WAITING:
+        raise PromptClosedError
+    if holder_of(call) not in {"", tag(user)}:
+        raise PromptTakenError
 
 
 def do_expire_prompts() -> int:

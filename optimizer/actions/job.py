@@ -13,10 +13,11 @@ from django.db.models import Q
 
 from optimizer import queue
 from optimizer.actions.runner import do_note_noise_floor
+from optimizer.calls.tool_calls import do_cancel_tool_call, do_finish_tool_call
 from optimizer.enqueue import enqueue_run
 from optimizer.events.payloads import EvaluationStarted, HypothesisMeasured
 from optimizer.events.record import record
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run, ToolCall
 from optimizer.runs import best, budget
 from optimizer.runs.artefacts import is_sound, original_of
 from optimizer.runs.dispatch import queue_job
@@ -38,10 +39,15 @@ def do_start_job(job_id: int, fence: int) -> bool:
     """Record that a worker has started. Return False when that claim is no longer current."""
     with transaction.atomic():
         locked = Job.objects.select_for_update(of=("evaluation__kernel__run",))
-        job = locked.select_related("evaluation__kernel__run").only(*_TO_START).get(pk=job_id)
-        if not job.evaluation.mark_started(fence):
+        # The condition makes inner joins of the joins to the evaluation: only those can be locked.
+        mine = locked.select_related("evaluation__kernel__run").filter(pk=job_id, evaluation__kernel__gt=0)
+        job = mine.only(*_TO_START).first()
+        if job is None:
+            return ToolCall.objects.get(job=job_id).mark_started(fence)
+        evaluation = _evaluation_of(job)
+        if not evaluation.mark_started(fence):
             return False
-        record(job.evaluation.kernel.run, _started(job))
+        record(evaluation.kernel.run, _started(job, evaluation))
     return True
 
 
@@ -59,7 +65,7 @@ def do_finish_job(job_id: int, fence: int, result: JobResult) -> Receipt:
         if not is_sound(job, result):
             result = replace(result, duplicate_of=None, status=Status.INFRA_ERROR, reasons=[UNKNOWN_ORIGINAL])
         if queue.finish(job_id, fence):
-            _store(run, job.evaluation, result)
+            _store(run, job, result)
             do_note_noise_floor(job.worker, result.noise_floor)
             return Receipt.RECORDED
     # A runner that did not receive our answer sends the same result again and must not be told that it failed.
@@ -72,7 +78,7 @@ def do_fail_job(job_id: int, fence: int, reason: str) -> bool:
         run, job = _locked(job_id)
         if not queue.fail(job_id, fence, reason):
             return False
-        _store(run, job.evaluation, JobResult(str(job_id), Status.INFRA_ERROR, reasons=[reason]))
+        _store(run, job, JobResult(str(job_id), Status.INFRA_ERROR, reasons=[reason]))
     return True
 
 
@@ -81,7 +87,7 @@ def do_let_go(job_id: int, fence: int) -> None:
     with transaction.atomic():
         run, job = _locked(job_id)
         if queue.close_cancelled(job_id, fence):
-            _cancel_evaluation(run, job.evaluation)
+            _cancel(run, job)
             enqueue_run(run.pk)
 
 
@@ -111,12 +117,33 @@ def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
 def _locked(job_id: int) -> tuple[Run, Job]:
     """Lock the run of the job, then read the job in its present state."""
     run = lock_run_of(job_id)
-    job = Job.objects.select_related("evaluation__kernel__hypothesis").get(pk=job_id)
+    job = Job.objects.select_related("evaluation__kernel__hypothesis", "tool_call__turn__call").get(pk=job_id)
     return run, job
 
 
-def _store(run: Run, evaluation: Evaluation, result: JobResult) -> None:
+def _evaluation_of(job: Job) -> Evaluation:
+    """Return the evaluation to which a job belongs. Raises ValueError for a tool's job."""
+    if job.evaluation is None:
+        raise ValueError(f"{job} belongs to a tool call")
+    return job.evaluation
+
+
+def _store(run: Run, job: Job, result: JobResult) -> None:
     """Apply everything that follows from a result, in the transaction that closes its job."""
+    if job.evaluation is None:
+        do_finish_tool_call(run, job.tool_call, result)
+    else:
+        _store_evaluation(run, job.evaluation, result)
+
+
+def _cancel(run: Run, job: Job) -> None:
+    if job.evaluation is None:
+        do_cancel_tool_call(run, job.tool_call)
+    else:
+        _cancel_evaluation(run, job.evaluation)
+
+
+def _store_evaluation(run: Run, evaluation: Evaluation, result: JobResult) -> None:
     original = original_of(result)
     if original is None:
         do_store_result(evaluation, result)
@@ -201,12 +228,12 @@ def _cancel_evaluation(run: Run, evaluation: Evaluation) -> None:
     settle_duplicates(run, evaluation)
 
 
-def _started(job: Job) -> EvaluationStarted:
+def _started(job: Job, evaluation: Evaluation) -> EvaluationStarted:
     return EvaluationStarted(
-        number=job.evaluation.kernel.number,
-        evaluation=job.evaluation_id,
-        effort=job.evaluation.effort,
-        first=job.evaluation.first_of_id is not None,
+        number=evaluation.kernel.number,
+        evaluation=evaluation.pk,
+        effort=evaluation.effort,
+        first=evaluation.first_of_id is not None,
         worker=job.worker,
         attempt=job.attempts,
     )

@@ -15,6 +15,7 @@ from optimizer.actions.job import do_cancel_jobs
 from optimizer.actions.notification import do_follow
 from optimizer.calls.choice import ChoiceError, check_choices
 from optimizer.calls.lifecycle import do_cancel_calls
+from optimizer.calls.tool_calls import do_cancel_tool_calls
 from optimizer.enqueue import enqueue_run
 from optimizer.events.payloads import BudgetRaised
 from optimizer.events.record import record
@@ -142,6 +143,7 @@ def do_stop_run(user: User | None, run: Run) -> Run:
     def stop(locked: Run) -> None:
         enter(locked, RunState.STOPPING, f"Stopped by {_name(user)}.")
         do_cancel_calls(locked)
+        do_cancel_tool_calls(locked)
         do_cancel_jobs(locked)
         log_action(AuditAction.RUN_STOPPED, user, locked)
 

@@ -151,4 +151,4 @@ def _worker(spool: Spool) -> str:
 def _job_name(slip: Slip) -> str:
     """Return the job id that a spec of this slip carries; jobs of other dispatchers never match."""
     ours = Job.objects.filter(pk=slip.job_id, dispatcher=SpoolDispatcher.name)
-    return f"evaluation-{ours.values_list('evaluation_id', flat=True).first()}"
+    return str(ours.values_list("spec__job_id", flat=True).first())

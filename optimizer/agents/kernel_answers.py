@@ -54,7 +54,7 @@ class KernelAnswer(TextAnswer):
     @classmethod
     def _complete(cls, text: str) -> Self:
         block, prose = only_block(text)
-        return cls(source=block.text, language=_language(block.info), **told_around(prose))
+        return cls(source=block.text, language=language_named(block.info), **told_around(prose))
 
     @classmethod
     def _edited(cls, text: str, basis: Basis | None) -> Self:
@@ -129,7 +129,7 @@ def _sized(source: str) -> str:
     return source
 
 
-def _language(info: str) -> Language | None:
+def language_named(info: str) -> Language | None:
     """Return the language that a code block's label names unambiguously (`python` may be Triton or plain Python)."""
     return {"c++": Language.CPP, "cpp": Language.CPP, "hip": Language.HIP, "cuda": Language.CUDA, "cu": Language.CUDA,
             "triton": Language.TRITON}.get(info)  # fmt: skip

@@ -12,7 +12,7 @@ from ninja import Query, Router, Schema
 from optimizer.access import access_run
 from optimizer.api.auth import caller, needs
 from optimizer.api.paging import Page, Window, newest_first
-from optimizer.models import LlmCall, TokenScope
+from optimizer.models import CallTurn, LlmCall, TokenScope, ToolCall
 from optimizer.queries.calls import LONG, line_of
 
 TOLD = (
@@ -61,8 +61,42 @@ class CallLineOut(Schema):
         return line_of(call).seconds
 
 
+class ToolCallOut(Schema):
+    """Describe a tool call: what was asked, and what the model read as its result."""
+
+    number: int
+    name: str
+    arguments: dict[str, Any]
+    source: str
+    state: str
+    headline: str
+    result_text: str
+    device_s: float
+    created_at: dt.datetime
+    finished_at: dt.datetime | None
+
+    @staticmethod
+    def resolve_headline(tool: ToolCall) -> str:
+        """Return the outcome in a few words."""
+        return str(tool.summary.get("headline", ""))
+
+
+class TurnOut(Schema):
+    """Describe an answer that called tools."""
+
+    text: str
+    prompt_tokens: int | None
+    answer_tokens: int | None
+    tool_calls: list[ToolCallOut]
+
+    @staticmethod
+    def resolve_tool_calls(turn: CallTurn) -> list[ToolCall]:
+        """Return the tool calls in order."""
+        return list(turn.tool_calls.all())
+
+
 class CallOut(CallLineOut):
-    """Describe a call completely.
+    """Describe a call completely, with the `turns` in which it called tools.
 
     Added are the prompt, the answer as it came (`answer_text`) and as it was parsed (`answer`), what the prompt's
     budget included (`context_report`), and the results: kernels by number, hypotheses and findings by id.
@@ -79,6 +113,12 @@ class CallOut(CallLineOut):
     kernels: list[int]
     hypotheses: list[int]
     findings: list[int]
+    turns: list[TurnOut]
+
+    @staticmethod
+    def resolve_turns(call: LlmCall) -> list[CallTurn]:
+        """Return the turns of this attempt in order."""
+        return list(call.turns.prefetch_related("tool_calls").order_by("pk"))
 
     @staticmethod
     def resolve_transport(call: LlmCall) -> dict[str, Any]:

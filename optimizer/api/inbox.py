@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import Any
 
 from django.http import HttpRequest
@@ -22,11 +23,21 @@ from optimizer.actions.inbox import (
 from optimizer.agents.answers import MAX_ANSWER_BYTES, json_schema_of
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.api.auth import caller, needs
+from optimizer.calls.conversation import messages_of, toolbox_of
 from optimizer.calls.prepare import prompt_text
-from optimizer.models import LlmCall, TokenScope
+from optimizer.llm.tool_messages import call_in_text, text_messages
+from optimizer.models import CallState, LlmCall, TokenScope
 
 router = Router(tags=["inbox"], auth=needs(TokenScope.INBOX))
 PAGE = 100
+
+
+class ToolOut(Schema):
+    """Describe a tool that may be called instead of answering, with the JSON schema of its arguments."""
+
+    name: str
+    description: str
+    arguments: dict[str, Any]
 
 
 class PromptLine(Schema):
@@ -54,22 +65,37 @@ class Prompt(PromptLine):
     text: str
     messages: list[dict[str, Any]]
     expected_json: dict[str, Any] | None
+    tools: list[ToolOut]
     refused: list[dict[str, Any]]
 
 
-class AnswerIn(Schema):
-    """Hold an answer. `model` names what wrote it, if it was not a person."""
+class ToolCallIn(Schema):
+    """Hold a call of a tool, as an alternative to writing it into the text."""
 
-    text: str = Field(max_length=MAX_ANSWER_BYTES * 2)
+    name: str = Field(pattern=r"^[\w-]{1,40}$")
+    arguments: dict[str, str | int | float | bool] = {}
+
+
+class AnswerIn(Schema):
+    """Hold an answer, or calls of tools. `model` names what wrote it, if it was not a person."""
+
+    text: str = Field(default="", max_length=MAX_ANSWER_BYTES * 2)
     model: str = Field(default="", max_length=120)
+    tool_calls: list[ToolCallIn] = Field(default=[], max_length=8)
+
+    @property
+    def whole(self) -> str:
+        """Return text and tool calls as one text."""
+        calls = [{"name": call.name, "arguments": json.dumps(call.arguments)} for call in self.tool_calls]
+        return "\n\n".join(part for part in (self.text, *map(call_in_text, calls)) if part)
 
 
 class Answered(Schema):
-    """Describe the answer as it was parsed."""
+    """Describe the answer as it was parsed. It is null while tools work for it; the prompt then waits again."""
 
     id: int
     state: str
-    answer: dict[str, Any]
+    answer: dict[str, Any] | None
 
 
 class Refused(Schema):
@@ -118,16 +144,21 @@ def release_prompt(request: HttpRequest, call_id: int) -> Any:
 
 @router.post("/{int:call_id}/answer", response={200: Answered, 409: Problem, 422: Refused})
 def answer_prompt(request: HttpRequest, call_id: int, body: AnswerIn) -> Any:
-    """Answer a prompt. 422 describes what is wrong with the answer; the prompt keeps waiting for a better one."""
+    """Answer a prompt, or call tools. 422 describes what is wrong with the answer; the prompt keeps waiting.
+
+    After calls of tools the prompt waits again when they have answered, with their results in `messages` and `text`.
+    """
     call = access_prompt(caller(request), call_id)
     try:
-        answer = do_answer_prompt(caller(request), call, body.text, body.model)
+        answer = do_answer_prompt(caller(request), call, body.whole, body.model)
     except AnswerError as error:
         # A refused answer is not an error of the server: the fault is recorded and the prompt stays open.
         return Status(422, Refused(fault=error.fault.value, errors=[str(error)]))
     except (PromptTakenError, PromptClosedError) as error:
         return Status(409, Problem(detail=_WHY[type(error)]))
-    return Answered(id=call.pk, state="answered", answer=answer.model_dump(mode="json"))
+    if answer is None:
+        return Answered(id=call.pk, state=CallState.TOOLS, answer=None)
+    return Answered(id=call.pk, state=CallState.ANSWERED, answer=answer.model_dump(mode="json"))
 
 
 _WHY = {
@@ -159,7 +190,11 @@ def _whole(request: HttpRequest, call: LlmCall) -> Prompt:
         **_line(request, call),
         state=call.state,
         text=prompt_text(call),
-        messages=call.messages,
+        messages=text_messages(messages_of(call)),
+        tools=[
+            ToolOut(name=tool.name, description=tool.description, arguments=tool.schema)
+            for tool in toolbox_of(call).tools.values()
+        ],
         expected_json=json_schema_of(call.answer_schema),
         refused=call.transport.get("refused", []),
     )

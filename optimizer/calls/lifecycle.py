@@ -19,13 +19,13 @@ from django.utils import timezone
 from optimizer.enqueue import enqueue_call, enqueue_run
 from optimizer.events.payloads import CallAsked, CallEnded
 from optimizer.events.record import record
-from optimizer.models import CallState, LlmCall, Run
+from optimizer.models import CallState, CallTurn, LlmCall, Run
 from optimizer.search.base import Ask
 from optimizer.text.storable import storable
 
 LEASE = dt.timedelta(seconds=settings.LEASE_S)
 MAX_ATTEMPTS = 3
-OPEN_STATES = [CallState.QUEUED, CallState.ASKING, CallState.WAITING]
+OPEN_STATES = [CallState.QUEUED, CallState.ASKING, CallState.WAITING, CallState.TOOLS]
 
 
 def do_request_call(run: Run, ask: Ask) -> LlmCall:
@@ -97,15 +97,21 @@ def do_end_call(call: LlmCall, state: CallState, **outcome: Any) -> bool:
         row.state = state if was_open else row.state
         _fill(row, outcome)
         _book(run, row)
+        _add_turns(row)
         if was_open:
             record(run, _ended(run, row))
         enqueue_run(run.pk)
     return was_open
 
 
+def do_book_turn(run: Run, turn: CallTurn) -> None:
+    """Book what a turn with tool calls has cost. Call under the run's lock."""
+    _book(run, turn)
+
+
 def do_cancel_waiting_calls(run: Run) -> None:
-    """Cancel the questions that nobody has begun to answer. Call under the run's lock."""
-    _close(run, [CallState.QUEUED, CallState.WAITING])
+    """Cancel the questions that no model is answering at this moment. Call under the run's lock."""
+    _close(run, [CallState.QUEUED, CallState.WAITING, CallState.TOOLS])
 
 
 def do_cancel_calls(run: Run) -> None:
@@ -174,7 +180,20 @@ def _fill(row: LlmCall, outcome: dict[str, Any]) -> None:
     row.save()
 
 
-def _book(run: Run, row: LlmCall) -> None:
+def _add_turns(row: LlmCall) -> None:
+    """Add the turns with tool calls, which are booked already, to the row's own tokens and cost."""
+    turns = list(row.turns.values(*_PAID))
+    for name in _PAID:
+        known = [value for value in (getattr(row, name), *(turn[name] for turn in turns)) if value is not None]
+        setattr(row, name, sum(known[1:], known[0]) if known else None)
+    if turns:
+        row.save(update_fields=list(_PAID))
+
+
+_PAID = ("prompt_tokens", "answer_tokens", "cached_tokens", "cost_usd")
+
+
+def _book(run: Run, row: LlmCall | CallTurn) -> None:
     run.spent_tokens += (row.prompt_tokens or 0) + (row.answer_tokens or 0)
     run.spent_usd += Decimal(row.cost_usd or 0)
     run.save(update_fields=["spent_tokens", "spent_usd"])

@@ -13,8 +13,10 @@ from optimizer.agents.delimiters import Delimiters, cut_middle
 from optimizer.agents.knowledge import KnowledgeItem
 from optimizer.agents.prompting import build_prompt
 from optimizer.calls.choice import Parameters
+from optimizer.calls.conversation import messages_of, offered, spent_by, toolbox_of, tools_notice, turns_of
 from optimizer.llm.dialects import schema_instruction
 from optimizer.llm.port import CompletionRequest
+from optimizer.llm.tool_messages import text_messages
 from optimizer.models import CallState, Finding, LlmCall, Provider, Run
 from optimizer.queries.earlier_runs import of_the_same_kind
 from optimizer.runs.history import findings_for, history_of
@@ -22,6 +24,7 @@ from optimizer.runs.locking import lock_run
 from optimizer.runs.strategies import settings_of
 from optimizer.search.base import Ask
 from optimizer.text.storable import storable
+from optimizer.tools.text_protocol import instruction
 
 SHOWN_ANSWER_CHARACTERS = 60_000
 
@@ -35,7 +38,7 @@ def prepare(call: LlmCall) -> None:
     # A repeated question keeps its prompt: a new one could differ and make the attempts incomparable.
     earlier = _attempt_before(call)
     if earlier is not None and earlier.messages:
-        call.messages = [*earlier.messages, *_repair(earlier)]
+        call.messages = [*messages_of(earlier), *_repair(earlier)]
         call.prompt_version, call.context_report = earlier.prompt_version, earlier.context_report
         call.transport = {name: earlier.transport[name] for name in _BASIS if name in earlier.transport}
     elif not call.messages:
@@ -46,8 +49,10 @@ def prepare(call: LlmCall) -> None:
 def request_of(call: LlmCall, row: Provider | None) -> CompletionRequest:
     """Return the request for the provider."""
     chosen = Parameters.model_validate(call.parameters)
+    toolbox = toolbox_of(call)
+    tools = [tool.spec() for tool in offered(toolbox, spent_by(call)).values()] if toolbox.tools else []
     return CompletionRequest(
-        messages=call.messages,
+        messages=messages_of(call),
         model=call.model or (row.default_model if row else ""),
         temperature=chosen.temperature,
         effort=chosen.effort,
@@ -59,6 +64,9 @@ def request_of(call: LlmCall, row: Provider | None) -> CompletionRequest:
         key=call.key,
         role=call.role,
         attempt=call.attempt,
+        turn=turns_of(call).count(),
+        tools=tools,
+        tools_in_text=instruction(tools) if tools else "",
     )
 
 
@@ -70,7 +78,10 @@ def basis_of(call: LlmCall) -> Basis | None:
 
 def prompt_text(call: LlmCall) -> str:
     """Return the whole prompt as one text for a person who answers it: each message under its role, then the schema."""
-    parts = [f"## {message['role']}\n\n{message['content']}" for message in call.messages]
+    messages = text_messages(messages_of(call))
+    parts = [f"## {message['role']}\n\n{message['content']}" for message in messages]
+    if tools := toolbox_of(call).tools:
+        parts.append(instruction([tool.spec() for tool in tools.values()]))
     schema = json_schema_of(call.answer_schema)
     return "\n\n".join([*parts, schema_instruction(schema)] if schema else parts)
 
@@ -88,6 +99,7 @@ def _build(call: LlmCall) -> None:
     prompt = build_prompt(ask, history, knowledge, delimiters=Delimiters(mark_of(run)))
     call.messages = storable(prompt.messages)
     call.prompt_version = prompt.version[:80]
+    _mention_tools(call)
     call.context_report = storable(prompt.report)
     if prompt.edit_base:
         call.transport = {"edit_base": storable(prompt.edit_base), "edit_language": prompt.edit_language}
@@ -100,6 +112,15 @@ def mark_of(run: Run) -> str:
     installation's secret key.
     """
     return salted_hmac("optimizer.prompt-delimiters", str(run.pk)).hexdigest()[:16]
+
+
+def _mention_tools(call: LlmCall) -> None:
+    """Say in the prompt that there are tools, and how much of them."""
+    toolbox = toolbox_of(call)
+    if toolbox.tools:
+        notice = tools_notice(toolbox)
+        call.messages[0]["content"] += f"\n\n{notice}"
+        call.prompt_version = f"{call.prompt_version}+tools"[:80]
 
 
 def knowledge_of(run: Run) -> list[KnowledgeItem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from optimizer.events.sockets import broadcast
+from optimizer.llm.port import MAX_ANSWER_CHARACTERS
 
 INTERVAL_S = 0.125
 MAX_PIECE_CHARACTERS = 4_000
@@ -17,10 +18,11 @@ class TokenStream:
     gap.
     """
 
-    def __init__(self, run_id: int, call_id: int, role: str) -> None:
+    def __init__(self, run_id: int, call_id: int, role: str, turn: int = 0) -> None:
         self._run_id, self._call_id, self._role = run_id, call_id, role
         self._waiting = ""
-        self._sent = 0
+        # Every turn of a call begins behind the longest one before it, so that positions never repeat.
+        self._sent = turn * 2 * MAX_ANSWER_CHARACTERS
         self._last_at = 0.0
 
     def add(self, text: str) -> None:

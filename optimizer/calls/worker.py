@@ -11,6 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
@@ -23,6 +24,8 @@ from optimizer.calls.lifecycle import MAX_ATTEMPTS, do_ask_again, do_claim_call,
 from optimizer.calls.prepare import basis_of, prepare, request_of
 from optimizer.calls.registry import provider_for_call, row_of
 from optimizer.calls.stream import TokenStream
+from optimizer.calls.submission import SUBMITTED, requested_tools, submission_in
+from optimizer.calls.tool_calls import NewTurn, do_take_turn
 from optimizer.enqueue import enqueue_call
 from optimizer.llm.inbox import AnsweredLaterError
 from optimizer.llm.port import (
@@ -105,7 +108,7 @@ def _ask(call: LlmCall, row: Provider | None) -> None:
         return
     prepare(call)
     request = request_of(call, row)
-    stream = TokenStream(call.run_id, call.pk, call.role)
+    stream = TokenStream(call.run_id, call.pk, call.role, request.turn)
     try:
         provider = provider_for_call(call, row)
         completion = provider.complete(request, on_token=stream.add, cancelled=_beater(call))
@@ -150,8 +153,21 @@ def _beater(call: LlmCall) -> Callable[[], bool]:
 
 
 def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, completion: Completion) -> None:
-    """Validate the answer and end the call: accepted, or failed with its fault and asked again at most once."""
+    """Validate the answer and end the call: accepted, or failed with its fault and asked again at most once.
+
+    An answer that calls tools ends nothing: the question goes on with their results.
+    """
     outcome = _outcome(call, row, request, completion)
+    requested = requested_tools(completion) if request.tools else []
+    submitted = submission_in(call, requested)
+    if submitted:
+        completion = replace(completion, text=submitted, submitted=True)
+        outcome["answer_text"] = submitted
+    elif requested:
+        native = bool(completion.tool_calls)
+        do_take_turn(call, NewTurn(completion.text, requested, native, completion.items, outcome))
+        return
+    outcome["transport"]["submitted"] = completion.submitted
     try:
         answer = _parsed(call, completion)
     except AnswerError as error:
@@ -164,7 +180,7 @@ def _conclude(call: LlmCall, row: Provider | None, request: CompletionRequest, c
 def _parsed(call: LlmCall, completion: Completion) -> Answer:
     """Parse the completion. Raises AnswerError."""
     return parse_answer(
-        call.answer_schema,
+        SUBMITTED if completion.submitted else call.answer_schema,
         completion.text,
         finish=completion.finish,
         refusal=completion.refusal,

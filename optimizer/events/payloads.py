@@ -200,6 +200,33 @@ class CallEnded(Payload):
     spent_usd: float = 0.0
 
 
+class ToolCalled(Payload):
+    """State that a model called a tool. `order` counts the calls of the question, which `key` names."""
+
+    type: ClassVar[str] = "tool.called"
+    call: int
+    key: str
+    role: str
+    tool: str
+    order: int
+    spent_tokens: int = 0
+    spent_usd: float = 0.0
+
+
+class ToolEnded(Payload):
+    """State what came of a tool call, in a few words. `spent_device_s` is the run's total after it."""
+
+    type: ClassVar[str] = "tool.ended"
+    call: int
+    key: str
+    role: str
+    tool: str
+    order: int
+    state: str
+    headline: str = ""
+    spent_device_s: float = 0.0
+
+
 class FindingAdded(Payload):
     """State that the run wrote a finding or note."""
 
@@ -277,6 +304,8 @@ PAYLOADS: dict[str, type[Payload]] = {
         HypothesisMeasured,
         CallAsked,
         CallEnded,
+        ToolCalled,
+        ToolEnded,
         FindingAdded,
         ReviewPublished,
         ThreadChanged,

@@ -19,7 +19,7 @@ from typing import Any
 from channels.db import database_sync_to_async
 from django.db import connection
 
-from optimizer.events.payloads import CallEnded
+from optimizer.events.payloads import CallEnded, ToolCalled, ToolEnded
 from optimizer.models import RunEvent
 
 EVENTS_KEPT = 256
@@ -28,7 +28,11 @@ TEXTS_KEPT = 64
 PAGE = 200
 # Pages only learn from a message that there is something new, and fetch their parts as HTML. The exception are the
 # panes of tokens (static/js/tokens.js), which end with their call.
-USED_BY_PAGES = {CallEnded.type: ("call", "state")}
+USED_BY_PAGES = {
+    CallEnded.type: ("call", "state"),
+    ToolCalled.type: ("call", "role", "tool"),
+    ToolEnded.type: ("call", "role", "tool", "state", "headline"),
+}
 
 
 @dataclass

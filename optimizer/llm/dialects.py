@@ -13,6 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from optimizer.llm.port import MAX_ANSWER_CHARACTERS, CompletionRequest, Message, Usage
+from optimizer.llm.tool_messages import (
+    StreamedCalls,
+    chat_messages,
+    chat_tools,
+    responses_input,
+    responses_tools,
+    text_messages,
+)
 
 if TYPE_CHECKING:  # pages show schemas in words without loading the SDK
     from openai import AsyncOpenAI
@@ -22,7 +30,8 @@ if TYPE_CHECKING:  # pages show schemas in words without loading the SDK
 class PartialAnswer:
     """Collect an answer while it arrives.
 
-    `finish` stays empty until the server says how the answer ended. An answer beyond the maximum length is cut.
+    `finish` stays empty until the server says how the answer ended. An answer beyond the maximum length is cut; the
+    arguments of tool calls count as part of it. `items` are opaque parts that the server wants back.
     """
 
     emit: Callable[[str], None]
@@ -33,17 +42,31 @@ class PartialAnswer:
     request_id: str = ""
     usage: Usage = field(default_factory=Usage)
     first_token_s: float | None = None
+    tools: StreamedCalls = field(default_factory=StreamedCalls)
+    items: list[dict[str, Any]] = field(default_factory=list)
     _parts: list[str] = field(default_factory=list)
     _length: int = 0
 
     def add(self, piece: str | None) -> bool:
         """Append a piece. Return False when the answer is too long to continue."""
+        return self._take(piece or "", self._parts)
+
+    def add_tool(self, index: int | None, reference: str, name: str, arguments: str, extra: Any = None) -> bool:
+        """Append a piece of a tool call. Return False when the answer is too long to continue."""
+        call = self.tools.call_for(index, reference, name)
+        if name and not call.name:
+            self.emit(f"\n→ {name[:40]} ")
+        call.reference, call.name = call.reference or reference[:200], call.name or name[:40]
+        call.extra |= extra if isinstance(extra, dict) else {}
+        return self._take(arguments, call.arguments)
+
+    def _take(self, piece: str, parts: list[str]) -> bool:
         if not piece:
             return True
         if self.first_token_s is None:
             self.first_token_s = time.monotonic() - self.started
         room = MAX_ANSWER_CHARACTERS - self._length
-        self._parts.append(piece[:room])
+        parts.append(piece[:room])
         self._length += min(len(piece), room)
         self.emit(piece[:room])
         if len(piece) >= room:
@@ -84,6 +107,7 @@ class ChatDialect(Dialect):
         "reasoning_effort": ("reasoning_effort", "reasoning effort"),
         "max_completion_tokens": ("max_completion_tokens",),
         "response_format": ("response_format", "json_schema", "structured", "guided", "grammar"),
+        "tools": ("tools", "tool_choice", "tool call", "tool use", "function call"),
         "stream": ("stream",),
     }
 
@@ -97,10 +121,12 @@ class ChatDialect(Dialect):
             "reasoning_effort": request.effort,
             limit: request.max_tokens,
             "response_format": request.schema and _chat_format(request),
+            "tools": chat_tools(request.tools) or None,
             "stream": True,
             "stream_options": None if "stream" in without else {"include_usage": True},
         }
-        return {"model": request.model, "messages": _messages(request, without)} | _present(wanted, without)
+        messages = chat_messages(_messages(request, without))
+        return {"model": request.model, "messages": messages} | _present(wanted, without)
 
     async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], partial: PartialAnswer) -> None:
         """Send the request and read the answer into `partial`."""
@@ -125,6 +151,8 @@ class ChatDialect(Dialect):
             piece = getattr(choice, "message" if whole else "delta", None)
             partial.refusal += _text(getattr(piece, "refusal", None))
             going = partial.add(_text(getattr(piece, "content", None)))
+            for call in getattr(piece, "tool_calls", None) or []:
+                going = _add_chat_call(partial, call) and going
             partial.finish = partial.finish or _CHAT_FINISH.get(
                 _text(getattr(choice, "finish_reason", None)).lower(), ""
             )
@@ -137,9 +165,11 @@ class ResponsesDialect(Dialect):
     optional = {
         "temperature": ("temperature",),
         "reasoning": ("reasoning",),
+        "include": ("include", "encrypted_content"),
         "store": ("store",),
         "max_output_tokens": ("max_output_tokens",),
         "text": ("text.format", "json_schema", "structured"),
+        "tools": ("tools", "tool_choice", "tool call", "tool use", "function call"),
         "stream": ("stream",),
     }
 
@@ -150,16 +180,22 @@ class ResponsesDialect(Dialect):
             "reasoning": request.effort and {"effort": request.effort},
             "max_output_tokens": request.max_tokens,
             "text": request.schema and {"format": {"type": "json_schema", **_named_schema(request)}},
+            "tools": responses_tools(request.tools) or None,
+            # Nothing is stored there, so the model's reasoning must travel with the conversation.
+            "include": ["reasoning.encrypted_content"] if request.tools else None,
             "stream": True,
             "store": False,
         }
-        return {"model": request.model, "input": _messages(request, without)} | _present(wanted, without)
+        messages = responses_input(_messages(request, without))
+        return {"model": request.model, "input": messages} | _present(wanted, without)
 
     async def ask(self, client: AsyncOpenAI, parameters: dict[str, Any], partial: PartialAnswer) -> None:
         """Send the request and read the answer into `partial`."""
         answer: Any = await client.responses.create(**parameters)
         if not parameters.get("stream"):
             partial.add(_answering(answer, "output").output_text)
+            for item in answer.output:
+                self._add_item(item, partial)
             self._end(answer, partial)
             return
         async with answer:
@@ -173,10 +209,21 @@ class ResponsesDialect(Dialect):
             return partial.add(_text(event.delta))
         if kind == "response.refusal.delta":
             partial.refusal += _text(event.delta)
+        elif kind == "response.output_item.done":
+            return self._add_item(event.item, partial)
         elif kind in {"response.completed", "response.incomplete", "response.failed"}:
             self._end(event.response, partial)
         elif kind == "error":
             raise ServerReportedError(_text(event.message) or "the server reported an error without words")
+        return True
+
+    def _add_item(self, item: Any, partial: PartialAnswer) -> bool:
+        """Take a tool call, or the encrypted reasoning that has to be sent back with its result."""
+        kind = _text(getattr(item, "type", None))
+        if kind == "function_call":
+            return partial.add_tool(None, _text(item.call_id), _text(item.name), _text(item.arguments))
+        if kind == "reasoning" and _text(getattr(item, "encrypted_content", None)):
+            partial.items.append({"type": "reasoning", "summary": [], "encrypted_content": item.encrypted_content})
         return True
 
     def _end(self, response: Any, partial: PartialAnswer) -> None:
@@ -254,10 +301,28 @@ def schema_instruction(schema: Mapping[str, Any]) -> str:
 def _messages(request: CompletionRequest, without: frozenset[str]) -> list[Message]:
     """Return the prompt, with the schema in words where the server does not take it as a parameter."""
     messages = [dict(message) for message in request.messages]
+    if "tools" in without:
+        messages = text_messages(messages)
+        if request.tools:
+            messages[0]["content"] += "\n\n" + request.tools_in_text
     if request.schema and {"response_format", "text"} & without:
         # At the end, next to where the answer begins.
         messages[-1]["content"] += "\n\n" + schema_instruction(request.schema)
     return list(messages)
+
+
+def _add_chat_call(partial: PartialAnswer, call: Any) -> bool:
+    """Take a piece of a tool call, or a whole one. `extra_content` has to be sent back (Gemini's signatures)."""
+    function = getattr(call, "function", None)
+    index, arguments = getattr(call, "index", None), getattr(function, "arguments", None)
+    return partial.add_tool(
+        index if isinstance(index, int) else None,
+        _text(getattr(call, "id", None)),
+        _text(getattr(function, "name", None)),
+        # Some servers send the arguments as an object instead of text.
+        json.dumps(arguments) if isinstance(arguments, dict) else _text(arguments),
+        {"extra_content": extra} if (extra := getattr(call, "extra_content", None)) else None,
+    )
 
 
 def _present(wanted: Mapping[str, Any], without: frozenset[str]) -> dict[str, Any]:

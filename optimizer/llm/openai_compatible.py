@@ -14,7 +14,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx2
@@ -34,11 +34,12 @@ from optimizer.llm.port import (
     Provider,
     ProviderRefusedError,
     ProviderUnavailableError,
+    RequestedTool,
     Try,
 )
 from optimizer.llm.pump import Pump, PumpCancelledError
 from optimizer.llm.retries import RETRIED_STATUSES, retry_after_s
-from optimizer.secrets.keys import Scrubber, redact
+from optimizer.secrets.keys import Scrubber, redact, redact_values
 
 MAX_ERROR_CHARACTERS = 2_000
 # What reading an answer raises that has another shape than the API's: the SDK checks none of it.
@@ -134,7 +135,7 @@ class OpenAiCompatible(Provider):
         """
         text = answer.content
         if not answer.finish and not answer.refusal:
-            if not text and parameters.get("stream"):
+            if not text and not answer.tools.calls and parameters.get("stream"):
                 self._drop("stream", "the stream was empty", progress)
                 raise _Repeat
             raise InterruptedStreamError(
@@ -156,7 +157,13 @@ class OpenAiCompatible(Provider):
             tries=tuple(progress.tries),
             dropped=tuple(progress.dropped),
             request_id=answer.request_id[:100],
+            tool_calls=tuple(self._redacted(call) for call in answer.tools.finished()),
+            items=tuple(answer.items),
         )
+
+    def _redacted(self, call: RequestedTool) -> RequestedTool:
+        """Return a tool call without the key, which the server may echo in any text."""
+        return replace(call, arguments=redact_values(call.arguments, self.endpoint.key))
 
     async def _recover(
         self, error: Exception, dialect: Dialect, sent: Mapping[str, Any], progress: _Progress

@@ -5,15 +5,41 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 MAX_ANSWER_CHARACTERS = 2_000_000
 CHARACTERS_PER_TOKEN = 4.0  # rule of thumb for English and code, used only where a server reports no usage
 
-Message = Mapping[str, str]
+# Besides `role` and `content`, an assistant's message may have `tool_calls` and `items`, and the message of a tool
+# `tool_call_id` and `name`.
+Message = Mapping[str, Any]
 OnToken = Callable[[str], None]
 Cancelled = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """Describe a tool to a model. `schema` is the JSON schema of its arguments."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RequestedTool:
+    """Hold a tool call as a model wrote it.
+
+    `arguments` are None where they are no JSON object; `fault` then says why. `reference` is the provider's id of the
+    call, and `extra` what the provider wants back with it.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] | None
+    reference: str = ""
+    fault: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -21,7 +47,8 @@ class CompletionRequest:
     """Describe one question.
 
     `schema` is the JSON schema that the answer must match, or None for plain text. `temperature` and `effort` of None
-    leave the value to the server. `api` is chat or responses. `key` and `role` select a recorded answer.
+    leave the value to the server. `api` is chat or responses. `key`, `role` and `turn` select a recorded answer.
+    `tools` may be called instead of answering; `tools_in_text` describes them to a server without a tools API.
     """
 
     messages: Sequence[Message]
@@ -36,6 +63,9 @@ class CompletionRequest:
     key: str = ""
     role: str = ""
     attempt: int = 1
+    turn: int = 0
+    tools: Sequence[ToolSpec] = ()
+    tools_in_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,8 +93,10 @@ class Try:
 class Completion:
     """Hold an answer as it came.
 
-    `finish` is stop, length, refusal or filter. `dropped` names the optional parameters that the server refused and
-    without which the request was repeated.
+    `finish` is stop, length, refusal or filter. `tool_calls` are the calls made through the server's tools API, and
+    `items` opaque parts that it wants back with the next request. `dropped` names the optional parameters that the
+    server refused and without which the request was repeated. `submitted` means that `text` is a complete kernel that
+    was submitted through a tool, whatever the form of an answer.
     """
 
     text: str
@@ -79,6 +111,9 @@ class Completion:
     recorded: bool = False
     same_prompt: bool | None = None
     request_id: str = ""
+    tool_calls: tuple[RequestedTool, ...] = ()
+    submitted: bool = False
+    items: tuple[Mapping[str, Any], ...] = ()
 
 
 class ProviderError(Exception):
@@ -127,5 +162,10 @@ class Provider(ABC):
 
 def estimated_tokens(messages: Sequence[Message], answer: str) -> int:
     """Estimate tokens from characters, rounded up: for budgets, where a server reports no usage."""
-    characters = sum(len(message.get("content", "")) for message in messages) + len(answer)
+    characters = sum(map(_characters, messages)) + len(answer)
     return math.ceil(characters / CHARACTERS_PER_TOKEN)
+
+
+def _characters(message: Message) -> int:
+    calls = message.get("tool_calls", ())
+    return len(message.get("content") or "") + sum(len(call["name"]) + len(call["arguments"]) for call in calls)

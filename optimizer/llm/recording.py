@@ -25,10 +25,29 @@ class RecordError(ValueError):
     """Report a file that is not a recording; the message gives the reason."""
 
 
+class RecordedToolCall(BaseModel):
+    """Hold a tool call as the model wrote it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(max_length=40)
+    arguments: dict[str, Any] = {}
+
+
+class RecordedTurn(BaseModel):
+    """Hold an answer that called tools. `calls` is empty where the calls are part of the text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str = Field(default="", max_length=2_100_000)
+    calls: list[RecordedToolCall] = Field(default=[], max_length=20)
+
+
 class RecordedCall(BaseModel):
     """Hold one attempt. `prompt_sha256` is the `prompt_hash` of the messages.
 
     `context` is that of the strategy's question: keys of kernels and hypotheses. It is empty in recordings of format 1.
+    `turns` came before the answer; with `submitted`, the answer is a complete kernel whatever its schema.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +65,25 @@ class RecordedCall(BaseModel):
     error: str = Field(default="", max_length=4_000)
     prompt_tokens: int | None = None
     answer_tokens: int | None = None
+    submitted: bool = False
+    turns: list[RecordedTurn] = Field(default=[], max_length=200)
+
+
+class RecordedKernel(BaseModel):
+    """Hold a kernel that parameter tuning has made, on which recorded answers may rest.
+
+    Tuning again would try other values, because it depends on measured times.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str = Field(max_length=120)
+    parent: str = Field(max_length=120)
+    title: str = Field(default="", max_length=200)
+    language: str = Field(max_length=10)
+    text: str = Field(max_length=1_100_000)
+    tunables: dict[str, int | float | str | bool] = {}
+    flags: list[str] = []
 
 
 class RunRecord(BaseModel):
@@ -65,12 +103,20 @@ class RunRecord(BaseModel):
     evaluations: int = Field(default=0, ge=0)
     best_speedup: float | None = None
     calls: list[RecordedCall] = Field(max_length=100_000)
+    tuned: list[RecordedKernel] = Field(default=[], max_length=10_000)
 
     def answer_to(self, key: str, role: str) -> RecordedCall | None:
         """Return the accepted answer to a question, or None."""
         # A question may have failed attempts; only the accepted answer is replayed.
         fits = (call for call in self.calls if (call.key, call.role, call.state) == (key, role, "answered"))
         return next(fits, None)
+
+    def turns_to(self, key: str, role: str) -> list[RecordedTurn]:
+        """Return the turns with tool calls before the answer to a question, over all its attempts."""
+        mine = sorted(
+            (call for call in self.calls if (call.key, call.role) == (key, role)), key=lambda c: c.attempt
+        )
+        return [turn for call in mine for turn in call.turns]
 
 
 def prompt_hash(messages: Any) -> str:

@@ -15,21 +15,25 @@ from django.db import transaction
 from django.utils import timezone
 
 from optimizer.calls.lifecycle import do_cancel_waiting_calls, open_calls
-from optimizer.calls.record import recorded_asks, replay_note
+from optimizer.calls.record import recorded_in, replay_note
+from optimizer.calls.tool_calls import do_cancel_tool_calls
 from optimizer.events.payloads import RunNoted, RunStateChanged
 from optimizer.events.record import record
 from optimizer.loop import settling
 from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.steps import take_steps
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run, RunState
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, JobState, Run, RunState
 from optimizer.queries.budgets import budget_lines
 from optimizer.queries.memory import shortage_of
 from optimizer.queries.runners import absence_of_runners
 from optimizer.runs import best, budget
+from optimizer.runs.ceiling import ceiling_reached
+from optimizer.runs.dispatch import jobs_of
 from optimizer.runs.history import history_of
 from optimizer.runs.locking import try_lock_run
 from optimizer.runs.strategies import settings_of, strategy_of
-from optimizer.search.base import Finish
+from optimizer.search.base import Finish, History
+from runners.dispatch.celery import BUILD_QUEUE
 from runners.job import Effort
 from runners.log_context import about
 
@@ -117,9 +121,15 @@ def _go_on(run: Run) -> None:
 
 def _give_up(run: Run, reason: str) -> None:
     """End a run that no further evaluation could help, once nothing of it is open."""
-    do_cancel_waiting_calls(run)
+    _cancel_questions(run)
     if not _is_open(run):
         enter(run, RunState.FAILED, reason)
+
+
+def _cancel_questions(run: Run) -> None:
+    """Cancel the questions that no model is answering at this moment, and the tools that work for them."""
+    do_cancel_waiting_calls(run)
+    do_cancel_tool_calls(run)
 
 
 def _decide(run: Run) -> None:
@@ -127,10 +137,10 @@ def _decide(run: Run) -> None:
     run.
     """
     try:
-        if reason := best.ceiling_reached(run, settings_of(run).stop_at_roofline):
+        if reason := ceiling_reached(run, settings_of(run).stop_at_roofline):
             return _wind_down(run, reason)
         for _ in range(MAX_ROUNDS):
-            steps = strategy_of(run).decide(replace(history_of(run), recorded=recorded_asks(run)))
+            steps = strategy_of(run).decide(_history(run))
             if take_steps(run, steps):
                 continue
             return _settle(run, next((step for step in steps if isinstance(step, Finish)), None))
@@ -138,6 +148,12 @@ def _decide(run: Run) -> None:
         logger.exception("run %s: strategy %s failed", run.pk, run.strategy)
         enter(run, RunState.FAILED, f"Strategy {run.strategy} failed: {type(error).__name__}: {error}")
     return None
+
+
+def _history(run: Run) -> History:
+    """Return the snapshot on which the strategy decides, with the recording that the run replays."""
+    recorded = recorded_in(run)
+    return replace(history_of(run), recorded=recorded.asks, recorded_tuning=recorded.tuning)
 
 
 def _settle(run: Run, finish: Finish | None) -> None:
@@ -150,7 +166,7 @@ def _settle(run: Run, finish: Finish | None) -> None:
 
 def _wind_down(run: Run, reason: str) -> None:
     """Wait for everything that is open, measure the top candidates again in cold processes, then finish the run."""
-    do_cancel_waiting_calls(run)
+    _cancel_questions(run)
     if _is_open(run):
         return
     settings = settings_of(run)
@@ -179,8 +195,7 @@ def _open_evaluations(run: Run) -> bool:
 
 def _note_absent_runner(run: Run) -> None:
     """Record once per start that no runner is available for the run's jobs, which wait and do not expire."""
-    waiting = Job.objects.filter(evaluation__kernel__run=run, state=JobState.QUEUED)
-    waiting = waiting.exclude(evaluation__effort=Effort.BUILD.value)
+    waiting = jobs_of(run).filter(state=JobState.QUEUED).exclude(queue=BUILD_QUEUE)
     if not waiting.filter(created_at__lt=timezone.now() - ABSENT_AFTER).exists():
         return
     text = absence_of_runners(run.target.key, run.dispatcher)

@@ -12,6 +12,7 @@ from optimizer.models.choices import (
     ObjectiveChoice,
     RunState,
     TeamRole,
+    ToolState,
     VerdictChoice,
 )
 from optimizer.models.evaluation import Evaluation, Measurement
@@ -34,6 +35,7 @@ from optimizer.models.run_template import RunTemplate
 from optimizer.models.runner import Runner
 from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
+from optimizer.models.tool_call import CallTurn, ToolCall
 from optimizer.models.webhook import DeliveryState, Webhook, WebhookDelivery, WebhookEvent
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "AuditEntry",
     "AuthorKind",
     "CallState",
+    "CallTurn",
     "Comment",
     "CommentEdit",
     "DeliveryState",
@@ -89,6 +92,8 @@ __all__ = [
     "Thread",
     "ThreadState",
     "TokenScope",
+    "ToolCall",
+    "ToolState",
     "User",
     "VerdictChoice",
     "Webhook",

@@ -115,11 +115,13 @@ class CallState(models.TextChoices):
     """List the states of a call to a language model.
 
     `uncertain` means that the call's worker was lost before an answer was stored, so tokens may have been spent.
+    `tools` means that the model called tools whose results are awaited.
     """
 
     QUEUED = "queued", "Queued"
     ASKING = "asking", "Asking"
     WAITING = "waiting", "Waiting for an answer"
+    TOOLS = "tools", "Using tools"
     ANSWERED = "answered", "Answered"
     FAILED = "failed", "Failed"
     UNCERTAIN = "uncertain", "Uncertain"
@@ -133,9 +135,33 @@ class CallState(models.TextChoices):
     @property
     def tone(self) -> str:
         """Return the colour token of the state."""
-        return {"answered": "good", "failed": "bad", "uncertain": "warn", "asking": "live", "waiting": "live"}.get(
-            self.value, "muted"
-        )
+        return {"answered": "good", "failed": "bad", "uncertain": "warn", "asking": "live", "waiting": "live",
+                "tools": "live"}.get(self.value, "muted")  # fmt: skip
+
+
+class ToolState(models.TextChoices):
+    """List the states of a tool call.
+
+    `refused` means that the call was not carried out: an unknown tool, unusable arguments, or no budget left. `failed`
+    means that the infrastructure failed; what the tool says about a kernel, good or bad, is `done`.
+    """
+
+    QUEUED = "queued", "Queued"
+    RUNNING = "running", "Running"
+    DONE = "done", "Done"
+    REFUSED = "refused", "Refused"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Return True when the result will not change."""
+        return self not in {ToolState.QUEUED, ToolState.RUNNING}
+
+    @property
+    def tone(self) -> str:
+        """Return the colour token of the state."""
+        return {"running": "live", "refused": "warn", "failed": "bad"}.get(self.value, "muted")
 
 
 class AuthorKind(models.TextChoices):

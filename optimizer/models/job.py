@@ -13,10 +13,13 @@ class Job(models.Model):
     """Store one piece of work for a runner.
 
     A runner claims a job by a conditional update that sets a lease and a new fencing token. A result is accepted
-    once, and only from the holder of the current token.
+    once, and only from the holder of the current token. A job belongs to an evaluation, or to a tool call, which names
+    it (`ToolCall.job`).
     """
 
-    evaluation = models.OneToOneField(Evaluation, on_delete=models.CASCADE, related_name="job")
+    evaluation = models.OneToOneField(
+        Evaluation, null=True, blank=True, on_delete=models.CASCADE, related_name="job"
+    )
     queue = models.CharField(max_length=60)
     dispatcher = models.CharField(max_length=20, default="celery")
     spec = models.JSONField()

@@ -1,4 +1,4 @@
-"""Summarise a run: stages at work, budgets, outcomes. It takes four queries, however many kernels there are."""
+"""Summarise a run: stages at work, budgets, outcomes. It takes five queries, however many kernels there are."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ from dataclasses import dataclass
 
 from django.db.models import Count
 
-from optimizer.models import CallState, Evaluation, EvaluationState, EvaluationStatus, LlmCall, Run
+from optimizer.models import (
+    CallState,
+    Evaluation,
+    EvaluationState,
+    EvaluationStatus,
+    LlmCall,
+    Run,
+    ToolCall,
+    ToolState,
+)
 from optimizer.queries.budgets import WARN_AT_PERCENT
 
 STAGES = (
     ("select", "Select", ("selector",)),
-    ("design", "Design", ("designer", "planner")),
-    ("write", "Write", ("writer", "coder", "debugger")),
+    ("design", "Design", ("designer", "plan")),
+    ("write", "Write", ("writer", "code", "debug", "solo")),
     ("build", "Build", ("screen", "static", "build")),
     ("check", "Check", ("small", "test", "check", "correct", "hidden")),
     ("time", "Time", ("quick", "full", "confirm", "tim", "baseline")),
 )
-OPEN_CALLS = (CallState.QUEUED, CallState.ASKING, CallState.WAITING)
+OPEN_CALLS = (CallState.QUEUED, CallState.ASKING, CallState.WAITING, CallState.TOOLS)
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,9 @@ def _stages(run: Run) -> list[StageNow]:
     doing: dict[str, list[str]] = {key: [] for key, _, _ in STAGES}
     for role, state in LlmCall.objects.filter(run=run, state__in=OPEN_CALLS).values_list("role", "state")[:20]:
         doing[stage_of(role)].append(f"{role}: {CallState(state).label.lower()}")
+    tools = ToolCall.objects.filter(run=run, state__in=[ToolState.QUEUED, ToolState.RUNNING])
+    for role, name, stage in tools.values_list("turn__call__role", "name", "stage")[:20]:
+        doing[stage_of(stage or "build")].append(f"{role}: {name}")
     running = Evaluation.objects.filter(kernel__run=run, state=EvaluationState.RUNNING)
     for number, stage in running.values_list("kernel__number", "stage")[:20]:
         doing[stage_of(stage or "build")].append(f"#{number} {stage}".strip())

@@ -54,20 +54,6 @@ def judge_confirmation(run: Run, confirmation: Evaluation) -> None:
         _yield(run, kernel, opponent, confirmation)
 
 
-def ceiling_reached(run: Run, share: float) -> str:
-    """Return why nothing more is to be gained: the leader reaches that share of the measured roofline.
-
-    Returns an empty text otherwise, and where `share` is 0.
-    """
-    if not share or run.best_kernel_id is None:
-        return ""
-    leading = Evaluation.objects.filter(first_of_id=run.best_kernel_id).values_list("roofline_share", flat=True)
-    reached = leading.first()
-    if reached is None or reached < share:
-        return ""
-    return f"The best kernel reaches {100 * reached:.0f} % of the measured roofline."
-
-
 def confirmations(run: Run) -> QuerySet[Evaluation]:
     """Return the run's confirming evaluations that were not cancelled."""
     found = Evaluation.objects.filter(kernel__run=run, effort=Effort.CONFIRM.value)

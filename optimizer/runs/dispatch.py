@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q, QuerySet
 
 from optimizer.models import Evaluation, EvaluationStatus, Job, Kernel, ProblemVersion, Run
 from optimizer.runs.artefacts import known_artefacts
@@ -65,6 +66,11 @@ def queue_job(run: Run, evaluation: Evaluation) -> Job:
     )
     notify_on_commit(dispatcher, job.queue)
     return job
+
+
+def jobs_of(run: Run) -> QuerySet[Job]:
+    """Return all jobs of a run, of evaluations and of tool calls."""
+    return Job.objects.filter(Q(evaluation__kernel__run=run) | Q(tool_call__run=run))
 
 
 def notify_on_commit(dispatcher: str, queue: str) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 
-from optimizer.models import Run
+from django.db.models.functions import Coalesce
+
+from optimizer.models import Job, Run
 
 PATIENCE_S = 0.5
 PAUSE_S = 0.02
@@ -21,7 +23,8 @@ def lock_run(run_id: int) -> Run:
 
 def lock_run_of(job_id: int) -> Run:
     """Lock the run of a job and return it, as `lock_run` does."""
-    return Run.objects.select_for_update(of=("self",)).get(kernels__evaluations__job=job_id)
+    owner = Coalesce("evaluation__kernel__run_id", "tool_call__run_id")
+    return Run.objects.select_for_update(of=("self",)).get(pk=Job.objects.filter(pk=job_id).values(run=owner)[:1])
 
 
 def try_lock_run(run_id: int, patience_s: float = PATIENCE_S) -> Run | None:

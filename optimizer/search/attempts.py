@@ -31,6 +31,7 @@ from optimizer.search.machinery.handoff import TuneSettings, tune_promising, tun
 from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
 from optimizer.search.machinery.proposals import propose
 from optimizer.search.machinery.seeds import REFERENCE_KEY, reference_seed, starting_kernel
+from optimizer.search.machinery.tool_use import WriterSettings
 from optimizer.search.tree import Node, Rules, Tree, debug_window, plan_window, select, tree_of
 from runners.job import Language, Source
 
@@ -42,7 +43,7 @@ OPENING_ROLES = ("plan", "debug", "solo")
 Q = TypeVar("Q", CallView, RecordedAsk)
 
 
-class AttemptSettings(StrategySettings):
+class AttemptSettings(WriterSettings):
     """Define the settings of every strategy that is made of attempts."""
 
     language: Language | None = Field(None, description="Language of new kernels; empty: the target's own.")

@@ -49,7 +49,11 @@ class StrategySettings(BaseModel):
         True, description="Begin from all seeds and from the best kernels of earlier runs that the team may see."
     )
     stop_at_roofline: float = Field(
-        0.95, ge=0, le=1, description="Share of the measured roofline at which the run ends; 0: never."
+        0.95,
+        ge=0,
+        le=1,
+        description="The run ends when its best kernel reaches this share of the measured roofline in every case; "
+        "0: never.",
     )
     concurrency: int = Field(
         1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."
@@ -243,7 +247,7 @@ class History:
     `findings` are the agents' findings that apply to the run, those of earlier runs included, oldest first. `objective`
     is the time that speedups compare, and therefore also the kernels' times. `recorded` holds the questions
     of the recording that the run replays, by key: measured times differ between machines, so a replayed strategy takes
-    its decisions from there.
+    its decisions from there. `recorded_tuning` holds the recorded configurations of a kernel by its key.
     """
 
     problem: Any
@@ -258,6 +262,7 @@ class History:
     guidance: Sequence[GuidanceView] = ()
     objective: Objective = Objective.DEVICE
     recorded: Mapping[str, RecordedAsk] = field(default_factory=dict)
+    recorded_tuning: Mapping[str, Sequence[Draft]] = field(default_factory=dict)
 
     def rng(self, key: str) -> random.Random:
         """Return a random generator that depends only on the run's seed and `key`."""

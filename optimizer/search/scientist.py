@@ -27,7 +27,6 @@ from optimizer.search.base import (
     KernelView,
     Note,
     RecordedAsk,
-    StrategySettings,
     fastest,
 )
 from optimizer.search.flow import Flow, FlowStrategy
@@ -38,6 +37,7 @@ from optimizer.search.machinery.meta import MetaSettings, write_meta_notes
 from optimizer.search.machinery.proposals import REPAIR_TRIES, evaluate_with_repair
 from optimizer.search.machinery.seeds import seeds_finished
 from optimizer.search.machinery.stagnation import FLAT_ROUNDS, is_stagnant
+from optimizer.search.machinery.tool_use import WriterSettings
 from runners.job import Language, Source
 
 AVENUES = 10
@@ -49,7 +49,7 @@ LEAST_EXPERIMENTS = 3
 MAX_FAILED_ROUNDS = 3
 
 
-class ScientistSettings(StrategySettings):
+class ScientistSettings(WriterSettings):
     """Define the paper's parameters and our additions."""
 
     language: Language | None = Field(None, description="Language of new kernels; empty: the target's own.")
@@ -291,7 +291,9 @@ class Round:
 
     def _tune(self, kernels: Sequence[KernelView | None]) -> None:
         best = fastest([kernel for kernel in kernels if kernel is not None])
-        tune_promising(self.flow, best, self.settings.tune)
+        # A replay repeats the recorded tuning, whichever kernel is the fastest here.
+        for kernel in kernels if self.flow.history.recorded else [best]:
+            tune_promising(self.flow, kernel, self.settings.tune)
 
     def _learn(self) -> None:
         """Add the lessons of failures and surprises to the findings (paper, section 3.4)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
@@ -40,6 +41,15 @@ def redact(text: str, key: str) -> str:
     """Remove the key from `text`, since servers repeat it in error messages and hostile ones in their answers."""
     # A very short key would occur in ordinary words, and is no secret anyway.
     return text.replace(key, REDACTED) if len(key) >= 6 else text
+
+
+def redact_values(value: Any, key: str) -> Any:
+    """Remove the key from every text in a JSON value."""
+    if isinstance(value, str):
+        return redact(value, key)
+    if isinstance(value, dict):
+        return {redact(str(name), key): redact_values(item, key) for name, item in value.items()}
+    return [redact_values(item, key) for item in value] if isinstance(value, list) else value
 
 
 class Scrubber:

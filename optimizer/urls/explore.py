@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from django.urls import path
 
-from optimizer.views import api_page, calls, exports, knowledge, leaderboards, lineage, parameters, search, tokens
+from optimizer.views import (
+    api_page,
+    calls,
+    exports,
+    knowledge,
+    leaderboards,
+    library,
+    lineage,
+    parameters,
+    search,
+    tokens,
+)
 
 urlpatterns = [
     path("search/", search.search_page, name="search"),
@@ -12,6 +23,7 @@ urlpatterns = [
     path("runs/<int:run_id>/lineage/data/", lineage.lineage_data, name="lineage_data"),
     path("runs/<int:run_id>/calls/", calls.calls, name="calls"),
     path("runs/<int:run_id>/calls/<int:call_id>/", calls.call_page, name="call_page"),
+    path("runs/<int:run_id>/calls/<int:call_id>/tools/", calls.call_transcript, name="call_transcript"),
     path("runs/<int:run_id>/calls/<int:call_id>/text/", calls.call_text, name="call_text"),
     path("runs/<int:run_id>/parameters/", parameters.tuned, name="tuned"),
     path("runs/<int:run_id>/parameters/<slug:name>/", parameters.tuned_chart, name="tuned_chart"),
@@ -23,6 +35,8 @@ urlpatterns = [
     path("leaderboards/", leaderboards.leaderboards, name="leaderboards"),
     path("leaderboards/<slug:slug>/<slug:key>/", leaderboards.leaderboard, name="leaderboard"),
     path("knowledge/", knowledge.knowledge, name="knowledge"),
+    path("knowledge/pages/", library.library, name="library"),
+    path("knowledge/pages/<slug:folder>/<slug:page>/", library.library_page, name="library_page"),
     path("knowledge/new/", knowledge.finding_new, name="finding_new"),
     path("knowledge/<int:finding_id>/", knowledge.finding_page, name="finding_page"),
     path("knowledge/<int:finding_id>/edit/", knowledge.finding_edit, name="finding_edit"),

@@ -9,6 +9,7 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from optimizer.access import access_run
+from optimizer.calls.transcript import transcript_of
 from optimizer.models import LlmCall, Run
 from optimizer.queries.calls import LONG, line_of, totals_of
 from optimizer.reports.files import as_attachment
@@ -51,8 +52,21 @@ def call_page(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
         "kernels": call.kernels.only("number", "title", "run").order_by("number"),
         "hypotheses": call.hypotheses.order_by("pk"),
         "findings": call.findings.order_by("pk"),
+        "transcript": transcript_of(call),
     }
     return render(request, "calls/page.html", context)
+
+
+@login_required
+@require_safe
+def call_transcript(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
+    """Return the turns and tool calls alone. When nothing moves any more, reload the page, which has more to show."""
+    _, call = _found(request, run_id, call_id)
+    transcript = transcript_of(call)
+    answer = render(request, "calls/_transcript.html", {"transcript": transcript})
+    if not transcript.is_moving:
+        answer["HX-Refresh"] = "true"
+    return answer
 
 
 @login_required

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from optimizer.events import payloads
-from optimizer.models import CallState, EvaluationStatus, ReviewVerdict, Run, RunEvent, RunState
+from optimizer.models import CallState, EvaluationStatus, ReviewVerdict, Run, RunEvent, RunState, ToolState
 
 SHOWN = 60
 # Filters of the feed; css/run.css defines which groups each shows.
@@ -110,6 +110,12 @@ def _call_ended(event: payloads.CallEnded) -> tuple[str, str]:
     return f"{event.role}: {CallState(event.state).label.lower()}{tokens}{failed}", CallState(event.state).tone
 
 
+def _tool_ended(event: payloads.ToolEnded) -> tuple[str, str]:
+    state = ToolState(event.state)
+    said = event.headline or state.label.lower()
+    return f"{event.role} {event.key}: {event.tool} – {said}", state.tone
+
+
 def _reviewed(event: payloads.ReviewPublished) -> tuple[str, str]:
     verdict = ReviewVerdict(event.verdict)
     said = f"{event.comments} comment{'' if event.comments == 1 else 's'}"
@@ -137,6 +143,8 @@ _WORDING: dict[type[payloads.Payload], Callable[[Any], tuple[str, str]]] = {
     payloads.HypothesisMeasured: lambda event: (f"Measured gain {event.gain:+.1f} %", _sign_tone(event.gain)),
     payloads.CallAsked: lambda event: (f"{event.role}: asking {event.model or event.provider}", "muted"),
     payloads.CallEnded: _call_ended,
+    payloads.ToolCalled: lambda event: (f"{event.role} {event.key}: calls {event.tool}", "muted"),
+    payloads.ToolEnded: _tool_ended,
     payloads.FindingAdded: lambda event: (f"Learnt: {event.text}", "live"),
     payloads.ReviewPublished: _reviewed,
     payloads.ThreadChanged: lambda event: (f"{event.by}: thread {_THREAD_WORDS[event.state]}", "muted"),

@@ -22,9 +22,13 @@ from optimizer.actions.inbox import (
     tag,
     waiting_prompts,
 )
-from optimizer.agents.code_blocks import AnswerError
+from optimizer.agents.code_blocks import AnswerError, has_edits
+from optimizer.calls.conversation import last_draft, toolbox_of
 from optimizer.calls.prepare import prompt_text
+from optimizer.calls.transcript import transcript_of
+from optimizer.llm.tool_messages import fenced
 from optimizer.models import CallState, LlmCall
+from optimizer.tools.text_protocol import call_with
 from optimizer.views.signed_in import user_of
 
 PER_PAGE = 50
@@ -50,7 +54,7 @@ def prompt_page(request: HttpRequest, call_id: int) -> HttpResponse:
         return render(request, "inbox/prompt.html", _context(request, call))
     text = request.POST.get("answer", "")
     try:
-        do_answer_prompt(user_of(request), call, text, request.POST.get("model", "")[:120])
+        answer = do_answer_prompt(user_of(request), call, _said(request, text), request.POST.get("model", "")[:120])
     except AnswerError as error:
         context = _context(request, call) | {
             "text": text,
@@ -64,6 +68,9 @@ def prompt_page(request: HttpRequest, call_id: int) -> HttpResponse:
     except PromptClosedError:
         messages.error(request, "This prompt waits no longer.")
         return redirect("inbox")
+    if answer is None:
+        messages.success(request, "The tools are at work. Their results appear here.")
+        return redirect("prompt_page", call_id=call_id)
     messages.success(request, f"{call.role} {call.key} is answered; the run goes on.")
     return redirect("inbox")
 
@@ -92,9 +99,23 @@ def _context(request: HttpRequest, call: LlmCall) -> dict[str, Any]:
         "call": call,
         "prompt": prompt_text(call),
         "waits": call.state == CallState.WAITING,
+        "at_work": call.state == CallState.TOOLS,
+        "transcript": transcript_of(call),
+        # Most calls change the kernel of the last one a little.
+        "text": fenced(draft.text) if (draft := last_draft(call)) else "",
+        "tools": [tool for tool in toolbox_of(call).tools.values() if tool.effort is not None],
         "tone": CallState(call.state).tone,
         "holder": _holder(request, call),
     }
+
+
+def _said(request: HttpRequest, text: str) -> str:
+    """Return the answer, or the call of the tool whose button was pressed."""
+    tool = request.POST.get("tool", "")
+    if not tool:
+        return text
+    is_marked = has_edits(text) or "```" in text
+    return call_with(tool, text if is_marked or not text.strip() else fenced(text))
 
 
 def _holder(request: HttpRequest, call: LlmCall) -> str:

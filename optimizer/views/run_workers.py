@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import F, QuerySet
 
 from optimizer.models import Job, JobLog, JobState, Run
+from optimizer.runs.dispatch import jobs_of
 from optimizer.text.hostile_text import plain_log
 
 SHOWN = 12
@@ -17,10 +19,14 @@ TAIL_CHARS = 4_000
 
 @dataclass(frozen=True)
 class WorkerCard:
-    """Hold one worker with its job. `attempt` counts from 1; `tail` are the last lines of its log."""
+    """Hold one worker with its job, which is about kernel `number` or works for the question `call`.
+
+    `attempt` counts from 1; `tail` are the last lines of its log.
+    """
 
     worker: str
-    number: int
+    number: int | None
+    call: int | None
     title: str
     effort: str
     stage: str
@@ -37,13 +43,19 @@ def workers_of(run: Run) -> list[WorkerCard]:
 
 
 def _held(run: Run) -> QuerySet[Job]:
-    held = Job.objects.filter(evaluation__kernel__run=run, state=JobState.RUNNING)
+    held = jobs_of(run).filter(state=JobState.RUNNING)
     heavy = (
         "spec",
         "evaluation__result",
+        "tool_call__source",
+        "tool_call__arguments",
         *(f"evaluation__kernel__{name}" for name in ("source", "report", "meta")),
     )
-    return held.select_related("evaluation__kernel").defer(*heavy).order_by("started_at", "pk")
+    return (
+        held.select_related("evaluation__kernel", "tool_call__turn__call")
+        .defer(*heavy)
+        .order_by("started_at", "pk")
+    )
 
 
 def _tails(job_ids: list[int]) -> dict[int, str]:
@@ -53,15 +65,22 @@ def _tails(job_ids: list[int]) -> dict[int, str]:
 
 
 def _card(job: Job, log: str) -> WorkerCard:
-    evaluation = job.evaluation
     lines = plain_log(log[-TAIL_CHARS:]).rstrip().splitlines()[-TAIL_LINES:]
     return WorkerCard(
+        **_subject(job),
         worker=job.worker,
-        number=evaluation.kernel.number,
-        title=evaluation.kernel.title,
-        effort=evaluation.effort,
-        stage=evaluation.stage or "starting",
         attempt=job.attempts,
         since=job.started_at,
         tail="\n".join(lines),
     )
+
+
+def _subject(job: Job) -> dict[str, Any]:
+    """Return what the job is about, for its card."""
+    evaluation = job.evaluation
+    if evaluation is None:
+        tool, call = job.tool_call, job.tool_call.turn.call
+        return {"number": None, "call": call.pk, "title": f"{call.role} {call.key}", "effort": tool.name,
+                "stage": tool.stage or "starting"}  # fmt: skip
+    return {"number": evaluation.kernel.number, "call": None, "title": evaluation.kernel.title,
+            "effort": evaluation.effort, "stage": evaluation.stage or "starting"}  # fmt: skip

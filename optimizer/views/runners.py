@@ -35,7 +35,8 @@ class QueueNow:
 def runners(request: HttpRequest) -> HttpResponse:
     """List all runners and queues."""
     user = user_of(request)
-    listed = list(Runner.objects.select_related("target", "current_job__evaluation__kernel__run").order_by("name"))
+    jobs = ("current_job__evaluation__kernel__run", "current_job__tool_call__turn")
+    listed = list(Runner.objects.select_related("target", *jobs).order_by("name"))
     for runner in listed:
         _add_noise(runner)
     context = {
@@ -98,5 +99,7 @@ def _age_s(since: dt.datetime | None, now: dt.datetime) -> float | None:
 
 def _visible_runs(user: User, listed: list[Runner]) -> set[int]:
     """Return which of the runs being measured the person may open."""
-    measured = [runner.current_job.evaluation.kernel.run_id for runner in listed if runner.current_job]
+    jobs = [runner.current_job for runner in listed if runner.current_job]
+    measured = [job.evaluation.kernel.run_id for job in jobs if job.evaluation]
+    measured += [job.tool_call.run_id for job in jobs if not job.evaluation]
     return set(Run.objects.visible_to(user).filter(pk__in=measured).values_list("pk", flat=True))

@@ -90,21 +90,27 @@ class DeviceClock:
         """Make calls one after the other, as a user's loop does.
 
         The first is repeated for `warm_ns`, since a processor that has just been woken takes several times as long
-        for the same work. Return the host's time in ns until then and for all others together (0 if there are none),
-        and what the calls returned.
+        for the same work. Return the host's time in ns until then and for all others together, and what the calls
+        returned. A call that is alone is made once more instead of the others if `warm_ns` is not 0; else their time
+        is 0.
         """
         driver = self.driver
         driver.synchronize()
         start = clock()
         while True:
-            results = [function(*calls[0])]
+            results: list[Any] = []  # frees the last result before the call that takes as much memory
+            results.append(function(*calls[0]))
             driver.synchronize()
             warm = clock()
             if warm - start >= warm_ns:
                 break
-        for arguments in calls[1:]:
+        others = calls[1:]
+        if not others and warm_ns:
+            results.clear()
+            others, warm = calls, clock()
+        for arguments in others:
             results.append(function(*arguments))
-        if len(calls) > 1:
+        if others:
             driver.synchronize()
             return [warm - start, clock() - warm], results
         return [warm - start, 0], results

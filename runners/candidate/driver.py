@@ -200,7 +200,7 @@ class Driver:
         CUDA only. Raises DriverError.
         """
         if self.kind != "cuda":
-            raise DriverError("graphs are captured on CUDA alone")
+            raise DriverError("only CUDA can capture graphs")
         stream, graph, ready = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         self.call("StreamCreate", ctypes.byref(stream), NON_BLOCKING)
         # Relaxed capture lets the candidate make calls, such as allocations, that the stricter modes reject.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 
+# MAP_POPULATE exists on Linux only.
 POPULATED = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
 

@@ -25,6 +25,7 @@ MODULES = "modules"
 def make_importable(folder: str) -> None:
     """Let the candidate import the modules of its problem."""
     if folder:
+        # Appended, so that a problem's module can't hide one of the standard library.
         sys.path.append(str(Path(folder, MODULES)))
 
 

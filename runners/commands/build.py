@@ -61,6 +61,7 @@ def build(source: Source, wanted: Target, problem: Problem | None) -> BuildRepor
     if complaints := backend.complaints(source):
         raise UsageError("; ".join(complaints))
     folder = Path(tempfile.mkdtemp(prefix="kernelsci-build-"))
+    # mkdtemp makes it private, and the sandbox's user must be able to enter it.
     folder.chmod(0o755)
     samples = samples_of(problem, wanted.key) if problem else ()
     try:

@@ -32,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     device = device_for(wanted.vendor, wanted.flush_bytes)
     try:
+        # Alone, because other work would lower the ceilings that all later rooflines show.
         with device.exclusively():
             found = measured_ceilings(wanted, device)
     except InfraFailure as error:

@@ -28,7 +28,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("directory", type=Path)
     parser.add_argument("--target", default="cpu", help="what this machine is, for its card (default: %(default)s)")
     parser.add_argument("--once", action="store_true", help="end when no job is left instead of waiting for more")
-    parser.add_argument("--idle-exit", type=float, metavar="SECONDS", help="end after so long without a job")
+    parser.add_argument(
+        "--idle-exit", type=float, metavar="SECONDS", help="end after this many seconds without a job"
+    )
     parser.set_defaults(run=run)
 
 
@@ -41,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("told to end; the job in hand was given back")
+        print("stopped on request; the current job was returned to the queue")
         return 0
     print(f"{done} jobs done")
     return 0

@@ -17,6 +17,7 @@ def evaluate(
 
     `cancel` is asked a few times a second; `on_progress(stage, text)` is told what is going on.
     """
+    # Imported late, so that importing this function costs nothing.
     from runners.harness.evaluation import Evaluation
 
     return Evaluation(spec, cancel, on_progress).result()

@@ -67,7 +67,7 @@ from runners.profiling.summary import summary
 from runners.sandbox import SandboxError
 from runners.targets import UnknownTarget, target
 
-PLANS = {Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
+PLANS = {Effort.CHECK: QUICK, Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
 # Failures that say little without the side and the stage in which they happened.
 PLACED = (Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY)
 # Far enough that no noise of a quick timing makes up for it.
@@ -249,9 +249,14 @@ class Evaluation:
         return BuildRequest(source, problem.symbol, self._target.key, folder, self.spec.limits, samples)
 
     def _sides(self, artefact: Artefact, problem: Problem, folder: Path) -> Sides:
-        """Return the sides of the comparison: the candidate, the baseline, and a parent that builds."""
-        baseline = baseline_source(problem, self.spec.baseline, self._target.key)
+        """Return the sides of the comparison: the candidate, the baseline, and a parent that builds.
+
+        The candidate is alone where nothing is timed.
+        """
         sides = {CANDIDATE: artefact}
+        if self.spec.effort is Effort.CHECK:
+            return sides
+        baseline = baseline_source(problem, self.spec.baseline, self._target.key)
         for name, source in ((BASELINE, baseline), (PARENT, self.spec.parent)):
             if source is not None and (built := self._built_opponent(name, source, problem, folder)):
                 sides[name] = built
@@ -300,8 +305,17 @@ class Evaluation:
         self._failures.append(Failure(side, stage, reason))
 
     def _check(self, bench: Bench, artefact: Artefact) -> None:
-        seeds = 1 if self.spec.effort is Effort.QUICK else 2
-        checks = Checks(bench.problem, bench.oracle, self._target.key, seeds, self.spec.limits, self._rng)
+        is_short = self.spec.effort in (Effort.CHECK, Effort.QUICK)
+        checks = Checks(
+            bench.problem,
+            bench.oracle,
+            self._target.key,
+            1 if is_short else 2,
+            self.spec.limits,
+            self._rng,
+            # Whoever may check as often as they like must not learn the hidden cases that way.
+            purposes=(Purpose.TEST,) if self.spec.effort is Effort.CHECK else (Purpose.TEST, Purpose.HIDDEN),
+        )
         self._outcomes = checks.outcomes
         with self._stages.stage("smallest"):
             process, stays = bench.for_checks(self._first_plan, artefact, checks.prepare)

@@ -58,6 +58,7 @@ class Stages:
             self._note(StageResult(name, seconds, failure is None, text[-self._limits.log_bytes :]))
 
     def _note(self, result: StageResult) -> None:
+        # A stage may go on in a second part, which is one stage to a reader.
         if self.results and self.results[-1].name == result.name and self.results[-1].ok:
             earlier = self.results.pop()
             log = "\n".join(filter(None, (earlier.log, result.log)))

@@ -38,10 +38,10 @@ def account_from_environment() -> Account:
     if not url or not cli_id:
         raise NotConfiguredError(f"KernelBot needs {URL_VARIABLE} and {ID_VARIABLE} in the worker's environment")
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise NotConfiguredError(f"{URL_VARIABLE} is no http or https address")
+        raise NotConfiguredError(f"{URL_VARIABLE} is not an http or https address")
     # It is sent as a header, where line breaks would add headers of their own.
     if not cli_id.isascii() or not cli_id.isprintable():
-        raise NotConfiguredError(f"{ID_VARIABLE} has characters that no identity has")
+        raise NotConfiguredError(f"{ID_VARIABLE} has characters that an identity cannot have")
     return Account(url, cli_id)
 
 

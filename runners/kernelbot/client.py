@@ -91,7 +91,7 @@ class KernelBotClient:
         """Return one of our submissions as it stands now."""
         answer = self._ask("GET", f"/user/submissions/{number}")
         if not isinstance(answer, dict) or not isinstance(answer.get("runs"), list):
-            raise UncertainError(f"KernelBot's answer about submission {number} is none")
+            raise UncertainError(f"KernelBot's answer about submission {number} is malformed")
         return answer
 
     def mine(self, leaderboard: str | None = None, pages: int = 1) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ class KernelBotClient:
             query = {"limit": PAGE, "offset": page * PAGE, **({"leaderboard": leaderboard} if leaderboard else {})}
             answer = self._ask("GET", "/user/submissions", params=query)
             if not isinstance(answer, list) or not all(isinstance(row, dict) for row in answer):
-                raise UncertainError("KernelBot's list of our submissions is none")
+                raise UncertainError("KernelBot's list of our submissions is malformed")
             found += answer
             if len(answer) < PAGE:
                 break

@@ -110,7 +110,7 @@ def _sizes(arguments: Sequence[Argument]) -> list[str]:
     needed = {a.name for a in arguments if a.role is Role.SIZE}
     needed |= {name for a in arguments if a.role is Role.OUTPUT for text in a.shape for name in names_in(text)}
     if unknown := sorted(needed - set(places)):
-        raise SignatureError(f"size {unknown[0]} is no dimension of an input, so a submission can't know it")
+        raise SignatureError(f"size {unknown[0]} is not a dimension of an input, so a submission can't know it")
     return [f"{name} = {places[name]}" for name in sorted(needed)]
 
 

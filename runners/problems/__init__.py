@@ -63,6 +63,7 @@ def find(root: Path) -> Iterator[Path]:
         yield root
     else:
         for path in sorted(root.iterdir(), key=_natural):
+            # A link could lead out of the tree or back into it.
             if not path.is_symlink() and not path.name.startswith("."):
                 yield from find(path)
 

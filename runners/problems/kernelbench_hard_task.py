@@ -99,7 +99,7 @@ def _read_shapes(text: str, complaints: list[str]) -> list[dict[str, int]]:
         complaints.append(f"shapes.py: {len(shapes)} shapes; at most {MOST_SHAPES} are read")
     for number, shape in enumerate(shapes[:MOST_SHAPES]):
         if not (isinstance(shape, dict) and shape and all(_is_size(*item) for item in shape.items())):
-            complaints.append(f"shapes.py: shape {number} is no table of positive integers")
+            complaints.append(f"shapes.py: shape {number} is not a table of positive integers")
             return []
     return shapes[:MOST_SHAPES]
 

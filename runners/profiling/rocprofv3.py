@@ -74,7 +74,7 @@ class Rocprofv3(Launched):
             _kernel(name, kernel, calls, target) for name, kernel in found.items() if _counts(name, kernel, calls)
         ]
         if not seen:
-            raise ProfilerError("rocprofv3 saw no kernel, or knows a counter of the group not")
+            raise ProfilerError("rocprofv3 saw no kernel, or does not know a counter of the group")
         return seen
 
 

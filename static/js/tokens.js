@@ -48,7 +48,16 @@
   }
 
   document.addEventListener("run-passing", ({ detail }) => { if (detail.what === "token") take(detail); });
-  document.addEventListener("run-event", ({ detail }) => {
-    if (detail.type === "call.ended") end(detail.payload.call, detail.payload.state);
+  // A tool call stands in its pane as a line of its own, and so does its result.
+  function tell(call, role, line) {
+    const node = (panes.get(call) ?? open(call, role)).text;
+    node.textContent = `${node.textContent}\n${line}\n`.slice(-KEPT_CHARACTERS);
+    node.scrollTop = node.scrollHeight;
+  }
+
+  document.addEventListener("run-event", ({ detail: { type, payload } }) => {
+    if (type === "call.ended") end(payload.call, payload.state);
+    else if (type === "tool.called") tell(payload.call, payload.role, `→ ${payload.tool}`);
+    else if (type === "tool.ended") tell(payload.call, payload.role, `← ${payload.tool}: ${payload.headline || payload.state}`);
   });
 })();

@@ -60,7 +60,8 @@ def about_kernels(run: Run) -> list[str]:
 
 def about_the_rest(run: Run) -> list[str]:
     named = ["problems", "targets", "runners", "inbox", "providers", "help", "search", "leaderboards", "knowledge",
-             "knowledge/new", "account/tokens", "account/webhooks", "teams", "notifications", "notifications/settings",
+             "knowledge/new", "knowledge/pages", "knowledge/pages/cpu/vector_exp", "account/tokens",
+             "account/webhooks", "teams", "notifications", "notifications/settings",
              "releases", "profile", "profile/sessions", "problems/softmax_rows", "targets/cpu",
              "leaderboards/softmax_rows/cpu", f"teams/{run.team.slug}"]  # fmt: skip
     author = run.team.members.get(username="ada")

@@ -157,6 +157,14 @@ def _call_ended(snapshot: Snapshot, event: p.CallEnded) -> Snapshot:
     )
 
 
+def _tool_called(snapshot: Snapshot, event: p.ToolCalled) -> Snapshot:
+    return replace(snapshot, spent_tokens=event.spent_tokens, spent_usd=event.spent_usd)
+
+
+def _tool_ended(snapshot: Snapshot, event: p.ToolEnded) -> Snapshot:
+    return replace(snapshot, spent_device_s=event.spent_device_s)
+
+
 def _with(snapshot: Snapshot, row: KernelRow) -> Snapshot:
     return replace(snapshot, kernels=snapshot.kernels | {row.number: row})
 
@@ -171,4 +179,6 @@ _CHANGES: dict[type[p.Payload], Callable[[Snapshot, Any], Snapshot]] = {
     p.BestRefuted: _refuted,
     p.CallAsked: _asked,
     p.CallEnded: _call_ended,
+    p.ToolCalled: _tool_called,
+    p.ToolEnded: _tool_ended,
 }

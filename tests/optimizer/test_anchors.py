@@ -17,7 +17,7 @@ BEGIN, END = "// <<<IMPROVE BEGIN>>>", "// <<<IMPROVE END>>>"
 
 
 def marked(start: int, end: int, *advice: str) -> str:
-    """The lines from `start` to `end` between anchors, and nothing of the rest."""
+    """Return the lines from `start` to `end` between anchors, and nothing of the rest."""
     return "\n".join([BEGIN, *(f"// {line}" for line in advice), *LINES[start:end], END])
 
 

@@ -1,4 +1,4 @@
-"""The fan-out of events, and what must not be left to it."""
+"""Test the fan-out of events, and what must not be left to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 class BrokenError(Exception):
-    """Stand for any failure."""
+    """Represent any failure."""
 
 
 def broken(*_args: Any, **_more: Any) -> None:

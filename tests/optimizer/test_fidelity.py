@@ -1,4 +1,4 @@
-"""What the papers' strategies and the other baselines are named for, they do."""
+"""Test that the papers' strategies and the other baselines do what they are named for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The densest loop of a listing, for compilers of three architectures, and never more than fits a prompt."""
+"""Test that the densest loop of a listing is found, for compilers of three architectures, and fits a prompt."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def wait_for(what: Callable[[], object], patience_s: float = PATIENCE_S) -> None
     deadline = time.monotonic() + patience_s
     while not what():
         assert time.monotonic() < deadline, "nothing happened in time"
-        time.sleep(0.2)
+        time.sleep(0.5)
 
 
 @pytest.mark.slow

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from optimizer.actions.knowledge import do_sync_notes
 from optimizer.actions.target import do_sync_targets
-from optimizer.agents.knowledge import HARDWARE_SHARE, KnowledgeItem, choose_knowledge
+from optimizer.agents.knowledge import HARDWARE_SHARE, KnowledgeItem, bottlenecks_of, choose_knowledge
+from optimizer.agents.prompting import build_prompt
+from optimizer.knowledge import page
 from optimizer.models import Finding
+from optimizer.runs.history import history_of
+from optimizer.search.base import Ask, History, KernelView
+from runners.job import BuildReport, JobResult, KernelResources, Language, Source, Status
+from tests.factories import drive, make_run
 
 
 @pytest.mark.django_db
@@ -53,3 +61,48 @@ def test_hardware_never_takes_more_than_its_share() -> None:
     chosen = choose_knowledge([*notes, item("finding", "problem", 6000)])
     assert sum(i.tokens for i in chosen.taken if i.scope == "hardware") == HARDWARE_SHARE
     assert "finding" in [i.ref for i in chosen.taken]
+
+
+def bound_by(history: History, name: str) -> History:
+    """Return the history with every kernel bound by `name`, as the profile says it."""
+    kernels = [
+        replace(kernel, result=replace(kernel.result, profile={"bound": name})) if kernel.result else kernel
+        for kernel in history.kernels
+    ]
+    return replace(history, kernels=kernels)
+
+
+@pytest.mark.django_db
+def test_a_prompt_holds_the_pages_that_help_against_what_binds_its_kernel() -> None:
+    run = drive(make_run(), rounds=2)
+    history, base = history_of(run), run.kernels.all()[0].key
+    ask = Ask("q", "solo", {"node": base, "window": [base]}, "KernelAnswer")
+    for bound in ("compute", "memory"):
+        report = build_prompt(ask, bound_by(history, bound)).report
+        taken = [entry["ref"].removeprefix("page-") for entry in report["taken"] if entry["scope"] == "hardware"]
+        assert len(taken) >= 3 and all(page(name).holds_for("cpu") for name in taken)
+        assert bound in page(taken[0]).bottlenecks
+        assert sum(entry["tokens"] for entry in report["taken"]) <= HARDWARE_SHARE
+
+
+@pytest.mark.parametrize(
+    ("profile", "names"),
+    [
+        ({}, set()),
+        ({"bound": "latency"}, {"latency"}),
+        ({"bound": "memory", "kernels": {"bound": "compute"}}, {"memory", "compute"}),
+        ({"bound": "compute", "kernels": ["hostile"]}, {"compute"}),
+    ],
+)
+def test_what_binds_a_kernel_is_read_from_its_profile(profile: dict[str, object], names: set[str]) -> None:
+    result = JobResult("job", Status.CORRECT, profile=profile)
+    kernel = KernelView("k", 1, (), "seed", Source(Language.CPP, ""), True, Status.CORRECT, result)
+    assert bottlenecks_of(kernel) == names
+
+
+def test_spills_and_low_occupancy_bind_too() -> None:
+    built = BuildReport(True, 1.0, False, "", kernels=[KernelResources("k", vgpr_spills=3, occupancy=2)])
+    result = JobResult("job", Status.CORRECT, build=built)
+    kernel = KernelView("k", 1, (), "seed", Source(Language.HIP, ""), True, Status.CORRECT, result)
+    assert bottlenecks_of(kernel) == {"registers", "occupancy"}
+    assert bottlenecks_of(None) == frozenset()

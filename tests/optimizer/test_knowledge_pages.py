@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from django.test import Client
 
 from optimizer.knowledge import Page, Task, page, pages, pages_for, search_knowledge
 from optimizer.knowledge.kinds import KINDS, kinds_of
@@ -213,3 +214,17 @@ def test_page_by_name() -> None:
     assert page("sm_90/wgmma").language is Language.CUDA
     with pytest.raises(KeyError):
         page("../../etc/passwd")
+
+
+def test_people_read_and_search_the_pages_that_agents_get(pages: Client) -> None:
+    listed = pages.get("/knowledge/pages/").content.decode()
+    assert "/knowledge/pages/sm_90/wgmma/" in listed and "/knowledge/pages/cpu/amx/" in listed
+    found = pages.get("/knowledge/pages/", {"q": "wgmma"}).content.decode()
+    assert "/knowledge/pages/sm_90/wgmma/" in found and "/knowledge/pages/cpu/amx/" not in found
+    assert "No page fits" in pages.get("/knowledge/pages/", {"q": "zzzz\0<script>"}).content.decode()
+
+
+def test_a_shipped_page_shows_its_snippet_and_sources(pages: Client) -> None:
+    shown = pages.get("/knowledge/pages/gfx942/scheduling/").content.decode()
+    assert "__builtin_amdgcn_s_setprio" in shown and "llvm.org" in shown
+    assert pages.get("/knowledge/pages/gfx942/nothing/").status_code == 404

@@ -1,4 +1,4 @@
-"""Findings that exceed their share of a prompt are consolidated by an agent; people's findings and replays stay."""
+"""Test that an agent consolidates findings that exceed their share of a prompt; people's findings and replays stay."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def record(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def played() -> dict[str, Played]:
-    """Every shipped recording, played again in memory."""
+    """Play every shipped recording again in memory."""
     found = {name: Played(record(name)) for name in shipped()}
     for one in found.values():
         one.play()
@@ -234,7 +234,7 @@ def test_a_recording_is_replayed_on_the_recorded_parents_whatever_is_measured(na
     rng = random.Random(7)
 
     class Elsewhere(Played):
-        """A machine on which other kernels win."""
+        """Imitate a machine on which other kernels win."""
 
         def _view(self, draft, number, time_us):
             return super()._view(draft, number, rng.uniform(50, 900))

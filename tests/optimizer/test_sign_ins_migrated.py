@@ -1,4 +1,4 @@
-"""Signed-in browsers keep their place in the list when allauth takes it over."""
+"""Test that signed-in browsers keep their place in the list when allauth takes it over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SINCE = timezone.now() - dt.timedelta(days=3)
 
 
 class OldRows:
-    """Stand in for the application registry before the migration, with the rows of the model that is gone."""
+    """Represent the application registry before the migration, with the rows of the model that is gone."""
 
     def __init__(self, *rows: SimpleNamespace) -> None:
         self.objects = SimpleNamespace(all=lambda: SimpleNamespace(iterator=lambda: iter(rows)))

@@ -22,14 +22,14 @@ pytestmark = pytest.mark.django_db
 
 
 def begun_with(run: Run) -> list[dict[str, int]]:
-    """The kernels of earlier runs with which a run began."""
+    """Return the kernels of earlier runs with which a run began."""
     found = run.kernels.filter(meta__has_key="earlier").order_by("number")
     assert all(kernel.author_kind == AuthorKind.SEED for kernel in found)
     return [kernel.meta["earlier"] for kernel in found]
 
 
 def another(run: Run, user: User | None = None, **changes: Any) -> Run:
-    """A further run of the same team, advanced as far as its seeds."""
+    """Make a further run of the same team, advanced as far as its seeds."""
     return drive(make_run(run.team, user, **changes), rounds=1)
 
 
@@ -114,22 +114,35 @@ def test_a_run_that_went_on_meanwhile_changes_no_prompt(finished: Run) -> None:
 # the roofline
 
 
-def at_roofline(share: float):
+def at_roofline(share: float, **cases: float):
+    """A harness that finds every kernel at that share of its ceilings, or single cases at another one."""
+
     def evaluate(spec: JobSpec, **more: Any) -> JobResult:
         if spec.effort == Effort.CONFIRM:
             return fake_evaluate(spec, **more)
         result = correct_result(spec, 50.0)
-        return changed(result, cases=[changed(case, roofline_share=share) for case in result.cases])
+        (case,) = result.cases
+        named = {"big": share, **cases}
+        shown = [changed(case, name=name.replace("_", "x"), roofline_share=one) for name, one in named.items()]
+        return changed(result, cases=shown)
 
     return evaluate
+
+
+def spent(team: Team, evaluate: Any, **settings: Any) -> int:
+    return drive(make_run(team, settings={"confirm": False, **settings}), evaluate).spent_evaluations
 
 
 def test_a_run_ends_where_the_best_kernel_reaches_the_roofline(team: Team) -> None:
     run = drive(make_run(team, budget=Budget(evaluations=20)), at_roofline(0.96))
     assert run.state == RunState.FINISHED
-    assert run.stop_reason == "The best kernel reaches 96 % of the measured roofline."
+    assert run.stop_reason == "The best kernel reaches 96 % of the measured roofline in every case."
     assert run.spent_evaluations == 0
-    short = drive(make_run(team, budget=Budget(evaluations=3)), at_roofline(0.94))
-    assert short.spent_evaluations == 3
-    settings = {"stop_at_roofline": 0}
-    assert drive(make_run(team, settings=settings), at_roofline(0.99)).spent_evaluations == 4
+    assert spent(team, at_roofline(0.94)) == 4
+    assert spent(team, at_roofline(0.99), stop_at_roofline=0) == 4
+
+
+def test_a_ceiling_that_is_none_ends_no_run(team: Team) -> None:
+    assert spent(team, at_roofline(0.96, other=0.5)) == 4, "one shape may still get faster"
+    assert spent(team, at_roofline(0.96, other=1.3)) == 4, "the measured ceiling is not this shape's"
+    assert spent(team, at_roofline(0.96, **{"1024_256": 0.97})) == 4, "its data stays in the cache"

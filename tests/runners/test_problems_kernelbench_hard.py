@@ -204,7 +204,7 @@ def test_without_the_harness_beside_it_a_problem_has_no_stress_and_no_peaks(
     ("file", "text", "said"),
     [
         ("shapes.py", "SHAPES = [{'rows': 4, 'cols': __import__('os').getpid()}]", "no SHAPES"),
-        ("shapes.py", "SHAPES = [{'rows': 4, 'cols': -1}]", "shape 0 is no table of positive integers"),
+        ("shapes.py", "SHAPES = [{'rows': 4, 'cols': -1}]", "shape 0 is not a table of positive integers"),
         ("shapes.py", "SHAPES = [{'rows': 4, 'cols': 8, 'depth': 2}]", "neither depth nor DEPTH"),
         ("problem.yaml", TASK.replace("2 * rows", "__import__('os') * rows"), "flops_formula"),
         ("problem.yaml", TASK.replace("cols**2", "heads**2"), "'heads' is not a known size"),
@@ -228,6 +228,7 @@ def test_packages_that_the_reference_needs_and_this_machine_lacks_are_named(dire
     assert opened(directory).obstacles == ("the reference imports no_such_package, which is not installed here",)
 
 
+@pytest.mark.evaluates
 @pytest.mark.parametrize("name", ["Model", "ModelNew"])
 def test_a_solution_is_correct_under_either_name(directory: Path, name: str) -> None:
     result = outcome(directory, FUSED.replace("class Model", f"class {name}"))
@@ -235,6 +236,7 @@ def test_a_solution_is_correct_under_either_name(directory: Path, name: str) -> 
     assert {case.name for case in result.cases} >= {"rows8-cols64", "rows8-cols64 small_weight"}
 
 
+@pytest.mark.evaluates
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [

@@ -1,4 +1,5 @@
-"""Results survive JSON with their flags: known ones as members of `Flag`, all others as the text that they are."""
+"""Test that results survive JSON with their flags: known ones as members of `Flag`, all others as the text that they
+are."""
 
 from __future__ import annotations
 

@@ -58,6 +58,7 @@ def make_world() -> World:
         "run_id": run.pk, "number": run.best_kernel.number, "slug": team.slug, "thread_id": comment.thread_id,
         "comment_id": comment.pk, "guidance_id": guidance.pk, "release_id": do_ask_release(starter, run.best_kernel).pk,
         "live_id": live.pk, "key": "cpu", "name": _tunable(run), "form": "md", "kind": "native", "token": "x" * 43,
+        "folder": "cpu", "page": "vector_exp",
         "invitation_id": do_invite(starter, team, TeamRole.VIEWER, "", 7)[0].pk,
         "service_id": do_make_service_account(starter, team, "ci", TeamRole.VIEWER).pk,
         "user_id": make_user(team, TeamRole.VIEWER).pk, "token_id": ApiToken.make(starter, "his", scopes)[0].pk,

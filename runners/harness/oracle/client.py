@@ -132,6 +132,7 @@ class OracleClient:
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """Ask the oracle's process one question. Raises InfraFailure."""
+        # Sent with the first question rather than at once: the trusted process may still be importing torch.
         opening, self._opening = self._opening, None
         if opening is not None:
             self.ask(opening)

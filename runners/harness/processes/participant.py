@@ -290,7 +290,7 @@ class CandidateProcess:
             self._process.kill()
             completed = self._process.wait(5.0)
         if completed is None:
-            return self._failure(Status.CRASHED, "hung up and did not end")
+            return self._failure(Status.CRASHED, "closed its channel and did not end")
         failure = failure_of(completed, self._limits)
         return self._failure(failure.status, failure.reason)
 

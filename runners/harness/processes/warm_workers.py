@@ -59,6 +59,7 @@ class WarmWorkers(WarmPool[SandboxedWorker]):
             self._timing += 1
             for wanted, worker in self._starting.items():
                 if not wanted.is_set():
+                    # A worker that waits must not take processor time from a job that is timed.
                     worker.process.pause()
         try:
             yield

@@ -46,6 +46,8 @@ CLOCK_US = 25.0
 HOST_BOUND = 1.2
 # For how long to warm the processor before a loop that the host paces, and how long the loop should take.
 WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
+# The least time to repeat a call for: until it was made once.
+ONCE_US = 1.0
 # In blocks of at most FEW_CALLS, the first call after a change of sides weighs on the median.
 FEW_CALLS, FEW_UNITS = 2, 2
 LARGE_ARENA_BYTES = 1 << 30
@@ -313,7 +315,7 @@ class CaseTimer:
         slowest_us, host_bound = 0.0, False
         for side in self._sides:
             looped = self._untimed(side, contents, Way.STEADY)
-            call_us = _loop_samples(looped, len(contents))[0]
+            call_us = self._loop_samples(side, looped, len(contents))[0]
             held = self._untimed(side, contents[:1], Way.HELD)
             if not held.held:
                 self._result.sides[side.name].waits = self._why_late(side, contents[:1], looped.inside_us[0])
@@ -326,10 +328,15 @@ class CaseTimer:
 
         If the host does, whose speed varies far more, warm the processor and loop for longer.
         """
-        if host_bound and self._plan.most_in_a_request(content) > 1:
+        most = self._plan.most_in_a_request(content)
+        if most == 1:
+            # One call alone would show a process that has just been woken. One that cannot be held is not repeated,
+            # since a repeated content could be recognised, and its call time decides.
+            self._warm_us = ONCE_US if self._result.held and not content.written else 0.0
+        elif host_bound:
             wanted = 1 + math.ceil(LOOP_US / max(1.0, call_us))
-            self._loop_calls = min(self._plan.most_in_a_request(content), MOST_LOOP_CALLS, max(2, wanted))
-            self._warm_us = WARM_US
+            self._loop_calls = min(most, MOST_LOOP_CALLS, max(2, wanted))
+            self._warm_us = 0.0 if content.written else WARM_US
 
     def _why_late(self, side: CandidateProcess, contents: list[Content], free_us: float) -> str:
         """Tell a call that waits for the device from one that fills its queue.
@@ -376,7 +383,9 @@ class CaseTimer:
         because the device's caches of address translations are cold. In longer blocks the median ignores it, and a
         loop leaves out its first call anyway.
         """
-        few = 1 if way is Way.STEADY else FEW_CALLS
+        few = FEW_CALLS
+        if way is Way.STEADY:
+            few = 0 if self._warm_us else 1
         return self._oracle.on_gpu and calls <= few
 
     def _release_others(self, side: CandidateProcess) -> None:
@@ -411,7 +420,7 @@ class CaseTimer:
         calls, run = self._request(side, contents, way, random.Random(place))  # noqa: S311 - no secret
         times = self._result.sides[side.name]
         series = times.of(Objective.CALL if way is Way.STEADY else Objective.DEVICE)
-        samples = _loop_samples(run, len(calls)) if way is Way.STEADY else run.inside_us
+        samples = self._loop_samples(side, run, len(calls)) if way is Way.STEADY else run.inside_us
         if not usable(samples):
             reason = "reported a time that is zero, negative or not finite"
             raise CandidateFailure(Status.SUSPECT, reason, side=side.name)
@@ -420,6 +429,20 @@ class CaseTimer:
         times.enqueue_us += run.enqueue_us
         series.requests.append(TimedRequest(len(calls), sum(run.inside_us), run.outside_us))
         return median(samples)
+
+    def _loop_samples(self, side: CandidateProcess, run: RequestTimes, calls: int) -> list[float]:
+        """Return the time of a call in a loop in µs: the mean over all but the first, or the first if it is alone.
+
+        A single call that was repeated counts as no faster than on a device that was held: it had contents then that
+        nobody had seen.
+        """
+        first_us, others_us = run.inside_us
+        if calls > 1:
+            return [others_us / (calls - 1)]
+        if not self._warm_us:
+            return [first_us]
+        held = self._result.sides[side.name].device.samples_us
+        return [max(others_us, median(held))] if held else [others_us]
 
     def _request(
         self, side: CandidateProcess, contents: list[Content], way: Way, placing: random.Random
@@ -535,10 +558,3 @@ class CaseTimer:
 
 def _outputs_bytes(content: Content) -> int:
     return sum(output.size_bytes for output in content.outputs)
-
-
-def _loop_samples(run: RequestTimes, calls: int) -> list[float]:
-    """Return the time of a call in a loop in µs: the mean over all but the first, or the first if it is the only
-    one."""
-    first_us, others_us = run.inside_us
-    return [others_us / (calls - 1)] if calls > 1 else [first_us]

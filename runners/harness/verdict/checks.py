@@ -45,12 +45,13 @@ class Checks:
     seeds: int
     limits: Limits
     rng: random.Random
+    purposes: tuple[Purpose, ...] = (Purpose.TEST, Purpose.HIDDEN)
     outcomes: list[CaseOutcome] = field(default_factory=list)
     contents: list[tuple[CaseOutcome, list[Content]]] = field(default_factory=list)
 
     def prepare(self) -> int:
         """Make all inputs, and return the arena size that one call, or one repeated call, needs at a time."""
-        for purpose in (Purpose.TEST, Purpose.HIDDEN):
+        for purpose in self.purposes:
             for case in self.problem.cases(self.target, purpose):
                 outcome = CaseOutcome(case, purpose is Purpose.HIDDEN)
                 self.contents.append((outcome, self._contents(case)))

@@ -1,0 +1,274 @@
+"""Store a model's turn, carry out the tools that it called, and store their results.
+
+Lock order as everywhere: run, then call, then job. A turn, its tool calls and their jobs are created in one
+transaction, and each result is recorded in the transaction that closes its job. A worker that is lost in between
+therefore costs nothing: its job is claimed again, and the tool call still counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+from pydantic import ValidationError
+
+from optimizer import queue
+from optimizer.agents.answer_base import describe_problems
+from optimizer.agents.code_blocks import AnswerError
+from optimizer.agents.delimiters import Delimiters, cut_middle
+from optimizer.calls.conversation import (
+    Toolbox,
+    is_over,
+    last_draft,
+    open_tool_calls,
+    spent_by,
+    tool_calls_of,
+    toolbox_of,
+    turns_of,
+)
+from optimizer.calls.lifecycle import OPEN_STATES, do_book_turn, do_end_call
+from optimizer.calls.prepare import basis_of, knowledge_of, mark_of
+from optimizer.calls.tool_jobs import queue_tool_job
+from optimizer.enqueue import enqueue_call, enqueue_run
+from optimizer.events.payloads import ToolCalled, ToolEnded
+from optimizer.events.record import record
+from optimizer.llm.port import RequestedTool
+from optimizer.models import CallState, CallTurn, Job, JobState, LlmCall, Run, ToolCall, ToolState, User
+from optimizer.runs.evaluation import device_s
+from optimizer.runs.history import history_of
+from optimizer.text.storable import storable, storable_text
+from optimizer.tools import results
+from optimizer.tools.answers import answer
+from optimizer.tools.catalogue import MAX_SOURCE_CHARACTERS, SUBMIT, TOOLS, Arguments, KernelArguments, Tool
+from optimizer.tools.limits import Spent, used_up
+from optimizer.tools.sources import Draft, draft_of
+from runners.job import Effort, JobResult, Status
+
+# Further calls of one answer are dropped: no honest model needs more at a time.
+MOST_PER_TURN = 8
+RESULT_CAP = 12_000
+# Longer texts than any kernel are cut, so that megabytes are neither stored nor sent again.
+MAX_ARGUMENT_CHARACTERS = MAX_SOURCE_CHARACTERS
+KEPT_OF_ARGUMENTS = 4_000
+
+
+@dataclass(frozen=True)
+class NewTurn:
+    """Hold an answer that calls tools. `outcome` holds tokens, cost and transport, as `do_end_call` takes them."""
+
+    text: str
+    requested: Sequence[RequestedTool]
+    native: bool = False
+    items: Sequence[Mapping[str, Any]] = ()
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+    answered_by: User | None = None
+
+
+def do_take_turn(call: LlmCall, new: NewTurn) -> bool:
+    """Store a turn and start its tools, or end the question when it goes on after its limits.
+
+    Return False when the call was closed meanwhile: its tokens are booked, and nothing is started.
+    """
+    if reason := is_over(call, toolbox_of(call)):
+        return do_end_call(call, CallState.FAILED, error=f"{reason} No kernel was submitted.", **new.outcome)
+    with transaction.atomic():
+        run = Run.objects.select_for_update(of=("self",)).select_related("target").get(pk=call.run_id)
+        row = LlmCall.objects.select_for_update(of=("self",)).get(pk=call.pk)
+        # A stale worker, or a second answer to the same prompt, must neither pay nor start anything.
+        if row.fence != call.fence or row.answered_at is not None or row.state == CallState.TOOLS:
+            return False
+        row.run = run
+        turn = _store_turn(row, new)
+        do_book_turn(run, turn)
+        if row.state not in OPEN_STATES:
+            return False
+        _begin_tools(run, row, turn, new.requested[:MOST_PER_TURN])
+        row.state = CallState.TOOLS
+        row.save(update_fields=["state"])
+        _go_on_when_done(row)
+    return True
+
+
+def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
+    """Store what a runner found. Call under the run's lock, in the transaction that closes the job."""
+    tool = _tool_of(call)
+    state = ToolState.FAILED if result.status == Status.INFRA_ERROR else ToolState.DONE
+    # The compiler's and the kernel's words are data, however they are phrased.
+    said = storable_text(results.in_words(tool, result))
+    text = Delimiters(mark_of(run)).enclose(said, f"output of {tool.name}", RESULT_CAP)
+    summary = call.summary | {"headline": results.headline(tool, result), "status": result.status.value}
+    spent_s = device_s(result) if tool.effort != Effort.BUILD else 0.0
+    call.mark_ended(state, text, summary=storable(summary), device_s=spent_s)
+    run.spent_device_s += spent_s
+    run.save(update_fields=["spent_device_s"])
+    _announce_end(run, call)
+    _go_on_when_done(LlmCall.objects.select_for_update(of=("self",)).get(pk=call.turn.call_id))
+    enqueue_run(run.pk)
+
+
+def do_cancel_tool_calls(run: Run) -> None:
+    """Cancel the open tool calls of a run and ask their runners to stop. Call under the run's lock."""
+    found = list(open_tool_calls(run).select_related("turn__call"))
+    queue.cancel(Job.objects.filter(tool_call__in=found, state__in=[JobState.QUEUED, JobState.RUNNING]))
+    for call in found:
+        do_cancel_tool_call(run, call)
+
+
+def do_cancel_tool_call(run: Run, call: ToolCall) -> None:
+    """Close a tool call whose job was cancelled. Call under the run's lock."""
+    if ToolState(call.state).is_terminal:
+        return
+    call.mark_ended(ToolState.CANCELLED, "Cancelled.")
+    _announce_end(run, call)
+
+
+def _store_turn(call: LlmCall, new: NewTurn) -> CallTurn:
+    outcome = {name: new.outcome.get(name) for name in _PAID}
+    return CallTurn.objects.create(
+        call=call,
+        number=call.turns.count() + 1,
+        text=cut_middle(storable_text(new.text), MAX_ARGUMENT_CHARACTERS),
+        native=new.native,
+        items=storable(list(new.items)),
+        transport=storable(new.outcome.get("transport", {})),
+        answered_by=new.answered_by,
+        **outcome,
+    )
+
+
+_PAID = ("prompt_tokens", "answer_tokens", "cached_tokens", "cost_usd")
+
+
+@dataclass
+class _Desk:
+    """Hold what the tools of one turn need. `draft` is the kernel of the last call so far."""
+
+    run: Run
+    call: LlmCall
+    turn: CallTurn
+    toolbox: Toolbox
+    spent: Spent
+    draft: Draft | None
+
+
+def _begin_tools(run: Run, call: LlmCall, turn: CallTurn, requested: Sequence[RequestedTool]) -> None:
+    toolbox = toolbox_of(call)
+    desk = _Desk(run, call, turn, toolbox, spent_by(call), last_draft(call))
+    for one in requested:
+        _begin(desk, one)
+
+
+def _begin(desk: _Desk, requested: RequestedTool) -> None:
+    """Store one tool call and start it, or refuse it with the reason."""
+    row = ToolCall.objects.create(
+        turn=desk.turn,
+        run=desk.run,
+        number=tool_calls_of(desk.call).count() + 1,
+        reference=storable_text(requested.reference)[:200],
+        name=storable_text(requested.name)[:40],
+        arguments=storable(_kept(requested.arguments or {})),
+        summary={"extra": storable(dict(requested.extra))} if requested.extra else {},
+    )
+    record(desk.run, _called(desk, row))
+    reason = used_up(desk.toolbox.limits, desk.spent)
+    desk.spent = Spent(desk.spent.calls + 1, desk.spent.device_s, desk.spent.tokens)
+    try:
+        if reason:
+            row.summary["limit"] = True
+            raise _RefusedError(f"{reason} Submit a kernel now; anything else ends your work without one.")
+        _carry_out(desk, row, *_understood(desk, requested))
+    except (_RefusedError, AnswerError) as error:
+        row.mark_ended(ToolState.REFUSED, str(error), summary=row.summary | {"headline": str(error)[:200]})
+    if ToolState(row.state).is_terminal:
+        _announce_end(desk.run, row)
+
+
+class _RefusedError(Exception):
+    """Report why a tool call is not carried out, in words for the model."""
+
+
+def _understood(desk: _Desk, requested: RequestedTool) -> tuple[Tool, Arguments]:
+    """Return the tool and its arguments. Raises _RefusedError."""
+    tool = desk.toolbox.tools.get(requested.name)
+    if tool is None:
+        raise _RefusedError(f"There is no such tool. There are: {', '.join(desk.toolbox.tools)}.")
+    if requested.fault or requested.arguments is None:
+        raise _RefusedError(requested.fault)
+    try:
+        return tool, tool.arguments.model_validate(dict(requested.arguments))
+    except ValidationError as error:
+        raise _RefusedError(describe_problems(error)) from error
+
+
+def _carry_out(desk: _Desk, row: ToolCall, tool: Tool, arguments: Arguments) -> None:
+    """Answer at once, or create the job. Raises AnswerError for a kernel that cannot be made out."""
+    if isinstance(arguments, KernelArguments):
+        desk.draft = draft_of(arguments, desk.draft, basis_of(desk.call), desk.toolbox.language)
+        row.source, row.language = storable_text(desk.draft.text), desk.draft.language.value
+    if tool.effort is not None:
+        row.save(update_fields=["source", "language"])
+        row.job = queue_tool_job(desk.run, desk.call, row, tool)
+        row.save(update_fields=["job"])
+        return
+    if tool.name == SUBMIT:
+        raise _RefusedError("Only one submission ends a question; this one was not needed.")
+    history, knowledge = history_of(desk.run), knowledge_of(desk.run)
+    text = answer(tool.name, arguments, history, knowledge, Delimiters(mark_of(desk.run)))
+    row.mark_ended(ToolState.DONE, storable_text(text), summary=row.summary)
+
+
+def _go_on_when_done(call: LlmCall) -> None:
+    """Ask the model again once every tool of its last turn has its result."""
+    if call.state != CallState.TOOLS:
+        return
+    turn = turns_of(call).last()
+    if turn is None or turn.tool_calls.filter(state__in=[ToolState.QUEUED, ToolState.RUNNING]).exists():
+        return
+    # A person keeps their claim on the prompt while the tools work for them.
+    call.state = CallState.WAITING if turn.answered_by_id else CallState.QUEUED
+    call.save(update_fields=["state"])
+    if call.state == CallState.QUEUED:
+        enqueue_call(call.pk)
+
+
+def _kept(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments with texts cut that no tool would take."""
+    return {
+        str(name)[:60]: cut_middle(value, KEPT_OF_ARGUMENTS)
+        if isinstance(value, str) and len(value) > MAX_ARGUMENT_CHARACTERS
+        else value
+        for name, value in list(arguments.items())[:20]
+    }
+
+
+def _tool_of(call: ToolCall) -> Tool:
+    return TOOLS[call.name]
+
+
+def _called(desk: _Desk, row: ToolCall) -> ToolCalled:
+    return ToolCalled(
+        call=desk.call.pk,
+        key=desk.call.key,
+        role=desk.call.role,
+        tool=row.name,
+        order=row.number,
+        spent_tokens=desk.run.spent_tokens,
+        spent_usd=float(desk.run.spent_usd),
+    )
+
+
+def _announce_end(run: Run, row: ToolCall) -> None:
+    call = row.turn.call
+    ended = ToolEnded(
+        call=call.pk,
+        key=call.key,
+        role=call.role,
+        tool=row.name,
+        order=row.number,
+        state=row.state,
+        headline=str(row.summary.get("headline", ""))[:300],
+        spent_device_s=run.spent_device_s,
+    )
+    record(run, ended)

@@ -1,0 +1,63 @@
+"""Turn a tool call into a job on a queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optimizer.models import EvaluationStatus, Job, Kernel, LlmCall, Run, ToolCall
+from optimizer.runs.dispatch import notify_on_commit
+from optimizer.tools.catalogue import Tool
+from runners import wire
+from runners.dispatch import DISPATCHERS
+from runners.dispatch.celery import BUILD_QUEUE, CeleryDispatcher
+from runners.job import Baseline, Effort, JobSpec, Language, Limits, Objective, Source
+
+CPU = "cpu"
+# A tool's job is short: a kernel that needs longer is not worth waiting for in the middle of a question.
+LIMIT_S = 180.0
+
+
+def queue_tool_job(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> Job:
+    """Create the job of a tool call and notify the runners after commit. Call under the run's lock.
+
+    What needs no device is done by this installation's own workers. On a CPU target everything waits for its turn on
+    the target's queue, so that a compiler does not disturb a measurement on the same processor.
+    """
+    effort = tool.effort or Effort.BUILD
+    here = effort == Effort.BUILD or tool.interpreted
+    dispatcher = CeleryDispatcher.name if here else run.dispatcher
+    on_build = here and run.target.key != CPU
+    job = Job.objects.create(
+        queue=BUILD_QUEUE if on_build else DISPATCHERS[dispatcher].queue_for(run.target.key, Effort.FULL),
+        dispatcher=dispatcher,
+        spec=_tool_spec(run, call, tool_call, tool),
+    )
+    notify_on_commit(dispatcher, job.queue)
+    return job
+
+
+def _tool_spec(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> dict[str, Any]:
+    """Return a tool's `JobSpec` as JSON, with the id of the problem version in place of its files.
+
+    Timing is paired with the kernel to be changed.
+    """
+    base = _base_of(run, call) if tool.effort == Effort.QUICK else None
+    spec = JobSpec(
+        job_id=f"tool-{tool_call.pk}",
+        problem=run.problem_version.as_bundle(),
+        target=CPU if tool.interpreted else run.target.key,
+        candidate=Source(Language(tool_call.language), tool_call.source),
+        effort=tool.effort or Effort.BUILD,
+        baseline=Baseline(run.baseline),
+        parent=base.as_source() if base else None,
+        limits=Limits(total_s=LIMIT_S),
+        profile=tool.profile,
+        objective=Objective(run.objective),
+    )
+    return {**wire.to_plain(spec), "problem": run.problem_version_id}
+
+
+def _base_of(run: Run, call: LlmCall) -> Kernel | None:
+    """Return the kernel that the question is to improve, if it works: timing cannot be paired with one that fails."""
+    named = [str(call.context[name]) for name in ("base", "node") if name in call.context]
+    return run.kernels.filter(key__in=named, evaluation__status=EvaluationStatus.CORRECT).first()

@@ -1,0 +1,1 @@
+"""Define the tools that a writer of kernels may call before it submits one."""

@@ -1,0 +1,43 @@
+"""Limit what one question may spend on tools: calls, seconds of the device, tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Hold the limits of one question."""
+
+    calls: int
+    device_s: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Hold what a question has spent so far. Refused calls count, so that a confused model comes to an end."""
+
+    calls: int = 0
+    device_s: float = 0.0
+    tokens: int = 0
+
+
+def used_up(limits: Limits, spent: Spent) -> str:
+    """Return in words which limit is reached, or an empty text."""
+    if spent.calls >= limits.calls:
+        return f"All {limits.calls} tool calls of this question are used up."
+    if spent.device_s >= limits.device_s:
+        return f"All {limits.device_s:g} seconds of the device of this question are used up."
+    if spent.tokens >= limits.tokens:
+        return f"All {limits.tokens:,} tokens of this question are used up."
+    return ""
+
+
+def left_in_words(limits: Limits, spent: Spent) -> str:
+    """Return what is left, for the model: it plans better when it knows."""
+    if reason := used_up(limits, spent):
+        return f"{reason} Submit a kernel now."
+    calls = limits.calls - spent.calls
+    device_s = limits.device_s - spent.device_s
+    return f"Left for this question: {calls} tool call{'' if calls == 1 else 's'}, {device_s:.0f} s of the device."

@@ -1,0 +1,91 @@
+"""Describe a runner's result of a tool call in words: what the model reads, and one line for people.
+
+Everything here may contain a compiler's or a kernel's own words. The caller encloses it as data.
+"""
+
+from __future__ import annotations
+
+from optimizer.agents import sections
+from optimizer.agents.delimiters import cut_middle
+from optimizer.queries.timing import failure_lines
+from optimizer.tools.catalogue import Tool
+from runners.job import CaseResult, Effort, JobResult, KernelResources, Speedup, Status
+
+LOG_CAP = 6_000
+MOST_CASES = 40
+
+
+def in_words(tool: Tool, result: JobResult) -> str:
+    """Return the whole result."""
+    if result.status == Status.INFRA_ERROR:
+        reason = "; ".join(result.reasons)
+        return f"The machine failed, which says nothing about the kernel: {reason}"
+    parts = [_build(result), _verdict(tool, result), *_cases(result), *_speedups(result)]
+    if tool.profile:
+        parts.append(sections.profile(result) or "The profiler saw nothing.")
+    return "\n".join(part for part in parts if part)
+
+
+def headline(tool: Tool, result: JobResult) -> str:
+    """Return the result in a few words."""
+    if result.status != Status.CORRECT:
+        return result.status.value.replace("_", " ").capitalize()
+    if result.versus_parent is not None:
+        return f"{result.versus_parent.median:.2f}× of the base's speed"
+    if result.speedup is not None:
+        return f"{result.speedup.median:.2f}× of the baseline's speed"
+    if tool.effort == Effort.BUILD:
+        return _build_headline(result.build.kernels if result.build else [])
+    return f"Correct on {len(result.cases)} case{'' if len(result.cases) == 1 else 's'}"
+
+
+def _build_headline(kernels: list[KernelResources]) -> str:
+    spills = sum((kernel.vgpr_spills or 0) + (kernel.sgpr_spills or 0) for kernel in kernels)
+    return f"Builds, {spills} spilled registers" if spills else "Builds"
+
+
+def _build(result: JobResult) -> str:
+    build = result.build
+    if build is None:
+        return ""
+    how = f"Built in {build.seconds:.1f} s." if build.ok else "It does not build."
+    log = cut_middle(build.log.strip(), LOG_CAP)
+    return "\n".join(part for part in (how, log, sections.resources(result)) if part)
+
+
+def _verdict(tool: Tool, result: JobResult) -> str:
+    if tool.effort == Effort.BUILD and result.status == Status.CORRECT:
+        return ""
+    if result.status == Status.CORRECT:
+        return "Correct."
+    reasons = result.reasons or failure_lines(result)
+    # The reason of a failed build is its log, which stands above.
+    told = [reason for reason in reasons if not (result.build and reason in result.build.log)]
+    return "\n".join([f"Status: {result.status.value}.", *(cut_middle(reason, LOG_CAP) for reason in told)])
+
+
+def _cases(result: JobResult) -> list[str]:
+    """Return a line for each case that was checked or timed."""
+    # The error of a wrong case is the reason, which stands above.
+    shown = [_case(case) for case in result.cases[:MOST_CASES] if case.ok]
+    more = len(result.cases) - MOST_CASES
+    return shown + ([f"… and {more} more cases"] if more > 0 else [])
+
+
+def _case(case: CaseResult) -> str:
+    times = {"kernel": case.candidate_us, "base": case.parent_us, "baseline": case.baseline_us}
+    timed = ", ".join(f"{who} {us:.2f} µs" for who, us in times.items() if us is not None)
+    error = f"largest absolute error {case.max_abs_error:.2g}" if case.max_abs_error is not None else ""
+    return f"- {case.name}: " + ("; ".join(part for part in (timed, error) if part) or "correct")
+
+
+def _speedups(result: JobResult) -> list[str]:
+    named = (("the base", result.versus_parent), ("the baseline", result.speedup))
+    return [_speedup(opponent, speedup) for opponent, speedup in named if speedup is not None]
+
+
+def _speedup(opponent: str, speedup: Speedup) -> str:
+    return (
+        f"Speed against {opponent}: {speedup.median:.3f}× (95 % interval {speedup.low:.3f} to {speedup.high:.3f}): "
+        f"{speedup.verdict.value}."
+    )

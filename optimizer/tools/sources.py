@@ -1,0 +1,82 @@
+"""Resolve which kernel a tool call is about: a complete file, edits, or the kernel of the question's last call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from optimizer.agents.answer_base import Basis
+from optimizer.agents.code_blocks import AnswerError, Fault, apply_edits, split_edits
+from optimizer.agents.kernel_answers import BlockAnswer
+from optimizer.llm.tool_messages import fenced
+from optimizer.tools.catalogue import BlockArguments, KernelArguments, SubmitArguments
+from runners.job import Language
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Hold a kernel that a writer works on."""
+
+    text: str
+    language: Language
+
+
+def draft_of(arguments: KernelArguments, last: Draft | None, basis: Basis | None, language: Language) -> Draft:
+    """Return the kernel that the arguments name; `last` is that of the last call, `language` the task's.
+
+    Raises AnswerError with a message for the model.
+    """
+    named = _named(arguments.language) if arguments.language else language
+    if isinstance(arguments, BlockArguments) and (arguments.source or arguments.blocks or arguments.edits):
+        return _with_blocks(arguments, basis)
+    if arguments.source.strip():
+        return Draft(_ended(arguments.source), named)
+    if arguments.edits.strip():
+        return _edited(arguments.edits, last, basis)
+    if last is None:
+        raise AnswerError(Fault.NO_CODE, "There is no kernel yet: give the complete file as `source`.")
+    return last
+
+
+def answer_text(draft: Draft, arguments: SubmitArguments) -> str:
+    """Return a submission in the form of an answer without tools, so that both are read by the same parser."""
+    labelled = {
+        "TITLE": " ".join(arguments.title.split()),
+        "REPORT": arguments.report,
+        "RUBRIC": " ".join(arguments.rubric.split()),
+    }
+    # Fences in the words would be taken for the kernel's.
+    lines = [f"{label}: {said.strip().replace('```', '` ` `')}" for label, said in labelled.items() if said.strip()]
+    return "\n".join([*lines, "", fenced(draft.text, _LABELS.get(draft.language, ""))])
+
+
+_LABELS = {Language.CPP: "cpp", Language.HIP: "hip", Language.CUDA: "cuda", Language.TRITON: "triton"}
+
+
+def _named(language: str) -> Language:
+    """Return the language of that name. Raises AnswerError."""
+    try:
+        return Language(language.strip().lower())
+    except ValueError:
+        raise AnswerError(Fault.WRONG_SHAPE, f"There is no language {language[:20]!r}.") from None
+
+
+def _with_blocks(arguments: BlockArguments, basis: Basis | None) -> Draft:
+    """Put new content into the marked blocks of the source, as the role's own answers do. Raises AnswerError."""
+    written = arguments.edits or "\n".join(map(fenced, arguments.blocks or [arguments.source]))
+    answer = BlockAnswer.read(written, basis)
+    return Draft(_ended(answer.source), answer.language or Language(basis.language if basis else ""))
+
+
+def _edited(edits: str, last: Draft | None, basis: Basis | None) -> Draft:
+    below = last or (Draft(basis.text, Language(basis.language)) if basis else None)
+    if below is None:
+        raise AnswerError(Fault.NO_BASIS, "There is no kernel to edit here. Give the complete file as `source`.")
+    found, _ = split_edits(edits.replace("\r\n", "\n"))
+    if not found:
+        raise AnswerError(Fault.MALFORMED_EDIT, "`edits` has no SEARCH/REPLACE block.")
+    return Draft(_ended(apply_edits(below.text, found)), below.language)
+
+
+def _ended(text: str) -> str:
+    """Return the text with one newline at its end, so that a kernel is the same however it was sent."""
+    return text.replace("\r\n", "\n").rstrip() + "\n"

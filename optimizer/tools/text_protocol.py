@@ -1,0 +1,124 @@
+"""Speak tools in plain text, for servers without a tools API and for people.
+
+A call is a line `TOOL: name`, below it its arguments as `name: value` lines, and below them the kernel: one fenced
+block with the complete file, or SEARCH/REPLACE blocks. An answer without such a line ends the question as ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optimizer.agents.code_blocks import AnswerError, has_edits, split_blocks
+from optimizer.agents.kernel_answers import language_named
+from optimizer.llm.port import RequestedTool, ToolSpec
+
+_TOOL = re.compile(r"^\s{0,3}(?:\*\*|`)?TOOL:(?:\*\*)?[ \t]*`?(?P<name>[\w-]{1,40})`?(?:\*\*)?[ \t]*$")
+_ARGUMENT = re.compile(r"^\s{0,3}(?P<name>[a-z][a-z_]{0,39}):[ \t]*(?P<value>.*)$")
+_FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})")
+
+# Arguments that a block of code stands for.
+_IN_BLOCKS = frozenset({"source", "blocks", "edits", "language"})
+
+INSTRUCTION = """\
+## How to call a tool
+
+Write a line `TOOL: name`, below it its arguments as `name: value` lines, and below them, where the tool takes a \
+kernel, either one fenced code block with the complete file or SEARCH/REPLACE blocks. A tool that gets no kernel takes \
+that of your last call. SEARCH/REPLACE blocks change that one, or before it the kernel that you were given to change.
+
+Several calls may follow each other. End your message after the last call; the results come with the next message. For \
+example:
+
+TOOL: build
+```
+the complete file
+```
+
+An answer without a `TOOL:` line is your submission. Write it in the form that is described above."""
+
+
+def instruction(tools: Sequence[ToolSpec]) -> str:
+    """Return how tools are called in text, with a list of them."""
+    return "\n\n".join([INSTRUCTION, *map(_described, tools)])
+
+
+def parse_calls(text: str) -> list[RequestedTool]:
+    """Return the tool calls in an answer, in order. An answer without any returns an empty list."""
+    return [_call(name, body) for name, body in _sections(text.replace("\r\n", "\n"))]
+
+
+def words_before(text: str) -> str:
+    """Return what an answer says before its first tool call."""
+    fence, said = "", list[str]()
+    for line in text.split("\n"):
+        fence = _fence_after(line, fence)
+        if not fence and _TOOL.match(line):
+            break
+        said.append(line)
+    return "\n".join(said)
+
+
+def call_with(name: str, kernel: str) -> str:
+    """Return the call of a tool with a kernel that is marked as one already."""
+    return f"TOOL: {name}\n{kernel}"
+
+
+def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each call and the lines below it. Lines inside fenced blocks never begin a call."""
+    name, body, fence = "", list[str](), ""
+    for line in text.split("\n"):
+        fence = _fence_after(line, fence)
+        match = None if fence else _TOOL.match(line)
+        if match is None:
+            body.append(line)
+            continue
+        if name:
+            yield name, body
+        name, body = match["name"], []
+    if name:
+        yield name, body
+
+
+def _fence_after(line: str, fence: str) -> str:
+    """Return the mark of the fence that is open after this line, or an empty text."""
+    match = _FENCE.match(line)
+    if match is None:
+        return fence
+    if not fence:
+        return match["mark"]
+    closes = match["mark"][0] == fence[0] and len(match["mark"]) >= len(fence) and line.strip() == match["mark"]
+    return "" if closes else fence
+
+
+def _call(name: str, body: list[str]) -> RequestedTool:
+    arguments: dict[str, Any] = {}
+    while body and (match := _ARGUMENT.match(body[0])):
+        arguments[match["name"]] = match["value"].strip()
+        body = body[1:]
+    try:
+        arguments |= _kernel("\n".join(body))
+    except AnswerError as error:
+        return RequestedTool(name, arguments, fault=str(error))
+    return RequestedTool(name, arguments)
+
+
+def _kernel(text: str) -> dict[str, Any]:
+    """Return the kernel in the text below a call as arguments. Raises AnswerError."""
+    if has_edits(text):
+        return {"edits": text}
+    blocks, _ = split_blocks(text)
+    if not blocks:
+        return {}
+    if len(blocks) > 1:
+        return {"blocks": [block.text for block in blocks]}
+    label = language_named(blocks[0].info)
+    return {"source": blocks[0].text} | ({"language": label.value} if label else {})
+
+
+def _described(tool: ToolSpec) -> str:
+    fields = {name: field for name, field in tool.schema.get("properties", {}).items() if name not in _IN_BLOCKS}
+    lines = [f"- `{name}`: {field.get('description', '')}" for name, field in fields.items()]
+    takes = ["Takes a kernel."] if "source" in tool.schema.get("properties", {}) else []
+    return "\n".join([f"### {tool.name}\n\n{tool.description}", *takes, *lines])

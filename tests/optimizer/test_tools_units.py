@@ -1,0 +1,161 @@
+"""Which tools a run offers, how calls are written in text, and which kernel they are about."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optimizer.agents.answer_base import Basis
+from optimizer.agents.answers import parse_answer
+from optimizer.agents.code_blocks import AnswerError
+from optimizer.llm.port import RequestedTool
+from optimizer.llm.tool_messages import StreamedCalls, call_in_text, text_messages
+from optimizer.search import STRATEGIES
+from optimizer.search.base import AS_PUBLISHED
+from optimizer.tools.catalogue import TOOLS, BlockArguments, KernelArguments, SubmitArguments, for_blocks, tools_for
+from optimizer.tools.limits import Limits, Spent, left_in_words, used_up
+from optimizer.tools.sources import Draft, answer_text, draft_of
+from optimizer.tools.text_protocol import parse_calls, words_before
+from runners.job import Language
+
+CPP = Language.CPP
+ANCHORED = "int a;\n// <<<IMPROVE BEGIN>>>\nint slow;\n// <<<IMPROVE END>>>\nint z;\n"
+ALWAYS = {"build", "read_kernel", "search_knowledge", "submit"}
+
+
+def offered(level: str, dispatcher: str = "celery", target: str = "sm_90", language: Language = CPP) -> set[str]:
+    return set(tools_for(level, "writer", dispatcher, target, language))  # type: ignore[arg-type]
+
+
+def test_each_level_offers_what_its_name_says() -> None:
+    assert offered("none") == set()
+    assert offered("build") == ALWAYS | {"check"}
+    assert offered("measure") == ALWAYS | {"check", "quick_time", "profile"}
+
+
+@pytest.mark.parametrize("dispatcher", ["spool", "kernelbot"])
+def test_where_the_device_is_far_only_what_can_be_done_here_is_offered(dispatcher: str) -> None:
+    assert offered("build", dispatcher) == ALWAYS
+    assert offered("build", dispatcher, language=Language.TRITON) == ALWAYS | {"check"}
+    check = tools_for("build", "writer", dispatcher, "gfx942", Language.TRITON)["check"]
+    assert check.interpreted and "interpreter" in check.description
+
+
+def test_measuring_goes_through_a_spool_and_never_through_kernelbot() -> None:
+    assert offered("measure", "spool") == ALWAYS | {"check", "quick_time", "profile"}
+    assert offered("measure", "kernelbot") == ALWAYS
+    assert not tools_for("measure", "writer", "spool", "gfx942", Language.TRITON)["check"].interpreted
+
+
+@pytest.mark.parametrize("role", ["selector", "designer", "plan", "findings", "digest", "meta"])
+def test_roles_that_write_no_kernel_have_no_tools(role: str) -> None:
+    assert not tools_for("measure", role, "celery", "cpu", CPP)
+
+
+def test_new_runs_build_and_runs_as_published_have_no_tools() -> None:
+    assert AS_PUBLISHED["tools"] == "none"
+    for strategy in ("scientist", "stark", "islands", "sampling", "reflexion"):
+        settings = STRATEGIES[strategy].Settings
+        assert settings.model_validate({}).model_dump()["tools"] == "build"
+        assert settings.model_validate({"preset": "as_published"}).model_dump()["tools"] == "none"
+
+
+def test_schemas_are_plain_enough_for_every_server() -> None:
+    for tool in [*TOOLS.values(), *for_blocks(TOOLS).values()]:
+        text = json.dumps(tool.schema)
+        assert not any(word in text for word in ("$ref", "anyOf", "null", '"title": {"title"', "Provide", "Hold"))
+        assert all(field["description"] for field in tool.schema["properties"].values())
+
+
+def test_calls_are_read_from_text_with_arguments_and_kernel() -> None:
+    text = "I look.\n\nTOOL: read_kernel\nnumber: 3\n\n**TOOL:** `build`\n```cuda\nint x;\n```\n"
+    assert parse_calls(text) == [
+        RequestedTool("read_kernel", {"number": "3"}),
+        RequestedTool("build", {"source": "int x;\n", "language": "cuda"}),
+    ]
+    assert words_before(text).strip() == "I look."
+
+
+def test_a_call_inside_a_code_block_is_code() -> None:
+    assert parse_calls("```cpp\nTOOL: build\n```\n") == []
+
+
+def test_a_block_that_is_never_closed_is_explained() -> None:
+    (call,) = parse_calls("TOOL: build\n```cpp\nint x;\n")
+    assert "never closed" in call.fault
+
+
+def test_a_call_survives_the_way_into_text_and_back() -> None:
+    source = "int x; // ```\n"
+    (call,) = parse_calls(call_in_text({"name": "build", "arguments": '{"source": "int x; // ```\\n"}'}))
+    assert (call.name, call.arguments) == ("build", {"source": source})
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_read_without_an_error(text: str) -> None:
+    for one in (text, f"TOOL: build\n{text}", f"{text}\nTOOL: submit\n```\n{text}"):
+        parse_calls(one)
+        words_before(one)
+
+
+def test_results_become_messages_of_the_user_where_there_are_no_tools() -> None:
+    call = {"id": "c1", "name": "build", "arguments": '{"source": "int x;"}'}
+    messages = [
+        {"role": "user", "content": "Task."},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call, call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "One."},
+        {"role": "tool", "tool_call_id": "c1", "content": "Two."},
+    ]
+    task, said, results = text_messages(messages)
+    assert said["content"].startswith("I look.\n\nTOOL: build\n```\nint x;\n```")
+    assert results == {"role": "user", "content": "One.\n\nTwo."} and set(task) == {"role", "content"}
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_calls_of_servers_that_give_all_the_same_index_are_told_apart(index: int | None) -> None:
+    calls = StreamedCalls()
+    for reference in ("a", "b"):
+        call = calls.call_for(index, reference, "build")
+        call.reference, call.name = reference, "build"
+        calls.call_for(index, "", "").arguments.append('{"source": "x"}')
+    assert [call.reference for call in calls.finished()] == ["a", "b"]
+    assert all(call.arguments == {"source": "x"} for call in calls.finished())
+
+
+def test_edits_change_the_last_kernel_and_before_it_the_one_to_change() -> None:
+    edits = KernelArguments(edits="<<<<<<< SEARCH\nint a;\n=======\nint b;\n>>>>>>> REPLACE\n")
+    basis = Basis("int a;\n", "cpp")
+    assert draft_of(edits, None, basis, CPP).text == "int b;\n"
+    assert draft_of(edits, Draft("int a;\nint z;\n", CPP), basis, CPP).text == "int b;\nint z;\n"
+    with pytest.raises(AnswerError, match="not in the kernel"):
+        draft_of(edits, Draft("int c;\n", CPP), basis, CPP)
+    with pytest.raises(AnswerError, match="no kernel to edit"):
+        draft_of(edits, None, None, CPP)
+
+
+def test_a_role_that_writes_marked_blocks_changes_nothing_else() -> None:
+    block = for_blocks(tools_for("build", "code", "celery", "cpu", CPP))["build"].arguments.model_validate(
+        {"source": "int fast;"}
+    )
+    assert isinstance(block, BlockArguments)
+    assert draft_of(block, None, Basis(ANCHORED, "cpp"), CPP).text == "int a;\nint fast;\nint z;\n"
+    with pytest.raises(AnswerError, match="1 blocks are marked"):
+        draft_of(BlockArguments(blocks=["int x;", "int y;"]), None, Basis(ANCHORED, "cpp"), CPP)
+
+
+@pytest.mark.parametrize("report", ["Plain.", "With a fence:\n```cpp\nint other;\n```\n", "TITLE: another"])
+def test_a_submission_is_read_back_as_it_was_written(report: str) -> None:
+    source = "int x; // ```` fences\n"
+    text = answer_text(Draft(source, CPP), SubmitArguments(title="Two\nlines", report=report, rubric="followed"))
+    answer = parse_answer("KernelAnswer", text).model_dump()
+    assert answer["source"] == source and answer["language"] == "cpp" and answer["rubric_followed"] == "followed"
+
+
+def test_limits_are_told_before_and_after_they_are_reached() -> None:
+    limits = Limits(2, 10.0, 1000)
+    assert left_in_words(limits, Spent(1, 4.0, 10)) == "Left for this question: 1 tool call, 6 s of the device."
+    assert "2 tool calls" in used_up(limits, Spent(2)) and "10 seconds" in used_up(limits, Spent(0, 10.0))
+    assert "1,000 tokens" in used_up(limits, Spent(0, 0.0, 1000)) and used_up(limits, Spent()) == ""

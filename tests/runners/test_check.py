@@ -1,0 +1,44 @@
+"""The effort `check`: run the public test cases and stop, so that a writer may look as often as it likes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import runners.problems
+from runners.harness import evaluate
+from runners.job import Effort, JobResult, JobSpec, Language, Limits, Source, Status
+from runners.problems import load, open_bundle
+from runners.problems.base import Purpose
+from tests.runners import kernels
+
+pytestmark = [pytest.mark.evaluates, pytest.mark.split]
+TRITON_SEED = Path(runners.problems.__file__).parent / "shipped/softmax_rows/seeds/triton_rows.py"
+
+
+def checked(text: str, language: Language = Language.CPP) -> JobResult:
+    limits = Limits(call_s=20.0, total_s=180.0)
+    return evaluate(
+        JobSpec("job", load("softmax_rows"), "cpu", Source(language, text), Effort.CHECK, limits=limits)
+    )
+
+
+def test_a_check_runs_the_public_cases_and_times_nothing() -> None:
+    result = checked(kernels.HONEST)
+    assert (result.status, result.speedup, result.verdict) == (Status.CORRECT, None, None)
+    assert [stage.name for stage in result.stages] == ["screen", "build", "smallest", "tests"]
+    problem = open_bundle(load("softmax_rows"))
+    assert [case.name for case in result.cases] == [case.name for case in problem.cases("cpu", Purpose.TEST)]
+    assert problem.cases("cpu", Purpose.HIDDEN), "the problem has cases that a check must not show"
+
+
+def test_a_check_names_the_first_wrong_element() -> None:
+    result = checked(kernels.WRONG_IN_LAST_ROW)
+    assert result.status == Status.INCORRECT and "elements wrong; worst at" in result.reasons[0]
+
+
+def test_a_triton_kernel_is_checked_without_a_device_by_its_interpreter() -> None:
+    pytest.importorskip("triton")
+    result = checked(TRITON_SEED.read_text(), Language.TRITON)
+    assert (result.status, result.reasons) == (Status.CORRECT, []) and len(result.cases) > 1
