@@ -28,6 +28,7 @@ from django.db import transaction
 
 from kernelsci_site.services import postgres, redis_server
 from kernelsci_site.services.embedded import running_servers
+from kernelsci_site.static_finders import NPM_FOLDER
 from runners.doctor import hip_compiler, local_targets
 from tests.browser.axe import AXE
 from tests.leftovers import restored
@@ -51,6 +52,7 @@ NEEDS: dict[str, tuple[bool, str]] = {
     "browser": (CHROMIUM is not None, "apt-get install chromium"),
     "bubblewrap": (shutil.which("bwrap") is not None, "apt-get install bubblewrap"),
     "hip": (hip_compiler() is not None, "apt-get install clang-19 rocm-device-libs"),
+    "npm": (NPM_FOLDER.exists(), "npm's registry, for scripts of pages: make install"),
     "nvcc": (shutil.which("nvcc") is not None, "the CUDA toolkit"),
     "gpu": (len(local_targets()) > 1, "a GPU"),
 }

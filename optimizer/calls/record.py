@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from optimizer.llm.recording import (
     RecordedCall,
+    RecordedKernel,
     RecordedToolCall,
     RecordedTurn,
     RecordError,
@@ -24,6 +27,7 @@ from optimizer.llm.recording import (
     prompt_hash,
 )
 from optimizer.models import (
+    AuthorKind,
     CallState,
     CallTurn,
     Finding,
@@ -37,8 +41,9 @@ from optimizer.models import (
     User,
 )
 from optimizer.search import settings_in_force
-from optimizer.search.base import RecordedAsk
+from optimizer.search.base import Draft, RecordedAsk
 from optimizer.secrets.keys import UnreadableKeyError
+from runners.job import Language, Source
 
 DEFAULT_ROLE = "default"
 SHIPPED = Path(__file__).parent / "records"
@@ -77,6 +82,7 @@ def record_of(run: Run, title: str = "") -> RunRecord:
         evaluations=run.spent_evaluations,
         best_speedup=run.best_speedup,
         calls=[_recorded(call, strip) for call in calls.order_by("pk")],
+        tuned=_tuned(run, strip),
     )
 
 
@@ -96,24 +102,37 @@ def _shipped(name: str) -> RunRecord:
     return from_bytes((SHIPPED / f"{name}.json.gz").read_bytes())
 
 
-def recorded_asks(run: Run) -> dict[str, RecordedAsk]:
-    """Return the questions of the recording that the run replays, by key; empty for all other runs.
+@dataclass(frozen=True)
+class Recorded:
+    """Hold what a replayed run takes from its recording: the questions by key, and tuned kernels by their parent."""
+
+    asks: Mapping[str, RecordedAsk] = field(default_factory=dict)
+    tuning: Mapping[str, Sequence[Draft]] = field(default_factory=dict)
+
+
+def recorded_in(run: Run) -> Recorded:
+    """Return what the run replays; nothing for a run that is no replay.
 
     Recordings of format 1 do not say what their questions were about, and a replay decides anew.
     """
     name = str(dict(run.providers.get(DEFAULT_ROLE) or {}).get("record", ""))
     if not name:
-        return {}
+        return Recorded()
     try:
-        calls = load_record(run.team, name).calls
+        record = load_record(run.team, name)
     except RecordError:
         # The calls themselves will say so.
-        return {}
-    return {
+        return Recorded()
+    asks = {
         call.key: RecordedAsk(call.role, call.context, call.answer_schema)
-        for call in calls
+        for call in record.calls
         if call.context and call.state == CallState.ANSWERED
     }
+    tuning: dict[str, list[Draft]] = defaultdict(list)
+    for kernel in record.tuned:
+        source = Source(Language(kernel.language), kernel.text, dict(kernel.tunables), tuple(kernel.flags))
+        tuning[kernel.parent].append(Draft(kernel.key, source, (kernel.parent,), "tuner", title=kernel.title))
+    return Recorded(asks, tuning)
 
 
 def replay_note(run: Run) -> str:
@@ -229,6 +248,24 @@ def _recorded_turn(turn: CallTurn, strip: Stripper) -> RecordedTurn:
         RecordedToolCall(name=call.name, arguments=strip.values(call.arguments)) for call in turn.tool_calls.all()
     ]
     return RecordedTurn(text=strip.prose(turn.text), calls=calls if turn.native else [])
+
+
+def _tuned(run: Run, strip: Stripper) -> list[RecordedKernel]:
+    """Return the kernels that tuning made of others."""
+    made = run.kernels.filter(author_kind=AuthorKind.TUNER, parent_links__rank=0).order_by("number")
+    return [
+        RecordedKernel(
+            key=kernel.key,
+            parent=parent,
+            title=strip.prose(kernel.title),
+            language=kernel.language,
+            text=strip.everywhere(kernel.source),
+            tunables=kernel.tunables,
+            flags=kernel.flags,
+        )
+        for kernel in made
+        for parent in kernel.parent_links.filter(rank=0).values_list("parent__key", flat=True)
+    ]
 
 
 def _words_of(run: Run) -> list[str]:

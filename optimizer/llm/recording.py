@@ -69,6 +69,23 @@ class RecordedCall(BaseModel):
     turns: list[RecordedTurn] = Field(default=[], max_length=200)
 
 
+class RecordedKernel(BaseModel):
+    """Hold a kernel that parameter tuning has made, on which recorded answers may rest.
+
+    Tuning again would try other values, because it depends on measured times.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    key: str = Field(max_length=120)
+    parent: str = Field(max_length=120)
+    title: str = Field(default="", max_length=200)
+    language: str = Field(max_length=10)
+    text: str = Field(max_length=1_100_000)
+    tunables: dict[str, int | float | str | bool] = {}
+    flags: list[str] = []
+
+
 class RunRecord(BaseModel):
     """Hold a recorded run: what was asked, what was answered, and the outcome on the machine where it ran."""
 
@@ -86,6 +103,7 @@ class RunRecord(BaseModel):
     evaluations: int = Field(default=0, ge=0)
     best_speedup: float | None = None
     calls: list[RecordedCall] = Field(max_length=100_000)
+    tuned: list[RecordedKernel] = Field(default=[], max_length=10_000)
 
     def answer_to(self, key: str, role: str) -> RecordedCall | None:
         """Return the accepted answer to a question, or None."""

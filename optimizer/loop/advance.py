@@ -15,7 +15,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from optimizer.calls.lifecycle import do_cancel_waiting_calls, open_calls
-from optimizer.calls.record import recorded_asks, replay_note
+from optimizer.calls.record import recorded_in, replay_note
 from optimizer.calls.tool_calls import do_cancel_tool_calls
 from optimizer.events.payloads import RunNoted, RunStateChanged
 from optimizer.events.record import record
@@ -32,7 +32,7 @@ from optimizer.runs.dispatch import jobs_of
 from optimizer.runs.history import history_of
 from optimizer.runs.locking import try_lock_run
 from optimizer.runs.strategies import settings_of, strategy_of
-from optimizer.search.base import Finish
+from optimizer.search.base import Finish, History
 from runners.dispatch.celery import BUILD_QUEUE
 from runners.job import Effort
 from runners.log_context import about
@@ -140,7 +140,7 @@ def _decide(run: Run) -> None:
         if reason := ceiling_reached(run, settings_of(run).stop_at_roofline):
             return _wind_down(run, reason)
         for _ in range(MAX_ROUNDS):
-            steps = strategy_of(run).decide(replace(history_of(run), recorded=recorded_asks(run)))
+            steps = strategy_of(run).decide(_history(run))
             if take_steps(run, steps):
                 continue
             return _settle(run, next((step for step in steps if isinstance(step, Finish)), None))
@@ -148,6 +148,12 @@ def _decide(run: Run) -> None:
         logger.exception("run %s: strategy %s failed", run.pk, run.strategy)
         enter(run, RunState.FAILED, f"Strategy {run.strategy} failed: {type(error).__name__}: {error}")
     return None
+
+
+def _history(run: Run) -> History:
+    """Return the snapshot on which the strategy decides, with the recording that the run replays."""
+    recorded = recorded_in(run)
+    return replace(history_of(run), recorded=recorded.asks, recorded_tuning=recorded.tuning)
 
 
 def _settle(run: Run, finish: Finish | None) -> None:

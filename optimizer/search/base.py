@@ -247,7 +247,7 @@ class History:
     `findings` are the agents' findings that apply to the run, those of earlier runs included, oldest first. `objective`
     is the time that speedups compare, and therefore also the kernels' times. `recorded` holds the questions
     of the recording that the run replays, by key: measured times differ between machines, so a replayed strategy takes
-    its decisions from there.
+    its decisions from there. `recorded_tuning` holds the recorded configurations of a kernel by its key.
     """
 
     problem: Any
@@ -262,6 +262,7 @@ class History:
     guidance: Sequence[GuidanceView] = ()
     objective: Objective = Objective.DEVICE
     recorded: Mapping[str, RecordedAsk] = field(default_factory=dict)
+    recorded_tuning: Mapping[str, Sequence[Draft]] = field(default_factory=dict)
 
     def rng(self, key: str) -> random.Random:
         """Return a random generator that depends only on the run's seed and `key`."""

@@ -291,7 +291,9 @@ class Round:
 
     def _tune(self, kernels: Sequence[KernelView | None]) -> None:
         best = fastest([kernel for kernel in kernels if kernel is not None])
-        tune_promising(self.flow, best, self.settings.tune)
+        # A replay repeats the recorded tuning, whichever kernel is the fastest here.
+        for kernel in kernels if self.flow.history.recorded else [best]:
+            tune_promising(self.flow, kernel, self.settings.tune)
 
     def _learn(self) -> None:
         """Add the lessons of failures and surprises to the findings (paper, section 3.4)."""

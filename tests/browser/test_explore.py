@@ -46,7 +46,7 @@ def test_axe_finds_nothing_serious_on_the_new_pages(visit: Visit, run: Run, page
 
 def test_the_tree_is_walked_by_keys_and_opens_a_kernel(visit: Visit, run: Run) -> None:
     page = visit(f"/runs/{run.pk}/lineage/")
-    expect(page.locator("[data-lineage-tools]")).to_be_visible()
+    page.wait_for_function("document.querySelector('[data-lineage]').lineage")
     page.locator("canvas").focus()
     page.keyboard.press("Home")
     expect(page.locator(".lineage-tip")).to_contain_text("#0, a beginning")
@@ -58,6 +58,7 @@ VIEW = "(({ scale, left, top }) => [scale, left, top])(document.querySelector('[
 SPOT = "(({ view }) => [view.placeX(0), view.placeY(0)])(document.querySelector('[data-lineage]').lineage)"
 
 
+@pytest.mark.npm
 def test_the_tree_is_dragged_and_zoomed_around_the_pointer_and_a_click_opens_a_kernel(
     visit: Visit, run: Run
 ) -> None:

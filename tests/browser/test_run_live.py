@@ -110,6 +110,7 @@ def test_live_updates_move_nothing_under_the_reader(visit: Visit, team: Team, pa
     assert page.evaluate("window.shifted") < 0.02, page.evaluate("window.movers")
 
 
+@pytest.mark.npm
 def test_a_link_that_somebody_is_at_stays_under_the_focus_while_its_table_grows(visit: Visit, team: Team) -> None:
     run = make_run(team)
     drive(run, rounds=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import random
 import subprocess
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.search.attempts import given_kernels
-from optimizer.search.base import AS_PUBLISHED, Draft, History, KernelView, StrategySettings
+from optimizer.search.base import AS_PUBLISHED, Draft, History, KernelView, RecordedAsk, StrategySettings
 from optimizer.search.islands import Islands, IslandsSettings, replay_archive
 from optimizer.search.machinery.handoff import TuneSettings, shape_dispatch, tuned_winners
 from optimizer.search.machinery.tuned_source import Choice, dispatched, shapes_of, with_values
@@ -151,6 +152,45 @@ def test_as_published_switches_off_what_the_papers_do_not_have() -> None:
         assert not settings.warm_start and settings.profile == "never" and settings.stop_at_roofline == 0
     assert AS_PUBLISHED["tools"] == "none"
     assert not any(k.author_kind == "tuner" for k in played(Stark(), StarkSettings(preset="as_published")).kernels)
+
+
+class Replay(SimulatedRun):
+    """A run that replays another one on a machine where other kernels are fast."""
+
+    def of(self, run: SimulatedRun) -> SimulatedRun:
+        self.asks = {key: RecordedAsk(c.role, c.context, SCHEMAS[c.role]) for key, c in run.calls.items()}
+        self.tuning = defaultdict(list)
+        for kernel in run.kernels:
+            if kernel.author_kind == "tuner":
+                self.tuning[kernel.parent_keys[0]].append(run.drafts[kernel.key])
+        return self.play()
+
+    def history(self) -> History:
+        return replace(super().history(), recorded=self.asks, recorded_tuning=self.tuning)
+
+
+SCHEMAS = {
+    "selector": "SelectorAnswer", "designer": "DesignerAnswer", "writer": "KernelAnswer", "plan": "PlanAnswer",
+    "code": "BlockAnswer", "debug": "KernelAnswer", "findings": "FindingsAnswer", "digest": "DigestAnswer",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"), [(Stark(), StarkSettings(epsilon=0.0)), (Scientist(), ScientistSettings())]
+)
+def test_a_replay_has_the_recorded_configurations_and_builds_on_them(strategy, settings) -> None:
+    run = played(strategy, settings)
+    assert any(kernel.author_kind == "tuner" for kernel in run.kernels)
+    rng = random.Random(11)
+    answers = {key: call.answer for key, call in run.calls.items()}
+    again = Replay(strategy, settings, lambda ask: answers.get(ask.key), lambda draft: rng.uniform(1, 99), 12).of(
+        run
+    )
+    assert lineage(again) == lineage(run)
+
+
+def lineage(run: SimulatedRun) -> dict[str, tuple]:
+    return {kernel.key: (kernel.parent_keys, kernel.source) for kernel in run.kernels}
 
 
 # a configuration for every shape

@@ -68,6 +68,7 @@ def test_all_scripts_of_all_pages_but_plotly_are_at_most_120_kilobytes_on_the_wi
     assert sum(script.stat().st_size for script in scripts) <= 120_000
 
 
+@pytest.mark.npm
 def test_pages_leave_out_scripts_that_npm_could_not_install(monkeypatch: pytest.MonkeyPatch) -> None:
     assert npm_scripts("morph").count("<script") == 1
     assert npm_scripts("zoom").count("<script") == 9

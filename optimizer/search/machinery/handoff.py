@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import geometric_mean
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -44,7 +45,14 @@ def is_promising(kernel: KernelView, history: History) -> bool:
 
 
 def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings) -> None:
-    """Tune a promising kernel; its configurations become kernels `<key>.t<n>`. Raises Waiting until done."""
+    """Tune a promising kernel; its configurations become kernels `<key>.t<n>`. Raises Waiting until done.
+
+    A replay measures the recorded configurations, whatever is promising here.
+    """
+    if kernel is not None and flow.history.recorded:
+        made = flow.history.recorded_tuning.get(kernel.key, ())
+        flow.lanes(partial(flow.evaluate, draft) for draft in made)
+        return
     if not settings.evaluations or kernel is None or not is_promising(kernel, flow.history):
         return
     # Import late: the samplers pull in SciPy, which strategies without tuning never need.
