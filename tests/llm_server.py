@@ -220,7 +220,7 @@ class Conversation:
         yield "data: [DONE]\n\n"
 
     def tool_deltas(self) -> Iterator[dict[str, Any]]:
-        """Calls of tools, in pieces."""
+        """Yield calls of tools, in pieces."""
         for index, (name, arguments) in enumerate(self.reply.tools):
             began = {"id": f"call_{index}", "type": "function", "function": {"name": name, "arguments": ""}}
             if self.reply.whole_tools:
@@ -234,7 +234,7 @@ class Conversation:
                 yield {"index": index, "function": {"arguments": arguments[start : start + self.reply.piece]}}
 
     def response_tools(self) -> Iterator[dict[str, Any]]:
-        """Calls of tools as output items of Responses, after the reasoning that led to them."""
+        """Yield calls of tools as output items of Responses, after the reasoning that led to them."""
         for index, (name, arguments) in enumerate(self.reply.tools):
             yield {"type": "reasoning", "id": f"rs_{index}", "summary": [], "encrypted_content": "thought"}
             yield {"type": "function_call", "call_id": f"call_{index}", "name": name, "arguments": arguments}

@@ -111,11 +111,12 @@ def current_findings(run: Run) -> QuerySet[Finding]:
 
 def findings_for(run: Run) -> QuerySet[Finding]:
     """Return all current findings, notes and digests that apply to the run, whoever wrote them, oldest first."""
+    problem = ProblemVersion.objects.filter(pk=run.problem_version_id)
     return Finding.objects.filter(
         # None means unrestricted in that scope.
         Q(team__isnull=True) | Q(team=run.team_id),
         Q(target__isnull=True) | Q(target=run.target_id),
-        Q(problem__isnull=True) | Q(problem=run.problem_version.problem_id),
+        Q(problem__isnull=True) | Q(problem__in=problem.values("problem")),
         Q(run__isnull=True) | Q(run=run),
         superseded_by__isnull=True,
     ).order_by("pk")

@@ -46,7 +46,7 @@ def test_axe_finds_nothing_serious_on_the_new_pages(visit: Visit, run: Run, page
 
 def test_the_tree_is_walked_by_keys_and_opens_a_kernel(visit: Visit, run: Run) -> None:
     page = visit(f"/runs/{run.pk}/lineage/")
-    page.wait_for_function("document.querySelector('[data-lineage]').lineage")
+    page.wait_for_function("() => document.querySelector('[data-lineage]').lineage !== undefined")
     page.locator("canvas").focus()
     page.keyboard.press("Home")
     expect(page.locator(".lineage-tip")).to_contain_text("#0, a beginning")
@@ -76,7 +76,7 @@ def test_the_tree_is_dragged_and_zoomed_around_the_pointer_and_a_click_opens_a_k
     x, y = page.evaluate(SPOT)
     page.mouse.move(box["x"] + x, box["y"] + y)
     page.mouse.wheel(0, -400)
-    page.wait_for_function(f"{VIEW}[0] > {scale * 1.2}")
+    page.wait_for_function(f"() => {VIEW}[0] > {scale * 1.2}")
     assert page.evaluate(SPOT) == pytest.approx([x, y], abs=0.5)
     page.get_by_role("button", name="Whole tree").click()
     assert page.evaluate(VIEW) == pytest.approx([scale, left, top])

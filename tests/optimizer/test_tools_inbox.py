@@ -1,7 +1,8 @@
-"""Tools that a person or an outside agent calls before it submits a kernel."""
+"""Test tools that a person or an outside agent calls before it submits a kernel."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ from django.core.management import call_command
 
 from optimizer.actions.inbox import PromptClosedError, do_answer_prompt
 from optimizer.actions.run import Budget, do_stop_run
+from optimizer.actions.target import do_sync_targets
 from optimizer.agents.code_blocks import AnswerError
 from optimizer.calls.conversation import messages_of
 from optimizer.calls.prepare import prompt_text
+from optimizer.calls.tool_jobs import queue_tool_job
 from optimizer.calls.worker import answer
 from optimizer.models import (
     CallState,
+    CallTurn,
     Finding,
     Job,
     JobState,
@@ -25,9 +29,12 @@ from optimizer.models import (
     Run,
     RunEvent,
     RunState,
+    Target,
     ToolCall,
     User,
 )
+from optimizer.runs.dispatch import spec_from
+from optimizer.tools.catalogue import TOOLS, Tool
 from runners.job import BuildReport, Effort, JobResult, JobSpec, KernelResources, StageResult, Status
 from tests.factories import drive, fake_evaluate, make_run, make_team, make_user
 from tests.optimizer.clients import Call, caller_of
@@ -45,7 +52,7 @@ int y;
 
 
 def tool_run(**settings: Any) -> Run:
-    """A run whose writers have tools, with the inbox as provider."""
+    """Return a run whose writers have tools, with the inbox as provider."""
     return make_run(
         make_team(),
         strategy="sampling",
@@ -56,7 +63,7 @@ def tool_run(**settings: Any) -> Run:
 
 
 def waiting(run: Run) -> LlmCall:
-    """The run's first prompt, waiting for an answer."""
+    """Return the run's first prompt, waiting for an answer."""
     drive(run, rounds=12)
     call = LlmCall.objects.filter(run=run, state=CallState.QUEUED).first()
     if call is not None:
@@ -73,7 +80,7 @@ def say(call: LlmCall, text: str, user: User | None = None) -> LlmCall:
 
 
 def tools(spec: JobSpec, *, cancel: Any = None, on_progress: Any = None) -> JobResult:
-    """A harness that builds everything and finds the check wrong; other jobs pass."""
+    """Imitate a harness that builds everything and finds the check wrong; other jobs pass."""
     if spec.effort == Effort.BUILD:
         build = BuildReport(True, 0.5, False, "note: unrolled", kernels=[KernelResources("k", registers=40)])
         return JobResult(spec.job_id, Status.CORRECT, build=build, stages=[StageResult("build", 0.5)])
@@ -273,3 +280,29 @@ def test_what_is_known_is_searched_in_shipped_pages_and_findings() -> None:
     result = ToolCall.objects.get().result_text
     assert "Gathers are slow on this machine" in result and result.count("<<<BEGIN DATA") == 3
     assert call.state == CallState.WAITING
+
+
+@pytest.mark.parametrize(
+    ("tool", "dispatcher", "queue", "served_by", "target"),
+    [
+        (TOOLS["build"], "celery", "build", "celery", "gfx942"),
+        (TOOLS["build"], "kernelbot", "build", "celery", "gfx942"),
+        (TOOLS["check"], "celery", "bench.gfx942", "celery", "gfx942"),
+        (TOOLS["quick_time"], "spool", "spool.gfx942", "spool", "gfx942"),
+        (replace(TOOLS["check"], interpreted=True), "spool", "build", "celery", "cpu"),
+    ],
+)
+def test_a_tool_runs_where_its_device_is_and_here_where_it_needs_none(
+    tool: Tool, dispatcher: str, queue: str, served_by: str, target: str
+) -> None:
+    do_sync_targets()
+    run = make_run(make_team(), strategy="sampling", target=Target.objects.get(key="gfx942"), dispatcher=dispatcher)
+    call = LlmCall.objects.create(run=run, key="a1.solo", role="solo", context={"node": "seed.reference"})
+    turn = CallTurn.objects.create(call=call, number=1)
+    row = ToolCall.objects.create(
+        turn=turn, run=run, number=1, name=tool.name, language="triton", source="import x"
+    )
+    job = queue_tool_job(run, call, row, tool)
+    assert (job.queue, job.dispatcher) == (queue, served_by)
+    spec = spec_from(job.spec)
+    assert (spec.target, spec.effort, spec.candidate.text) == (target, tool.effort, "import x")

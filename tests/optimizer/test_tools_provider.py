@@ -1,4 +1,4 @@
-"""Tools through the API of a language model's server: both dialects, servers without tools, lost workers, replays."""
+"""Test tools through the API of a model's server: both dialects, servers without tools, lost workers, replays."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from optimizer.models import CallState, CallTurn, Job, LlmCall, Provider, Record
 from optimizer.upkeep.sweep import sweep
 from runners.job import JobResult, Status
 from runners.job_source import Receipt
-from tests.factories import drive, make_run, make_team
+from tests.factories import drive, make_provider, make_run, make_team
 from tests.llm_server import LlmServer, Reply
-from tests.optimizer.test_llm_worker import make_provider
 from tests.optimizer.test_tools_inbox import SOURCE, tools
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +32,7 @@ READ = (("read_kernel", '{"number": 0}'),)
 
 
 def asked(server: LlmServer, *, settings: dict[str, Any] | None = None, **provider: Any) -> LlmCall:
-    """A run's first question, with tools."""
+    """Return a run's first question, with tools."""
     team = make_team()
     make_provider(server, team, **provider)
     run = make_run(

@@ -1,4 +1,4 @@
-"""Which tools a run offers, how calls are written in text, and which kernel they are about."""
+"""Test which tools a run offers, how calls are written in text, and which kernel they are about."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_a_run_that_went_on_meanwhile_changes_no_prompt(finished: Run) -> None:
 
 
 def at_roofline(share: float, **cases: float):
-    """A harness that finds every kernel at that share of its ceilings, or single cases at another one."""
+    """Return a harness that finds every kernel at that share of its ceilings, or single cases at another one."""
 
     def evaluate(spec: JobSpec, **more: Any) -> JobResult:
         if spec.effort == Effort.CONFIRM:

@@ -1,4 +1,4 @@
-"""The effort `check`: run the public test cases and stop, so that a writer may look as often as it likes."""
+"""Test the effort `check`: it runs the public test cases and stops, so that a writer may look as often as it likes."""
 
 from __future__ import annotations
 

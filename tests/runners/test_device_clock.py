@@ -8,7 +8,7 @@ from runners.candidate.device_clock import DeviceClock
 
 
 class CountingDriver:
-    """Stand in for a driver on a device that is always idle."""
+    """Represent a driver on a device that is always idle."""
 
     def allocate(self, size_bytes: int) -> int:
         return 0
