@@ -75,8 +75,8 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.prompts
     # Hardware pages are chosen inside, where this version has any.
-    prompting: Any = importlib.import_module("optimizer.agents.prompting")
-    prompting.task_pages = lambda *_: []
+    knowledge: Any = importlib.import_module("optimizer.agents.knowledge")
+    knowledge.task_pages = lambda *_: []
     for path in sorted(options.records.glob("*.json.gz")):
         name = path.name.removesuffix(".json.gz")
         played = Played(json.loads(gzip.decompress(path.read_bytes())))
