@@ -10,6 +10,7 @@ from collections.abc import Callable
 from allauth.usersessions.models import UserSession
 from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 
 EVERY_S = 120
 GetResponse = Callable[[HttpRequest], HttpResponse]
@@ -23,7 +24,9 @@ def record_last_seen(get_response: GetResponse) -> GetResponse:
         key = request.session.session_key if hasattr(request, "session") else None
         # `add` succeeds once per interval, so only that request writes to the database.
         if key and request.user.is_authenticated and cache.add(f"seen/{key}", 1, EVERY_S):
-            UserSession.objects.create_from_request(request)
+            known = UserSession.objects.filter(session_key=key)
+            if not known.update(last_seen_at=timezone.now()):
+                UserSession.objects.create_from_request(request)
         return response
 
     return middleware
