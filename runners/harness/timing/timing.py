@@ -321,9 +321,9 @@ class CaseTimer:
                 self._result.sides[side.name].waits = self._why_late(side, contents[:1], looped.inside_us[0])
             slowest_us = max(slowest_us, call_us)
             host_bound |= not held.held or call_us > HOST_BOUND * held.inside_us[0]
-        self._choose_loop(content, slowest_us, host_bound=host_bound)
+        self._choose_loop(content, calls, slowest_us, host_bound=host_bound)
 
-    def _choose_loop(self, content: Content, call_us: float, *, host_bound: bool) -> None:
+    def _choose_loop(self, content: Content, calls: int, call_us: float, *, host_bound: bool) -> None:
         """Choose how long loops are: as many calls as a block has if the device sets the pace.
 
         If the host does, whose speed varies far more, warm the processor and loop for longer.
@@ -337,6 +337,8 @@ class CaseTimer:
             wanted = 1 + math.ceil(LOOP_US / max(1.0, call_us))
             self._loop_calls = min(most, MOST_LOOP_CALLS, max(2, wanted))
             self._warm_us = 0.0 if content.written else WARM_US
+        elif calls == 1:
+            self._loop_calls = 2  # the first of a loop is not counted
 
     def _why_late(self, side: CandidateProcess, contents: list[Content], free_us: float) -> str:
         """Tell a call that waits for the device from one that fills its queue.
