@@ -101,3 +101,12 @@ def test_every_package_of_the_lists_has_a_reason() -> None:
         lines = Path(settings.BASE_DIR / name).read_text().splitlines()
         bare = [line for line in lines if line and not line.startswith(("#", "-r")) and "# " not in line]
         assert bare == [], name
+
+
+@pytest.mark.parametrize(("wanted", "level"), [("", "WARNING"), ("ERROR", "ERROR")])
+def test_the_log_level_of_the_environment_holds_in_workers_too(wanted: str, level: str) -> None:
+    script = (
+        "import logging; from kernelsci_site.celery import app; app.log.setup_logging_subsystem(loglevel='WARNING');"
+        "print(logging.getLevelName(logging.getLogger().level))"
+    )
+    assert manage("shell", "-v", "0", "-c", script, KERNELSCI_LOG_LEVEL=wanted).stdout.split()[-1] == level
