@@ -52,7 +52,7 @@ def _item(event: RunEvent) -> FeedItem:
 
 
 def _words(payload: payloads.Payload) -> tuple[str, str]:
-    return _WORDING[type(payload)](payload)
+    return WORDING[type(payload)](payload)
 
 
 def _state(event: payloads.RunStateChanged) -> tuple[str, str]:
@@ -125,7 +125,7 @@ def _reviewed(event: payloads.ReviewPublished) -> tuple[str, str]:
 
 
 _THREAD_WORDS = {"open": "opened again", "resolved": "resolved", "dropped": "dropped"}
-_WORDING: dict[type[payloads.Payload], Callable[[Any], tuple[str, str]]] = {
+WORDING: dict[type[payloads.Payload], Callable[[Any], tuple[str, str]]] = {
     payloads.RunStateChanged: _state,
     payloads.RunNoted: lambda event: (event.text, event.tone),
     payloads.BudgetWarned: _warned,
