@@ -19,16 +19,26 @@ from typing import Any
 from channels.db import database_sync_to_async
 from django.db import connection
 
-from optimizer.events.payloads import CallEnded, ToolCalled, ToolEnded
+from optimizer.events.payloads import (
+    CallEnded,
+    CommentEdited,
+    ReviewPublished,
+    ThreadChanged,
+    ToolCalled,
+    ToolEnded,
+)
 from optimizer.models import RunEvent
 
 EVENTS_KEPT = 256
 RUNS_KEPT = 64
 TEXTS_KEPT = 64
 PAGE = 200
-# Pages only learn from a message that there is something new, and fetch their parts as HTML. The exception are the
-# panes of tokens (static/js/tokens.js), which end with their call.
+# Pages only learn from a message that there is something new, and fetch their parts as HTML. The exceptions are the
+# panes of tokens (static/js/tokens.js), which end with their call, and the news of a review (static/js/review.js).
 USED_BY_PAGES = {
+    ReviewPublished.type: ("by", "verdict", "comments", "number"),
+    ThreadChanged.type: ("thread", "state", "by"),
+    CommentEdited.type: ("by",),
     CallEnded.type: ("call", "state"),
     ToolCalled.type: ("call", "role", "tool"),
     ToolEnded.type: ("call", "role", "tool", "state", "headline"),

@@ -23,7 +23,7 @@
     if (!one) return;
     const [label, tone] = LABELS[payload.state];
     const badge = one.querySelector("[data-state]");
-    if (badge.textContent === label) return;
+    if (badge.textContent.trim() === label) return;
     badge.textContent = label;
     badge.className = `badge ${tone}`;
     one.classList.toggle("ended", payload.state !== "open");

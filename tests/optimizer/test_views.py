@@ -376,9 +376,9 @@ def test_the_page_of_a_run_takes_no_more_queries_for_more_kernels(
 ) -> None:
     longer = drive(make_run(team, budget=Budget(evaluations=12)))
     for run in (finished, longer):
-        with django_assert_max_num_queries(22):
+        with django_assert_max_num_queries(24):
             pages.get(reverse("run_page", args=[run.pk]))
-        with django_assert_max_num_queries(10):
+        with django_assert_max_num_queries(11):
             pages.get(reverse("run_live", args=[run.pk]))
         with django_assert_max_num_queries(16):
             pages.get(reverse("kernel_page", args=[run.pk, 1]))

@@ -185,7 +185,7 @@ def test_perf_counts_a_running_process_from_outside() -> None:
 
 
 def test_without_perf_faults_and_processor_time_are_still_counted() -> None:
-    program = "b = bytearray(1)\nwhile True: b = b'x' * (1 << 24)"
+    program = "b = bytearray(1)\nwhile True: b = b'x' * (1 << 26)"
     busy = subprocess.Popen([sys.executable, "-c", program])
     try:
         time.sleep(0.2)

@@ -97,7 +97,11 @@ def rows_of_everything() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("origin", "opens"), [(b"http://testserver", True), (b"https://evil.example", False), (None, False)]
 )
-async def test_a_socket_opens_for_pages_of_this_site_only(origin: bytes | None, opens: bool) -> None:
+async def test_a_socket_opens_for_pages_of_this_site_only(
+    origin: bytes | None, opens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The module sets it for the process that serves; this one keeps its own connections.
+    monkeypatch.setenv("KERNELSCI_DATABASE_POOL", "")
     from kernelsci_site.asgi import application
 
     def session() -> str:
