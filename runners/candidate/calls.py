@@ -42,7 +42,7 @@ class Caller:
             "lay": lambda question: self._lay(question["calls"]),
             "arm": lambda question: {"enqueue_ns": self._callee.arm(self._pending[question["number"]][0])},
             "reach": lambda question: self._reach(question["number"]),
-            "steady": lambda question: self._steady(question["calls"], question["warm_ns"]),
+            "steady": lambda question: self._steady(question["calls"], question["warm_ns"], question["repeats"]),
             "store": lambda question: self._store(),
             "release": lambda question: self._release(),
             "repeated": lambda question: self._repeat(question["call"], question["count"]),
@@ -88,9 +88,9 @@ class Caller:
             self._finish_last()
         return {"inside_ns": [reached.device_ns], "busy_ns": [reached.busy_ns]}
 
-    def _steady(self, calls: list[dict[str, Any]], warm_ns: int) -> dict[str, Any]:
+    def _steady(self, calls: list[dict[str, Any]], warm_ns: int, repeats: int) -> dict[str, Any]:
         self._lay(calls)
-        times = self._callee.steady([prepared for prepared, _ in self._pending], warm_ns)
+        times = self._callee.steady([prepared for prepared, _ in self._pending], warm_ns, repeats)
         self._finish_last()
         return {"inside_ns": times}
 

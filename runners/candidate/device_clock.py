@@ -85,35 +85,40 @@ class DeviceClock:
         return end.nanoseconds_since(begin), result
 
     def steady(
-        self, function: Callable[..., Any], calls: Sequence[Any], warm_ns: int
+        self, function: Callable[..., Any], calls: Sequence[Any], warm_ns: int, repeats: int
     ) -> tuple[list[int], list[Any]]:
         """Make calls one after the other, as a user's loop does.
 
-        The first is repeated for `warm_ns`, since a processor that has just been woken takes several times as long
-        for the same work. Return the host's time in ns until then and for all others together, and what the calls
-        returned. A call that is alone is made once more instead of the others if `warm_ns` is not 0; else their time
-        is 0.
+        The first call only leads in, and is repeated for `warm_ns`, since a processor that has just been woken takes
+        several times as long for the same work. A call that is alone is repeated `repeats` times instead of the
+        others. Return the time in ns for all others together, from the end of the first on the device to the end of
+        the last, after the time that everything before took; and what the calls returned. If there are no others,
+        their time is 0 and the first is waited for.
         """
-        driver = self.driver
+        driver, others = self.driver, calls[1:] or [calls[0]] * repeats
         driver.synchronize()
         start = clock()
-        while True:
-            results: list[Any] = []  # frees the last result before the call that takes as much memory
-            results.append(function(*calls[0]))
+        results = [function(*calls[0])]
+        if warm_ns or not others:
             driver.synchronize()
-            warm = clock()
-            if warm - start >= warm_ns:
-                break
-        others = calls[1:]
-        if not others and warm_ns:
-            results.clear()
-            others, warm = calls, clock()
+        while clock() - start < warm_ns:
+            _again(function, calls[0], results)
+            driver.synchronize()
+        if not others:
+            return [clock() - start, 0], results
+        if warm_ns:
+            # The loop starts behind a call that is under way. From an idle device, its first launch and the wait for
+            # its end would count too, which a steady loop does not see.
+            _again(function, calls[0], results)
+        self._begin.record()
         for arguments in others:
+            if len(calls) == 1:
+                results.clear()
             results.append(function(*arguments))
-        if others:
-            driver.synchronize()
-            return [warm - start, clock() - warm], results
-        return [warm - start, 0], results
+        self._end.record()
+        reached = self.reach()
+        others_ns = reached.device_ns + max(0, reached.busy_ns)
+        return [max(0, clock() - start - others_ns), others_ns], results
 
     def floor_ns(self, calls: int = 9) -> list[int]:
         """Return device times in ns of the smallest possible launch, a fill of four bytes."""
@@ -122,3 +127,9 @@ class DeviceClock:
     def settle(self) -> None:
         """Wait for the whole device."""
         self.driver.synchronize()
+
+
+def _again(function: Callable[..., Any], arguments: Any, results: list[Any]) -> None:
+    """Repeat the first call. What it returned before is freed first, since the call takes as much memory again."""
+    results.clear()
+    results.append(function(*arguments))

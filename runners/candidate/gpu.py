@@ -40,9 +40,9 @@ class GpuNativeCallee(NativeCallee):
         """Wait for the call that was armed."""
         return self._clock.reach()
 
-    def steady(self, calls: list[list[object]], warm_ns: int) -> list[int]:
-        """Make calls in a loop. Return the host's time in ns until it is warm, and for all but the first."""
-        return self._clock.steady(self._function, calls, warm_ns)[0]
+    def steady(self, calls: list[list[object]], warm_ns: int, repeats: int) -> list[int]:
+        """Make calls in a loop, and return the two times of `DeviceClock.steady`."""
+        return self._clock.steady(self._function, calls, warm_ns, repeats)[0]
 
     def replays_ns(self, arguments: list[object]) -> list[int]:
         """Return device times in ns of replays from a graph. Raises DriverError if the call cannot be captured."""

@@ -37,9 +37,10 @@ class GpuModuleCallee(ModuleCallee):
         """Wait for the call that was armed."""
         return self._clock.reach()
 
-    def steady(self, calls: list[dict[str, Any]], warm_ns: int) -> list[int]:
-        """Make calls in a loop. Return the host's time in ns until it is warm, and for all but the first."""
-        times, results = self._clock.steady(self._function, [prepared["values"] for prepared in calls], warm_ns)
+    def steady(self, calls: list[dict[str, Any]], warm_ns: int, repeats: int) -> list[int]:
+        """Make calls in a loop, and return the two times of `DeviceClock.steady`."""
+        values = [prepared["values"] for prepared in calls]
+        times, results = self._clock.steady(self._function, values, warm_ns, repeats)
         for prepared, result in zip(calls, results, strict=True):
             prepared["result"] = result
         return times

@@ -33,6 +33,8 @@ CHUNK_BYTES = 256 << 20
 CPU_CHUNK_BYTES = 8 << 20
 # Temporaries of one element at the peak: eight values in double precision and the masks.
 ELEMENT_BYTES = 80
+# Where single precision serves: no square of a chunk's largest value overflows or vanishes.
+SINGLE_RANGE = (1e-12, 1e12)
 # Rows are the last axis, or as many trailing axes as make this many elements: a relative error of a few elements says
 # little, because any of them may be close to zero.
 SHORTEST_ROW = 64
@@ -96,8 +98,8 @@ class Tally:
     def add_norms(self, chunk: Chunk, difference: torch.Tensor, exact: torch.Tensor) -> None:
         """Add the squares of a chunk to its rows."""
         place = slice(chunk.row, chunk.row + chunk.rows)
-        self.errors[place] += torch.linalg.vector_norm(difference.view(chunk.rows, -1), dim=1).square_()
-        self.norms[place] += torch.linalg.vector_norm(exact.view(chunk.rows, -1), dim=1).square_()
+        for sums, values in ((self.errors, difference), (self.norms, exact)):
+            sums[place] += torch.linalg.vector_norm(values.view(chunk.rows, -1), dim=1).double().square_()
 
     def add_elements(
         self, chunk: Chunk, right: torch.Tensor, badness: torch.Tensor, maxima: tuple[torch.Tensor, torch.Tensor]
@@ -107,6 +109,13 @@ class Tally:
         self.worst.append(badness.max())
         self.positions.append(badness.argmax() + chunk.start)
         self.maxima.append(torch.stack(maxima))
+
+    def add_right(self, chunk: Chunk, maxima: torch.Tensor) -> None:
+        """Record a chunk without a wrong element."""
+        self.wrong.append(torch.zeros((), dtype=torch.int64, device=maxima.device))
+        self.worst.append(maxima.new_full((), -1.0, dtype=torch.float64))
+        self.positions.append(torch.full((), chunk.start, dtype=torch.int64, device=maxima.device))
+        self.maxima.append(maxima.double())
 
     def loss(self) -> Loss:
         """Return the relative errors of the norms, 0 if the norm of what is expected is 0 or not finite."""
@@ -218,6 +227,8 @@ def row_length(shape: torch.Size) -> int:
 
 
 def _tally_chunk(tally: Tally, chunk: Chunk, got: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance) -> None:
+    if _is_single(got) and _is_single(exact) and _tally_right_chunk(tally, chunk, got, exact, tolerance):
+        return
     value, reference = _cut(got, chunk), _cut(exact, chunk)
     difference, scale = (value - reference).abs_(), reference.abs()
     largest = _largest(got.dtype)
@@ -234,6 +245,31 @@ def _tally_chunk(tally: Tally, chunk: Chunk, got: torch.Tensor, exact: torch.Ten
         tally.add_norms(chunk, difference, rows)
     relative = (difference / scale).masked_fill_((scale <= tolerance.atol) | ~torch.isfinite(scale), 0.0)
     tally.add_elements(chunk, right, badness, (difference.max(), relative.max()))
+
+
+def _is_single(tensor: torch.Tensor) -> bool:
+    return tensor.dtype.is_floating_point and tensor.dtype.itemsize <= 4
+
+
+def _tally_right_chunk(
+    tally: Tally, chunk: Chunk, got: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance
+) -> bool:
+    """Add a chunk in which every element is finite and right, and return whether it is such a chunk.
+
+    Nothing is added otherwise. Both tensors are of single precision or less, so that differences in single precision
+    lose nothing that matters; this takes a quarter of the time of double precision on a GPU.
+    """
+    value, reference = _cut(got, chunk, torch.float32), _cut(exact, chunk, torch.float32)
+    difference, scale = (value - reference).abs_(), reference.abs()
+    excess = torch.sub(difference, scale, alpha=tolerance.rtol)
+    # One read for all, since each waits for the device. NaN is in no range and within no limit.
+    most, largest, beyond = torch.stack((difference.max(), scale.max(), excess.max())).tolist()
+    if not (SINGLE_RANGE[0] <= largest <= SINGLE_RANGE[1] and most <= SINGLE_RANGE[1] and beyond <= tolerance.atol):
+        return False
+    tally.add_norms(chunk, difference, reference)
+    relative = (difference / scale).masked_fill_(scale <= tolerance.atol, 0.0)
+    tally.add_right(chunk, torch.stack((difference.max(), relative.max())))
+    return True
 
 
 def _with_specials(
@@ -257,8 +293,8 @@ def _largest(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).max if dtype.is_floating_point else math.inf
 
 
-def _cut(flat: torch.Tensor, chunk: Chunk) -> torch.Tensor:
-    return flat[chunk.start : chunk.start + chunk.size].to(torch.float64)
+def _cut(flat: torch.Tensor, chunk: Chunk, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return flat[chunk.start : chunk.start + chunk.size].to(dtype)
 
 
 def _ratio(error: float, norm: float) -> float:

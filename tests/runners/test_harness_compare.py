@@ -216,3 +216,23 @@ def test_transposed_outputs_are_compared_in_their_own_order() -> None:
 def test_rows_are_as_many_trailing_axes_as_make_sixty_four_elements() -> None:
     lengths = [row_length(torch.Size(shape)) for shape in ((8, 100), (8, 16, 7, 7), (2, 3), (), (5, 1))]
     assert lengths == [100, 16 * 49, 6, 1, 5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e4, 1e30])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_single_precision_says_what_double_precision_says(
+    dtype: torch.dtype, scale: float, wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = (torch.randn(300, 70, generator=torch.Generator().manual_seed(3)) * scale).to(dtype)
+    output = (exact.float() * 1.0004).to(dtype)
+    output[17, 5] = output[17, 5] * (1.5 if wrong else 1.0)
+    quick = compare(output, exact, Tolerance(1e-2, 1e-6))
+    monkeypatch.setattr(comparing, "_is_single", lambda tensor: False)
+    slow = compare(output, exact, Tolerance(1e-2, 1e-6))
+    assert quick.error == slow.error
+    assert quick.max_abs_error == pytest.approx(slow.max_abs_error, rel=1e-5)
+    assert quick.max_rel_error == pytest.approx(slow.max_rel_error, rel=1e-3)
+    assert quick.norms is not None and slow.norms is not None
+    assert quick.norms.overall == pytest.approx(slow.norms.overall, rel=1e-4)
+    assert quick.norms.worst_row == pytest.approx(slow.norms.worst_row, rel=1e-4)

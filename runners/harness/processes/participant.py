@@ -115,13 +115,15 @@ class CandidateProcess:
         """
         return self._clocked({"op": "run", "calls": calls}, timeout_s, len(calls))
 
-    def run_steadily(self, calls: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0) -> RequestTimes:
+    def run_steadily(
+        self, calls: list[dict[str, Any]], timeout_s: float, warm_us: float = 0.0, repeats: int = 0
+    ) -> RequestTimes:
         """Make the calls in a loop, as a user does, after repeating the first for `warm_us`. Raises CandidateFailure.
 
-        `inside_us` has two times: the first until the processor is warm, and all others together (0 if there are
-        none).
+        A call that is alone is repeated `repeats` times instead of the others. `inside_us` has two times: of
+        everything before the loop, and of all others together (0 if there are none).
         """
-        question = {"op": "steady", "calls": calls, "warm_ns": round(1e3 * warm_us)}
+        question = {"op": "steady", "calls": calls, "warm_ns": round(1e3 * warm_us), "repeats": repeats}
         return self._clocked(question, timeout_s, 2)
 
     def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> RequestTimes:

@@ -46,8 +46,8 @@ CLOCK_US = 25.0
 HOST_BOUND = 1.2
 # For how long to warm the processor before a loop that the host paces, and how long the loop should take.
 WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
-# The least time to repeat a call for: until it was made once.
-ONCE_US = 1.0
+# What the first call of a loop may cost beside the others, in a process that has just been woken.
+FIRST_CALL_US = 1000.0
 # In blocks of at most FEW_CALLS, the first call after a change of sides weighs on the median.
 FEW_CALLS, FEW_UNITS = 2, 2
 LARGE_ARENA_BYTES = 1 << 30
@@ -223,6 +223,7 @@ class CaseTimer:
         self._kept: dict[str, list[Kept]] = {side.name: [] for side in sides}
         self._keeps, self._surely_kept = False, 0
         self._loop_calls, self._warm_us = 0, 0.0
+        self._repeats: dict[str, int] = {}
         self._last_side = ""
         self._one_by_one = False
 
@@ -313,29 +314,31 @@ class CaseTimer:
         """
         contents = self._make(self._plan.doubled(calls, content))
         slowest_us, host_bound = 0.0, False
+        once: dict[str, float] = {}
         for side in self._sides:
             looped = self._untimed(side, contents, Way.STEADY)
-            call_us = self._loop_samples(side, looped, len(contents))[0]
+            call_us = once[side.name] = self._loop_samples(side, looped, len(contents))[0]
             held = self._untimed(side, contents[:1], Way.HELD)
             if not held.held:
                 self._result.sides[side.name].waits = self._why_late(side, contents[:1], looped.inside_us[0])
             slowest_us = max(slowest_us, call_us)
             host_bound |= not held.held or call_us > HOST_BOUND * held.inside_us[0]
-        self._choose_loop(content, calls, slowest_us, host_bound=host_bound)
+        if self._plan.most_in_a_request(content) > 1:
+            self._choose_loop(content, calls, slowest_us, host_bound=host_bound)
+        elif self._result.held and not content.written:
+            # One call alone would show a process that has just been woken. One that cannot be held is not repeated,
+            # since a repeated content could be recognised, and its call time decides.
+            self._warm_us = WARM_US
+            self._repeats = {name: min(MOST_LOOP_CALLS, _in_a_loop(us)) for name, us in once.items()}
 
     def _choose_loop(self, content: Content, calls: int, call_us: float, *, host_bound: bool) -> None:
         """Choose how long loops are: as many calls as a block has if the device sets the pace.
 
         If the host does, whose speed varies far more, warm the processor and loop for longer.
         """
-        most = self._plan.most_in_a_request(content)
-        if most == 1:
-            # One call alone would show a process that has just been woken. One that cannot be held is not repeated,
-            # since a repeated content could be recognised, and its call time decides.
-            self._warm_us = ONCE_US if self._result.held and not content.written else 0.0
-        elif host_bound:
-            wanted = 1 + math.ceil(LOOP_US / max(1.0, call_us))
-            self._loop_calls = min(most, MOST_LOOP_CALLS, max(2, wanted))
+        if host_bound:
+            most = self._plan.most_in_a_request(content)
+            self._loop_calls = min(most, MOST_LOOP_CALLS, max(2, 1 + _in_a_loop(call_us)))
             self._warm_us = 0.0 if content.written else WARM_US
         elif calls == 1:
             self._loop_calls = 2  # the first of a loop is not counted
@@ -429,7 +432,11 @@ class CaseTimer:
         series.samples_us += samples
         times.busy_us += run.busy_us
         times.enqueue_us += run.enqueue_us
-        series.requests.append(TimedRequest(len(calls), sum(run.inside_us), run.outside_us))
+        series.requests.append(
+            self._loop_request(side, run, len(calls))
+            if way is Way.STEADY
+            else TimedRequest(len(calls), sum(run.inside_us), run.outside_us)
+        )
         return median(samples)
 
     def _loop_samples(self, side: CandidateProcess, run: RequestTimes, calls: int) -> list[float]:
@@ -441,10 +448,23 @@ class CaseTimer:
         first_us, others_us = run.inside_us
         if calls > 1:
             return [others_us / (calls - 1)]
-        if not self._warm_us:
+        if side.name not in self._repeats:
             return [first_us]
+        mean_us = others_us / self._repeats[side.name]
         held = self._result.sides[side.name].device.samples_us
-        return [max(others_us, median(held))] if held else [others_us]
+        return [max(mean_us, median(held))] if held else [mean_us]
+
+    def _loop_request(self, side: CandidateProcess, run: RequestTimes, calls: int) -> TimedRequest:
+        """Return a loop as the two clocks saw it, without what came before it.
+
+        The process claims how long that was, so no more is believed than it can have taken.
+        """
+        first_us, others_us = run.inside_us
+        others = calls - 1 or self._repeats.get(side.name, 0)
+        if not others:
+            return TimedRequest(1, first_us, run.outside_us)
+        most_us = self._warm_us + FIRST_CALL_US + 3 * others_us / others
+        return TimedRequest(others, others_us, run.outside_us - min(first_us, most_us))
 
     def _request(
         self, side: CandidateProcess, contents: list[Content], way: Way, placing: random.Random
@@ -474,7 +494,8 @@ class CaseTimer:
         timeout_s = self._call_s * len(calls)
         messages = [call.message for call in calls]
         if way is Way.STEADY:
-            return calls, side.run_steadily(messages, timeout_s, self._warm_us)
+            repeats = self._repeats.get(side.name, 0)
+            return calls, side.run_steadily(messages, timeout_s * (1 + repeats), self._warm_us, repeats)
         return calls, (side.run_held if way is Way.HELD else side.run)(messages, timeout_s)
 
     def _looked_at(self, calls: list[StagedCall]) -> list[StagedCall]:
@@ -556,6 +577,11 @@ class CaseTimer:
         self._result.judgements.append(judgement)
         if judgement.error:
             raise CandidateFailure(Status.INCORRECT, f"wrong in a timed call: {judgement.error}", self._case.name)
+
+
+def _in_a_loop(call_us: float) -> int:
+    """Return how many calls a loop has after its first."""
+    return math.ceil(LOOP_US / max(1.0, call_us))
 
 
 def _outputs_bytes(content: Content) -> int:
