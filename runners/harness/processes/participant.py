@@ -21,7 +21,7 @@ from runners.harness.memory.contents import Setups
 from runners.harness.memory.shared_memory import SharedMemory
 from runners.harness.processes import compilers
 from runners.harness.processes.peer import Late, Refused
-from runners.harness.processes.priority import raise_tree
+from runners.harness.processes.priority import pin_tree, raise_tree
 from runners.harness.processes.sandboxed_worker import PROGRAM, SandboxedWorker, start_worker
 from runners.job import Limits, Status
 from runners.problems.base import Case
@@ -254,6 +254,10 @@ class CandidateProcess:
     def prioritise(self) -> None:
         """Raise the priority of everything in the sandbox."""
         raise_tree(self._process.pid)
+
+    def pin(self, processors: set[int]) -> None:
+        """Confine everything in the sandbox to some of the processors."""
+        pin_tree(self._process.pid, processors)
 
     def _ask(
         self,

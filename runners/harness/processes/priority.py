@@ -27,6 +27,14 @@ def raise_tree(pid: int) -> None:
         _raise_session(member)
 
 
+def pin_tree(pid: int, processors: set[int]) -> None:
+    """Confine a process and all its live descendants, every thread, to some of the processors."""
+    for member in process_tree(pid):
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{member}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), processors)
+
+
 def _raise_session(pid: int) -> None:
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(TIMED_NICENESS))
