@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,8 +21,8 @@ def family() -> Iterator[list[int]]:
     parent = subprocess.Popen([sys.executable, "-c", FAMILY])
     children: list[int] = []
     while not children:
-        with open(f"/proc/{parent.pid}/task/{parent.pid}/children") as file:
-            children = [int(pid) for pid in file.read().split()]
+        listed = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text()
+        children = [int(pid) for pid in listed.split()]
     yield [parent.pid, *children]
     for pid in children:
         os.kill(pid, 9)
