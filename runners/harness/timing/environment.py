@@ -17,7 +17,7 @@ from runners.harness.processes.priority import may_raise
 from runners.targets import TARGETS, Target, ceilings, vector_extensions
 
 # 2.0: all sides are processes of one kind; device time is free of the host, with call time beside it.
-HARNESS_VERSION = "2.0"
+HARNESS_VERSION = "2.1"
 
 
 def describe(target: Target, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
