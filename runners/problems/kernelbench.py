@@ -13,12 +13,12 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runners.job import Language, ProblemBundle, Source
 from runners.problems import python_text, reduction
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     import torch
 
     from runners.problems.variants import VariantForm
+
+Found = TypeVar("Found")
 
 FORMAT = "kernelbench"
 REQUIRED = ("Model", "get_inputs", "get_init_inputs")
@@ -228,12 +230,7 @@ class KernelBenchProblem(Problem):
 
     @cached_property
     def _small_losses(self) -> list[Loss | None]:
-        try:
-            module, model = self._built(self._reduced.sizes)
-            made = drawn(module, SURVIVAL_SEED)
-            return self._outcome(self._moved(model, made), made).losses
-        except Exception:  # a reference that does not run when reduced says nothing
-            return []
+        return self._on_reduced(lambda made, model: self._outcome(self._moved(model, made), made).losses) or []
 
     def _outcome(self, model: Any, inputs: CallInputs) -> Outcome:
         """Run a model in float64, where it can and may, and then in its own precision, which may write to inputs."""
@@ -262,11 +259,22 @@ class KernelBenchProblem(Problem):
 
     def _found_variants(self) -> dict[str, VariantForm]:
         """Return the variants and forms that the reference survives, found on the case that a CPU gets."""
-        try:
-            module, model = self._built(self._reduced.sizes)
-            return dict(self._surviving(drawn(module, SURVIVAL_SEED), model))
-        except Exception:  # a reference that does not run when reduced has no variants
-            return {}
+        return self._on_reduced(lambda made, model: dict(self._surviving(made, model))) or {}
+
+    def _on_reduced(self, find: Callable[[CallInputs, Any], Found]) -> Found | None:
+        """Return what `find` returns for inputs and model of the case that a CPU gets, or None if that does not run.
+
+        A reduced case is run on the CPU, where it takes milliseconds: a GPU takes a second to load its kernels for
+        double precision. A case that could not be reduced, or a reference that names a device, runs on the device.
+        """
+        import torch
+
+        for host in (True, False) if self._reduced.reduced else (False,):
+            # A reference that does not run when reduced says nothing.
+            with suppress(Exception), torch.device("cpu") if host else nullcontext():
+                module, model = self._built(self._reduced.sizes)
+                return find(drawn(module, SURVIVAL_SEED), model)
+        return None
 
     def _surviving(self, made: CallInputs, model: Any) -> Iterator[tuple[str, VariantForm]]:
         from runners.problems.variants import VARIANTS, changeable, changed
