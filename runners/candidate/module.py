@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import math
+import os
 import sys
 import time
 from collections import deque
@@ -55,6 +56,10 @@ class ModuleCallee:
     def __init__(self, path: str, arena: Arena, folder: str) -> None:
         torch.set_grad_enabled(False)  # as where the reference runs
         setups.make_importable(folder)
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            from . import triton_interpreter
+
+            triton_interpreter.mend()
         self._namespace = vars(load(path))
         self._arena, self._folder = arena, folder
         self._case: dict[str, Any] = {}

@@ -42,3 +42,13 @@ def test_a_triton_kernel_is_checked_without_a_device_by_its_interpreter() -> Non
     pytest.importorskip("triton")
     result = checked(TRITON_SEED.read_text(), Language.TRITON)
     assert (result.status, result.reasons) == (Status.CORRECT, []) and len(result.cases) > 1
+
+
+@pytest.mark.parametrize("problem", ["bf16_gemm_bias_gelu", "attention_forward"])
+def test_a_bfloat16_triton_kernel_is_checked_without_a_device(problem: str) -> None:
+    pytest.importorskip("triton")
+    seed = next((Path(runners.problems.__file__).parent / f"shipped/{problem}/seeds").glob("triton_*.py"))
+    limits = Limits(call_s=60.0, total_s=300.0)
+    source = Source(Language.TRITON, seed.read_text())
+    result = evaluate(JobSpec("job", load(problem), "cpu", source, Effort.CHECK, limits=limits))
+    assert (result.status, result.reasons) == (Status.CORRECT, [])
