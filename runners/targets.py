@@ -150,7 +150,7 @@ def _bound_us(
 
 
 class UnknownTarget(KeyError):
-    """There is no such target; the message lists the known ones."""
+    """Report that there is no such target. The message lists the known ones."""
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -29,7 +29,7 @@ MOST_VALUES = 64
 
 
 class TunablesError(ValueError):
-    """A declaration can't be read. `complaints` names each fault as `line N: what is wrong`."""
+    """Report that a declaration can't be read. `complaints` names each fault as `line N: what is wrong`."""
 
     def __init__(self, complaints: list[str]) -> None:
         super().__init__("; ".join(complaints))

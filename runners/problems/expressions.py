@@ -19,7 +19,7 @@ LARGEST_EXPONENT = 8
 
 
 class ExpressionError(ValueError):
-    """The text can't be evaluated. The message says which part."""
+    """Report that a text can't be evaluated. The message says which part."""
 
 
 def evaluate(text: str, names: Mapping[str, Number]) -> Number:
