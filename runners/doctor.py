@@ -22,6 +22,7 @@ from runners.errors import InfraFailure
 from runners.harness.processes.compilers import NO_NINJA, ninja
 from runners.sandbox.base import SandboxLevel
 from runners.sandbox.probe import probe_report
+from runners.targets import product_target
 
 ASK_WITHIN_S = 5.0
 OLDEST_HIP_CLANG, NEWEST_HIP_CLANG = 19, 30
@@ -136,7 +137,13 @@ def _gpus() -> Iterator[Fact]:
 def _nvidia_gpus() -> list[tuple[str, str]]:
     answer = _ask(["nvidia-smi", "--query-gpu=compute_cap,name", "--format=csv,noheader"])
     rows = [line.split(", ", 1) for line in (answer or "").splitlines() if ", " in line]
-    return [(f"sm_{capability.replace('.', '')}", model) for capability, model in rows]
+    return [(_product_key(f"sm_{capability.replace('.', '')}", model), model) for capability, model in rows]
+
+
+def _product_key(arch: str, model: str) -> str:
+    """Return the target of a product if it has one of its own, such as `sm_90-h200`, else the architecture."""
+    own = product_target(model)
+    return own.key if own is not None and own.arch == arch else arch
 
 
 def _amd_gpus() -> list[tuple[str, str]]:

@@ -171,6 +171,17 @@ def target(key: str) -> Target:
     return TARGETS[canonical(key)]
 
 
+def product_target(device: str) -> Target | None:
+    """Return the target of the product that a driver's name of a device contains, or None if no target has it.
+
+    `NVIDIA H200` is `sm_90-h200`, `NVIDIA H100 80GB HBM3` is `sm_90`, `NVIDIA GH200 480GB` is none.
+    """
+    words = set(re.findall(r"[a-z0-9]+", device.lower()))
+    named = [alias for alias in ALIASES if words.issuperset(alias.split("-"))]
+    # `h100-pcie` says more than `h100`, whose word it contains.
+    return target(max(named, key=len)) if named else None
+
+
 def ceilings(key: str) -> Ceilings:
     """Return what a probe found on this machine for a target; empty if none ran."""
     return ceilings_in({"ceilings": read_json(state_dir("ceilings") / f"{key}.json")})
