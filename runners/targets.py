@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from typing import Any
 from runners.problems.base import Work
 from runners.state import read_json, state_dir
 
+CPUINFO = Path("/proc/cpuinfo")
 FACTOR_DTYPES = {
     "float8_e4m3fnuz": "float8",
     "float8_e4m3fn": "float8",
@@ -220,7 +222,7 @@ def _this_cpu() -> Target:
     The clock is the processor's highest (5.5 GHz if it does not say). Data may lie in the first cache, so the
     bandwidth is that of the load ports, not of memory.
     """
-    model, flags = _cpuinfo()
+    flags = _cpu_flags()
     width_bytes = 64 if "avx512f" in flags else 32 if "avx2" in flags else 16
     # The cores that this process may use, which a container may limit.
     rate = len(os.sched_getaffinity(0)) * _clock_hz()
@@ -230,7 +232,7 @@ def _this_cpu() -> Target:
     source = "two FMA units and two load ports of full vector width a core, at the highest clock"
     return Target(
         "cpu",
-        model,
+        processor_name(CPUINFO),
         "cpu",
         flops,
         rate * width_bytes * LOAD_PORTS,
@@ -241,21 +243,28 @@ def _this_cpu() -> Target:
     )
 
 
-def _cpuinfo() -> tuple[str, set[str]]:
+def processor_name(cpuinfo: Path) -> str:
+    """Return the model that the kernel reports, or the architecture if it reports none, as on many ARM machines."""
+    try:
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
+    return next(filter(None, models), "") or platform.processor() or platform.machine()
+
+
+def _cpu_flags() -> set[str]:
     # The first core's entry stands for all; ARM writes Features where x86 writes flags.
-    text = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    text = CPUINFO.read_text().split("\n\n")[0]
     fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", text, re.MULTILINE))
-    return fields.get("model name", "CPU").strip(), set(
-        (fields.get("flags") or fields.get("Features") or "").split()
-    )
+    return set((fields.get("flags") or fields.get("Features") or "").split())
 
 
 def vector_extensions() -> list[str]:
     """List the vector instruction sets of this processor that matter to a kernel writer, named as in /proc/cpuinfo."""
-    flags = _cpuinfo()[1]
     return sorted(
         flag
-        for flag in flags
+        for flag in _cpu_flags()
         if re.fullmatch(r"sse4_2|avx|avx2|fma|avx512\w*|avx_vnni|amx_\w+|asimd\w*|sve2?|f16c", flag)
     )
 
