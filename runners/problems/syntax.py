@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import threading
 
-# What the parser raises for hostile text: NUL bytes, deep nesting and deep parentheses are no SyntaxError.
+# What the parser raises for hostile text. NUL bytes and deep nesting are not always a SyntaxError.
 NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 # CPython before 3.11.8 and 3.12.2 counts the depth of all trees that are being built in one variable, so two threads
 # that parse at once can fail with "SystemError: AST constructor recursion depth mismatch" (python/cpython#106905).
