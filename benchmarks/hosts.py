@@ -13,7 +13,7 @@ BRIDGE = "ksbench"
 
 
 class Host:
-    """One worker host; `prefix` runs a command there."""
+    """Represent one worker host. `prefix` runs a command there."""
 
     def __init__(self, number: int) -> None:
         self.name, self.cable = f"ksbench{number}", f"ksbench{number}a"

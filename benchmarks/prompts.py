@@ -5,10 +5,9 @@
     python -m benchmarks.prompts --records DIR     # other recordings than those that this version ships
 
 The recorded answers are played again in memory: kernels get times that fall by 3 % each, so that every version of this
-product is asked the same questions about the same kernels; of each round one kernel on which nothing was built does not
-build. Hardware notes are left out, since they are not part of
-what is compared. The script also runs on older versions of the product (from their own directory), which is how the
-figures before a change are made. Tokens are characters divided by four.
+product is asked the same questions about the same kernels. In each round, one kernel on which nothing was built fails
+to compile. Hardware notes are left out, since they are not compared. The script also runs on older versions of the
+product (from their own directory), which gives the figures before a change. Tokens are characters divided by four.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ _PREFIX = "kt:"
 
 @dataclass(frozen=True)
 class Landscape:
-    """A recorded space: `times` maps every valid configuration to its time (ms), None where it failed."""
+    """Hold a recorded space: `times` maps every valid configuration to its time in ms, None where it failed."""
 
     name: str
     values: dict[str, list[Any]]

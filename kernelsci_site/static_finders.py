@@ -11,7 +11,6 @@ import plotly
 from django.contrib.staticfiles.finders import BaseFinder
 from django.core.files.storage import FileSystemStorage
 
-PLOTLY_PATH = "plotly/plotly.min.js"
 # What `make install` installs from npm beside the Python packages (kernelsci_site/npm/package.json).
 NPM_FOLDER = Path(sys.prefix) / "browser" / "node_modules"
 # Scripts by what they are for, each after those that it needs.

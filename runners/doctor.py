@@ -22,6 +22,7 @@ from runners.errors import InfraFailure
 from runners.harness.processes.compilers import NO_NINJA, ninja
 from runners.sandbox.base import SandboxLevel
 from runners.sandbox.probe import probe_report
+from runners.targets import TARGETS, product_target
 
 ASK_WITHIN_S = 5.0
 OLDEST_HIP_CLANG, NEWEST_HIP_CLANG = 19, 30
@@ -95,7 +96,9 @@ def _system() -> Iterator[Fact]:
     yield Fact("Machine", "python", True, f"{platform.python_version()} on {platform.machine()}")
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cores = len(os.sched_getaffinity(0))
-    yield Fact("Machine", "cpu", True, f"{_cpu_model()}, {cores} cores, {memory_bytes / 2**30:.1f} GiB memory")
+    yield Fact(
+        "Machine", "cpu", True, f"{TARGETS['cpu'].title}, {cores} cores, {memory_bytes / 2**30:.1f} GiB memory"
+    )
 
 
 def _compilers() -> Iterator[Fact]:
@@ -136,7 +139,13 @@ def _gpus() -> Iterator[Fact]:
 def _nvidia_gpus() -> list[tuple[str, str]]:
     answer = _ask(["nvidia-smi", "--query-gpu=compute_cap,name", "--format=csv,noheader"])
     rows = [line.split(", ", 1) for line in (answer or "").splitlines() if ", " in line]
-    return [(f"sm_{capability.replace('.', '')}", model) for capability, model in rows]
+    return [(_product_key(f"sm_{capability.replace('.', '')}", model), model) for capability, model in rows]
+
+
+def _product_key(arch: str, model: str) -> str:
+    """Return the target of a product if it has one of its own, such as `sm_90-h200`, else the architecture."""
+    own = product_target(model)
+    return own.key if own is not None and own.arch == arch else arch
 
 
 def _amd_gpus() -> list[tuple[str, str]]:
@@ -165,11 +174,6 @@ def _sandbox() -> Iterator[Fact]:
         "Sandbox", str(found.level), confined, reasons or "the firmest there is", "" if firm else INSTALL_SANDBOX,
         needed=True,
     )  # fmt: skip
-
-
-def _cpu_model() -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found[1] if found else platform.processor() or "unknown processor"
 
 
 def _installed_version(name: str) -> str | None:

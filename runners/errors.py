@@ -12,8 +12,10 @@ CANDIDATE, BASELINE, PARENT = "candidate", "baseline", "parent"
 
 
 class CandidateFailure(Exception):
-    """A side of a comparison has failed; that is a result. `case` names the case if known, `side` the side that
-    failed."""
+    """Report that a side of a comparison failed, which is a result of the evaluation.
+
+    `case` names the case if known, `side` the side that failed.
+    """
 
     def __init__(self, status: Status, reason: str, case: str | None = None, side: str = CANDIDATE) -> None:
         super().__init__(reason)
@@ -24,12 +26,12 @@ class CandidateFailure(Exception):
 
 
 class InfraFailure(Exception):
-    """The harness, the oracle or the machine failed, so nothing is known of the candidate."""
+    """Report that the harness, the oracle or the machine failed, so nothing is known of the candidate."""
 
 
 class TooLarge(Exception):
-    """The problem does not fit into the device's memory, so nothing is known of the candidate."""
+    """Report that the problem does not fit into the device's memory, so nothing is known of the candidate."""
 
 
 class Cancelled(Exception):
-    """The evaluation was cancelled."""
+    """Report that the evaluation was cancelled."""

@@ -123,6 +123,8 @@ class Flag(StrEnum):
     """The first timing was not plausible; the figures are those of a second one in fresh processes."""
     MEASURED_ELSEWHERE = "measured_elsewhere"
     """An evaluator outside this installation took the times."""
+    OTHER_PRODUCT = "other_product"
+    """The GPU is another product than the target's, so the target's peaks and rooflines are not its own."""
     BASELINE_DISAGREES = "baseline_disagrees"
     """The baseline's own outputs are outside the tolerance."""
     BASELINE_FAILED = "baseline_failed"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from typing import Any
 from runners.problems.base import Work
 from runners.state import read_json, state_dir
 
+CPUINFO = Path("/proc/cpuinfo")
 FACTOR_DTYPES = {
     "float8_e4m3fnuz": "float8",
     "float8_e4m3fn": "float8",
@@ -150,7 +152,7 @@ def _bound_us(
 
 
 class UnknownTarget(KeyError):
-    """There is no such target; the message lists the known ones."""
+    """Report that there is no such target. The message lists the known ones."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -169,6 +171,17 @@ def canonical(key: str) -> str:
 def target(key: str) -> Target:
     """Return the target of that key or name. Raises UnknownTarget."""
     return TARGETS[canonical(key)]
+
+
+def product_target(device: str) -> Target | None:
+    """Return the target of the product that a driver's name of a device contains, or None if no target has it.
+
+    `NVIDIA H200` is `sm_90-h200`, `NVIDIA H100 80GB HBM3` is `sm_90`, `NVIDIA GH200 480GB` is none.
+    """
+    words = set(re.findall(r"[a-z0-9]+", device.lower()))
+    named = [alias for alias in ALIASES if words.issuperset(alias.split("-"))]
+    # `h100-pcie` says more than `h100`, whose word it contains.
+    return target(max(named, key=len)) if named else None
 
 
 def ceilings(key: str) -> Ceilings:
@@ -209,7 +222,7 @@ def _this_cpu() -> Target:
     The clock is the processor's highest (5.5 GHz if it does not say). Data may lie in the first cache, so the
     bandwidth is that of the load ports, not of memory.
     """
-    model, flags = _cpuinfo()
+    flags = _cpu_flags()
     width_bytes = 64 if "avx512f" in flags else 32 if "avx2" in flags else 16
     # The cores that this process may use, which a container may limit.
     rate = len(os.sched_getaffinity(0)) * _clock_hz()
@@ -219,7 +232,7 @@ def _this_cpu() -> Target:
     source = "two FMA units and two load ports of full vector width a core, at the highest clock"
     return Target(
         "cpu",
-        model,
+        processor_name(CPUINFO),
         "cpu",
         flops,
         rate * width_bytes * LOAD_PORTS,
@@ -230,21 +243,28 @@ def _this_cpu() -> Target:
     )
 
 
-def _cpuinfo() -> tuple[str, set[str]]:
+def processor_name(cpuinfo: Path) -> str:
+    """Return the model that the kernel reports, or the architecture if it reports none, as on many ARM machines."""
+    try:
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model")))
+    return next(filter(None, models), "") or platform.processor() or platform.machine()
+
+
+def _cpu_flags() -> set[str]:
     # The first core's entry stands for all; ARM writes Features where x86 writes flags.
-    text = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    text = CPUINFO.read_text().split("\n\n")[0]
     fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", text, re.MULTILINE))
-    return fields.get("model name", "CPU").strip(), set(
-        (fields.get("flags") or fields.get("Features") or "").split()
-    )
+    return set((fields.get("flags") or fields.get("Features") or "").split())
 
 
 def vector_extensions() -> list[str]:
     """List the vector instruction sets of this processor that matter to a kernel writer, named as in /proc/cpuinfo."""
-    flags = _cpuinfo()[1]
     return sorted(
         flag
-        for flag in flags
+        for flag in _cpu_flags()
         if re.fullmatch(r"sse4_2|avx|avx2|fma|avx512\w*|avx_vnni|amx_\w+|asimd\w*|sve2?|f16c", flag)
     )
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from runners.job import TunableValue
-from runners.problems.expressions import ExpressionError, Number, evaluate
+from runners.problems.expressions import ExpressionError, Number, evaluate_tree, parse_expression
 
 _LINE = re.compile(r"^\s*(?://|#)\s*@(tune|constraint|flags)\b(.*)$")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")
@@ -29,7 +29,7 @@ MOST_VALUES = 64
 
 
 class TunablesError(ValueError):
-    """A declaration can't be read. `complaints` names each fault as `line N: what is wrong`."""
+    """Report that a declaration can't be read. `complaints` names each fault as `line N: what is wrong`."""
 
     def __init__(self, complaints: list[str]) -> None:
         super().__init__("; ".join(complaints))
@@ -165,14 +165,7 @@ def read_value(word: str) -> TunableValue:
 
 def holds(constraint: str, values: Mapping[str, TunableValue]) -> bool:
     """Return whether the constraint is true of these values. Raises ExpressionError."""
-    # ast.parse takes time and memory beyond the text's length.
-    if len(constraint) > 500:
-        raise ExpressionError("a constraint of more than 500 characters")
-    try:
-        body = ast.parse(constraint.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ExpressionError(f"{constraint!r} is not an expression") from error
-    return bool(_truth(body, values))
+    return bool(_truth(parse_expression(constraint).body, values))
 
 
 def _truth(node: ast.expr, values: Mapping[str, TunableValue]) -> bool:
@@ -220,7 +213,7 @@ def _operand(node: ast.expr, values: Mapping[str, TunableValue]) -> Number | str
         case ast.Name(id=name) if isinstance(values.get(name), str):
             return str(values[name])
     numbers: dict[str, Number] = {n: v for n, v in values.items() if not isinstance(v, str)}
-    return evaluate(ast.unparse(node), numbers)
+    return evaluate_tree(node, numbers)
 
 
 def _listed(values: tuple[TunableValue, ...]) -> str:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class WireError(ValueError):
-    """The bytes do not match the contract; the message names the field."""
+    """Report that the bytes do not match the contract. The message names the field."""
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:

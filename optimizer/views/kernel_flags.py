@@ -40,6 +40,10 @@ WORDS: dict[str, tuple[str, str]] = {
     Flag.NOT_EXECUTED: ("It was built and not run.", "muted"),
     Flag.ABANDONED_SLOW: ("A short timing found it far behind the best, so the full one was left out.", "muted"),
     Flag.MEASURED_AGAIN: ("The clocks differed at first: this is its second timing, in fresh processes.", "muted"),
+    Flag.OTHER_PRODUCT: (
+        "The GPU is another product than the target's, so rooflines and peaks on this page are not its own.",
+        "warn",
+    ),
     Flag.MEASURED_ELSEWHERE: ("It was measured by an evaluator outside this installation.", "muted"),
 }
 

@@ -12,6 +12,7 @@ import time
 
 from runners.backends.base import Artefact, Backend, BuildRequest, chosen_tunables
 from runners.job import BuildReport, Language, Source, TunableValue
+from runners.problems.syntax import NOT_PYTHON, module_tree
 
 ENTRIES = ("custom_kernel", "ModelNew", "Model")
 
@@ -29,7 +30,7 @@ class PythonBackend(Backend):
         try:
             text = with_tunables(request.source)
             log = _missing_entry(text)
-        except (SyntaxError, ValueError, RecursionError) as error:
+        except NOT_PYTHON as error:
             text, log = "", f"{type(error).__name__}: {error}"
         if not log:
             module.write_text(text)
@@ -42,7 +43,7 @@ class PythonBackend(Backend):
 def with_tunables(source: Source) -> str:
     """Return the text with every tunable's assignment set to its chosen value. Raises ValueError if one is missing."""
     lines = source.text.splitlines(keepends=True)
-    assigned = _assignments(ast.parse(source.text))
+    assigned = _assignments(module_tree(source.text))
     for name, value in chosen_tunables(source).items():
         if name not in assigned:
             raise ValueError(f"tunable {name} has no module-level assignment {name} = …")
@@ -67,7 +68,7 @@ def _literal(value: TunableValue) -> str:
 
 def _missing_entry(text: str) -> str:
     names = set()
-    for node in ast.parse(text).body:
+    for node in module_tree(text).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Assign):

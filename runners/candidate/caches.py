@@ -45,7 +45,7 @@ SETTINGS = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CPP_CACHE_PRECO
 
 
 class CacheError(ValueError):
-    """The packed files are too large or malformed. The message says in what way."""
+    """Report that packed files are too large or malformed. The message says in what way."""
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,15 @@ MESSAGE_BYTES = 1 << 20
 
 
 class ChannelError(Exception):
-    """The message is malformed."""
+    """Report that a message is malformed."""
 
 
 class ChannelClosed(ChannelError):
-    """The far end is gone."""
+    """Report that the far end is gone."""
 
 
 class ChannelTimeout(ChannelError):
-    """Nothing complete has arrived in time."""
+    """Report that no complete message arrived in time."""
 
 
 class Channel:

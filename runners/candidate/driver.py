@@ -44,11 +44,11 @@ NON_BLOCKING, RELAXED = 1, 2
 
 
 class DriverError(RuntimeError):
-    """A call of the driver has failed. The message names it and its error number."""
+    """Report that a call of the driver failed. The message names the call and its error number."""
 
 
 class OutOfMemoryError(DriverError):
-    """The device does not have that much memory left."""
+    """Report that the device does not have that much memory left."""
 
 
 class Location(ctypes.Structure):

@@ -20,7 +20,7 @@ _models = count(1)
 
 
 class StateMismatch(Exception):
-    """The candidate's parameters and buffers do not match those that the problem provides."""
+    """Report that the candidate's parameters and buffers do not match those that the problem provides."""
 
 
 @dataclass(frozen=True)

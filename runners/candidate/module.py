@@ -33,7 +33,7 @@ ROOM_BEYOND_BYTES = 64 << 10
 
 
 class WrongOutput(Exception):
-    """The candidate has returned the wrong type, count, shape or dtype."""
+    """Report that the candidate returned the wrong type, count, shape or dtype."""
 
 
 def load(path: str) -> ModuleType:

@@ -15,7 +15,7 @@ DEEPEST = 12
 
 
 class StructureError(ValueError):
-    """A value can't travel to another process as bytes and JSON, or a tree is malformed."""
+    """Report that a value can't travel to another process as bytes and JSON, or that a tree is malformed."""
 
 
 def arguments_of(structure: list[dict[str, Any]] | None, values: dict[str, Any]) -> list[Any]:

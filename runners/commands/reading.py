@@ -23,7 +23,7 @@ _TRITON = re.compile(r"^\s*(import triton|from triton)\b", re.MULTILINE)
 
 
 class UsageError(ValueError):
-    """The command line is wrong; the message says what to change."""
+    """Report that the command line is wrong. The message says what to change."""
 
 
 def read_source(path: Path) -> Source:

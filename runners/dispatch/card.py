@@ -9,7 +9,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from runners.dispatch.device_name import device_name
+from runners.harness.devices.gpu_state import gpu_fixed, product_name
 from runners.job_source import RunnerCard
 from runners.sandbox import probe
 from runners.targets import TARGETS
@@ -24,12 +24,11 @@ def card_of(name: str, target: str, queues: Sequence[str]) -> RunnerCard:
     """Return a card: name, target and queues as the worker serves them; device, driver and sandbox as the machine has
     them."""
     known = TARGETS.get(target)
-    title = known.title if known else target
     return RunnerCard(
         name=name,
         target=target,
         queues=tuple(queues),
-        device=(device_name(known) if known else "") or title,
+        device=(product_name(gpu_fixed(known)) or known.title) if known else target,
         sandbox=probe().value,
         facts={
             "host": socket.gethostname(),

@@ -54,7 +54,7 @@ M = TypeVar("M", JobSpec, JobResult)
 
 
 class SpoolError(Exception):
-    """The directory can't be used as it should; the message says where and why."""
+    """Report that the directory can't be used as a spool. The message says where and why."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from runners.errors import BASELINE, CANDIDATE, PARENT, Cancelled, CandidateFail
 from runners.harness.building.module_build import BuildFailure, ModuleBuilds, compiles, looks_compiled
 from runners.harness.building.sample_arguments import samples_of
 from runners.harness.devices.device import Device, device_for, why_absent
-from runners.harness.devices.gpu_state import watched
+from runners.harness.devices.gpu_state import is_other_product, watched
 from runners.harness.devices.roofline import ensure_ceilings
 from runners.harness.memory.contents import Setups
 from runners.harness.memory.usage import MemoryWatch, need_of
@@ -516,6 +516,9 @@ class Evaluation:
     def _assembled(self) -> JobResult:
         cases = case_results(self.spec, self._outcomes, self._timings, self._failed_case, self._rng)
         total = self._speedups.get(BASELINE)
+        found = environment.describe_safely(self.spec.target, self._gpu())
+        if self._timings is not None and is_other_product(self._target, found):
+            self._flags.append(Flag.OTHER_PRODUCT)
         return JobResult(
             job_id=self.spec.job_id,
             status=self._status,
@@ -534,7 +537,7 @@ class Evaluation:
             profile=self._summarised(),
             duplicate_of=self._duplicate_of,
             sandbox=self._sandbox,
-            environment=environment.describe_safely(self.spec.target, self._gpu()),
+            environment=found,
             harness_version=HARNESS_VERSION,
         )
 

@@ -12,7 +12,7 @@ ID_VARIABLE = "POPCORN_CLI_ID"
 
 
 class NotConfiguredError(RuntimeError):
-    """The environment does not say where KernelBot is or who we are there."""
+    """Report that the environment does not say where KernelBot is or who we are there."""
 
 
 @dataclass(frozen=True)

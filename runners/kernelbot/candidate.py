@@ -31,7 +31,7 @@ _PARAMETER = re.compile(r",\s*void\s*\*\s*stream\s*\)")
 
 
 class CandidateRefusedError(ValueError):
-    """KernelBot would not take, or not understand, this candidate; the message says why."""
+    """Report that KernelBot would refuse or misread this candidate. The message says why."""
 
 
 def submission_of(spec: JobSpec) -> str:

@@ -29,11 +29,11 @@ _TRY_AGAIN = re.compile(r"try again in (\d+(?:\.\d+)?)\s*s", re.IGNORECASE)
 
 
 class KernelBotError(Exception):
-    """The answer is not what was asked for."""
+    """Report that the answer is not what was asked for."""
 
 
 class RefusedError(KernelBotError):
-    """The server understood and said no; `code` is its HTTP status."""
+    """Report that the server understood the request and refused it. `code` is its HTTP status."""
 
     def __init__(self, code: int, detail: str) -> None:
         super().__init__(f"KernelBot refused ({code}): {detail}")
@@ -42,7 +42,7 @@ class RefusedError(KernelBotError):
 
 
 class WaitError(KernelBotError):
-    """The server asks to come again after `wait_s` seconds."""
+    """Report that the server asks to try again after `wait_s` seconds."""
 
     def __init__(self, wait_s: float, detail: str) -> None:
         super().__init__(detail)
@@ -50,11 +50,11 @@ class WaitError(KernelBotError):
 
 
 class UnreachableError(KernelBotError):
-    """No connection was made, so nothing was sent."""
+    """Report that no connection was made, so nothing was sent."""
 
 
 class UncertainError(KernelBotError):
-    """The answer was lost, broken or no answer of KernelBot at all (a proxy's HTML page, say)."""
+    """Report that the answer was lost, broken, or not KernelBot's (a proxy's HTML page, say)."""
 
 
 class KernelBotClient:

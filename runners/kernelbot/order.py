@@ -23,7 +23,7 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,119}$")
 
 
 class OrderError(ValueError):
-    """The settings do not name a queue to which a submission could go."""
+    """Report that the settings do not name a queue to which a submission could go."""
 
 
 @dataclass(frozen=True)

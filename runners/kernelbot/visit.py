@@ -33,7 +33,7 @@ BLAME_OF_THE_SOURCE = ("stream", "too large", "UTF-8", "Empty file", "KernelGuar
 
 
 class LeftError(Exception):
-    """The job was cancelled or its claim lost, so the visit ended."""
+    """Report that the job was cancelled or its claim lost, so the visit ends."""
 
 
 @dataclass(frozen=True)

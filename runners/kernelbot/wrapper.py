@@ -61,7 +61,7 @@ def custom_kernel(data):
 
 
 class SignatureError(ValueError):
-    """This signature can't be called through KernelBot's tuple; the message says why."""
+    """Report that a signature can't be called through KernelBot's tuple. The message says why."""
 
 
 def python_adapter(arguments: Sequence[Argument]) -> str:

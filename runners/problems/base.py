@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ProblemError(ValueError):
-    """A problem can't be read. `complaints` names every fault as `file: what is wrong`."""
+    """Report that a problem can't be read. `complaints` names every fault as `file: what is wrong`."""
 
     def __init__(self, complaints: list[str]) -> None:
         super().__init__("; ".join(complaints))

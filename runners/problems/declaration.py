@@ -12,6 +12,7 @@ from runners.problems.base import Argument, Case, ProblemError, Purpose, Role, S
 from runners.problems.dtypes import ELEMENT_TYPES
 from runners.problems.expressions import ExpressionError, evaluate, names_in
 from runners.problems.reading import FieldReader
+from runners.problems.syntax import NOT_PYTHON, module_tree
 from runners.problems.tolerance import Tolerance
 
 ENTRY = "problem.toml"
@@ -244,8 +245,8 @@ def _read_seed(reader: FieldReader, files: dict[str, str]) -> Seed:
 def _read_reference(root: FieldReader, path: str, own: tuple[str, ...], files: dict[str, str]) -> str:
     source = _file_text(root, path, "reference", files)
     try:
-        tree = ast.parse(source, filename=path)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        tree = module_tree(source, path)
+    except NOT_PYTHON as error:
         root.complaints.append(f"{path}: not Python: {error}")
         return source
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

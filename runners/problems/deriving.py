@@ -40,7 +40,7 @@ _REFUSAL_CHARS = 300
 
 
 class NoSignatureError(Exception):
-    """There is no C signature. The message is a sentence."""
+    """Report that a problem has no C signature. The message is a sentence."""
 
 
 class _Fake(FakeTensorMode):  # type: ignore[no-untyped-call]

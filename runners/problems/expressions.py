@@ -9,6 +9,9 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from runners.problems.syntax import NOT_PYTHON, expression_tree
 
 Number = int | float
 
@@ -16,34 +19,49 @@ Number = int | float
 LARGEST = 2**62
 LONGEST_TEXT = 500
 LARGEST_EXPONENT = 8
+_UNCOMPUTABLE = (ZeroDivisionError, OverflowError, RecursionError)
 
 
 class ExpressionError(ValueError):
-    """The text can't be evaluated. The message says which part."""
+    """Report that a text can't be evaluated. The message says which part."""
 
 
 def evaluate(text: str, names: Mapping[str, Number]) -> Number:
     """Return the value of `text` with `names` bound. Raises ExpressionError."""
     try:
-        value = _value(_parse(text).body, names)
-    except (ZeroDivisionError, OverflowError, RecursionError) as error:
+        return _value(parse_expression(text).body, names)
+    except _UNCOMPUTABLE as error:
         raise ExpressionError(f"{text!r}: {error}") from error
-    return value
+
+
+def evaluate_tree(node: ast.expr, names: Mapping[str, Number]) -> Number:
+    """Return the value of an expression that is parsed already. Raises ExpressionError."""
+    try:
+        return _value(node, names)
+    except _UNCOMPUTABLE as error:
+        raise ExpressionError(str(error)) from error
 
 
 def names_in(text: str) -> set[str]:
     """Return the sizes that an expression reads. Raises ExpressionError."""
-    nodes = list(ast.walk(_parse(text)))
+    nodes = list(ast.walk(parse_expression(text)))
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called}
 
 
-def _parse(text: str) -> ast.Expression:
+# The same few expressions are evaluated for every case, and for every configuration of a tuning space.
+@lru_cache(maxsize=128)
+def parse_expression(text: str) -> ast.Expression:
+    """Return the syntax tree of an expression, whatever it contains; callers share and never change it.
+
+    Raises ExpressionError.
+    """
+    # The parser takes time and memory beyond the text's length.
     if len(text) > LONGEST_TEXT:
         raise ExpressionError(f"an expression of {len(text)} characters; at most {LONGEST_TEXT} are read")
     try:
-        return ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        return expression_tree(text.strip())
+    except NOT_PYTHON as error:
         raise ExpressionError(f"{text!r} is not an expression") from error
 
 

@@ -13,6 +13,8 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 
+from runners.problems.syntax import NOT_PYTHON, module_tree
+
 # Names that candidates give to what they have built, whose functions may be called `topk` too.
 _EXTENSION = re.compile(r"(ext|mod|module|lib|library|kernel|op)s?(\(\))?$", re.IGNORECASE)
 
@@ -20,8 +22,8 @@ _EXTENSION = re.compile(r"(ext|mod|module|lib|library|kernel|op)s?(\(\))?$", re.
 def forbidden_in(text: str, forbidden: Iterable[str]) -> list[str]:
     """Return the forbidden operations that a candidate's text uses, each once, in the order of the list."""
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = module_tree(text)
+    except NOT_PYTHON:
         return [name for name in forbidden if name in text]
     code, used = _without_comments(text, tree), set(_used(tree))
     return [name for name in forbidden if _is_used(name, code, used)]

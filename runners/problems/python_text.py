@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from runners.problems.base import ProblemError
-from runners.problems.expressions import ExpressionError, evaluate
+from runners.problems.expressions import ExpressionError, evaluate_tree
+from runners.problems.syntax import NOT_PYTHON, module_tree
 
 # A name that no module would choose.
 DEVICE_NAME = "__kernel_device__"
@@ -17,10 +18,10 @@ Constant = int | list[int]
 def parse(source: str, file: str) -> ast.Module:
     """Return the module's syntax tree. Raises ProblemError naming the file and line."""
     try:
-        return ast.parse(source, filename=file)
+        return module_tree(source, file)
     except SyntaxError as error:
         raise ProblemError([f"{file}: line {error.lineno}: not Python: {error.msg}"]) from error
-    except (ValueError, RecursionError, MemoryError) as error:
+    except NOT_PYTHON as error:
         raise ProblemError([f"{file}: not Python: {error}"]) from error
 
 
@@ -97,7 +98,7 @@ def on_its_device(source: str, file: str) -> str:
     tree = for_any_device(parse(source, file))
     if not any(isinstance(node, ast.Name) and node.id == DEVICE_NAME for node in ast.walk(tree)):
         return source
-    chosen = ast.parse(f'import torch\n{DEVICE_NAME} = "cuda" if torch.cuda.is_available() else "cpu"').body
+    chosen = module_tree(f'import torch\n{DEVICE_NAME} = "cuda" if torch.cuda.is_available() else "cpu"').body
     first = next((n for n, node in enumerate(tree.body) if not _comes_first(node)), len(tree.body))
     # After docstring and __future__ imports, which must stay first.
     tree.body[first:first] = chosen
@@ -134,8 +135,8 @@ def _literal(node: ast.expr) -> Constant | None:
             [i for i in items if isinstance(i, int)] if items and all(isinstance(i, int) for i in items) else None
         )
     try:
-        value = evaluate(ast.unparse(node), {})
-    except (ExpressionError, RecursionError):
+        value = evaluate_tree(node, {})
+    except ExpressionError:
         return None
     return value if isinstance(value, int) else None
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from runners.problems.syntax import NOT_PYTHON, module_tree
+
 ENTRIES = ("Model", "reference", "ref_kernel")
 # A few rounds over heads or levels are ordinary code.
 FEWEST_ROUNDS = 5
@@ -18,8 +20,8 @@ _CUTTING = {"unbind", "split", "chunk", "tensor_split"}
 def slow_loop(source: str, entries: Iterable[str] = ENTRIES) -> int | None:
     """Return the line of the first loop over tensors that an entry point reaches, or None."""
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = module_tree(source)
+    except NOT_PYTHON:
         return None
     lines = [loop.lineno for node in _reached(tree, entries) for loop in _loops(node) if _is_over_tensors(loop)]
     return min(lines, default=None)

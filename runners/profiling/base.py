@@ -24,7 +24,7 @@ NAME_CHARS = 160
 
 
 class ProfilerError(Exception):
-    """The tool is absent, not permitted, or saw nothing; the message says which."""
+    """Report that the tool is absent, is not permitted, or saw nothing. The message says which."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,10 @@ FORCED_LEVEL = "KERNELSCI_SANDBOX"
 
 
 class SandboxError(RuntimeError):
-    """The sandbox could not be set up, or may not be used: the machine's or the caller's doing, never the
-    kernel's. The message says what to change."""
+    """Report that the sandbox could not be set up or must not be used.
+
+    The machine or the caller is the cause, never the kernel. The message says what to change.
+    """
 
 
 class SandboxLevel(StrEnum):

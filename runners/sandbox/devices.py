@@ -21,8 +21,11 @@ AMD_PATHS = ("sys", "opt/rocm", "opt/amdgpu")
 
 @dataclass(frozen=True)
 class DeviceBinds:
-    """`nodes` are bound as devices, `read_only` as they are; `groups` are the supplementary group ids a
-    process needs to open the nodes, when they are not open to everybody."""
+    """List what a sandbox shows of a device.
+
+    `nodes` are bound as devices, `read_only` as they are. `groups` are the supplementary group ids that a process
+    needs to open the nodes, if they are not open to everybody.
+    """
 
     nodes: tuple[Path, ...] = ()
     read_only: tuple[Path, ...] = ()

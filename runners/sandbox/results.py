@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class ResultFileError(ValueError):
-    """The file is missing or is not the plain file it should be; the message says in what way."""
+    """Report that a file is missing or is not the plain file it should be. The message says in what way."""
 
 
 def read_result_file(directory: Path, name: str, max_bytes: int, uid: int | None = None) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 
 from runners.harness import evaluate
 from runners.harness.timing.environment import HARNESS_VERSION
-from runners.job import Effort, JobResult, JobSpec, Language, Limits, Source, Status
+from runners.job import Effort, Flag, JobResult, JobSpec, Language, Limits, Source, Status
 from runners.problems import load
 from runners.sandbox.meter import process_tree
 from runners.wire import dumps, loads
@@ -48,6 +48,13 @@ def test_honest_kernel_is_correct_with_times_errors_and_environment() -> None:
     ]
     assert result.harness_version == HARNESS_VERSION and result.environment["torch"]
     assert loads(JobResult, dumps(result)) == result
+
+
+def test_times_of_another_product_than_the_targets_carry_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.harness.evaluation.environment.describe_safely", lambda *_: {"gpu": "NVIDIA H200"})
+    assert Flag.OTHER_PRODUCT in outcome(kernels.HONEST).flags
+    # What was only built says nothing about a device.
+    assert Flag.OTHER_PRODUCT not in outcome(kernels.HONEST, effort=Effort.BUILD).flags
 
 
 def test_a_binary_that_was_evaluated_already_is_built_and_not_executed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -310,11 +311,9 @@ def test_two_workers_of_one_account_never_have_two_submissions_under_way(bot: Ke
     queues = [FakeQueue(spec_of(TEXT)) for _ in range(3)]
     for other in queues[1:]:
         other.lock = queues[0].lock
-    threads = [threading.Thread(target=visit, args=(bot, one)) for one in queues]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(queues)) as workers:
+        results = list(workers.map(lambda queue: visit(bot, queue), queues))
+    assert [result.status for result in results] == [Status.CORRECT] * 3
     assert len(bot.submissions) == 3 and bot.most_under_way == 1
 
 

@@ -22,11 +22,10 @@ from optimizer.search.base import Draft
 from optimizer.upkeep.sweep import sweep
 from runners.dispatch import DISPATCHERS
 from runners.dispatch import card as cards
-from runners.dispatch import device_name as device_names
 from runners.dispatch.card import card_of
-from runners.dispatch.device_name import processor
 from runners.job import BuildReport, Effort, JobResult, JobSpec, KernelResources, Language, Source, Status
 from runners.job_source import Claim, RunnerCard
+from runners.targets import CPUINFO, processor_name
 from runners.tasks import target_of
 from runners.worker import work_once
 from tests.factories import make_run, make_user
@@ -75,16 +74,17 @@ def test_two_workers_of_one_box_say_which_device_each_has(monkeypatch: pytest.Mo
 )
 def test_a_processor_calls_itself_by_its_model(text: str, name: str, tmp_path: Any) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    assert processor(tmp_path / "cpuinfo") == name
+    assert processor_name(tmp_path / "cpuinfo") == name
 
 
 def test_a_card_names_the_gpu_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"gpu_data": [{"asic": {"market_name": "AMD Instinct MI300X OAM"}}]}
-    monkeypatch.setattr(device_names, "gpu_fixed", lambda target: {"amd_smi_static": told})
+    monkeypatch.setattr(cards, "gpu_fixed", lambda target: {"amd_smi_static": told})
     assert card_of("box", "gfx942", []).device == "AMD Instinct MI300X OAM"
-    monkeypatch.setattr(device_names, "gpu_fixed", lambda target: {"gpu": "NVIDIA H100 80GB HBM3"})
+    monkeypatch.setattr(cards, "gpu_fixed", lambda target: {"gpu": "NVIDIA H100 80GB HBM3"})
     assert card_of("box", "sm_90", []).device == "NVIDIA H100 80GB HBM3"
-    assert card_of("box", "cpu", []).device == processor(device_names.CPUINFO)
+    monkeypatch.undo()
+    assert card_of("box", "cpu", []).device == processor_name(CPUINFO)
 
 
 @pytest.mark.parametrize(

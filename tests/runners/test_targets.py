@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from runners.harness.devices.gpu_state import is_other_product
 from runners.harness.timing.environment import describe
 from runners.problems.base import Work
 from runners.profiling.summary import in_words, summary
 from runners.state import state_dir, write_json
-from runners.targets import ALIASES, TARGETS, UnknownTarget, canonical, ceilings, ceilings_in, target
+from runners.targets import (
+    ALIASES,
+    TARGETS,
+    UnknownTarget,
+    canonical,
+    ceilings,
+    ceilings_in,
+    product_target,
+    target,
+)
 
 GPUS = [found for found in TARGETS.values() if found.family == "gpu"]
 
@@ -53,6 +64,39 @@ def test_products_name_their_target_in_any_case() -> None:
     assert canonical("MI300X") == canonical("mi300x") == canonical("gfx942") == "gfx942"
     assert canonical("H100 PCIe") == "sm_90-h100-pcie"
     assert set(ALIASES.values()) <= set(TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("device", "key"),
+    [
+        ("NVIDIA H100 80GB HBM3", "sm_90"),
+        ("NVIDIA H100 PCIe", "sm_90-h100-pcie"),
+        ("NVIDIA H200", "sm_90-h200"),
+        ("NVIDIA A100-SXM4-80GB", "sm_80"),
+        ("AMD Instinct MI325X OAM", "gfx942-mi325x"),
+        ("NVIDIA GH200 480GB", None),
+        ("", None),
+    ],
+)
+def test_a_drivers_name_of_a_device_leads_to_the_target_of_its_product(device: str, key: str | None) -> None:
+    found = product_target(device)
+    assert (found.key if found else None) == key
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_other"),
+    [
+        ({"gpu": "NVIDIA H200"}, True),
+        ({"gpu": "NVIDIA H100 80GB HBM3"}, False),
+        ({"gpu": "NVIDIA GH200 480GB"}, False),
+        ({"amd_smi_static": {"gpu_data": [{"asic": {"market_name": "AMD Instinct MI300X OAM"}}]}}, True),
+        ({}, False),
+    ],
+)
+def test_a_gpu_with_a_target_of_its_own_is_told_from_the_targets_product(
+    facts: dict[str, Any], is_other: bool
+) -> None:
+    assert is_other_product(target("sm_90"), facts) is is_other
 
 
 def test_an_unknown_target_is_told_with_those_there_are() -> None:

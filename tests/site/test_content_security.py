@@ -13,7 +13,6 @@ from django.test import Client
 from playwright.sync_api import Page
 
 from kernelsci_site.security_policy import POLICY
-from kernelsci_site.static_finders import PLOTLY_PATH
 
 DRAW = b"""
 window.violations = [];
@@ -54,7 +53,7 @@ class PolicedPages(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def policed_url() -> Iterator[str]:
-    plotly_file = finders.find(PLOTLY_PATH)
+    plotly_file = finders.find("plotly/plotly.min.js")
     assert plotly_file is not None
     with open(plotly_file, "rb") as file:  # noqa: PTH123 - what finders return is a string
         PolicedPages.pages["/plotly.js"] = ("text/javascript", file.read())

@@ -85,7 +85,7 @@ def _mentions_compilers(text: str, *, triton: bool = True) -> bool:
 
 
 class BuildFailure(CandidateFailure):
-    """A module did not build. `log` holds what its compilers printed, `seconds` how long it took."""
+    """Report that a module did not build. `log` holds what its compilers printed, `seconds` how long they took."""
 
     def __init__(self, cause: CandidateFailure, status: Status, reason: str, log: str, seconds: float) -> None:
         super().__init__(status, reason, cause.case, cause.side)

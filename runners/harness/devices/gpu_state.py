@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from runners.harness.devices.device import device_for
 from runners.harness.devices.nvml import NvmlError, nvml
 from runners.sandbox.meter import process_tree
-from runners.targets import Target
+from runners.targets import Target, product_target
 
 ASK_WITHIN_S = 10.0
 # Starting a vendor's program takes time, which must not delay an evaluation.
@@ -40,6 +41,20 @@ def gpu_fixed(target: Target) -> dict[str, Any]:
     if device.kind == "cuda":
         return _nvidia(device.index, tuple(NVIDIA_FIXED.items()))
     return _amd(device.index, "static") if device.kind == "hip" else {}
+
+
+def product_name(facts: Mapping[str, Any]) -> str:
+    """Return the product that the driver names in what `gpu_fixed` found, or an empty text."""
+    return str(facts.get("gpu") or _market_name(facts.get("amd_smi_static")) or "")
+
+
+def is_other_product(target: Target, facts: Mapping[str, Any]) -> bool:
+    """Return whether the GPU has a target of its own that is not this one, such as an H200 under `sm_90`.
+
+    A product that no target describes counts as the target's, because nothing better is known of it.
+    """
+    own = product_target(product_name(facts))
+    return own is not None and own.key != target.key
 
 
 def watched(target: Target) -> Future[dict[str, Any]]:
@@ -83,6 +98,19 @@ def _amd(index: str, what: str) -> dict[str, Any]:
         return {f"amd_smi_{what}": json.loads(answer)} if answer else {}
     except ValueError:
         return {}
+
+
+def _market_name(facts: Any) -> str | None:
+    """Return the first `market_name` anywhere in amd-smi's answer, whose form differs between versions.
+
+    Untested on AMD hardware.
+    """
+    if isinstance(facts, dict):
+        own = facts.get("market_name")
+        return own if isinstance(own, str) else _market_name(list(facts.values()))
+    if isinstance(facts, list):
+        return next(filter(None, map(_market_name, facts)), None)
+    return None
 
 
 def _value(text: str) -> float | str:

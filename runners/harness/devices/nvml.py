@@ -18,7 +18,7 @@ MEMORY_VERSION = 40 | 2 << 24
 
 
 class NvmlError(OSError):
-    """The library is absent, or one of its calls has failed."""
+    """Report that the library is absent, or that one of its calls failed."""
 
 
 class Utilisation(ctypes.Structure):

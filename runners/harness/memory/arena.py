@@ -35,9 +35,12 @@ class Piece:
 
 
 class Arena(ABC):
-    """`descriptor` and `device` are what a participant needs to map it (`device` None: shared memory of the host).
-    `users`: how many participants compute in it, one after the other; it is given back when the last one closes it.
-    `shared`: there are several, and what one leaves is overwritten before the next."""
+    """Hold the memory in which participants compute, one after the other.
+
+    `descriptor` and `device` are what a participant needs to map it (`device` None: shared memory of the host).
+    `users` counts the participants; the memory is given back when the last one closes it. With `shared` there are
+    several, and what one leaves is overwritten before the next.
+    """
 
     size_bytes: int
     descriptor: int

@@ -18,8 +18,10 @@ POLL_S = 0.2
 
 
 class Refused(Exception):
-    """The far end has answered that it failed. `kind` is the exception's class there, `text` its traceback: both are
-    claims."""
+    """Report that the far end answered that it failed.
+
+    `kind` is the exception's class there, `text` its traceback. Both are claims.
+    """
 
     def __init__(self, kind: str, message: str, text: str) -> None:
         super().__init__(message)

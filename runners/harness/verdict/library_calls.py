@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from runners.job import Flag, Language, Source
 from runners.problems.base import Problem, TorchPolicy
+from runners.problems.syntax import NOT_PYTHON, module_tree
 
 # What a candidate is called by; code that none of these reaches does no work.
 ENTRIES = ("custom_kernel", "ModelNew", "Model")
@@ -44,8 +45,8 @@ def lacks_own_kernel(source: Source) -> bool:
     """Return whether the text shows no kernel of its own. A text that can't be parsed counts as having one."""
     if source.language in PYTHON:
         try:
-            return not _python_reaches_kernel(ast.parse(source.text))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return not _python_reaches_kernel(module_tree(source.text))
+        except NOT_PYTHON:
             return False
     vendor = _NATIVE_VENDOR.search(source.text) is not None
     device = source.language in (Language.CUDA, Language.HIP)
