@@ -104,11 +104,6 @@ def hypothesis_views(run: Run) -> dict[str, HypothesisView]:
     return {row.key: _hypothesis_view(row) for row in rows}
 
 
-def current_findings(run: Run) -> QuerySet[Finding]:
-    """Return the current findings that the run itself has written, oldest first."""
-    return Finding.objects.filter(source=f"run {run.pk}", superseded_by__isnull=True).order_by("pk")
-
-
 def findings_for(run: Run) -> QuerySet[Finding]:
     """Return all current findings, notes and digests that apply to the run, whoever wrote them, oldest first."""
     problem = ProblemVersion.objects.filter(pk=run.problem_version_id)
