@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.code_blocks import AnswerError, Fault, apply_edits, split_edits
 from optimizer.agents.kernel_answers import BlockAnswer
-from optimizer.llm.tool_messages import fenced
+from optimizer.text.markdown import fenced
 from optimizer.tools.catalogue import BlockArguments, KernelArguments, SubmitArguments
 from runners.job import Language
 
@@ -46,10 +46,7 @@ def answer_text(draft: Draft, arguments: SubmitArguments) -> str:
     }
     # Fences in the words would be taken for the kernel's.
     lines = [f"{label}: {said.strip().replace('```', '` ` `')}" for label, said in labelled.items() if said.strip()]
-    return "\n".join([*lines, "", fenced(draft.text, _LABELS.get(draft.language, ""))])
-
-
-_LABELS = {Language.CPP: "cpp", Language.HIP: "hip", Language.CUDA: "cuda", Language.TRITON: "triton"}
+    return "\n".join([*lines, "", fenced(draft.text, draft.language.value)])
 
 
 def _named(language: str) -> Language:
