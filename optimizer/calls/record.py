@@ -33,6 +33,7 @@ from optimizer.models import (
     Finding,
     Guidance,
     Kernel,
+    KernelParent,
     LlmCall,
     Provider,
     Record,
@@ -40,6 +41,7 @@ from optimizer.models import (
     Team,
     User,
 )
+from optimizer.models.choices import OPEN_CALL_STATES
 from optimizer.search import settings_in_force
 from optimizer.search.base import Draft, RecordedAsk
 from optimizer.secrets.keys import UnreadableKeyError
@@ -66,9 +68,8 @@ _SHORTEST_PHRASE = 5
 def record_of(run: Run, title: str = "") -> RunRecord:
     """Return the recording of a run, without private text."""
     strip = Stripper.of(run)
-    calls = LlmCall.objects.filter(run=run).exclude(
-        state__in=[CallState.QUEUED, CallState.ASKING, CallState.WAITING, CallState.TOOLS]
-    )
+    ended = LlmCall.objects.filter(run=run).exclude(state__in=OPEN_CALL_STATES)
+    calls = ended.order_by("pk").prefetch_related("turns__tool_calls")
     return RunRecord(
         title=strip.prose(title),
         problem=run.problem_version.problem.slug,
@@ -81,7 +82,7 @@ def record_of(run: Run, title: str = "") -> RunRecord:
         kernels=Kernel.objects.filter(run=run).count(),
         evaluations=run.spent_evaluations,
         best_speedup=run.best_speedup,
-        calls=[_recorded(call, strip) for call in calls.order_by("pk")],
+        calls=[_recorded(call, strip) for call in calls],
         tuned=_tuned(run, strip),
     )
 
@@ -238,7 +239,7 @@ def _recorded(call: LlmCall, strip: Stripper) -> RecordedCall:
         prompt_tokens=call.prompt_tokens,
         answer_tokens=call.answer_tokens,
         submitted=bool(call.transport.get("submitted")),
-        turns=[_recorded_turn(turn, strip) for turn in call.turns.prefetch_related("tool_calls").order_by("pk")],
+        turns=[_recorded_turn(turn, strip) for turn in call.turns.all()],
     )
 
 
@@ -252,19 +253,19 @@ def _recorded_turn(turn: CallTurn, strip: Stripper) -> RecordedTurn:
 
 def _tuned(run: Run, strip: Stripper) -> list[RecordedKernel]:
     """Return the kernels that tuning made of others."""
-    made = run.kernels.filter(author_kind=AuthorKind.TUNER, parent_links__rank=0).order_by("number")
+    bases = KernelParent.objects.filter(kernel__run=run, kernel__author_kind=AuthorKind.TUNER, rank=0)
+    links = bases.select_related("kernel", "parent").order_by("kernel__number")
     return [
         RecordedKernel(
             key=kernel.key,
-            parent=parent,
+            parent=parent.key,
             title=strip.prose(kernel.title),
             language=kernel.language,
             text=strip.everywhere(kernel.source),
             tunables=kernel.tunables,
             flags=kernel.flags,
         )
-        for kernel in made
-        for parent in kernel.parent_links.filter(rank=0).values_list("parent__key", flat=True)
+        for kernel, parent in ((link.kernel, link.parent) for link in links)
     ]
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.record import do_import_record
@@ -226,6 +227,16 @@ def test_what_people_wrote_into_the_findings_is_private_and_what_agents_wrote_is
     run.findings.create(team=team, text="Stores are slow here.\nAda's board is loose.", origin="person")
     strip = Stripper.of(run)
     assert strip.prose("Stores are slow here. Ada's board is loose.") == "Stores are slow here. [removed]"
+
+
+def test_a_longer_run_is_recorded_with_as_many_queries(server: LlmServer) -> None:
+    short, long = finished_run(server, kernels(1), budget=Budget(evaluations=1)), finished_run(server, kernels())
+    taken = []
+    for run in (short, long):
+        with CaptureQueriesContext(connection) as queries:
+            record_of(run)
+        taken.append(len(queries))
+    assert short.calls.count() < long.calls.count() and taken[0] == taken[1]
 
 
 def test_a_record_survives_its_file_and_is_the_same_bytes_twice(server: LlmServer) -> None:
