@@ -28,7 +28,7 @@ from optimizer.calls.conversation import (
     toolbox_of,
     turns_of,
 )
-from optimizer.calls.lifecycle import OPEN_STATES, do_book_turn, do_end_call
+from optimizer.calls.lifecycle import PAID_COLUMNS, do_book, do_end_call
 from optimizer.calls.prepare import basis_of, knowledge_of, mark_of
 from optimizer.calls.tool_jobs import queue_tool_job
 from optimizer.enqueue import enqueue_call, enqueue_run
@@ -36,6 +36,7 @@ from optimizer.events.payloads import ToolCalled, ToolEnded
 from optimizer.events.record import record
 from optimizer.llm.port import RequestedTool
 from optimizer.models import CallState, CallTurn, Job, JobState, LlmCall, Run, ToolCall, ToolState, User
+from optimizer.models.choices import OPEN_CALL_STATES, OPEN_TOOL_STATES
 from optimizer.runs.evaluation import device_s
 from optimizer.runs.history import history_of
 from optimizer.text.storable import storable, storable_text
@@ -81,8 +82,8 @@ def do_take_turn(call: LlmCall, new: NewTurn) -> bool:
             return False
         row.run = run
         turn = _store_turn(row, new)
-        do_book_turn(run, turn)
-        if row.state not in OPEN_STATES:
+        do_book(run, turn)
+        if row.state not in OPEN_CALL_STATES:
             return False
         _begin_tools(run, row, turn, new.requested[:MOST_PER_TURN])
         row.state = CallState.TOOLS
@@ -93,7 +94,7 @@ def do_take_turn(call: LlmCall, new: NewTurn) -> bool:
 
 def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     """Store what a runner found. Call under the run's lock, in the transaction that closes the job."""
-    tool = _tool_of(call)
+    tool = TOOLS[call.name]
     state = ToolState.FAILED if result.status == Status.INFRA_ERROR else ToolState.DONE
     # The compiler's and the kernel's words are data, however they are phrased.
     said = storable_text(results.in_words(tool, result))
@@ -125,7 +126,7 @@ def do_cancel_tool_call(run: Run, call: ToolCall) -> None:
 
 
 def _store_turn(call: LlmCall, new: NewTurn) -> CallTurn:
-    outcome = {name: new.outcome.get(name) for name in _PAID}
+    outcome = {name: new.outcome.get(name) for name in PAID_COLUMNS}
     return CallTurn.objects.create(
         call=call,
         number=call.turns.count() + 1,
@@ -136,9 +137,6 @@ def _store_turn(call: LlmCall, new: NewTurn) -> CallTurn:
         answered_by=new.answered_by,
         **outcome,
     )
-
-
-_PAID = ("prompt_tokens", "answer_tokens", "cached_tokens", "cost_usd")
 
 
 @dataclass
@@ -224,7 +222,7 @@ def _go_on_when_done(call: LlmCall) -> None:
     if call.state != CallState.TOOLS:
         return
     turn = turns_of(call).last()
-    if turn is None or turn.tool_calls.filter(state__in=[ToolState.QUEUED, ToolState.RUNNING]).exists():
+    if turn is None or turn.tool_calls.filter(state__in=OPEN_TOOL_STATES).exists():
         return
     # A person keeps their claim on the prompt while the tools work for them.
     call.state = CallState.WAITING if turn.answered_by_id else CallState.QUEUED
@@ -241,10 +239,6 @@ def _kept(arguments: Mapping[str, Any]) -> dict[str, Any]:
         else value
         for name, value in list(arguments.items())[:20]
     }
-
-
-def _tool_of(call: ToolCall) -> Tool:
-    return TOOLS[call.name]
 
 
 def _called(desk: _Desk, row: ToolCall) -> ToolCalled:
