@@ -13,7 +13,7 @@ from optimizer.agents.delimiters import Delimiters, clean, neutralise
 from optimizer.agents.task_sections import SOURCE_CAP, plain
 from optimizer.queries.timing import CaseRow, case_rows, failure_lines, noise_warning
 from optimizer.search.base import History, HypothesisView, KernelView
-from optimizer.search.machinery.handoff import tuned_winners
+from optimizer.search.machinery.handoff import configurations, tuned_winners
 from optimizer.search.machinery.proposals import target_language
 from optimizer.search.machinery.seeds import REFERENCE_KEY
 from runners.job import JobResult, KernelResources
@@ -21,8 +21,6 @@ from runners.profiling.summary import in_words
 
 LOG_CAP = 6_000
 REPORT_CAP = 3_000
-
-
 # A diff is shown in place of a source where it is shorter than this part of it.
 DIFF_SHARE = 0.6
 LINE_CAP = 200
@@ -85,7 +83,7 @@ def _source(kernel: KernelView, delimiters: Delimiters, near: KernelView | None)
 
 def tuning(kernel: KernelView, history: History) -> str:
     """Return which configurations of the kernel were measured, the fastest first; empty where none was."""
-    trials = [one for one in history.kernels if one.author_kind == "tuner" and kernel.key in one.parent_keys[:1]]
+    trials = configurations(history).get(kernel.key, [])
     if not trials:
         return ""
     counted = sorted((one for one in trials if one.time_us is not None), key=lambda one: one.time_us or 0.0)
@@ -139,8 +137,10 @@ def outcome(kernel: KernelView, delimiters: Delimiters) -> str:
 
 
 def timing(result: JobResult | None) -> str:
-    """Return device time, call time, distance to the roofline and remarks by case; empty where a result has only one
-    time and no distance to say."""
+    """Return device time, call time, distance to the roofline and remarks by case.
+
+    The text is empty where a result has only one time and no distance to say.
+    """
     rows = [row for row in case_rows(result) if row.case.candidate_us]
     lines = [line for line in map(_timing_line, rows) if line]
     warning = noise_warning(result.noise_floor if result else None)
