@@ -60,26 +60,22 @@ class Anchored:
     def text(self, language: str) -> str:
         """Return the source with anchors, and the advice as comments of the language."""
         mark = "#" if language in _HASH_COMMENTS else "//"
-        written: list[str] = []
-        position = 0
+        written = []
         for (start, end), advice in zip(self.spans, self.advice, strict=True):
             told = [f"{mark} advice: {line}".rstrip() for line in advice.splitlines()]
-            written += [
-                *self.lines[position:start],
-                f"{mark} {BEGIN}",
-                *told,
-                *self.lines[start:end],
-                f"{mark} {END}",
-            ]
-            position = end
-        return "\n".join([*written, *self.lines[position:]])
+            written.append([f"{mark} {BEGIN}", *told, *self.lines[start:end], f"{mark} {END}"])
+        return self._with_spans(written)
 
     def replaced(self, blocks: Sequence[str]) -> str:
         """Return the source with new content in its marked blocks, and nothing else changed."""
+        return self._with_spans([new.strip("\n").split("\n") if new.strip() else [] for new in blocks])
+
+    def _with_spans(self, contents: Sequence[Sequence[str]]) -> str:
+        """Return the source with these lines in place of the marked blocks."""
         written: list[str] = []
         position = 0
-        for (start, end), new in zip(self.spans, blocks, strict=True):
-            written += [*self.lines[position:start], *(new.strip("\n").split("\n") if new.strip() else [])]
+        for (start, end), lines in zip(self.spans, contents, strict=True):
+            written += [*self.lines[position:start], *lines]
             position = end
         return "\n".join([*written, *self.lines[position:]])
 

@@ -23,7 +23,7 @@ from optimizer.agents.task_sections import SOURCE_CAP
 from optimizer.search.base import Ask, History, HypothesisView, KernelView
 from optimizer.search.machinery.handoff import without_lost_trials
 from optimizer.search.machinery.proposals import target_language
-from optimizer.search.machinery.seeds import seeds
+from optimizer.search.machinery.seeds import REFERENCE_KEY, seeds
 from optimizer.search.scientist import AVENUES, EXPERIMENTS
 from runners.job import Language
 
@@ -77,13 +77,15 @@ class Desk:
         return self.history.kernel(str(self.context.get(name, "")))
 
     def shown(self, name: str, heading: str, *, near: KernelView | None = None) -> str:
-        """Return that kernel as a section, or an empty text where the context names none.
+        """Return that kernel as a section, or an empty text where the context names none."""
+        kernel = self.kernel(name)
+        return self.section(kernel, heading, near=near) if kernel else ""
+
+    def section(self, kernel: KernelView, heading: str, *, near: KernelView | None = None) -> str:
+        """Return a kernel as a section.
 
         Its source is a diff where it hardly differs from `near`. The task shows the reference already.
         """
-        kernel = self.kernel(name)
-        if kernel is None:
-            return ""
         source = not sections.is_reference_of_task(kernel, self.history)
         return sections.kernel(kernel, self.history, self.delimiters, heading, source=source, near=near)
 
@@ -165,9 +167,7 @@ def _designer(desk: Desk) -> list[str]:
 
 def _writer(desk: Desk) -> list[str]:
     """Return task, naive port, findings, Base and Reference with one step of history, and experiment (section 3.3)."""
-    naive = [
-        k for k in seeds(desk.history) if k.key not in {"seed.reference"} and k.source.language == desk.language
-    ]
+    naive = [k for k in seeds(desk.history) if k.key != REFERENCE_KEY and k.source.language == desk.language]
     shown = {desk.context.get("base"), desk.context.get("reference")}
     port = [
         sections.kernel(k, desk.history, desk.delimiters, "Direct port") for k in naive[:1] if k.key not in shown
@@ -198,16 +198,10 @@ def _stark_window(desk: Desk) -> list[str]:
     shown = [k for key in others if (k := desk.history.kernel(key))]
     failed = [k for k in shown if k.failed]
     return [
-        *(_from_tree(k, desk) for k in shown if k not in failed),
+        *(desk.section(k, "From the tree", near=desk.kernel("node")) for k in shown if k not in failed),
         _failures(failed, desk),
         *_node(desk),
     ]
-
-
-def _from_tree(kernel: KernelView, desk: Desk) -> str:
-    source = not sections.is_reference_of_task(kernel, desk.history)
-    near = desk.kernel("node")
-    return sections.kernel(kernel, desk.history, desk.delimiters, "From the tree", source=source, near=near)
 
 
 def _node(desk: Desk) -> list[str]:
