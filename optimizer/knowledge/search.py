@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from optimizer.knowledge.kinds import kinds_of
 from optimizer.knowledge.library import OVERVIEW, Page, pages
@@ -82,6 +82,11 @@ class Index:
     lengths: dict[str, int]
     containing: Counter[str]
 
+    @cached_property
+    def mean_length(self) -> float:
+        """Return the average number of words of a page."""
+        return sum(self.lengths.values()) / len(self.lengths)
+
     def score(self, name: str, words: Iterable[str]) -> float:
         """Return the page's BM25 score for the words."""
         return sum(self._weight(name, word) for word in words if word in self.counts[name])
@@ -89,8 +94,7 @@ class Index:
     def _weight(self, name: str, word: str) -> float:
         count, total = self.counts[name][word], len(self.counts)
         rarity = math.log(1 + (total - self.containing[word] + 0.5) / (self.containing[word] + 0.5))
-        mean = sum(self.lengths.values()) / total
-        return rarity * count * (K1 + 1) / (count + K1 * (1 - B + B * self.lengths[name] / mean))
+        return rarity * count * (K1 + 1) / (count + K1 * (1 - B + B * self.lengths[name] / self.mean_length))
 
 
 @cache
