@@ -30,7 +30,7 @@ class AnchorError(ValueError):
 
 @dataclass(frozen=True)
 class Marked:
-    """Hold a block as the planner wrote it, with the lines before it, back to the block before."""
+    """Hold a block as the planner wrote it, and the lines between it and the previous block."""
 
     before: tuple[str, ...]
     block: tuple[str, ...]
@@ -110,7 +110,7 @@ def marked_blocks(text: str) -> list[Marked]:
 
 
 def place(text: str, source: str) -> Anchored:
-    """Find the planner's blocks in the source. Raises AnchorError when a block is not there as it stands, or twice."""
+    """Find the planner's blocks in the source. Raises AnchorError when a block is missing there or occurs twice."""
     lines = source.split("\n")
     known = [(number, squeezed) for number, line in enumerate(lines) if (squeezed := _squeezed(line))]
     spans, advice = [], []
@@ -124,7 +124,7 @@ def place(text: str, source: str) -> Anchored:
 
 
 def read_anchored(text: str) -> Anchored:
-    """Read back what `Anchored.text` has written."""
+    """Parse the output of `Anchored.text`."""
     lines: list[str] = []
     spans: list[tuple[int, int]] = []
     advice: list[str] = []
@@ -144,7 +144,7 @@ def read_anchored(text: str) -> Anchored:
 
 
 def _without_advice(block: Sequence[str], known: set[str]) -> tuple[list[str], str]:
-    """Return the source's own lines of a block, squeezed, and the planner's advice: comments that the source lacks."""
+    """Return the lines of a block that the source has, squeezed, and the comments that it lacks: the advice."""
     own: list[str] = []
     advice: list[str] = []
     for line in block:
@@ -161,7 +161,7 @@ def _span(block: Sequence[str], before: Sequence[str], known: Sequence[tuple[int
     texts = [squeezed for _, squeezed in known]
     context = [squeezed for line in before if (squeezed := _squeezed(line))]
     starts = [at for at in range(len(texts) - len(block) + 1) if texts[at : at + len(block)] == list(block)]
-    # The lines before the block decide between equal places, as many of them as that takes.
+    # Among equal places, compare more and more of the lines before the block until one place is left.
     for reach in range(1, len(context) + 1):
         if len(starts) == 1:
             break

@@ -322,7 +322,7 @@ def _troubles(desk: Desk) -> list[str]:
 
 
 def _tried(desk: Desk) -> str:
-    """Return what became of the recorded experiments, newest last: gains, failures, and ideas that were not tried."""
+    """Return the outcomes of the recorded experiments, newest last, and the ideas that were not tried."""
     kernels = _kernels_by_hypothesis(desk.history)
     views = list(desk.history.hypotheses.values())
     made = [f"- {_one_line(view.title)}: {_came_of(view, kernels)}" for view in views if view.key in kernels]

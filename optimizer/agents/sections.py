@@ -21,7 +21,7 @@ from runners.profiling.summary import in_words
 
 LOG_CAP = 6_000
 REPORT_CAP = 3_000
-# A diff is shown in place of a source where it is shorter than this part of it.
+# Show a diff instead of a source where it is shorter than this share of the source.
 DIFF_SHARE = 0.6
 LINE_CAP = 200
 MOST_TRIALS = 8
@@ -96,7 +96,7 @@ def tuning(kernel: KernelView, history: History) -> str:
 
 
 def in_a_line(kernel: KernelView) -> str:
-    """Return what came of a kernel in one line: its time, or why it failed."""
+    """Return the outcome of a kernel in one line: its time, or why it failed."""
     if kernel.time_us is not None:
         return f"{kernel.time_us:.2f} µs"
     status = kernel.status.value.replace("_", " ") if kernel.status else "not evaluated yet"
@@ -104,7 +104,7 @@ def in_a_line(kernel: KernelView) -> str:
 
 
 def _why(result: JobResult | None) -> str:
-    """Return the line of a failed result that tells most, with a colon before it; empty where nothing is said."""
+    """Return the most informative line of a failed result after a colon, or an empty text without any."""
     if result is None:
         return ""
     log = [line for text in _failure_logs(result) for line in text.splitlines() if _ERROR.search(line)]

@@ -106,7 +106,7 @@ def messages_of(call: LlmCall) -> list[dict[str, Any]]:
         return messages
     limits, spent = toolbox_of(call).limits, _spent_before(call)
     for turn in mine:
-        # A result says what was left when it came, so that the beginning of the conversation never changes.
+        # Each result states what was left at that time, so that the beginning of the conversation never changes.
         spent = _plus(spent, turn)
         messages += _messages(turn, left_in_words(limits, spent))
     return messages
@@ -115,7 +115,7 @@ def messages_of(call: LlmCall) -> list[dict[str, Any]]:
 def is_over(call: LlmCall, toolbox: Toolbox) -> str:
     """Return why a further turn with tool calls ends the question, or an empty text.
 
-    When a limit is reached, the model is told so once and may still submit.
+    The model learns once that a limit is reached, and may still submit then.
     """
     spent = spent_by(call)
     told = tool_calls_of(call).filter(state=ToolState.REFUSED, summary__limit=True).exists()

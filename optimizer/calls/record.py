@@ -122,7 +122,7 @@ def recorded_in(run: Run) -> Recorded:
     try:
         record = load_record(run.team, name)
     except RecordError:
-        # The calls themselves will say so.
+        # The provider reports the missing recording with every call.
         return Recorded()
     asks = {
         call.key: RecordedAsk(call.role, call.context, call.answer_schema)
@@ -137,7 +137,7 @@ def recorded_in(run: Run) -> Recorded:
 
 
 def replay_note(run: Run) -> str:
-    """Return how many recorded answers were given to other prompts than this run's; empty where none was."""
+    """Say how many recorded answers belong to prompts that differ from this run's, or return an empty text."""
     replayed = LlmCall.objects.filter(run=run, transport__recorded=True, state=CallState.ANSWERED)
     differing = replayed.filter(transport__same_prompt=False).count()
     if not differing:
@@ -244,7 +244,7 @@ def _recorded(call: LlmCall, strip: Stripper) -> RecordedCall:
 
 
 def _recorded_turn(turn: CallTurn, strip: Stripper) -> RecordedTurn:
-    """Return a turn without private text. Results are left out: a replay has its own."""
+    """Return a turn without private text. Results are left out, because a replay calls the tools again."""
     calls = [
         RecordedToolCall(name=call.name, arguments=strip.values(call.arguments)) for call in turn.tool_calls.all()
     ]

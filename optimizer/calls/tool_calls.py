@@ -47,7 +47,7 @@ from optimizer.tools.limits import Spent, used_up
 from optimizer.tools.sources import Draft, draft_of
 from runners.job import Effort, JobResult, Status
 
-# Further calls of one answer are dropped: no honest model needs more at a time.
+# Further calls in one answer are dropped. No useful answer needs more.
 MOST_PER_TURN = 8
 RESULT_CAP = 12_000
 # Longer texts than any kernel are cut, so that megabytes are neither stored nor sent again.
@@ -96,7 +96,7 @@ def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     """Store what a runner found. Call under the run's lock, in the transaction that closes the job."""
     tool = TOOLS[call.name]
     state = ToolState.FAILED if result.status == Status.INFRA_ERROR else ToolState.DONE
-    # The compiler's and the kernel's words are data, however they are phrased.
+    # Output of compilers and kernels is data, also where it is phrased as an instruction.
     said = storable_text(results.in_words(tool, result))
     text = Delimiters(mark_of(run)).enclose(said, f"output of {tool.name}", RESULT_CAP)
     summary = call.summary | {"headline": results.headline(tool, result), "status": result.status.value}
@@ -201,7 +201,7 @@ def _understood(desk: _Desk, requested: RequestedTool) -> tuple[Tool, Arguments]
 
 
 def _carry_out(desk: _Desk, row: ToolCall, tool: Tool, arguments: Arguments) -> None:
-    """Answer at once, or create the job. Raises AnswerError for a kernel that cannot be made out."""
+    """Answer at once, or create the job. Raises AnswerError where it is unclear which kernel is meant."""
     if isinstance(arguments, KernelArguments):
         desk.draft = draft_of(arguments, desk.draft, basis_of(desk.call), desk.toolbox.language)
         row.source, row.language = storable_text(desk.draft.text), desk.draft.language.value
@@ -232,7 +232,7 @@ def _go_on_when_done(call: LlmCall) -> None:
 
 
 def _kept(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with texts cut that no tool would take."""
+    """Return the arguments for storage. Texts that are too long for any tool are cut."""
     return {
         str(name)[:60]: cut_middle(value, KEPT_OF_ARGUMENTS)
         if isinstance(value, str) and len(value) > MAX_ARGUMENT_CHARACTERS

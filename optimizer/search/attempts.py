@@ -128,7 +128,7 @@ class AttemptStrategy(FlowStrategy):
         """Let the agents write the attempt's kernel. Return None when they gave up. Raises Waiting."""
 
     def conclude(self, flow: Flow, attempt: Attempt, kernel: KernelView) -> None:
-        """Do what a strategy does with the outcome of an attempt; nothing by default. Raises Waiting."""
+        """Use the outcome of an attempt. By default nothing happens. Raises Waiting."""
         return
 
     def rules(self, settings: StrategySettings) -> Rules:
@@ -212,7 +212,7 @@ def is_attempt(key: str) -> bool:
 
 
 def given_kernels(history: History) -> list[KernelView]:
-    """Return the correct kernels that belong into the tree although no attempt has brought them.
+    """Return the correct kernels of the tree that no attempt has produced.
 
     These are the configurations that won their tuning, people's edits and, with a warm start, all seeds beside the
     reference.

@@ -174,7 +174,7 @@ def tree_of(
     """Build the tree of a run's kernels.
 
     `pending` maps the key of each unfinished attempt to its parent's key. `given` are correct kernels that no attempt
-    has brought; one without a parent in the tree becomes a child of the root.
+    has produced; one without a parent in the tree becomes a child of the root.
     """
     finished = sorted(
         [*(kernel for kernel in attempts if kernel.finished), *given], key=lambda kernel: kernel.number

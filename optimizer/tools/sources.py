@@ -1,4 +1,4 @@
-"""Resolve which kernel a tool call is about: a complete file, edits, or the kernel of the question's last call."""
+"""Determine which kernel a tool call is about: a complete file, edits, or the kernel of the question's last call."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def answer_text(draft: Draft, arguments: SubmitArguments) -> str:
         "REPORT": arguments.report,
         "RUBRIC": " ".join(arguments.rubric.split()),
     }
-    # Fences in the words would be taken for the kernel's.
+    # A fence in the report would be taken for the kernel's.
     lines = [f"{label}: {said.strip().replace('```', '` ` `')}" for label, said in labelled.items() if said.strip()]
     return "\n".join([*lines, "", fenced(draft.text, draft.language.value)])
 

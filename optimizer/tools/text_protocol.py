@@ -1,7 +1,7 @@
 """Speak tools in plain text, for servers without a tools API and for people.
 
 A call is a line `TOOL: name`, below it its arguments as `name: value` lines, and below them the kernel: one fenced
-block with the complete file, or SEARCH/REPLACE blocks. An answer without such a line ends the question as ever.
+block with the complete file, or SEARCH/REPLACE blocks. An answer without such a line ends the question.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from optimizer.llm.port import RequestedTool, ToolSpec
 _TOOL = re.compile(r"^\s{0,3}(?:\*\*|`)?TOOL:(?:\*\*)?[ \t]*`?(?P<name>[\w-]{1,40})`?(?:\*\*)?[ \t]*$")
 _ARGUMENT = re.compile(r"^\s{0,3}(?P<name>[a-z][a-z_]{0,39}):[ \t]*(?P<value>.*)$")
 
-# Arguments that a block of code stands for.
+# Arguments that the blocks of code below a call replace.
 _IN_BLOCKS = frozenset({"source", "blocks", "edits", "language"})
 
 INSTRUCTION = """\

@@ -47,7 +47,7 @@ def is_promising(kernel: KernelView, history: History) -> bool:
 def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings) -> None:
     """Tune a promising kernel; its configurations become kernels `<key>.t<n>`. Raises Waiting until done.
 
-    A replay measures the recorded configurations, whatever is promising here.
+    A replay measures the recorded configurations, whether or not the kernel is promising on this machine.
     """
     if kernel is not None and flow.history.recorded:
         made = flow.history.recorded_tuning.get(kernel.key, ())
@@ -60,7 +60,7 @@ def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings
 
     tune_kernel(flow, kernel, settings.sampler, _trials(flow.history, kernel, settings), prefix=f"{kernel.key}.t")
     draft = shape_dispatch(flow.history, kernel)
-    # One that was refused for lack of evaluations is not waited for.
+    # Do not wait for one that was refused because no evaluations are left.
     if draft is not None and (flow.history.kernel(draft.key) or not flow.out_of_budget):
         flow.evaluate(draft)
 
