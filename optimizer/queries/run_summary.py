@@ -1,4 +1,4 @@
-"""Summarise a run: stages at work, budgets, outcomes. It takes five queries, however many kernels there are."""
+"""Summarise a run: stages at work, budgets, outcomes. It takes four queries, however many kernels there are."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def _counts(run: Run) -> dict[tuple[str, str], int]:
 
 def _stages(run: Run) -> list[StageNow]:
     doing: dict[str, list[str]] = {key: [] for key, _, _ in STAGES}
-    for role, state in LlmCall.objects.filter(run=run, state__in=OPEN_CALL_STATES).values_list("role", "state")[:20]:
+    calls = LlmCall.objects.filter(run=run, state__in=OPEN_CALL_STATES)
+    for role, state in calls.values_list("role", "state")[:20]:
         doing[stage_of(role)].append(f"{role}: {CallState(state).label.lower()}")
     tools = ToolCall.objects.filter(run=run, state__in=OPEN_TOOL_STATES)
     for role, name, stage in tools.values_list("turn__call__role", "name", "stage")[:20]:
