@@ -170,9 +170,9 @@ class AttemptStrategy(FlowStrategy):
             name: value for name, value in call.context.items() if name not in {"node", "window", "duplicate_of"}
         }
         window = [key for key in call.context.get("window", []) if history.kernel(key)]
-        return Attempt(
-            number, node, call.role, tuple(window or self._window(history, number, node, call.role)), extra
-        )
+        if not window:
+            window = self._window(history, self.tree(history, number), number, node, call.role)
+        return Attempt(number, node, call.role, tuple(window), extra)
 
     def open(self, history: History, number: int) -> Attempt:
         """Open a new attempt: choose its node and the window of its opening call."""
@@ -181,10 +181,10 @@ class AttemptStrategy(FlowStrategy):
         chosen = _chosen(self.chooser_for(settings), tree, history, number)
         node = history.kernels_by_key[chosen.key]
         role = self.opening_role(node, settings)
-        return Attempt(number, node, role, tuple(self._window(history, number, node, role)))
+        return Attempt(number, node, role, tuple(self._window(history, tree, number, node, role)))
 
-    def _window(self, history: History, number: int, node: KernelView, role: str) -> list[str]:
-        nodes = self.window(self.tree(history, number), node.key, role, history.rng(f"a{number}.window"))
+    def _window(self, history: History, tree: Tree, number: int, node: KernelView, role: str) -> list[str]:
+        nodes = self.window(tree, node.key, role, history.rng(f"a{number}.window"))
         return [entry.key for entry in nodes]
 
     def window(self, tree: Tree, key: str, role: str, rng: random.Random) -> list[Node]:
