@@ -89,17 +89,22 @@ def record_of(run: Run, title: str = "") -> RunRecord:
 
 def load_record(team: Team, name: str) -> RunRecord:
     """Return the team's recording of that name, else the shipped one. Raises RecordError."""
-    row = Record.objects.filter(team=team, name=name).first()
-    if row is not None:
-        return RunRecord.model_validate(row.content)
+    row_id = Record.objects.filter(team=team, name=name).values_list("pk", flat=True).first()
+    if row_id is not None:
+        return _stored(row_id)
     if name in shipped():
         return _shipped(name)
     raise RecordError(f"there is no record called {name}")
 
 
+# Every decision of a replayed run looks into its recording, so each is parsed once per process. They never change.
+@lru_cache(maxsize=8)
+def _stored(row_id: int) -> RunRecord:
+    return RunRecord.model_validate(Record.objects.get(pk=row_id).content)
+
+
 @lru_cache(maxsize=8)
 def _shipped(name: str) -> RunRecord:
-    """Return a shipped recording, parsed once per process: every decision of a replayed run looks into it."""
     return from_bytes((SHIPPED / f"{name}.json.gz").read_bytes())
 
 

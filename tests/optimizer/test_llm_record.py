@@ -293,6 +293,12 @@ def test_records_go_out_and_in_by_command(server: LlmServer, tmp_path: Path) -> 
         ran("record", "import", str(file), "--team", team.slug, "--name", "other")
 
 
+def test_a_teams_record_is_parsed_once_however_many_decisions_look_into_it(server: LlmServer) -> None:
+    run = finished_run(server, kernels(1), budget=Budget(evaluations=1))
+    do_import_record(make_user(run.team, TeamRole.OWNER), run.team, "mine", to_bytes(record_of(run)))
+    assert load_record(run.team, "mine") is load_record(run.team, "mine")
+
+
 def test_another_teams_record_cannot_be_replayed(server: LlmServer) -> None:
     run = finished_run(server, kernels(1), budget=Budget(evaluations=1))
     theirs = make_team()
