@@ -128,7 +128,7 @@ def build_prompt(
     # Guidance follows directly after the task: it should not be lost in a long prompt.
     parts = [part for part in (task, desk.guidance(), *rest) if part]
     messages = [
-        {"role": "system", "content": f"{_template(ask.role)}\n\n{NOTICE}"},
+        {"role": "system", "content": f"{template(ask.role)}\n\n{NOTICE}"},
         {"role": "user", "content": "\n\n".join(parts)},
     ]
     report = {**desk.selection.report(), "context": dict(ask.context)}
@@ -136,9 +136,15 @@ def build_prompt(
 
 
 @cache
+def template(name: str) -> str:
+    """Return a text of prompts/*.md: that of a role, or `tools`."""
+    return (PROMPTS / f"{name}.md").read_text().strip()
+
+
+@cache
 def prompt_version(role: str, language: Language) -> str:
     """Return `<role>@<hash>` over the role's template and the language guide."""
-    text = _template(role) + task_sections.language_guide(language)
+    text = template(role) + task_sections.language_guide(language)
     return f"{role}@{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -406,8 +412,3 @@ def _edit_base(desk: Desk) -> tuple[str, str]:
         if kernel is not None and kernel.source.language == desk.language:
             return kernel.source.text, desk.language.value
     return "", ""
-
-
-@cache
-def _template(role: str) -> str:
-    return (PROMPTS / f"{role}.md").read_text().strip()

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db.models import Count, QuerySet, Sum
 
-from optimizer.agents.prompting import PROMPTS
+from optimizer.agents.prompting import template
 from optimizer.models import CallTurn, LlmCall, Run, ToolCall, ToolState
 from optimizer.models.choices import OPEN_TOOL_STATES
 from optimizer.runs.history import problem_of
@@ -58,7 +58,7 @@ def offered(toolbox: Toolbox, spent: Spent) -> dict[str, Tool]:
 def tools_notice(toolbox: Toolbox) -> str:
     """Return what a prompt says about tools. It is the same for all questions of a run, so that it can be cached."""
     limits = toolbox.limits
-    return (PROMPTS / "tools.md").read_text().strip().format(calls=limits.calls, device_s=limits.device_s)
+    return template("tools").format(calls=limits.calls, device_s=limits.device_s)
 
 
 def writing_language(run: Run) -> Language:

@@ -72,7 +72,8 @@ def do_take_turn(call: LlmCall, new: NewTurn) -> bool:
 
     Return False when the call was closed meanwhile: its tokens are booked, and nothing is started.
     """
-    if reason := is_over(call, toolbox_of(call)):
+    toolbox = toolbox_of(call)
+    if reason := is_over(call, toolbox):
         return do_end_call(call, CallState.FAILED, error=f"{reason} No kernel was submitted.", **new.outcome)
     with transaction.atomic():
         run = Run.objects.select_for_update(of=("self",)).select_related("target").get(pk=call.run_id)
@@ -85,7 +86,9 @@ def do_take_turn(call: LlmCall, new: NewTurn) -> bool:
         do_book(run, turn)
         if row.state not in OPEN_CALL_STATES:
             return False
-        _begin_tools(run, row, turn, new.requested[:MOST_PER_TURN])
+        desk = _Desk(run, row, turn, toolbox, spent_by(row), last_draft(row))
+        for requested in new.requested[:MOST_PER_TURN]:
+            _begin(desk, requested)
         row.state = CallState.TOOLS
         row.save(update_fields=["state"])
         _go_on_when_done(row)
@@ -149,13 +152,6 @@ class _Desk:
     toolbox: Toolbox
     spent: Spent
     draft: Draft | None
-
-
-def _begin_tools(run: Run, call: LlmCall, turn: CallTurn, requested: Sequence[RequestedTool]) -> None:
-    toolbox = toolbox_of(call)
-    desk = _Desk(run, call, turn, toolbox, spent_by(call), last_draft(call))
-    for one in requested:
-        _begin(desk, one)
 
 
 def _begin(desk: _Desk, requested: RequestedTool) -> None:
