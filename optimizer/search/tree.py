@@ -81,7 +81,7 @@ class Tree:
     @cached_property
     def _attempts(self) -> Mapping[str, list[Node]]:
         """Map each node to the attempts among its children, which alone count when a node is chosen."""
-        return _by_parent(node for node in self.nodes if not node.given)
+        return _by_parent([node for node in self.nodes if not node.given])
 
     def children(self, key: str) -> list[Node]:
         """Return the children of a node, oldest first."""
@@ -191,8 +191,8 @@ def _by_parent(nodes: Iterable[Node]) -> Mapping[str, list[Node]]:
     """Group nodes by their parent, in the given order. The root has no parent and is left out."""
     children: dict[str, list[Node]] = defaultdict(list)
     for node in nodes:
-        if node.parent is not None:
-            children[node.parent].append(node)
+        if (parent := node.parent) is not None:
+            children[parent].append(node)
     return children
 
 
