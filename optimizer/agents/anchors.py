@@ -30,7 +30,7 @@ class AnchorError(ValueError):
 
 @dataclass(frozen=True)
 class Marked:
-    """Hold a block as the planner wrote it, with the lines before it, back to the block before."""
+    """Hold a block as the planner wrote it, and the lines between it and the previous block."""
 
     before: tuple[str, ...]
     block: tuple[str, ...]
@@ -60,26 +60,22 @@ class Anchored:
     def text(self, language: str) -> str:
         """Return the source with anchors, and the advice as comments of the language."""
         mark = "#" if language in _HASH_COMMENTS else "//"
-        written: list[str] = []
-        position = 0
+        written = []
         for (start, end), advice in zip(self.spans, self.advice, strict=True):
             told = [f"{mark} advice: {line}".rstrip() for line in advice.splitlines()]
-            written += [
-                *self.lines[position:start],
-                f"{mark} {BEGIN}",
-                *told,
-                *self.lines[start:end],
-                f"{mark} {END}",
-            ]
-            position = end
-        return "\n".join([*written, *self.lines[position:]])
+            written.append([f"{mark} {BEGIN}", *told, *self.lines[start:end], f"{mark} {END}"])
+        return self._with_spans(written)
 
     def replaced(self, blocks: Sequence[str]) -> str:
         """Return the source with new content in its marked blocks, and nothing else changed."""
+        return self._with_spans([new.strip("\n").split("\n") if new.strip() else [] for new in blocks])
+
+    def _with_spans(self, contents: Sequence[Sequence[str]]) -> str:
+        """Return the source with these lines in place of the marked blocks."""
         written: list[str] = []
         position = 0
-        for (start, end), new in zip(self.spans, blocks, strict=True):
-            written += [*self.lines[position:start], *(new.strip("\n").split("\n") if new.strip() else [])]
+        for (start, end), lines in zip(self.spans, contents, strict=True):
+            written += [*self.lines[position:start], *lines]
             position = end
         return "\n".join([*written, *self.lines[position:]])
 
@@ -114,7 +110,7 @@ def marked_blocks(text: str) -> list[Marked]:
 
 
 def place(text: str, source: str) -> Anchored:
-    """Find the planner's blocks in the source. Raises AnchorError when a block is not there as it stands, or twice."""
+    """Find the planner's blocks in the source. Raises AnchorError when a block is missing there or occurs twice."""
     lines = source.split("\n")
     known = [(number, squeezed) for number, line in enumerate(lines) if (squeezed := _squeezed(line))]
     spans, advice = [], []
@@ -128,7 +124,7 @@ def place(text: str, source: str) -> Anchored:
 
 
 def read_anchored(text: str) -> Anchored:
-    """Read back what `Anchored.text` has written."""
+    """Parse the output of `Anchored.text`."""
     lines: list[str] = []
     spans: list[tuple[int, int]] = []
     advice: list[str] = []
@@ -148,7 +144,7 @@ def read_anchored(text: str) -> Anchored:
 
 
 def _without_advice(block: Sequence[str], known: set[str]) -> tuple[list[str], str]:
-    """Return the source's own lines of a block, squeezed, and the planner's advice: comments that the source lacks."""
+    """Return the lines of a block that the source has, squeezed, and the comments that it lacks: the advice."""
     own: list[str] = []
     advice: list[str] = []
     for line in block:
@@ -165,7 +161,7 @@ def _span(block: Sequence[str], before: Sequence[str], known: Sequence[tuple[int
     texts = [squeezed for _, squeezed in known]
     context = [squeezed for line in before if (squeezed := _squeezed(line))]
     starts = [at for at in range(len(texts) - len(block) + 1) if texts[at : at + len(block)] == list(block)]
-    # The lines before the block decide between equal places, as many of them as that takes.
+    # Among equal places, compare more and more of the lines before the block until one place is left.
     for reach in range(1, len(context) + 1):
         if len(starts) == 1:
             break

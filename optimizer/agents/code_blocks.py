@@ -178,6 +178,14 @@ def contains(text: str, edit: Edit) -> bool:
     return bool(_places([line.rstrip() for line in text.split("\n")], edit))
 
 
+def fence_after(line: str, fence: str) -> str:
+    """Return the mark of the fence that is open after a line, or an empty text. `fence` is open before it."""
+    match = _FENCE.match(line)
+    if match is None or (fence and not _closes(match, fence)):
+        return fence
+    return "" if fence else str(match["mark"])
+
+
 def _closes(match: re.Match[str], mark: str) -> bool:
     found = match["mark"]
     return not match["info"] and found[0] == mark[0] and len(found) >= len(mark)

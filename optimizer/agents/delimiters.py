@@ -44,7 +44,7 @@ class Delimiters:
 
 
 def _without(mark: str, text: str) -> str:
-    """Remove the mark until it is gone: what is around one may join into another."""
+    """Remove the mark until none is left, because removing one may join its surroundings into another."""
     while mark and mark in text:
         text = text.replace(mark, "")
     return text

@@ -24,7 +24,7 @@ from runners.job import Language
 
 MAX_REPORT_CHARACTERS = 20_000
 MAX_SOURCE_BYTES = 512 * 1024
-# Characters up to which a line says nothing about where it comes from.
+# Lines of up to so many characters, such as a closing brace, occur everywhere and prove no copying.
 SHORT_LINE = 8
 _LABEL = re.compile(r"^[#*\s]*(TITLE|REPORT|RUBRIC)[*\s]*:[* \t]*", re.IGNORECASE | re.MULTILINE)
 
@@ -69,7 +69,7 @@ class KernelAnswer(TextAnswer):
 
 @register
 class BlockAnswer(KernelAnswer):
-    """Hold a kernel of which the coder has written the marked blocks alone: everything else is the source's own.
+    """Hold a kernel of which the coder wrote only the marked blocks. The rest is copied from the source.
 
     The answer has one code block for each marked block, in their order, or SEARCH/REPLACE edits inside them. The basis
     is the anchored source.
@@ -87,7 +87,7 @@ class BlockAnswer(KernelAnswer):
 
 
 def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
-    """Return the new content of every marked block, and the words around. Raises AnswerError."""
+    """Return the new content of every marked block, and the text around the code. Raises AnswerError."""
     blocks, prose = split_blocks(text)
     wanted = len(anchored.spans)
     if len(blocks) != wanted:
@@ -95,7 +95,6 @@ def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
         raise AnswerError(
             fault, f"{wanted} blocks are marked, and the answer has {len(blocks)} code blocks. Send one for each."
         )
-    # Braces and the like occur everywhere.
     outside = {line.strip() for line in anchored.unmarked() if len(line.strip()) > SHORT_LINE}
     for block in blocks:
         repeated = {line.strip() for line in block.text.splitlines()} & outside
@@ -107,7 +106,7 @@ def _new_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
 
 
 def _edited_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
-    """Return the marked blocks with the answer's edits applied, and the words around. Raises AnswerError."""
+    """Return the marked blocks with the answer's edits applied, and the text around them. Raises AnswerError."""
     edits, prose = split_edits(text)
     blocks = anchored.blocks()
     mine: list[list[Edit]] = [[] for _ in blocks]

@@ -10,8 +10,7 @@ from optimizer.search.base import Ask, History, KernelView, fastest
 from optimizer.search.machinery.librarian import CHARACTERS_PER_TOKEN, FINDINGS_SHARE_TOKENS
 from runners.job import JobResult, Language
 
-# What hardware overviews and pages may take. Findings never take this share, however many there are; what hardware
-# leaves of it is theirs.
+# Tokens reserved for hardware overviews and pages, however many findings there are. Findings may use what is left.
 HARDWARE_SHARE = 5_000
 TOKEN_BUDGET = HARDWARE_SHARE + FINDINGS_SHARE_TOKENS
 # The librarian reads all findings, up to this.
@@ -58,7 +57,7 @@ class Selection:
 def knowledge_for(
     ask: Ask, history: History, language: Language, findings: Sequence[KnowledgeItem], budget_tokens: int
 ) -> Selection:
-    """Select the documents for an ask: findings with the pages that help; for the librarian all findings of agents."""
+    """Select the documents for an ask: findings and helpful pages, or all findings of agents for the librarian."""
     if ask.role == "librarian":
         agents = [item for item in findings if item.origin == "agent" and item.scope != "digest"]
         return choose_knowledge(agents, LIBRARIAN_BUDGET)
@@ -87,7 +86,7 @@ def choose_knowledge(items: Iterable[KnowledgeItem], budget_tokens: int = TOKEN_
 def task_pages(ask: Ask, history: History, language: Language) -> list[KnowledgeItem]:
     """Return the shipped pages that apply to the run's target, the most helpful for this prompt first.
 
-    They are chosen by the problem's words and by what binds the kernel that the prompt is about.
+    They are chosen by the problem's words and by what limits the kernel that the prompt is about.
     """
     problem = history.problem
     words = f"{problem.title}\n{problem.description}"
@@ -99,7 +98,7 @@ def task_pages(ask: Ask, history: History, language: Language) -> list[Knowledge
 
 
 def bottlenecks_of(kernel: KernelView | None) -> frozenset[str]:
-    """Return what binds a kernel, in the words of `optimizer.knowledge.library.BOTTLENECKS`.
+    """Return what limits a kernel, in the words of `optimizer.knowledge.library.BOTTLENECKS`.
 
     The profile names compute, memory or latency; the compiler's report adds registers (spills) and occupancy.
     """

@@ -23,7 +23,7 @@ from optimizer.agents.task_sections import SOURCE_CAP
 from optimizer.search.base import Ask, History, HypothesisView, KernelView
 from optimizer.search.machinery.handoff import without_lost_trials
 from optimizer.search.machinery.proposals import target_language
-from optimizer.search.machinery.seeds import seeds
+from optimizer.search.machinery.seeds import REFERENCE_KEY, seeds
 from optimizer.search.scientist import AVENUES, EXPERIMENTS
 from runners.job import Language
 
@@ -77,13 +77,15 @@ class Desk:
         return self.history.kernel(str(self.context.get(name, "")))
 
     def shown(self, name: str, heading: str, *, near: KernelView | None = None) -> str:
-        """Return that kernel as a section, or an empty text where the context names none.
+        """Return that kernel as a section, or an empty text where the context names none."""
+        kernel = self.kernel(name)
+        return self.section(kernel, heading, near=near) if kernel else ""
+
+    def section(self, kernel: KernelView, heading: str, *, near: KernelView | None = None) -> str:
+        """Return a kernel as a section.
 
         Its source is a diff where it hardly differs from `near`. The task shows the reference already.
         """
-        kernel = self.kernel(name)
-        if kernel is None:
-            return ""
         source = not sections.is_reference_of_task(kernel, self.history)
         return sections.kernel(kernel, self.history, self.delimiters, heading, source=source, near=near)
 
@@ -126,7 +128,7 @@ def build_prompt(
     # Guidance follows directly after the task: it should not be lost in a long prompt.
     parts = [part for part in (task, desk.guidance(), *rest) if part]
     messages = [
-        {"role": "system", "content": f"{_template(ask.role)}\n\n{NOTICE}"},
+        {"role": "system", "content": f"{template(ask.role)}\n\n{NOTICE}"},
         {"role": "user", "content": "\n\n".join(parts)},
     ]
     report = {**desk.selection.report(), "context": dict(ask.context)}
@@ -134,9 +136,15 @@ def build_prompt(
 
 
 @cache
+def template(name: str) -> str:
+    """Return a text of prompts/*.md: that of a role, or `tools`."""
+    return (PROMPTS / f"{name}.md").read_text().strip()
+
+
+@cache
 def prompt_version(role: str, language: Language) -> str:
     """Return `<role>@<hash>` over the role's template and the language guide."""
-    text = _template(role) + task_sections.language_guide(language)
+    text = template(role) + task_sections.language_guide(language)
     return f"{role}@{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -165,9 +173,7 @@ def _designer(desk: Desk) -> list[str]:
 
 def _writer(desk: Desk) -> list[str]:
     """Return task, naive port, findings, Base and Reference with one step of history, and experiment (section 3.3)."""
-    naive = [
-        k for k in seeds(desk.history) if k.key not in {"seed.reference"} and k.source.language == desk.language
-    ]
+    naive = [k for k in seeds(desk.history) if k.key != REFERENCE_KEY and k.source.language == desk.language]
     shown = {desk.context.get("base"), desk.context.get("reference")}
     port = [
         sections.kernel(k, desk.history, desk.delimiters, "Direct port") for k in naive[:1] if k.key not in shown
@@ -198,16 +204,10 @@ def _stark_window(desk: Desk) -> list[str]:
     shown = [k for key in others if (k := desk.history.kernel(key))]
     failed = [k for k in shown if k.failed]
     return [
-        *(_from_tree(k, desk) for k in shown if k not in failed),
+        *(desk.section(k, "From the tree", near=desk.kernel("node")) for k in shown if k not in failed),
         _failures(failed, desk),
         *_node(desk),
     ]
-
-
-def _from_tree(kernel: KernelView, desk: Desk) -> str:
-    source = not sections.is_reference_of_task(kernel, desk.history)
-    near = desk.kernel("node")
-    return sections.kernel(kernel, desk.history, desk.delimiters, "From the tree", source=source, near=near)
 
 
 def _node(desk: Desk) -> list[str]:
@@ -328,7 +328,7 @@ def _troubles(desk: Desk) -> list[str]:
 
 
 def _tried(desk: Desk) -> str:
-    """Return what became of the recorded experiments, newest last: gains, failures, and ideas that were not tried."""
+    """Return the outcomes of the recorded experiments, newest last, and the ideas that were not tried."""
     kernels = _kernels_by_hypothesis(desk.history)
     views = list(desk.history.hypotheses.values())
     made = [f"- {_one_line(view.title)}: {_came_of(view, kernels)}" for view in views if view.key in kernels]
@@ -412,8 +412,3 @@ def _edit_base(desk: Desk) -> tuple[str, str]:
         if kernel is not None and kernel.source.language == desk.language:
             return kernel.source.text, desk.language.value
     return "", ""
-
-
-@cache
-def _template(role: str) -> str:
-    return (PROMPTS / f"{role}.md").read_text().strip()

@@ -69,7 +69,7 @@ class FindingsAnswer(JsonAnswer):
 
 @register
 class LibrarianAnswer(JsonAnswer):
-    """Replace all findings by one list, which must not be empty: it supersedes what was shown."""
+    """List the findings that replace those of the prompt. The list must not be empty, or all of them would be lost."""
 
     findings: Annotated[list[Paragraph], Field(min_length=1, max_length=40)]
 

@@ -13,7 +13,7 @@ from optimizer.agents.delimiters import Delimiters, clean, neutralise
 from optimizer.agents.task_sections import SOURCE_CAP, plain
 from optimizer.queries.timing import CaseRow, case_rows, failure_lines, noise_warning
 from optimizer.search.base import History, HypothesisView, KernelView
-from optimizer.search.machinery.handoff import tuned_winners
+from optimizer.search.machinery.handoff import configurations, tuned_winners
 from optimizer.search.machinery.proposals import target_language
 from optimizer.search.machinery.seeds import REFERENCE_KEY
 from runners.job import JobResult, KernelResources
@@ -21,9 +21,7 @@ from runners.profiling.summary import in_words
 
 LOG_CAP = 6_000
 REPORT_CAP = 3_000
-
-
-# A diff is shown in place of a source where it is shorter than this part of it.
+# Show a diff instead of a source where it is shorter than this share of the source.
 DIFF_SHARE = 0.6
 LINE_CAP = 200
 MOST_TRIALS = 8
@@ -85,7 +83,7 @@ def _source(kernel: KernelView, delimiters: Delimiters, near: KernelView | None)
 
 def tuning(kernel: KernelView, history: History) -> str:
     """Return which configurations of the kernel were measured, the fastest first; empty where none was."""
-    trials = [one for one in history.kernels if one.author_kind == "tuner" and kernel.key in one.parent_keys[:1]]
+    trials = configurations(history).get(kernel.key, [])
     if not trials:
         return ""
     counted = sorted((one for one in trials if one.time_us is not None), key=lambda one: one.time_us or 0.0)
@@ -98,7 +96,7 @@ def tuning(kernel: KernelView, history: History) -> str:
 
 
 def in_a_line(kernel: KernelView) -> str:
-    """Return what came of a kernel in one line: its time, or why it failed."""
+    """Return the outcome of a kernel in one line: its time, or why it failed."""
     if kernel.time_us is not None:
         return f"{kernel.time_us:.2f} µs"
     status = kernel.status.value.replace("_", " ") if kernel.status else "not evaluated yet"
@@ -106,7 +104,7 @@ def in_a_line(kernel: KernelView) -> str:
 
 
 def _why(result: JobResult | None) -> str:
-    """Return the line of a failed result that tells most, with a colon before it; empty where nothing is said."""
+    """Return the most informative line of a failed result after a colon, or an empty text without any."""
     if result is None:
         return ""
     log = [line for text in _failure_logs(result) for line in text.splitlines() if _ERROR.search(line)]
@@ -139,8 +137,10 @@ def outcome(kernel: KernelView, delimiters: Delimiters) -> str:
 
 
 def timing(result: JobResult | None) -> str:
-    """Return device time, call time, distance to the roofline and remarks by case; empty where a result has only one
-    time and no distance to say."""
+    """Return device time, call time, distance to the roofline and remarks by case.
+
+    The text is empty where a result has only one time and no distance to say.
+    """
     rows = [row for row in case_rows(result) if row.case.candidate_us]
     lines = [line for line in map(_timing_line, rows) if line]
     warning = noise_warning(result.noise_floor if result else None)

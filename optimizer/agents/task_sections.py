@@ -55,7 +55,7 @@ def machine(history: History) -> str:
 
 
 def objective(history: History) -> str:
-    """Return which time the kernels' figures compare, where there are two; empty on a CPU."""
+    """Say which time the kernels' figures compare. Return an empty text on a CPU, where there is only one."""
     if history.objective == Objective.CALL:
         return "Times and speedups are of whole calls, host included: fewer launches and less host work are gains."
     if any(has_call_time(view.result) for view in history.kernels):
@@ -147,7 +147,7 @@ def _inputs(case: Case) -> str:
 
 
 def _checks(problem: Problem) -> str:
-    """Say how an output is judged."""
+    """Say how outputs are judged."""
     # The format's own check may use other tolerances than the ones it publishes.
     if problem.compares:
         lines = ["- the problem's own check judges the outputs"]

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, QuerySet, Sum
 
-from optimizer.agents.prompting import PROMPTS
+from optimizer.agents.prompting import template
 from optimizer.models import CallTurn, LlmCall, Run, ToolCall, ToolState
+from optimizer.models.choices import OPEN_TOOL_STATES
 from optimizer.runs.history import problem_of
 from optimizer.runs.strategies import settings_of
 from optimizer.search.base import History
@@ -57,7 +58,7 @@ def offered(toolbox: Toolbox, spent: Spent) -> dict[str, Tool]:
 def tools_notice(toolbox: Toolbox) -> str:
     """Return what a prompt says about tools. It is the same for all questions of a run, so that it can be cached."""
     limits = toolbox.limits
-    return (PROMPTS / "tools.md").read_text().strip().format(calls=limits.calls, device_s=limits.device_s)
+    return template("tools").format(calls=limits.calls, device_s=limits.device_s)
 
 
 def writing_language(run: Run) -> Language:
@@ -77,6 +78,11 @@ def tool_calls_of(call: LlmCall) -> QuerySet[ToolCall]:
     return ToolCall.objects.filter(turn__in=turns_of(call)).order_by("pk")
 
 
+def open_tool_calls(run: Run) -> QuerySet[ToolCall]:
+    """Return the run's tool calls that have no result yet."""
+    return ToolCall.objects.filter(run=run, state__in=OPEN_TOOL_STATES)
+
+
 def spent_by(call: LlmCall) -> Spent:
     """Return what the question has spent on tools."""
     used = tool_calls_of(call).aggregate(calls=Count("pk"), device_s=Sum("device_s", default=0.0))
@@ -94,23 +100,22 @@ def last_draft(call: LlmCall) -> Draft | None:
 
 def messages_of(call: LlmCall) -> list[dict[str, Any]]:
     """Return the prompt and the turns of this attempt, which is what is sent next."""
-    toolbox = toolbox_of(call)
     messages = [dict(message) for message in call.messages]
     mine = list(call.turns.prefetch_related("tool_calls").order_by("pk"))
     if not mine:
         return messages
-    spent = _spent_before(call)
+    limits, spent = toolbox_of(call).limits, _spent_before(call)
     for turn in mine:
-        # A result says what was left when it came, so that the beginning of the conversation never changes.
+        # Each result states what was left at that time, so that the beginning of the conversation never changes.
         spent = _plus(spent, turn)
-        messages += _messages(turn, left_in_words(toolbox.limits, spent))
+        messages += _messages(turn, left_in_words(limits, spent))
     return messages
 
 
 def is_over(call: LlmCall, toolbox: Toolbox) -> str:
     """Return why a further turn with tool calls ends the question, or an empty text.
 
-    When a limit is reached, the model is told so once and may still submit.
+    The model learns once that a limit is reached, and may still submit then.
     """
     spent = spent_by(call)
     told = tool_calls_of(call).filter(state=ToolState.REFUSED, summary__limit=True).exists()
@@ -166,8 +171,3 @@ def _results(calls: list[ToolCall], left: str) -> Iterable[dict[str, Any]]:
 
 def _result(call: ToolCall) -> str:
     return f"Result of `{call.name}`, call {call.number}:\n\n{call.result_text or 'Not there yet.'}"
-
-
-def open_tool_calls(run: Run) -> QuerySet[ToolCall]:
-    """Return the run's tool calls that have no result yet."""
-    return ToolCall.objects.filter(Q(state=ToolState.QUEUED) | Q(state=ToolState.RUNNING), run=run)

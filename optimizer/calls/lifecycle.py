@@ -20,12 +20,14 @@ from optimizer.enqueue import enqueue_call, enqueue_run
 from optimizer.events.payloads import CallAsked, CallEnded
 from optimizer.events.record import record
 from optimizer.models import CallState, CallTurn, LlmCall, Run
+from optimizer.models.choices import OPEN_CALL_STATES
 from optimizer.search.base import Ask
 from optimizer.text.storable import storable
 
 LEASE = dt.timedelta(seconds=settings.LEASE_S)
 MAX_ATTEMPTS = 3
-OPEN_STATES = [CallState.QUEUED, CallState.ASKING, CallState.WAITING, CallState.TOOLS]
+# Columns of a call, and of a turn, that say what it has cost.
+PAID_COLUMNS = ("prompt_tokens", "answer_tokens", "cached_tokens", "cost_usd")
 
 
 def do_request_call(run: Run, ask: Ask) -> LlmCall:
@@ -93,10 +95,10 @@ def do_end_call(call: LlmCall, state: CallState, **outcome: Any) -> bool:
         if row.fence != call.fence or row.answered_at is not None:
             return False
         # A cancelled call may still be answered: the tokens were spent and must be booked.
-        was_open = row.state in OPEN_STATES
+        was_open = row.state in OPEN_CALL_STATES
         row.state = state if was_open else row.state
         _fill(row, outcome)
-        _book(run, row)
+        do_book(run, row)
         _add_turns(row)
         if was_open:
             record(run, _ended(run, row))
@@ -104,9 +106,11 @@ def do_end_call(call: LlmCall, state: CallState, **outcome: Any) -> bool:
     return was_open
 
 
-def do_book_turn(run: Run, turn: CallTurn) -> None:
-    """Book what a turn with tool calls has cost. Call under the run's lock."""
-    _book(run, turn)
+def do_book(run: Run, row: LlmCall | CallTurn) -> None:
+    """Add what a call, or one of its turns, has cost to the run's spending. Call under the run's lock."""
+    run.spent_tokens += (row.prompt_tokens or 0) + (row.answer_tokens or 0)
+    run.spent_usd += Decimal(row.cost_usd or 0)
+    run.save(update_fields=["spent_tokens", "spent_usd"])
 
 
 def do_cancel_waiting_calls(run: Run) -> None:
@@ -118,7 +122,7 @@ def do_cancel_calls(run: Run) -> None:
     """Cancel all open questions. A worker that is answering one notices at its next heartbeat. Call under the run's
     lock.
     """
-    _close(run, OPEN_STATES)
+    _close(run, OPEN_CALL_STATES)
 
 
 def do_give_up_lost_call(call_id: int) -> None:
@@ -140,7 +144,7 @@ def do_give_up_lost_call(call_id: int) -> None:
 
 def open_calls(run: Run) -> QuerySet[LlmCall]:
     """Return the questions of the run that have no answer yet."""
-    return LlmCall.objects.filter(run=run, state__in=OPEN_STATES)
+    return LlmCall.objects.filter(run=run, state__in=OPEN_CALL_STATES)
 
 
 def provider_for(run: Run, role: str) -> dict[str, Any]:
@@ -182,21 +186,12 @@ def _fill(row: LlmCall, outcome: dict[str, Any]) -> None:
 
 def _add_turns(row: LlmCall) -> None:
     """Add the turns with tool calls, which are booked already, to the row's own tokens and cost."""
-    turns = list(row.turns.values(*_PAID))
-    for name in _PAID:
+    turns = list(row.turns.values(*PAID_COLUMNS))
+    for name in PAID_COLUMNS:
         known = [value for value in (getattr(row, name), *(turn[name] for turn in turns)) if value is not None]
         setattr(row, name, sum(known[1:], known[0]) if known else None)
     if turns:
-        row.save(update_fields=list(_PAID))
-
-
-_PAID = ("prompt_tokens", "answer_tokens", "cached_tokens", "cost_usd")
-
-
-def _book(run: Run, row: LlmCall | CallTurn) -> None:
-    run.spent_tokens += (row.prompt_tokens or 0) + (row.answer_tokens or 0)
-    run.spent_usd += Decimal(row.cost_usd or 0)
-    run.save(update_fields=["spent_tokens", "spent_usd"])
+        row.save(update_fields=list(PAID_COLUMNS))
 
 
 def _close(run: Run, states: list[CallState]) -> None:

@@ -33,6 +33,7 @@ from optimizer.models import (
     Finding,
     Guidance,
     Kernel,
+    KernelParent,
     LlmCall,
     Provider,
     Record,
@@ -40,6 +41,7 @@ from optimizer.models import (
     Team,
     User,
 )
+from optimizer.models.choices import OPEN_CALL_STATES
 from optimizer.search import settings_in_force
 from optimizer.search.base import Draft, RecordedAsk
 from optimizer.secrets.keys import UnreadableKeyError
@@ -66,9 +68,8 @@ _SHORTEST_PHRASE = 5
 def record_of(run: Run, title: str = "") -> RunRecord:
     """Return the recording of a run, without private text."""
     strip = Stripper.of(run)
-    calls = LlmCall.objects.filter(run=run).exclude(
-        state__in=[CallState.QUEUED, CallState.ASKING, CallState.WAITING, CallState.TOOLS]
-    )
+    ended = LlmCall.objects.filter(run=run).exclude(state__in=OPEN_CALL_STATES)
+    calls = ended.order_by("pk").prefetch_related("turns__tool_calls")
     return RunRecord(
         title=strip.prose(title),
         problem=run.problem_version.problem.slug,
@@ -81,24 +82,29 @@ def record_of(run: Run, title: str = "") -> RunRecord:
         kernels=Kernel.objects.filter(run=run).count(),
         evaluations=run.spent_evaluations,
         best_speedup=run.best_speedup,
-        calls=[_recorded(call, strip) for call in calls.order_by("pk")],
+        calls=[_recorded(call, strip) for call in calls],
         tuned=_tuned(run, strip),
     )
 
 
 def load_record(team: Team, name: str) -> RunRecord:
     """Return the team's recording of that name, else the shipped one. Raises RecordError."""
-    row = Record.objects.filter(team=team, name=name).first()
-    if row is not None:
-        return RunRecord.model_validate(row.content)
+    row_id = Record.objects.filter(team=team, name=name).values_list("pk", flat=True).first()
+    if row_id is not None:
+        return _stored(row_id)
     if name in shipped():
         return _shipped(name)
     raise RecordError(f"there is no record called {name}")
 
 
+# Every decision of a replayed run looks into its recording, so each is parsed once per process. They never change.
+@lru_cache(maxsize=8)
+def _stored(row_id: int) -> RunRecord:
+    return RunRecord.model_validate(Record.objects.get(pk=row_id).content)
+
+
 @lru_cache(maxsize=8)
 def _shipped(name: str) -> RunRecord:
-    """Return a shipped recording, parsed once per process: every decision of a replayed run looks into it."""
     return from_bytes((SHIPPED / f"{name}.json.gz").read_bytes())
 
 
@@ -121,7 +127,7 @@ def recorded_in(run: Run) -> Recorded:
     try:
         record = load_record(run.team, name)
     except RecordError:
-        # The calls themselves will say so.
+        # The provider reports the missing recording with every call.
         return Recorded()
     asks = {
         call.key: RecordedAsk(call.role, call.context, call.answer_schema)
@@ -136,7 +142,7 @@ def recorded_in(run: Run) -> Recorded:
 
 
 def replay_note(run: Run) -> str:
-    """Return how many recorded answers were given to other prompts than this run's; empty where none was."""
+    """Say how many recorded answers belong to prompts that differ from this run's, or return an empty text."""
     replayed = LlmCall.objects.filter(run=run, transport__recorded=True, state=CallState.ANSWERED)
     differing = replayed.filter(transport__same_prompt=False).count()
     if not differing:
@@ -238,12 +244,12 @@ def _recorded(call: LlmCall, strip: Stripper) -> RecordedCall:
         prompt_tokens=call.prompt_tokens,
         answer_tokens=call.answer_tokens,
         submitted=bool(call.transport.get("submitted")),
-        turns=[_recorded_turn(turn, strip) for turn in call.turns.prefetch_related("tool_calls").order_by("pk")],
+        turns=[_recorded_turn(turn, strip) for turn in call.turns.all()],
     )
 
 
 def _recorded_turn(turn: CallTurn, strip: Stripper) -> RecordedTurn:
-    """Return a turn without private text. Results are left out: a replay has its own."""
+    """Return a turn without private text. Results are left out, because a replay calls the tools again."""
     calls = [
         RecordedToolCall(name=call.name, arguments=strip.values(call.arguments)) for call in turn.tool_calls.all()
     ]
@@ -252,19 +258,19 @@ def _recorded_turn(turn: CallTurn, strip: Stripper) -> RecordedTurn:
 
 def _tuned(run: Run, strip: Stripper) -> list[RecordedKernel]:
     """Return the kernels that tuning made of others."""
-    made = run.kernels.filter(author_kind=AuthorKind.TUNER, parent_links__rank=0).order_by("number")
+    bases = KernelParent.objects.filter(kernel__run=run, kernel__author_kind=AuthorKind.TUNER, rank=0)
+    links = bases.select_related("kernel", "parent").order_by("kernel__number")
     return [
         RecordedKernel(
             key=kernel.key,
-            parent=parent,
+            parent=parent.key,
             title=strip.prose(kernel.title),
             language=kernel.language,
             text=strip.everywhere(kernel.source),
             tunables=kernel.tunables,
             flags=kernel.flags,
         )
-        for kernel in made
-        for parent in kernel.parent_links.filter(rank=0).values_list("parent__key", flat=True)
+        for kernel, parent in ((link.kernel, link.parent) for link in links)
     ]
 
 

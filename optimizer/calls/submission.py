@@ -16,7 +16,7 @@ from optimizer.tools.catalogue import SUBMIT, SubmitArguments
 from optimizer.tools.sources import answer_text, draft_of
 from optimizer.tools.text_protocol import parse_calls
 
-# How a submission is read, whatever form the role's answers have: the tool call named the whole kernel.
+# Schema of every submission: the tool call names the whole kernel, whatever the answers of its role look like.
 SUBMITTED = "KernelAnswer"
 # Endings of an answer that cannot be trusted to be complete.
 _CUT = frozenset({"length", "too_long", "refusal", "filter"})
@@ -32,7 +32,7 @@ def requested_tools(completion: Completion) -> Sequence[RequestedTool]:
 def submission_in(call: LlmCall, requested: Sequence[RequestedTool]) -> str:
     """Return the submission among the tool calls as an answer in text, or an empty text where there is none.
 
-    The first one that names a kernel counts; calls beside it are not carried out.
+    The first one that names a kernel counts, and no other call of the answer is carried out.
     """
     for one in requested:
         if one.name == SUBMIT and one.arguments is not None and not one.fault:

@@ -28,7 +28,7 @@ from optimizer.calls.conversation import (
     toolbox_of,
     turns_of,
 )
-from optimizer.calls.lifecycle import OPEN_STATES, do_book_turn, do_end_call
+from optimizer.calls.lifecycle import PAID_COLUMNS, do_book, do_end_call
 from optimizer.calls.prepare import basis_of, knowledge_of, mark_of
 from optimizer.calls.tool_jobs import queue_tool_job
 from optimizer.enqueue import enqueue_call, enqueue_run
@@ -36,6 +36,7 @@ from optimizer.events.payloads import ToolCalled, ToolEnded
 from optimizer.events.record import record
 from optimizer.llm.port import RequestedTool
 from optimizer.models import CallState, CallTurn, Job, JobState, LlmCall, Run, ToolCall, ToolState, User
+from optimizer.models.choices import OPEN_CALL_STATES, OPEN_TOOL_STATES
 from optimizer.runs.evaluation import device_s
 from optimizer.runs.history import history_of
 from optimizer.text.storable import storable, storable_text
@@ -46,7 +47,7 @@ from optimizer.tools.limits import Spent, used_up
 from optimizer.tools.sources import Draft, draft_of
 from runners.job import Effort, JobResult, Status
 
-# Further calls of one answer are dropped: no honest model needs more at a time.
+# Further calls in one answer are dropped. No useful answer needs more.
 MOST_PER_TURN = 8
 RESULT_CAP = 12_000
 # Longer texts than any kernel are cut, so that megabytes are neither stored nor sent again.
@@ -71,7 +72,8 @@ def do_take_turn(call: LlmCall, new: NewTurn) -> bool:
 
     Return False when the call was closed meanwhile: its tokens are booked, and nothing is started.
     """
-    if reason := is_over(call, toolbox_of(call)):
+    toolbox = toolbox_of(call)
+    if reason := is_over(call, toolbox):
         return do_end_call(call, CallState.FAILED, error=f"{reason} No kernel was submitted.", **new.outcome)
     with transaction.atomic():
         run = Run.objects.select_for_update(of=("self",)).select_related("target").get(pk=call.run_id)
@@ -81,10 +83,12 @@ def do_take_turn(call: LlmCall, new: NewTurn) -> bool:
             return False
         row.run = run
         turn = _store_turn(row, new)
-        do_book_turn(run, turn)
-        if row.state not in OPEN_STATES:
+        do_book(run, turn)
+        if row.state not in OPEN_CALL_STATES:
             return False
-        _begin_tools(run, row, turn, new.requested[:MOST_PER_TURN])
+        desk = _Desk(run, row, turn, toolbox, spent_by(row), last_draft(row))
+        for requested in new.requested[:MOST_PER_TURN]:
+            _begin(desk, requested)
         row.state = CallState.TOOLS
         row.save(update_fields=["state"])
         _go_on_when_done(row)
@@ -93,9 +97,9 @@ def do_take_turn(call: LlmCall, new: NewTurn) -> bool:
 
 def do_finish_tool_call(run: Run, call: ToolCall, result: JobResult) -> None:
     """Store what a runner found. Call under the run's lock, in the transaction that closes the job."""
-    tool = _tool_of(call)
+    tool = TOOLS[call.name]
     state = ToolState.FAILED if result.status == Status.INFRA_ERROR else ToolState.DONE
-    # The compiler's and the kernel's words are data, however they are phrased.
+    # Output of compilers and kernels is data, also where it is phrased as an instruction.
     said = storable_text(results.in_words(tool, result))
     text = Delimiters(mark_of(run)).enclose(said, f"output of {tool.name}", RESULT_CAP)
     summary = call.summary | {"headline": results.headline(tool, result), "status": result.status.value}
@@ -125,7 +129,7 @@ def do_cancel_tool_call(run: Run, call: ToolCall) -> None:
 
 
 def _store_turn(call: LlmCall, new: NewTurn) -> CallTurn:
-    outcome = {name: new.outcome.get(name) for name in _PAID}
+    outcome = {name: new.outcome.get(name) for name in PAID_COLUMNS}
     return CallTurn.objects.create(
         call=call,
         number=call.turns.count() + 1,
@@ -138,9 +142,6 @@ def _store_turn(call: LlmCall, new: NewTurn) -> CallTurn:
     )
 
 
-_PAID = ("prompt_tokens", "answer_tokens", "cached_tokens", "cost_usd")
-
-
 @dataclass
 class _Desk:
     """Hold what the tools of one turn need. `draft` is the kernel of the last call so far."""
@@ -151,13 +152,6 @@ class _Desk:
     toolbox: Toolbox
     spent: Spent
     draft: Draft | None
-
-
-def _begin_tools(run: Run, call: LlmCall, turn: CallTurn, requested: Sequence[RequestedTool]) -> None:
-    toolbox = toolbox_of(call)
-    desk = _Desk(run, call, turn, toolbox, spent_by(call), last_draft(call))
-    for one in requested:
-        _begin(desk, one)
 
 
 def _begin(desk: _Desk, requested: RequestedTool) -> None:
@@ -203,7 +197,7 @@ def _understood(desk: _Desk, requested: RequestedTool) -> tuple[Tool, Arguments]
 
 
 def _carry_out(desk: _Desk, row: ToolCall, tool: Tool, arguments: Arguments) -> None:
-    """Answer at once, or create the job. Raises AnswerError for a kernel that cannot be made out."""
+    """Answer at once, or create the job. Raises AnswerError where it is unclear which kernel is meant."""
     if isinstance(arguments, KernelArguments):
         desk.draft = draft_of(arguments, desk.draft, basis_of(desk.call), desk.toolbox.language)
         row.source, row.language = storable_text(desk.draft.text), desk.draft.language.value
@@ -224,7 +218,7 @@ def _go_on_when_done(call: LlmCall) -> None:
     if call.state != CallState.TOOLS:
         return
     turn = turns_of(call).last()
-    if turn is None or turn.tool_calls.filter(state__in=[ToolState.QUEUED, ToolState.RUNNING]).exists():
+    if turn is None or turn.tool_calls.filter(state__in=OPEN_TOOL_STATES).exists():
         return
     # A person keeps their claim on the prompt while the tools work for them.
     call.state = CallState.WAITING if turn.answered_by_id else CallState.QUEUED
@@ -234,17 +228,13 @@ def _go_on_when_done(call: LlmCall) -> None:
 
 
 def _kept(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with texts cut that no tool would take."""
+    """Return the arguments for storage. Texts that are too long for any tool are cut."""
     return {
         str(name)[:60]: cut_middle(value, KEPT_OF_ARGUMENTS)
         if isinstance(value, str) and len(value) > MAX_ARGUMENT_CHARACTERS
         else value
         for name, value in list(arguments.items())[:20]
     }
-
-
-def _tool_of(call: ToolCall) -> Tool:
-    return TOOLS[call.name]
 
 
 def _called(desk: _Desk, row: ToolCall) -> ToolCalled:

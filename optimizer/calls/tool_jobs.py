@@ -58,6 +58,6 @@ def _tool_spec(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> dict
 
 
 def _base_of(run: Run, call: LlmCall) -> Kernel | None:
-    """Return the kernel that the question is to improve, if it works: timing cannot be paired with one that fails."""
+    """Return the kernel that the question is to improve, or None where it fails and cannot be timed alongside."""
     named = [str(call.context[name]) for name in ("base", "node") if name in call.context]
     return run.kernels.filter(key__in=named, evaluation__status=EvaluationStatus.CORRECT).first()

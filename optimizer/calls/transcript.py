@@ -9,8 +9,8 @@ from optimizer.calls.conversation import spent_by, toolbox_of, turns_of
 from optimizer.models import CallState, CallTurn, LlmCall, ToolCall, ToolState
 from optimizer.tools.text_protocol import words_before
 
-# Arguments that are shown as the kernel, complete.
-KERNEL_ARGUMENTS = frozenset({"source", "edits"})
+# Arguments that hold the kernel, which is shown complete.
+KERNEL_ARGUMENTS = frozenset({"source", "blocks", "edits"})
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ToolLine:
 
 @dataclass(frozen=True)
 class TurnLine:
-    """Hold one turn: what the model wrote beside its tool calls, and the calls."""
+    """Hold one turn: what the model wrote, and its tool calls."""
 
     words: str
     tools: Sequence[ToolLine]

@@ -33,11 +33,6 @@ class Position:
 WHOLE_FILE = Position(0, 0, Fit.WHOLE_FILE)
 
 
-def split_lines(text: str) -> list[str]:
-    """Split into lines. Only LF ends a line here; a form feed in a string does not."""
-    return text.split("\n")
-
-
 def port(position: Position, opcodes: Sequence[Opcode]) -> Position:
     """Return the position after one diff."""
     if position.fit is Fit.WHOLE_FILE:

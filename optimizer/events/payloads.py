@@ -214,7 +214,7 @@ class ToolCalled(Payload):
 
 
 class ToolEnded(Payload):
-    """State what came of a tool call, in a few words. `spent_device_s` is the run's total after it."""
+    """State the outcome of a tool call in a few words. `spent_device_s` is the run's total after it."""
 
     type: ClassVar[str] = "tool.ended"
     call: int

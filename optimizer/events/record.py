@@ -1,4 +1,4 @@
-"""Store the events of a run, and tell everybody who acts on them."""
+"""Store the events of a run and pass them to the subscribers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optimizer.events.sockets import announce_event
 from optimizer.events.webhooks import queue_deliveries
 from optimizer.models import Run, RunEvent
 
-# Called in this order for every event, inside its transaction. What must reach the outside waits for the commit.
+# Called in this order for every event, inside its transaction. What leaves the process waits for the commit.
 SUBSCRIBERS: tuple[Callable[[RunEvent], object], ...] = (queue_deliveries, notify_people, announce_event)
 
 

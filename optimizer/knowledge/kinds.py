@@ -1,10 +1,10 @@
-"""Name the kinds of work in a problem, from the words of its texts."""
+"""Recognise the kinds of work in a problem by the words of its texts."""
 
 from __future__ import annotations
 
 import re
 
-# Words of problems' titles, descriptions and torch references, by the kind of work that they tell.
+# Words of problems' titles, descriptions and torch references, by the kind of work that they indicate.
 KINDS = {
     "matmul": ("matmul", "gemm", "mm", "bmm", "addmm", "linear", "matrix product", "einsum"),
     "attention": ("attention", "scaled_dot_product_attention", "sdpa", "kv cache", "flash"),

@@ -1,11 +1,11 @@
-"""Read the shipped pages below `pages/`: one Markdown file a page, with a snippet of the same name beside it.
+"""Read the shipped pages below `pages/`: one Markdown file per page, and a snippet of the same name.
 
 A page begins with front matter, lines `name: value` up to a line `---`:
 
     title        what the page is about
     targets      prefixes of the target keys to which it applies, comma-separated: `sm_90`, `gfx` for all AMD GPUs
     topic        one of `TOPICS`
-    bottlenecks  what it helps against, comma-separated, from `BOTTLENECKS`
+    bottlenecks  limits that it helps to overcome, comma-separated, from `BOTTLENECKS`
     kinds        kinds of work for which it matters, comma-separated, from `optimizer.knowledge.kinds.KINDS`
     emits        a regular expression that the snippet's machine code contains; once per instruction
     source       a document with its section and address; once per document

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from optimizer.knowledge.kinds import kinds_of
 from optimizer.knowledge.library import OVERVIEW, Page, pages
@@ -23,7 +23,7 @@ TITLE_WEIGHT, FIELD_WEIGHT = 4, 2
 # A query beyond these characters is cut: it may come from a model.
 MAX_QUERY = 2_000
 MAX_RESULTS = 20
-# A page is worth more for a task if it helps against what binds the kernel, is about the same kind of work, and shows
+# A page is worth more for a task if it addresses what limits the kernel, is about the same kind of work, and shows
 # code in the run's language. The full text decides between pages that are alike in these.
 BOTTLENECK_POINTS, KIND_POINTS, LANGUAGE_POINTS = 1.0, 1.0, 0.5
 _WORD = re.compile(r"[a-z0-9_]+")
@@ -31,7 +31,7 @@ _WORD = re.compile(r"[a-z0-9_]+")
 
 @dataclass(frozen=True)
 class Task:
-    """Describe what pages are wanted for: the problem's text, target and language, and what binds the kernel."""
+    """Describe a task that pages should help with: the problem's text, target and language, and the kernel's limits."""
 
     text: str
     target: str
@@ -57,7 +57,7 @@ def pages_for(task: Task) -> list[Page]:
     kinds = kinds_of(task.text)
 
     def worth(one: Page) -> float:
-        """Add up what speaks for the page; each part lies between 0 and its points."""
+        """Add up the page's points; each part lies between 0 and its maximum."""
         points = scores[one.name] / highest
         points += BOTTLENECK_POINTS * bool(task.bottlenecks & set(one.bottlenecks))
         points += KIND_POINTS * len(kinds & set(one.kinds)) / max(1, len(kinds))
@@ -82,6 +82,11 @@ class Index:
     lengths: dict[str, int]
     containing: Counter[str]
 
+    @cached_property
+    def mean_length(self) -> float:
+        """Return the average number of words of a page."""
+        return sum(self.lengths.values()) / len(self.lengths)
+
     def score(self, name: str, words: Iterable[str]) -> float:
         """Return the page's BM25 score for the words."""
         return sum(self._weight(name, word) for word in words if word in self.counts[name])
@@ -89,8 +94,7 @@ class Index:
     def _weight(self, name: str, word: str) -> float:
         count, total = self.counts[name][word], len(self.counts)
         rarity = math.log(1 + (total - self.containing[word] + 0.5) / (self.containing[word] + 0.5))
-        mean = sum(self.lengths.values()) / total
-        return rarity * count * (K1 + 1) / (count + K1 * (1 - B + B * self.lengths[name] / mean))
+        return rarity * count * (K1 + 1) / (count + K1 * (1 - B + B * self.lengths[name] / self.mean_length))
 
 
 @cache

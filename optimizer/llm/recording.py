@@ -12,12 +12,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+# Since format 2, questions carry their context, so that a replay follows the recorded decisions.
 FORMAT: Literal[2] = 2
-"""2: questions carry their context, so that a replay follows the recorded decisions."""
 
 MAX_RECORD_BYTES = 64 * 1024 * 1024
-
-
 _MARK = re.compile(r"(<<<(?:BEGIN|END) DATA) [0-9a-f]{16}")
 
 
@@ -70,7 +68,7 @@ class RecordedCall(BaseModel):
 
 
 class RecordedKernel(BaseModel):
-    """Hold a kernel that parameter tuning has made, on which recorded answers may rest.
+    """Hold a kernel that parameter tuning made. Recorded answers may build on it.
 
     Tuning again would try other values, because it depends on measured times.
     """

@@ -35,7 +35,7 @@ class Replay(Provider):
         found = self.record.answer_to(request.key, request.role)
         if found is None:
             raise ProviderRefusedError(f"the record has no answer to {request.key} ({request.role})")
-        # What follows the prompt itself are tools' results, which are this machine's own.
+        # Compare the prompt alone: the tools' results after it belong to this machine.
         prompt = list(request.messages)[:PROMPT_MESSAGES] if request.turn else list(request.messages)
         same_prompt = prompt_hash(prompt) == found.prompt_sha256
         turns = self.record.turns_to(request.key, request.role) if request.tools else []

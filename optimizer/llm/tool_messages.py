@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from optimizer.llm.port import Message, RequestedTool, ToolSpec
+from optimizer.text.markdown import fenced
 
 
 @dataclass
@@ -128,18 +129,12 @@ def text_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
 def call_in_text(call: Mapping[str, Any]) -> str:
     """Return a tool call as the text protocol writes it."""
     arguments, _ = parse_arguments(call["arguments"])
-    given = {name: str(value) for name, value in (arguments or {}).items() if value not in (None, "")}
-    code = given.pop("source", "")
-    edits = given.pop("edits", "")
-    lines = [f"TOOL: {call['name']}", *(f"{name}: {' '.join(value.split())}" for name, value in given.items())]
-    return "\n".join([*lines, fenced(code) if code else edits]).rstrip()
-
-
-def fenced(code: str, label: str = "") -> str:
-    """Return code in a fence that is longer than any in it."""
-    longest = max((len(line) - len(line.lstrip("`")) for line in map(str.strip, code.splitlines())), default=0)
-    mark = "`" * max(3, longest + 1)
-    return f"{mark}{label}\n{code.rstrip()}\n{mark}"
+    given = {name: value for name, value in (arguments or {}).items() if value not in (None, "")}
+    source, blocks, edits = (given.pop(name, "") for name in ("source", "blocks", "edits"))
+    code = [source] if source else blocks if isinstance(blocks, list) else []
+    lines = [f"TOOL: {call['name']}"]
+    lines += [f"{name}: {' '.join(str(value).split())}" for name, value in given.items()]
+    return "\n".join([*lines, *([fenced(str(part)) for part in code] or [str(edits)])]).rstrip()
 
 
 def _chat_message(message: Message) -> dict[str, Any]:

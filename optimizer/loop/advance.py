@@ -32,7 +32,7 @@ from optimizer.runs.dispatch import jobs_of
 from optimizer.runs.history import history_of
 from optimizer.runs.locking import try_lock_run
 from optimizer.runs.strategies import settings_of, strategy_of
-from optimizer.search.base import Finish, History
+from optimizer.search.base import Finish
 from runners.dispatch.celery import BUILD_QUEUE
 from runners.job import Effort
 from runners.log_context import about
@@ -139,8 +139,10 @@ def _decide(run: Run) -> None:
     try:
         if reason := ceiling_reached(run, settings_of(run).stop_at_roofline):
             return _wind_down(run, reason)
+        recorded = recorded_in(run)
         for _ in range(MAX_ROUNDS):
-            steps = strategy_of(run).decide(_history(run))
+            history = replace(history_of(run), recorded=recorded.asks, recorded_tuning=recorded.tuning)
+            steps = strategy_of(run).decide(history)
             if take_steps(run, steps):
                 continue
             return _settle(run, next((step for step in steps if isinstance(step, Finish)), None))
@@ -148,12 +150,6 @@ def _decide(run: Run) -> None:
         logger.exception("run %s: strategy %s failed", run.pk, run.strategy)
         enter(run, RunState.FAILED, f"Strategy {run.strategy} failed: {type(error).__name__}: {error}")
     return None
-
-
-def _history(run: Run) -> History:
-    """Return the snapshot on which the strategy decides, with the recording that the run replays."""
-    recorded = recorded_in(run)
-    return replace(history_of(run), recorded=recorded.asks, recorded_tuning=recorded.tuning)
 
 
 def _settle(run: Run, finish: Finish | None) -> None:

@@ -20,7 +20,7 @@ from optimizer.search.machinery.tuned_source import with_values
 from runners.job import Source
 from runners.problems.base import Seed
 
-# Kernels of earlier runs with which a warm start begins. Each costs an evaluation's time, though no budget.
+# Kernels of earlier runs with which a warm start begins. Each takes the time of an evaluation, but no budget.
 WARM_KERNELS = 3
 # Number of earlier runs whose leaders are looked at, best first.
 _LOOKED_AT = 30
@@ -50,7 +50,7 @@ def _add_best_of_earlier_runs(run: Run) -> None:
     known = {normalise(one.as_source().language, one.source) for one in run.kernels.all()}
     taken: list[Kernel] = []
     for kernel in _leaders(run):
-        # The values that tuning found travel in the text, and so does nothing else.
+        # Only the text is taken over, so the values that tuning found are written into it.
         source = with_values(kernel.as_source())
         text = normalise(source.language, source.text)
         if text not in known and len(taken) < WARM_KERNELS:

@@ -115,7 +115,7 @@ def _note(run: Run, step: Note) -> bool:
 
 
 def _shown_findings(run: Run, call: LlmCall) -> QuerySet[Finding]:
-    """Return the findings of agents of the run's team that the call's prompt showed and nobody has replaced since."""
+    """Return the current findings of the team's agents that the call's prompt showed."""
     refs = [str(entry["ref"]) for entry in call.context_report.get("taken", [])]
     shown = [int(ref.removeprefix("finding-")) for ref in refs if ref.startswith("finding-")]
     return Finding.objects.filter(

@@ -139,6 +139,9 @@ class CallState(models.TextChoices):
                 "tools": "live"}.get(self.value, "muted")  # fmt: skip
 
 
+OPEN_CALL_STATES = [state for state in CallState if not state.is_terminal]
+
+
 class ToolState(models.TextChoices):
     """List the states of a tool call.
 
@@ -162,6 +165,9 @@ class ToolState(models.TextChoices):
     def tone(self) -> str:
         """Return the colour token of the state."""
         return {"running": "live", "refused": "warn", "failed": "bad"}.get(self.value, "muted")
+
+
+OPEN_TOOL_STATES = [state for state in ToolState if not state.is_terminal]
 
 
 class AuthorKind(models.TextChoices):

@@ -56,7 +56,7 @@ def budget_lines(run: Run) -> list[BudgetLine]:
         "tokens": run.spent_tokens,
         "device_minutes": run.spent_device_s / 60,
     }
-    limits = {kind: getattr(run, f"budget_{kind}") for kind in spent}
+    limits = asdict(budget_of(run))
     return [
         BudgetLine(kind, float(spent[kind]), float(limit)) for kind, limit in limits.items() if limit is not None
     ]

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from optimizer.models import Evaluation, Kernel, Measurement, Run
+from optimizer.models import Evaluation, Kernel, Measurement
+from optimizer.queries.comparison import on_same_ground
 from optimizer.queries.kernel_resources import LABELS as RESOURCES
 from runners.job import CaseResult, JobResult, KernelResources
 
 # Used where a result has no noise floor: differences below one per cent mean nothing on the machines we know.
 NARROWEST_BAND = 1.01
-
-
 RESAMPLES = 400
 LEAST_SAMPLES = 5
 MOST_SAMPLES = 2_000
@@ -80,7 +79,7 @@ def change_between(old: Kernel, new: Kernel) -> Change:
     resources = _resources(before, after)
     if before is None or after is None or was is None or now is None:
         return Change([], None, resources, why_not="One of the two has not been measured.")
-    if not _same_ground(old, new):
+    if not on_same_ground([old.run, new.run]):
         return Change([], None, resources, why_not="Their problems or targets differ: times say nothing together.")
     if _same_binary(before, after):
         return Change([], None, resources, why_not="Both build to the same binary: no time differs.")
@@ -99,16 +98,6 @@ def settings_between(old: Kernel, new: Kernel) -> list[tuple[str, Any, Any]]:
 
 def _evaluation(kernel: Kernel) -> Evaluation | None:
     return getattr(kernel, "evaluation", None)
-
-
-def _same_ground(old: Kernel, new: Kernel) -> bool:
-    a, b = old.run, new.run
-    return _ground(a) == _ground(b)
-
-
-def _ground(run: Run) -> tuple[int, int, str, str]:
-    """Return what two runs must have in common for their speedups to be compared."""
-    return (run.problem_version_id, run.target_id, run.baseline, run.objective)
 
 
 def _same_binary(before: JobResult, after: JobResult) -> bool:

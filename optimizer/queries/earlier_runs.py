@@ -43,9 +43,11 @@ def of_the_same_kind(run: Run) -> Run | None:
     mine = kinds_of_problem(run.problem_version.problem)
     others = earlier_runs(run).exclude(problem_version__problem=run.problem_version.problem_id)
     ended = others.filter(finished_at__lt=run.created_at, best_speedup_low__gt=1)
+    # Every prompt asks, and only one of these kernels is read.
+    light = ended.select_related("problem_version__problem").defer("best_kernel__source", "problem_version__bundle")
     shared = [
         (len(mine & kinds_of_problem(one.problem_version.problem) - _GENERAL_KINDS), one)
-        for one in ended.select_related("best_kernel", "problem_version__problem")[:_LOOKED_AT]
+        for one in light[:_LOOKED_AT]
     ]
     # Of equals the first: it has the largest speedup.
     count, found = max(shared, key=lambda pair: pair[0], default=(0, None))

@@ -1,4 +1,4 @@
-"""Summarise a run: stages at work, budgets, outcomes. It takes five queries, however many kernels there are."""
+"""Summarise a run: stages at work, budgets, outcomes. It takes four queries, however many kernels there are."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from optimizer.models import (
     LlmCall,
     Run,
     ToolCall,
-    ToolState,
 )
+from optimizer.models.choices import OPEN_CALL_STATES, OPEN_TOOL_STATES
 from optimizer.queries.budgets import WARN_AT_PERCENT
 
 STAGES = (
@@ -26,7 +26,6 @@ STAGES = (
     ("check", "Check", ("small", "test", "check", "correct", "hidden")),
     ("time", "Time", ("quick", "full", "confirm", "tim", "baseline")),
 )
-OPEN_CALLS = (CallState.QUEUED, CallState.ASKING, CallState.WAITING, CallState.TOOLS)
 
 
 @dataclass(frozen=True)
@@ -104,9 +103,10 @@ def _counts(run: Run) -> dict[tuple[str, str], int]:
 
 def _stages(run: Run) -> list[StageNow]:
     doing: dict[str, list[str]] = {key: [] for key, _, _ in STAGES}
-    for role, state in LlmCall.objects.filter(run=run, state__in=OPEN_CALLS).values_list("role", "state")[:20]:
+    calls = LlmCall.objects.filter(run=run, state__in=OPEN_CALL_STATES)
+    for role, state in calls.values_list("role", "state")[:20]:
         doing[stage_of(role)].append(f"{role}: {CallState(state).label.lower()}")
-    tools = ToolCall.objects.filter(run=run, state__in=[ToolState.QUEUED, ToolState.RUNNING])
+    tools = ToolCall.objects.filter(run=run, state__in=OPEN_TOOL_STATES)
     for role, name, stage in tools.values_list("turn__call__role", "name", "stage")[:20]:
         doing[stage_of(stage or "build")].append(f"{role}: {name}")
     running = Evaluation.objects.filter(kernel__run=run, state=EvaluationState.RUNNING)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from optimizer.models import EvaluationStatus, Kernel
 from optimizer.queries.timing import CaseRow, notes_of, roofline_text
 from optimizer.reports.facts import Facts
+from optimizer.text.markdown import fenced
 from runners.job import CaseResult
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~&@:/])")
-BASICS = ("strategy", "baseline", "seed", "state")
 
 
 def markdown_report(facts: Facts) -> str:
@@ -24,12 +24,6 @@ def markdown_report(facts: Facts) -> str:
 def plain(text: object) -> str:
     """Return one line of text in which nothing is markup."""
     return _SPECIAL.sub(r"\\\1", " ".join(str(text).split()))
-
-
-def fenced(text: str, language: str = "") -> str:
-    """Return the text as a code block whose fence is longer than any in the text."""
-    fence = "`" * max(3, 1 + max((len(found) for found in re.findall(r"`+", text)), default=0))
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def _head(facts: Facts) -> str:

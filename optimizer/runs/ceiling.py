@@ -1,4 +1,4 @@
-"""Decide whether a run's leader has reached the measured roofline, so that nothing more is to be gained."""
+"""Decide whether a run's leader has reached the measured roofline, so that the run can end."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from runners.job import JobResult
 from runners.problems.base import Purpose
 from runners.targets import TARGETS
 
-# What a measured time may lie below its ceiling by noise alone.
+# Share by which noise alone may make a kernel faster than its measured ceiling.
 ABOVE_CEILING = 0.05
 
 
 def ceiling_reached(run: Run, share: float) -> str:
-    """Return why nothing more is to be gained: the leader reaches that share of the measured roofline in every case.
+    """Return the reason to end the run: its leader reaches that share of the measured roofline in every case.
 
     Returns an empty text otherwise, and where `share` is 0. A case that is faster than its ceiling, or whose data stays
     in a cache while memory binds it, has a higher ceiling than the one that was measured, which is memory's.

@@ -19,7 +19,6 @@ from runners import wire
 from runners.job import CaseResult, Flag, JobResult, Speedup, Status
 
 MAX_SAMPLES = 10_000
-# The harness sets this flag on a claim that the referee's clock did not confirm.
 _COPIED = (
     "time_us",
     "call_us",

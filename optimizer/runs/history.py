@@ -32,6 +32,7 @@ from runners.problems.base import Problem
 
 MAX_CALL_ATTEMPTS = 3
 UNANCHORED = Anchor(0.0, {})
+_OF_A_CALL = ("key", "role", "attempt", "state", "context", "answer", "error", "model", "cost_usd")
 
 
 def problem_of(run: Run) -> Problem:
@@ -93,7 +94,9 @@ def _ranked(
 def call_views(run: Run) -> dict[str, CallView]:
     """Return the newest attempt of every question by key, with the cost of all its attempts."""
     views: dict[str, CallView] = {}
-    for call in LlmCall.objects.filter(run=run).order_by("attempt", "pk"):
+    # Every decision reads all calls, whose prompts and answers as text may be megabytes.
+    rows = LlmCall.objects.filter(run=run).only(*_OF_A_CALL)
+    for call in rows.order_by("attempt", "pk"):
         views[call.key] = _after(views.get(call.key), _call_view(call))
     return views
 
@@ -102,11 +105,6 @@ def hypothesis_views(run: Run) -> dict[str, HypothesisView]:
     """Return every hypothesis by key."""
     rows = Hypothesis.objects.filter(run=run).select_related("basis")
     return {row.key: _hypothesis_view(row) for row in rows}
-
-
-def current_findings(run: Run) -> QuerySet[Finding]:
-    """Return the current findings that the run itself has written, oldest first."""
-    return Finding.objects.filter(source=f"run {run.pk}", superseded_by__isnull=True).order_by("pk")
 
 
 def findings_for(run: Run) -> QuerySet[Finding]:

@@ -21,7 +21,7 @@ _BRANCH = re.compile(
 _X86_JUMP = re.compile(r"^\s*j[a-z]+\s")
 _PADDING = re.compile(r"^\s*(?:data16 |cs )*nop[wl]?\b")
 _CALL = re.compile(r"^\s*call\s")
-# Instructions for whose sake a kernel has its loops: arithmetic on vectors and matrices, and loads of its data.
+# Instructions that do a kernel's work: arithmetic on vectors and matrices, and loads of data.
 _WORK = re.compile(
     r"\b(?:v_mfma|v_fma|v_pk_|v_dot|v_mul_f|v_add_f|global_load|buffer_load|ds_read"
     r"|HGMMA|WGMMA|HMMA|IMMA|QGMMA|FFMA|FADD|FMUL|HFMA2|MUFU|LDG|LDS"

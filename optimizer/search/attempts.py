@@ -128,7 +128,7 @@ class AttemptStrategy(FlowStrategy):
         """Let the agents write the attempt's kernel. Return None when they gave up. Raises Waiting."""
 
     def conclude(self, flow: Flow, attempt: Attempt, kernel: KernelView) -> None:
-        """Do what a strategy does with the outcome of an attempt; nothing by default. Raises Waiting."""
+        """Use the outcome of an attempt. By default nothing happens. Raises Waiting."""
         return
 
     def rules(self, settings: StrategySettings) -> Rules:
@@ -170,9 +170,9 @@ class AttemptStrategy(FlowStrategy):
             name: value for name, value in call.context.items() if name not in {"node", "window", "duplicate_of"}
         }
         window = [key for key in call.context.get("window", []) if history.kernel(key)]
-        return Attempt(
-            number, node, call.role, tuple(window or self._window(history, number, node, call.role)), extra
-        )
+        if not window:
+            window = self._window(history, self.tree(history, number), number, node, call.role)
+        return Attempt(number, node, call.role, tuple(window), extra)
 
     def open(self, history: History, number: int) -> Attempt:
         """Open a new attempt: choose its node and the window of its opening call."""
@@ -181,10 +181,10 @@ class AttemptStrategy(FlowStrategy):
         chosen = _chosen(self.chooser_for(settings), tree, history, number)
         node = history.kernels_by_key[chosen.key]
         role = self.opening_role(node, settings)
-        return Attempt(number, node, role, tuple(self._window(history, number, node, role)))
+        return Attempt(number, node, role, tuple(self._window(history, tree, number, node, role)))
 
-    def _window(self, history: History, number: int, node: KernelView, role: str) -> list[str]:
-        nodes = self.window(self.tree(history, number), node.key, role, history.rng(f"a{number}.window"))
+    def _window(self, history: History, tree: Tree, number: int, node: KernelView, role: str) -> list[str]:
+        nodes = self.window(tree, node.key, role, history.rng(f"a{number}.window"))
         return [entry.key for entry in nodes]
 
     def window(self, tree: Tree, key: str, role: str, rng: random.Random) -> list[Node]:
@@ -212,7 +212,7 @@ def is_attempt(key: str) -> bool:
 
 
 def given_kernels(history: History) -> list[KernelView]:
-    """Return the correct kernels that belong into the tree although no attempt has brought them.
+    """Return the correct kernels of the tree that no attempt has produced.
 
     These are the configurations that won their tuning, people's edits and, with a warm start, all seeds beside the
     reference.

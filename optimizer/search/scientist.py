@@ -43,7 +43,7 @@ from runners.job import Language, Source
 AVENUES = 10
 EXPERIMENTS = 5
 CHOSEN = 3
-# Fewer than these the choice of three could not be made from (see `DesignerAnswer`).
+# Three experiments are chosen, so there must be as many to choose from (see `DesignerAnswer`).
 LEAST_EXPERIMENTS = 3
 # The run ends after this many consecutive rounds without any kernel.
 MAX_FAILED_ROUNDS = 3
@@ -157,7 +157,7 @@ class Round:
         Where the answer names a kernel that does not exist, the best one is used. There is nothing to select from a
         single kernel.
         """
-        # What the designer was told holds: kernels that finished since then must not change a replay.
+        # Keep what the designer was asked about: kernels that finished since then must not change a replay.
         begun = self._named(self.flow.history.calls.get(f"{self.key}.design"))
         if begun is not None:
             return begun

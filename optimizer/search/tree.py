@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -76,20 +76,12 @@ class Tree:
 
     @cached_property
     def _children(self) -> Mapping[str, list[Node]]:
-        children: dict[str, list[Node]] = defaultdict(list)
-        for node in self.nodes:
-            if node.parent is not None:
-                children[node.parent].append(node)
-        return children
+        return _by_parent(self.nodes)
 
     @cached_property
     def _attempts(self) -> Mapping[str, list[Node]]:
         """Map each node to the attempts among its children, which alone count when a node is chosen."""
-        attempts: dict[str, list[Node]] = defaultdict(list)
-        for node in self.nodes:
-            if node.parent is not None and not node.given:
-                attempts[node.parent].append(node)
-        return attempts
+        return _by_parent([node for node in self.nodes if not node.given])
 
     def children(self, key: str) -> list[Node]:
         """Return the children of a node, oldest first."""
@@ -182,7 +174,7 @@ def tree_of(
     """Build the tree of a run's kernels.
 
     `pending` maps the key of each unfinished attempt to its parent's key. `given` are correct kernels that no attempt
-    has brought; one without a parent in the tree becomes a child of the root.
+    has produced; one without a parent in the tree becomes a child of the root.
     """
     finished = sorted(
         [*(kernel for kernel in attempts if kernel.finished), *given], key=lambda kernel: kernel.number
@@ -193,6 +185,15 @@ def tree_of(
     nodes += [_node(kernel, _parent(kernel, known, root), given=kernel.key in own) for kernel in finished]
     nodes += [Node(key, parent, pending=True) for key, parent in pending.items()]
     return Tree(nodes, rules)
+
+
+def _by_parent(nodes: Iterable[Node]) -> Mapping[str, list[Node]]:
+    """Group nodes by their parent, in the given order. The root has no parent and is left out."""
+    children: dict[str, list[Node]] = defaultdict(list)
+    for node in nodes:
+        if (parent := node.parent) is not None:
+            children[parent].append(node)
+    return children
 
 
 def _parent(kernel: KernelView, known: Set[str], root: KernelView) -> str:

@@ -24,7 +24,7 @@ MAX_SOURCE_CHARACTERS = 512 * 1024
 
 
 class Arguments(BaseModel):
-    """Provide the base class of all arguments. Unknown ones are refused, so that a typing error is not ignored."""
+    """Provide the base class of all arguments. Unknown ones are refused, so that a misspelt one is not ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -195,17 +195,10 @@ def tools_for(level: ToolLevel, role: str, dispatcher: str, target: str, languag
         return {}
     is_near = dispatcher == CeleryDispatcher.name
     measures = level == "measure" and (is_near or dispatcher == SpoolDispatcher.name)
+    uses_device = is_near or measures
+    is_interpreted = not uses_device and language is Language.TRITON and target != "cpu"
     offered = {"build", "read_kernel", "search_knowledge", SUBMIT}
-    offered |= {"check"} if is_near or measures or is_interpreted(dispatcher, target, language, level) else set()
+    offered |= {"check"} if uses_device or is_interpreted else set()
     offered |= {"quick_time", "profile"} if measures else set()
     found = {name: tool for name, tool in TOOLS.items() if name in offered}
-    if "check" in found and is_interpreted(dispatcher, target, language, level):
-        found["check"] = _INTERPRETED
-    return found
-
-
-def is_interpreted(dispatcher: str, target: str, language: Language, level: ToolLevel) -> bool:
-    """Return True where `check` runs Triton's interpreter here instead of the target's device."""
-    if dispatcher == CeleryDispatcher.name or target == "cpu" or language is not Language.TRITON:
-        return False
-    return not (level == "measure" and dispatcher == SpoolDispatcher.name)
+    return found | {"check": _INTERPRETED} if is_interpreted else found

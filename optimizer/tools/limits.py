@@ -16,7 +16,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Spent:
-    """Hold what a question has spent so far. Refused calls count, so that a confused model comes to an end."""
+    """Hold what a question has spent so far. Refused calls count, so that a model that only makes such calls ends."""
 
     calls: int = 0
     device_s: float = 0.0

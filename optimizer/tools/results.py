@@ -59,14 +59,14 @@ def _verdict(tool: Tool, result: JobResult) -> str:
     if result.status == Status.CORRECT:
         return "Correct."
     reasons = result.reasons or failure_lines(result)
-    # The reason of a failed build is its log, which stands above.
+    # The reason of a failed build is its log, which is shown above.
     told = [reason for reason in reasons if not (result.build and reason in result.build.log)]
     return "\n".join([f"Status: {result.status.value}.", *(cut_middle(reason, LOG_CAP) for reason in told)])
 
 
 def _cases(result: JobResult) -> list[str]:
     """Return a line for each case that was checked or timed."""
-    # The error of a wrong case is the reason, which stands above.
+    # The error of a wrong case is the reason, which is shown above.
     shown = [_case(case) for case in result.cases[:MOST_CASES] if case.ok]
     more = len(result.cases) - MOST_CASES
     return shown + ([f"… and {more} more cases"] if more > 0 else [])

@@ -1,4 +1,4 @@
-"""Resolve which kernel a tool call is about: a complete file, edits, or the kernel of the question's last call."""
+"""Determine which kernel a tool call is about: a complete file, edits, or the kernel of the question's last call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.code_blocks import AnswerError, Fault, apply_edits, split_edits
 from optimizer.agents.kernel_answers import BlockAnswer
-from optimizer.llm.tool_messages import fenced
+from optimizer.text.markdown import fenced
 from optimizer.tools.catalogue import BlockArguments, KernelArguments, SubmitArguments
 from runners.job import Language
 
@@ -44,12 +44,9 @@ def answer_text(draft: Draft, arguments: SubmitArguments) -> str:
         "REPORT": arguments.report,
         "RUBRIC": " ".join(arguments.rubric.split()),
     }
-    # Fences in the words would be taken for the kernel's.
+    # A fence in the report would be taken for the kernel's.
     lines = [f"{label}: {said.strip().replace('```', '` ` `')}" for label, said in labelled.items() if said.strip()]
-    return "\n".join([*lines, "", fenced(draft.text, _LABELS.get(draft.language, ""))])
-
-
-_LABELS = {Language.CPP: "cpp", Language.HIP: "hip", Language.CUDA: "cuda", Language.TRITON: "triton"}
+    return "\n".join([*lines, "", fenced(draft.text, draft.language.value)])
 
 
 def _named(language: str) -> Language:

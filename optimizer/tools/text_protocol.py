@@ -1,24 +1,23 @@
 """Speak tools in plain text, for servers without a tools API and for people.
 
 A call is a line `TOOL: name`, below it its arguments as `name: value` lines, and below them the kernel: one fenced
-block with the complete file, or SEARCH/REPLACE blocks. An answer without such a line ends the question as ever.
+block with the complete file, or SEARCH/REPLACE blocks. An answer without such a line ends the question.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from optimizer.agents.code_blocks import AnswerError, has_edits, split_blocks
+from optimizer.agents.code_blocks import AnswerError, fence_after, has_edits, split_blocks
 from optimizer.agents.kernel_answers import language_named
 from optimizer.llm.port import RequestedTool, ToolSpec
 
 _TOOL = re.compile(r"^\s{0,3}(?:\*\*|`)?TOOL:(?:\*\*)?[ \t]*`?(?P<name>[\w-]{1,40})`?(?:\*\*)?[ \t]*$")
 _ARGUMENT = re.compile(r"^\s{0,3}(?P<name>[a-z][a-z_]{0,39}):[ \t]*(?P<value>.*)$")
-_FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})")
 
-# Arguments that a block of code stands for.
+# Arguments that the blocks of code below a call replace.
 _IN_BLOCKS = frozenset({"source", "blocks", "edits", "language"})
 
 INSTRUCTION = """\
@@ -46,18 +45,12 @@ def instruction(tools: Sequence[ToolSpec]) -> str:
 
 def parse_calls(text: str) -> list[RequestedTool]:
     """Return the tool calls in an answer, in order. An answer without any returns an empty list."""
-    return [_call(name, body) for name, body in _sections(text.replace("\r\n", "\n"))]
+    return [_call(name, body) for name, body in _sections(text)[1:]]
 
 
 def words_before(text: str) -> str:
     """Return what an answer says before its first tool call."""
-    fence, said = "", list[str]()
-    for line in text.split("\n"):
-        fence = _fence_after(line, fence)
-        if not fence and _TOOL.match(line):
-            break
-        said.append(line)
-    return "\n".join(said)
+    return "\n".join(_sections(text)[0][1])
 
 
 def call_with(name: str, kernel: str) -> str:
@@ -65,31 +58,21 @@ def call_with(name: str, kernel: str) -> str:
     return f"TOOL: {name}\n{kernel}"
 
 
-def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name of each call and the lines below it. Lines inside fenced blocks never begin a call."""
-    name, body, fence = "", list[str](), ""
-    for line in text.split("\n"):
-        fence = _fence_after(line, fence)
+def _sections(text: str) -> list[tuple[str, list[str]]]:
+    """Split an answer into the lines before its first call, under an empty name, and the lines below each call.
+
+    Lines inside fenced blocks never begin a call.
+    """
+    found: list[tuple[str, list[str]]] = [("", [])]
+    fence = ""
+    for line in text.replace("\r\n", "\n").split("\n"):
+        fence = fence_after(line, fence)
         match = None if fence else _TOOL.match(line)
-        if match is None:
-            body.append(line)
-            continue
-        if name:
-            yield name, body
-        name, body = match["name"], []
-    if name:
-        yield name, body
-
-
-def _fence_after(line: str, fence: str) -> str:
-    """Return the mark of the fence that is open after this line, or an empty text."""
-    match = _FENCE.match(line)
-    if match is None:
-        return fence
-    if not fence:
-        return match["mark"]
-    closes = match["mark"][0] == fence[0] and len(match["mark"]) >= len(fence) and line.strip() == match["mark"]
-    return "" if closes else fence
+        if match:
+            found.append((match["name"], []))
+        else:
+            found[-1][1].append(line)
+    return found
 
 
 def _call(name: str, body: list[str]) -> RequestedTool:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
-from optimizer.models import JobLog, LlmCall, Measurement, RunState
+from optimizer.models import JobLog, LlmCall, Measurement, Run, RunState
 
 # Rows per transaction, so that no lock is held for long.
 AT_ONCE = 1000
@@ -67,10 +67,11 @@ def _prompts(before: dt.datetime) -> QuerySet[Any]:
 
 
 def _logs(before: dt.datetime) -> QuerySet[Any]:
-    old = JobLog.objects.filter(
-        job__evaluation__kernel__run__state__in=ENDED, job__evaluation__kernel__run__finished_at__lt=before
-    )
-    return old.exclude(job__evaluation__kernel__in=kept_kernels())
+    ended = Run.objects.filter(state__in=ENDED, finished_at__lt=before)
+    # A job belongs to an evaluation or to a tool call.
+    old = JobLog.objects.filter(Q(job__evaluation__kernel__run__in=ended) | Q(job__tool_call__run__in=ended))
+    kept = kept_kernels()
+    return old.exclude(job__evaluation__kernel__in=kept).exclude(job__tool_call__turn__call__kernels__in=kept)
 
 
 KINDS: dict[str, tuple[Callable[[dt.datetime], QuerySet[Any]], Callable[[QuerySet[Any]], object]]] = {

@@ -26,8 +26,8 @@ from optimizer.agents.code_blocks import AnswerError, has_edits
 from optimizer.calls.conversation import last_draft, toolbox_of
 from optimizer.calls.prepare import prompt_text
 from optimizer.calls.transcript import transcript_of
-from optimizer.llm.tool_messages import fenced
 from optimizer.models import CallState, LlmCall
+from optimizer.text.markdown import fenced
 from optimizer.tools.text_protocol import call_with
 from optimizer.views.signed_in import user_of
 

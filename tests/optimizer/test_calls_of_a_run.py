@@ -6,7 +6,8 @@ import datetime as dt
 from decimal import Decimal
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from optimizer.actions.run import do_stop_run
@@ -14,6 +15,7 @@ from optimizer.calls.lifecycle import do_claim_call, do_end_call, do_keep_call, 
 from optimizer.loop import advance
 from optimizer.models import CallState, LlmCall, Provider, Run
 from optimizer.queries.budgets import Budget
+from optimizer.runs.history import call_views
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Ask
 from optimizer.upkeep.sweep import sweep
@@ -45,6 +47,14 @@ def lose(call: LlmCall) -> None:
 
 def test_a_roles_own_provider_and_temperature_go_before_the_strategys(call: LlmCall) -> None:
     assert (call.provider, call.model, call.parameters) == ("vllm", "big", {"temperature": 0.3})
+
+
+def test_a_decision_reads_no_prompts_and_takes_one_query_for_all_calls(call: LlmCall) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        views = call_views(call.run)
+    assert views["w1"].context == {"base": "seed.naive"}
+    (query,) = queries
+    assert not any(f'."{wide}"' in query["sql"] for wide in ("messages", "answer_text", "context_report"))
 
 
 def test_a_question_is_claimed_by_one_worker_only(call: LlmCall) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from optimizer.diffs.differ import Tag, apply, diff
 from optimizer.diffs.intraline import mark, pair_lines
 from optimizer.diffs.moves import moved_lines
-from optimizer.diffs.porting import WHOLE_FILE, Fit, Position, port, split_lines
+from optimizer.diffs.porting import WHOLE_FILE, Fit, Position, port
 
 few_lines = st.lists(st.sampled_from(["a", "b", "c", "", "}", "\tx\r", "🙂", "\u202egnp"]), max_size=40)
 texts = st.text(alphabet=st.sampled_from("ab \n\t\r🙂\u202e{}x1"), max_size=120)
@@ -131,11 +130,6 @@ def test_nothing_vanishes_a_ported_position_is_in_the_file_or_the_whole_file(
         assert ported == WHOLE_FILE
     else:
         assert ported.first >= 1 and ported.count >= 1 and ported.first + ported.count - 1 <= len(last)
-
-
-@pytest.mark.parametrize("text", ["a\nb", "a\nb\n", "a\r\nb\r\n", "\ta\n", "\x0c\n"])
-def test_line_splitting_loses_nothing(text: str) -> None:
-    assert "\n".join(split_lines(text)) == text
 
 
 def test_lines_that_were_deleted_make_a_whole_file_comment() -> None:

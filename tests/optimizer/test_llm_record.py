@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from optimizer.actions.problem import do_sync_shipped_problems
 from optimizer.actions.record import do_import_record
@@ -228,6 +229,16 @@ def test_what_people_wrote_into_the_findings_is_private_and_what_agents_wrote_is
     assert strip.prose("Stores are slow here. Ada's board is loose.") == "Stores are slow here. [removed]"
 
 
+def test_a_longer_run_is_recorded_with_as_many_queries(server: LlmServer) -> None:
+    short, long = finished_run(server, kernels(1), budget=Budget(evaluations=1)), finished_run(server, kernels())
+    taken = []
+    for run in (short, long):
+        with CaptureQueriesContext(connection) as queries:
+            record_of(run)
+        taken.append(len(queries))
+    assert short.calls.count() < long.calls.count() and taken[0] == taken[1]
+
+
 def test_a_record_survives_its_file_and_is_the_same_bytes_twice(server: LlmServer) -> None:
     record = record_of(finished_run(server, kernels()))
     assert from_bytes(to_bytes(record)) == record and to_bytes(record) == to_bytes(record)
@@ -280,6 +291,12 @@ def test_records_go_out_and_in_by_command(server: LlmServer, tmp_path: Path) -> 
     file.write_bytes(b"nonsense")
     with pytest.raises(CommandError):
         ran("record", "import", str(file), "--team", team.slug, "--name", "other")
+
+
+def test_a_teams_record_is_parsed_once_however_many_decisions_look_into_it(server: LlmServer) -> None:
+    run = finished_run(server, kernels(1), budget=Budget(evaluations=1))
+    do_import_record(make_user(run.team, TeamRole.OWNER), run.team, "mine", to_bytes(record_of(run)))
+    assert load_record(run.team, "mine") is load_record(run.team, "mine")
 
 
 def test_another_teams_record_cannot_be_replayed(server: LlmServer) -> None:

@@ -17,6 +17,7 @@ from optimizer.agents.code_blocks import AnswerError
 from optimizer.calls.conversation import messages_of
 from optimizer.calls.prepare import prompt_text
 from optimizer.calls.tool_jobs import queue_tool_job
+from optimizer.calls.transcript import transcript_of
 from optimizer.calls.worker import answer
 from optimizer.models import (
     CallState,
@@ -280,6 +281,15 @@ def test_what_is_known_is_searched_in_shipped_pages_and_findings() -> None:
     result = ToolCall.objects.get().result_text
     assert "Gathers are slow on this machine" in result and result.count("<<<BEGIN DATA") == 3
     assert call.state == CallState.WAITING
+
+
+def test_a_transcript_shows_the_kernel_once_and_not_among_the_arguments() -> None:
+    call = LlmCall.objects.create(run=tool_run(), key="a1.code", role="code")
+    turn = CallTurn.objects.create(call=call, number=1, native=True)
+    arguments = {"blocks": ["int x;"], "source": "int x;", "title": "Faster"}
+    ToolCall.objects.create(turn=turn, run=call.run, number=1, name="submit", arguments=arguments)
+    (shown,) = transcript_of(call).turns[0].tools
+    assert shown.arguments == [("title", "Faster")]
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,18 @@ def test_a_call_survives_the_way_into_text_and_back() -> None:
     assert (call.name, call.arguments) == ("build", {"source": source})
 
 
+def test_several_marked_blocks_survive_the_way_into_text_and_back() -> None:
+    arguments = json.dumps({"blocks": ["int x;\n", "int y;\n"]})
+    (call,) = parse_calls(call_in_text({"name": "build", "arguments": arguments}))
+    assert call.arguments == {"blocks": ["int x;\n", "int y;\n"]}
+
+
+def test_lines_that_end_as_on_windows_change_nothing() -> None:
+    text = "I look.\r\nTOOL: read_kernel\r\nnumber: 3\r\n"
+    assert parse_calls(text) == [RequestedTool("read_kernel", {"number": "3"})]
+    assert words_before(text) == "I look."
+
+
 @given(st.text(max_size=300))
 def test_any_text_is_read_without_an_error(text: str) -> None:
     for one in (text, f"TOOL: build\n{text}", f"{text}\nTOOL: submit\n```\n{text}"):

@@ -24,6 +24,7 @@ from kernelsci_site.services.instance import only_instance
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import (
+    CallTurn,
     Evaluation,
     Job,
     JobLog,
@@ -35,6 +36,7 @@ from optimizer.models import (
     Run,
     Runner,
     Target,
+    ToolCall,
 )
 from optimizer.upkeep.retention import drop
 from runners.log_context import WorkFilter, about
@@ -236,6 +238,23 @@ def test_retention_never_touches_the_evidence_of_a_released_kernel_or_of_its_anc
     kept = set(Measurement.objects.exclude(samples_us=[]).values_list("evaluation__kernel_id", flat=True))
     assert len(family) > 1
     assert kept == family & set(Measurement.objects.values_list("evaluation__kernel_id", flat=True))
+
+
+@pytest.mark.django_db
+def test_retention_drops_the_logs_of_tool_calls_except_those_behind_a_released_kernel() -> None:
+    run = _aged_run()
+    JobLog.objects.all().delete()
+    kernel = run.kernels.latest("number")
+    Release.objects.create(kernel=kernel, state=ReleaseState.RELEASED, released_at=NOW())
+    for key in ("released", "other"):
+        turn = CallTurn.objects.create(call=LlmCall.objects.create(run=run, key=key, role="solo"), number=1)
+        job = Job.objects.create(queue="build", spec={})
+        ToolCall.objects.create(turn=turn, run=run, job=job, number=1, name="build")
+        JobLog.objects.create(job=job, fence=1, seq=1, text=key)
+    LlmCall.objects.get(key="released").kernels.add(kernel)
+
+    assert drop("logs", NOW()) == 1
+    assert JobLog.objects.get().text == "released"
 
 
 def _aged_run() -> Run:

@@ -47,7 +47,7 @@ def is_promising(kernel: KernelView, history: History) -> bool:
 def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings) -> None:
     """Tune a promising kernel; its configurations become kernels `<key>.t<n>`. Raises Waiting until done.
 
-    A replay measures the recorded configurations, whatever is promising here.
+    A replay measures the recorded configurations, whether or not the kernel is promising on this machine.
     """
     if kernel is not None and flow.history.recorded:
         made = flow.history.recorded_tuning.get(kernel.key, ())
@@ -60,18 +60,24 @@ def tune_promising(flow: Flow, kernel: KernelView | None, settings: TuneSettings
 
     tune_kernel(flow, kernel, settings.sampler, _trials(flow.history, kernel, settings), prefix=f"{kernel.key}.t")
     draft = shape_dispatch(flow.history, kernel)
-    # One that was refused for lack of evaluations is not waited for.
+    # Do not wait for one that was refused because no evaluations are left.
     if draft is not None and (flow.history.kernel(draft.key) or not flow.out_of_budget):
         flow.evaluate(draft)
 
 
-def tuned_winners(history: History) -> dict[str, KernelView]:
-    """Map the key of every tuned kernel to the fastest of its configurations, where that is faster than itself."""
+def configurations(history: History) -> dict[str, list[KernelView]]:
+    """Map the key of every tuned kernel to the kernels that tuning has made of it, the dispatch by shape included."""
     found: dict[str, list[KernelView]] = defaultdict(list)
     for kernel in history.kernels:
         if kernel.author_kind == "tuner" and kernel.parent_keys:
             found[kernel.parent_keys[0]].append(kernel)
-    winners = {base: fastest([history.kernels_by_key[base], *tried]) for base, tried in found.items()}
+    return found
+
+
+def tuned_winners(history: History) -> dict[str, KernelView]:
+    """Map the key of every tuned kernel to the fastest of its configurations, where that is faster than itself."""
+    tuned = configurations(history)
+    winners = {base: fastest([history.kernels_by_key[base], *tried]) for base, tried in tuned.items()}
     return {base: winner for base, winner in winners.items() if winner is not None and winner.key != base}
 
 
@@ -84,10 +90,12 @@ def without_lost_trials(history: History, kernels: Sequence[KernelView]) -> list
 def shape_dispatch(history: History, kernel: KernelView) -> Draft | None:
     """Return a kernel that runs every shape with its fastest configuration; None where one configuration serves all."""
     winner = tuned_winners(history).get(kernel.key, kernel)
-    trials = [kernel, *(one for one in history.kernels if one.parent_keys[:1] == (kernel.key,))]
-    trials = [one for one in trials if _is_trial(one, kernel, winner)]
-    best = _best_by_case(winner, trials)
-    if winner.key == _key(kernel) or not _pays(winner, best):
+    key = f"{kernel.key}.{SHAPES}"
+    trials = [one for one in (kernel, *configurations(history).get(kernel.key, ())) if one.key != key]
+    # A file has one set of compiler flags, so configurations that differ in theirs cannot be combined.
+    combinable = [one for one in trials if one.counts and one.source.flags == winner.source.flags]
+    best = _best_by_case(winner, combinable)
+    if winner.key == key or not _pays(winner, best):
         return None
     shapes = shapes_of(history.problem, history.target)
     # Import late, as above.
@@ -102,7 +110,7 @@ def shape_dispatch(history: History, kernel: KernelView) -> Draft | None:
     if source is None:
         return None
     title = f"Tuned by shape: {len(choice.variants)} configurations"
-    return Draft(_key(kernel), source, (kernel.key,), "tuner", title=title)
+    return Draft(key, source, (kernel.key,), "tuner", title=title)
 
 
 def _trials(history: History, kernel: KernelView, settings: TuneSettings) -> int:
@@ -113,19 +121,6 @@ def _trials(history: History, kernel: KernelView, settings: TuneSettings) -> int
     tuned = [one for one in counted if one.author_kind == "tuner" and one.parent_keys[:1] != (kernel.key,)]
     most = int(settings.share * (history.evaluations_left + len(counted))) - len(tuned)
     return max(0, min(settings.evaluations, most))
-
-
-def _key(kernel: KernelView) -> str:
-    return f"{kernel.key}.{SHAPES}"
-
-
-def _is_trial(one: KernelView, kernel: KernelView, winner: KernelView) -> bool:
-    """Return True for a configuration that may serve a shape: measured, and built with the winner's flags.
-
-    A file has one set of compiler flags, so configurations that differ in theirs cannot be combined.
-    """
-    known = one.key == kernel.key or (one.author_kind == "tuner" and one.key != _key(kernel))
-    return known and one.counts and one.source.flags == winner.source.flags
 
 
 def _best_by_case(winner: KernelView, trials: Sequence[KernelView]) -> dict[str, KernelView]:

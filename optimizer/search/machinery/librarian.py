@@ -1,8 +1,8 @@
 """Let an agent consolidate findings when they exceed their share of a prompt.
 
 Every run of a problem adds findings that every later run reads, so they repeat each other and the oldest no longer fit.
-The librarian reads all of them and writes one document, which supersedes what agents wrote and it was shown. People's
-findings stay as they are.
+The librarian reads the agents' findings and writes one document that supersedes them. People's findings stay as they
+are.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 from optimizer.search.base import History, Note
 from optimizer.search.flow import Flow
 
-# What a prompt has for findings, digests and notes; hardware has a share of its own (`optimizer.agents.knowledge`).
+# Tokens of a prompt for findings, digests and notes; hardware has a share of its own (`optimizer.agents.knowledge`).
 FINDINGS_SHARE_TOKENS = 7_000
 CHARACTERS_PER_TOKEN = 4
 
 
 def exceed_their_share(history: History) -> bool:
-    """Return True when the agents' findings that apply to the run are longer than what a prompt has for them."""
+    """Return True when the agents' findings that apply to the run do not fit into their share of a prompt."""
     return sum(map(len, history.findings)) > FINDINGS_SHARE_TOKENS * CHARACTERS_PER_TOKEN
 
 
 def consolidate_findings(flow: Flow, number: int) -> None:
-    """Request the document after round `number` if findings are too long then. Raises Waiting until it is written."""
+    """Request the document after round `number` if the findings are too long. Raises Waiting until it is written."""
     key = f"r{number}.librarian"
     # Only the newest round asks; a question that was asked once is part of every replay.
     is_newest = f"r{number + 1}.select" not in flow.history.calls

@@ -1,4 +1,4 @@
-"""Define how much a writer may find out before it submits a kernel."""
+"""Define how far a writer may test a kernel before submitting it."""
 
 from __future__ import annotations
 

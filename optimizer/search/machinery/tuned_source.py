@@ -1,7 +1,7 @@
 """Write chosen tunable values into a kernel's text, as defaults or as a dispatch over the problem's shapes.
 
-A kernel that is shown, copied or handed to another agent takes its text along and nothing else. So what tuning has
-found belongs into the text. One configuration becomes the declared defaults. Where different shapes want different
+When a kernel is shown, copied or handed to another agent, only its text goes along. Therefore the tuned values are
+written into the text. One configuration becomes the declared defaults. Where different shapes want different
 configurations, the text is compiled once per configuration, and an entry point of its own chooses by shape.
 """
 
@@ -32,7 +32,7 @@ _CLOSES = re.compile(r"^\s*#\s*endif\b")
 def with_values(source: Source) -> Source:
     """Return the kernel with its tunables and flags written into its text as defaults.
 
-    The chosen values stay beside the text, so that the result builds exactly what the given kernel built.
+    The result also keeps the chosen values as settings, so that it builds exactly what the given kernel built.
     """
     lines = source.text.split("\n")
     guarded = ""
@@ -76,7 +76,7 @@ def _word(value: TunableValue) -> str:
 
 
 def _macro(value: TunableValue) -> str:
-    """Return a value as the preprocessor takes it."""
+    """Return a value in the form that the preprocessor accepts."""
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
@@ -89,7 +89,7 @@ class Choice:
 
     @property
     def variants(self) -> list[Config]:
-        """Return the different configurations, the default first."""
+        """Return the distinct configurations, the default first."""
         found = [self.default]
         for config in self.by_shape.values():
             if config not in found:
@@ -110,8 +110,8 @@ def shapes_of(problem: Problem, target: str) -> dict[str, Shape]:
 def dispatched(source: Source, problem: Problem, choice: Choice) -> Source | None:
     """Return a kernel that runs each declared shape with its own configuration, and all others with the default one.
 
-    Returns None where the text cannot be taken apart: an include under a condition, an unknown entry point, or sizes
-    that no argument tells.
+    Returns None where the text cannot be split: an include under a condition, an unknown entry point, or sizes that
+    cannot be read from the arguments.
     """
     if source.language in COMPILED:
         text = _compiled_dispatch(source, problem, choice)

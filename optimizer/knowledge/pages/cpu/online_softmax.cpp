@@ -1,4 +1,4 @@
-// Softmax of a row that passes memory twice instead of three times: maximum and sum come from one pass, by blocks.
+// Compute a softmax in two passes over memory instead of three: one pass over blocks finds both maximum and sum.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

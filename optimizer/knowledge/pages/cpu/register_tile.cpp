@@ -1,4 +1,4 @@
-// The heart of a float32 matrix product: a register tile of ROWS x (COLUMNS vectors) over packed panels.
+// The inner kernel of a float32 matrix product: a register tile of ROWS x (COLUMNS vectors) over packed panels.
 #include <cstdint>
 #include <cstring>
 
@@ -21,7 +21,7 @@ void multiply_panels(const float* a, const float* b, int64_t depth, float* sums)
   std::memcpy(sums, tile, sizeof tile);
 }
 
-// Packs COLUMNS * LANES columns of b [depth, n] from `column`, zeros beyond the edge, so the tile needs no branches.
+// Pack COLUMNS * LANES columns of b [depth, n] from `column`, zeros beyond the edge, so the tile needs no branches.
 void pack_columns(const float* b, int64_t n, int64_t column, int64_t depth, float* panel) {
   constexpr int64_t width = COLUMNS * LANES;
   for (int64_t p = 0; p < depth; ++p)

@@ -1,4 +1,4 @@
-// A scaled copy in threads: one parallel region, pieces of whole cache lines, stores that skip the cache where it pays.
+// Copy and scale in threads: one parallel region, pieces of whole cache lines, and stores that can bypass the cache.
 #include <immintrin.h>
 #include <algorithm>
 #include <cstdint>

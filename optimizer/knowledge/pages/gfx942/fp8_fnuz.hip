@@ -1,16 +1,16 @@
-// fp8 of the fnuz kind to float32 and back with the conversion instructions; two values an instruction.
+// Convert fp8 (fnuz) to float32 and back with the conversion instructions, two values per instruction.
 #include <hip/hip_runtime.h>
 #include <cstdint>
 
 typedef float floatx2 __attribute__((ext_vector_type(2)));
 
-// Four bytes to four floats: v_cvt_pk_f32_fp8 on the low and the high half of a word.
+// Convert four bytes to four floats: v_cvt_pk_f32_fp8 on the low and the high half of a word.
 __device__ void decode(uint32_t four, float (&out)[4]) {
   const floatx2 low = __builtin_amdgcn_cvt_pk_f32_fp8(four, false), high = __builtin_amdgcn_cvt_pk_f32_fp8(four, true);
   out[0] = low.x, out[1] = low.y, out[2] = high.x, out[3] = high.y;
 }
 
-// Four floats to four bytes, rounded to nearest even. Values beyond 240 have no encoding: clamp first.
+// Convert four floats to four bytes, rounded to nearest even. Values beyond 240 have no encoding: clamp first.
 __device__ uint32_t encode(const float (&in)[4]) {
   float held[4];
   for (int i = 0; i < 4; ++i) held[i] = fminf(fmaxf(in[i], -240.0f), 240.0f);

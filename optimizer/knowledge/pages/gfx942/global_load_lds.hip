@@ -1,12 +1,12 @@
-// Memory to LDS without registers on the way: each lane names its source, the wavefront names one destination.
+// Load from memory to LDS without registers: each lane gives its source, the wavefront gives one destination.
 #include <hip/hip_runtime.h>
 #include <cstdint>
 
-constexpr int THREADS = 256, CHUNK = 1024;  // floats a stage
+constexpr int THREADS = 256, CHUNK = 1024;  // floats per stage
 typedef __attribute__((address_space(1))) const uint32_t global_word;
 typedef __attribute__((address_space(3))) uint32_t lds_word;
 
-// 64 lanes x 4 bytes land at `to` (the same in all lanes), in the order of the lanes.
+// Copy 64 lanes x 4 bytes to `to` (the same in all lanes), in the order of the lanes.
 __device__ void load_wave(const float* from, float* to) {
   __builtin_amdgcn_global_load_lds((global_word*)from, (lds_word*)to, 4, 0, 0);
 }
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) row_sums(const float* x, f
   for (int chunk = 0; chunk < chunks; ++chunk) {
     __builtin_amdgcn_s_waitcnt(0x0f70);  // vmcnt(0), all other counters at their largest: the loads have landed
     __syncthreads();
-    if (chunk + 1 < chunks) fetch(chunk + 1);  // flies while this chunk is summed
+    if (chunk + 1 < chunks) fetch(chunk + 1);  // in flight while this chunk is summed
     for (int at = threadIdx.x; at < CHUNK; at += THREADS) sum += ring[chunk % 2][at];
   }
   atomicAdd(out + blockIdx.x, sum);

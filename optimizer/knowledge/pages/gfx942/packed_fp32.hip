@@ -1,10 +1,10 @@
-// Two float32 multiply-adds an instruction and lane: v_pk_fma_f32 on pairs of neighbouring registers.
+// Compute two float32 multiply-adds per lane with one v_pk_fma_f32, which takes pairs of neighbouring registers.
 #include <hip/hip_runtime.h>
 
 typedef float floatx2 __attribute__((ext_vector_type(2)));
 typedef float floatx4 __attribute__((ext_vector_type(4)));
 
-// out = a * x + y on four values a lane: the compiler emits v_pk_fma_f32 for vector types, rarely for scalars.
+// out = a * x + y on four values per lane: the compiler emits v_pk_fma_f32 for vector types, rarely for scalars.
 extern "C" __global__ void __launch_bounds__(256) axpy(const floatx4* x, const floatx4* y, floatx4* out, float a, int count) {
   const int at = blockIdx.x * 256 + threadIdx.x;
   if (at >= count) return;

@@ -1,4 +1,4 @@
-// A steady state of loads, LDS and MFMA that the scheduler is told to interleave, and waves that are told who goes first.
+// Tell the scheduler how to interleave loads, LDS accesses and MFMA in the main loop, and which wave has priority.
 #include <hip/hip_runtime.h>
 #include <cstdint>
 
@@ -6,7 +6,7 @@ typedef short bf16x4 __attribute__((ext_vector_type(4)));
 typedef float floatx4 __attribute__((ext_vector_type(4)));
 enum { MFMA = 0x8, VMEM_READ = 0x20, LDS_READ = 0x100, LDS_WRITE = 0x200 };
 
-// A wavefront: 16 rows of a [16, k] against 64 columns of b [64, k], which passes through LDS. k a multiple of 16.
+// One wavefront multiplies a [16, k] by b [64, k] transposed. b passes through LDS; k is a multiple of 16.
 extern "C" __global__ void __launch_bounds__(64) tiles(const uint16_t* a, const uint16_t* b, float* c, int k) {
   __shared__ uint16_t right[2][64][16 + 4];
   const int lane = threadIdx.x, within = lane % 16, group = lane / 16;
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(64) tiles(const uint16_t* a, const 
     for (int t = 0; t < 4; ++t) d[t] = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(mine, theirs[t], d[t], 0, 0, 0);
     __builtin_amdgcn_s_setprio(0);
     keep(stage ^ 1);
-    // The order that is wanted of the instructions above, group by group: (kind, how many, pipeline's number).
+    // The wanted order of the instructions above, group by group: (kind, count, number of the pipeline).
     __builtin_amdgcn_sched_group_barrier(VMEM_READ, 5, 0);
     __builtin_amdgcn_sched_group_barrier(LDS_READ, 2, 0);
     for (int t = 0; t < 2; ++t) {

@@ -1,4 +1,4 @@
-"""A matrix product in Triton with the options that only AMD's backend has, passed at the launch."""
+"""Multiply matrices in Triton with launch options that only AMD's backend has."""
 
 import torch
 import triton
@@ -9,7 +9,7 @@ BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
 
 @triton.jit
 def gemm_kernel(a, b, c, m, n, k, bm: tl.constexpr, bn: tl.constexpr, bk: tl.constexpr):
-    """a [m, k], b [n, k] (both with k innermost), c [m, n]. Sizes are multiples of the blocks."""
+    """Compute c [m, n] = a [m, k] times b [n, k] transposed. Sizes are multiples of the blocks."""
     rows = tl.program_id(0) * bm + tl.arange(0, bm)
     columns = tl.program_id(1) * bn + tl.arange(0, bn)
     inner = tl.arange(0, bk)
@@ -23,7 +23,7 @@ def gemm_kernel(a, b, c, m, n, k, bm: tl.constexpr, bn: tl.constexpr, bk: tl.con
 
 
 def custom_kernel(a, b):
-    """a [m, k] times b [n, k] transposed, in 16 bits."""
+    """Return a [m, k] times b [n, k] transposed, in 16 bits."""
     (m, k), n = a.shape, b.shape[0]
     c = torch.empty((m, n), dtype=a.dtype, device=a.device)
     # matrix_instr_nonkdim: 16 or 32, the M and N of the MFMA. kpack 2: 16-byte reads from LDS on gfx942.

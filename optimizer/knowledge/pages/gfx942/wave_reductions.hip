@@ -1,4 +1,4 @@
-// The sum of a wavefront of 64 in vector registers: DPP moves lanes in the add itself, without LDS and without waits.
+// Sum over a wavefront of 64 in vector registers: DPP moves lanes within the add, without LDS and without waits.
 #include <hip/hip_runtime.h>
 
 template <int CONTROL, int ROWS>

@@ -1,4 +1,4 @@
-"""fp8 of the OCP kind on gfx950: the same source takes the wider MFMA of this die; only the tiles grow."""
+"""Multiply fp8 matrices (OCP) on gfx950. Triton selects its wider MFMA instructions; only the tiles have to grow."""
 
 import torch
 import triton
@@ -9,7 +9,7 @@ BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 128
 
 @triton.jit
 def gemm_kernel(a, b, c, n, k, bm: tl.constexpr, bn: tl.constexpr, bk: tl.constexpr):
-    """a [m, k], b [n, k] in e4m3fn, c [m, n] float32. Sizes are multiples of the blocks."""
+    """Compute c [m, n] in float32 from a [m, k] and b [n, k] in e4m3fn. Sizes are multiples of the blocks."""
     rows = tl.program_id(0) * bm + tl.arange(0, bm)
     columns = tl.program_id(1) * bn + tl.arange(0, bn)
     inner = tl.arange(0, bk)
@@ -23,7 +23,7 @@ def gemm_kernel(a, b, c, n, k, bm: tl.constexpr, bn: tl.constexpr, bk: tl.conste
 
 
 def custom_kernel(a, b):
-    """a [m, k] times b [n, k] transposed -> float32."""
+    """Return a [m, k] times b [n, k] transposed, in float32."""
     (m, k), n = a.shape, b.shape[0]
     c = torch.empty((m, n), dtype=torch.float32, device=a.device)
     # 160 KiB of LDS: a third stage of 2 x 16 KiB fits, which does not on gfx942's 64 KiB.

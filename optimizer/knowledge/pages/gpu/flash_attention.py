@@ -1,4 +1,4 @@
-"""Causal attention without the matrix of scores in memory: one program a block of queries, keys pass by in blocks."""
+"""Compute causal attention without storing the scores: each program takes a block of queries and loops over keys."""
 
 import torch
 import triton
@@ -9,8 +9,11 @@ BLOCK_Q, BLOCK_K = 64, 64
 
 @triton.jit
 def attention_kernel(q, k, v, out, length, scale, bq: tl.constexpr, bk: tl.constexpr, dim: tl.constexpr):
-    """q, k, v, out [heads, length, dim], contiguous; `scale` is log2(e) / sqrt(dim), since exp2 is one instruction."""
-    # Long rows of a causal mask first: the short ones fill the gaps at the end.
+    """Compute out from q, k and v, all [heads, length, dim] and contiguous.
+
+    `scale` is log2(e) / sqrt(dim), because exp2 is one instruction.
+    """
+    # Begin with the last queries, which see most keys: the short blocks fill the gaps at the end.
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     head = tl.program_id(1).to(tl.int64) * length * dim
     rows = block * bq + tl.arange(0, bq)
@@ -38,7 +41,7 @@ def attention_kernel(q, k, v, out, length, scale, bq: tl.constexpr, bk: tl.const
 
 
 def custom_kernel(q, k, v):
-    """q, k, v [heads, length, dim] in 16 bits, dim a power of two -> causal attention of the same shape."""
+    """Return causal attention for q, k and v [heads, length, dim] in 16 bits; dim is a power of two."""
     heads, length, dim = q.shape
     out = torch.empty_like(q)
     grid = (triton.cdiv(length, BLOCK_Q), heads)

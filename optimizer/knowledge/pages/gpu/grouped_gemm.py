@@ -1,4 +1,4 @@
-"""One launch for the products of all experts: a tile finds its group in the running sum of the groups' tiles."""
+"""Multiply for all experts in one launch. A program finds its group by counting the tiles of the groups before it."""
 
 import torch
 import triton
@@ -11,7 +11,10 @@ BLOCK_M, BLOCK_N, BLOCK_K = 32, 64, 32
 def grouped_kernel(
     x, w, offsets, out, n, k, groups: tl.constexpr, bm: tl.constexpr, bn: tl.constexpr, bk: tl.constexpr
 ):
-    """x, out [tokens, ...] sorted by group; w [groups, k, n]; offsets [groups + 1]: where each group's rows begin."""
+    """Compute out [tokens, n] from x [tokens, k], whose rows are sorted by group, and w [groups, k, n].
+
+    The rows of group g are offsets[g] to offsets[g + 1] - 1.
+    """
     number, tile, group, first, end = tl.program_id(0), 0, -1, 0, 0
     for g in range(groups):  # a few loads from L1 instead of a table that the host would have to know
         begin, finish = tl.load(offsets + g), tl.load(offsets + g + 1)
@@ -37,7 +40,7 @@ def grouped_kernel(
 
 
 def custom_kernel(x, w, offsets):
-    """x [tokens, k] sorted by group, w [groups, k, n], offsets [groups + 1] int32 -> [tokens, n]."""
+    """Return [tokens, n] for x [tokens, k] sorted by group, w [groups, k, n] and offsets [groups + 1] in int32."""
     (tokens, k), (groups, _, n) = x.shape, w.shape
     out = torch.empty((tokens, n), dtype=x.dtype, device=x.device)
     grid = (triton.cdiv(tokens, BLOCK_M) + groups, triton.cdiv(n, BLOCK_N))

@@ -1,4 +1,4 @@
-"""Softmax of long rows in two passes: maximum and sum grow together, block by block, and memory is read twice."""
+"""Compute the softmax of long rows in two passes. The first one finds maximum and sum together, block by block."""
 
 import torch
 import triton
@@ -7,7 +7,7 @@ import triton.language as tl
 
 @triton.jit
 def softmax_kernel(x, out, columns, block: tl.constexpr):
-    """One program a row. `top` and `sum` are vectors: each lane keeps its own pair, merged once at the end."""
+    """Process one row per program. Each lane keeps its own maximum and sum, and they are merged once at the end."""
     row = tl.program_id(0).to(tl.int64) * columns
     lanes = tl.arange(0, block)
     top = tl.full((block,), float("-inf"), tl.float32)
@@ -29,7 +29,7 @@ def softmax_kernel(x, out, columns, block: tl.constexpr):
 
 
 def custom_kernel(x):
-    """x [rows, columns] float32 -> softmax along columns."""
+    """Return the softmax of x [rows, columns] along the columns."""
     out = torch.empty_like(x)
     softmax_kernel[(x.shape[0],)](x, out, x.shape[1], 2048, num_warps=8)
     return out
@@ -40,7 +40,7 @@ LIMIT = 1e-5
 
 
 def inputs(device):
-    """Rows longer than a block; the second begins with -inf."""
+    """Return rows that are longer than a block; the second one begins with -inf."""
     x = torch.randn(3, 5000, generator=torch.Generator().manual_seed(1))
     x[1, :2500] = float("-inf")
     return (x.to(device),)

@@ -1,4 +1,4 @@
-"""Decoding with a paged cache: one query a sequence, keys and values in pages that a table finds."""
+"""Decode with a paged cache: one query per sequence, with keys and values in the pages that a table lists."""
 
 import torch
 import triton
@@ -9,14 +9,17 @@ PAGE = 16
 
 @triton.jit
 def decode_kernel(q, k, v, table, lengths, out, scale, pages, page: tl.constexpr, dim: tl.constexpr):
-    """q, out [sequences, dim]; k, v [pages of the pool, page, dim]; table [sequences, pages] of pool numbers."""
+    """Compute out [sequences, dim] from q of the same shape and the pools k and v [pool pages, page, dim].
+
+    table [sequences, pages] holds the number of each page in the pool.
+    """
     sequence = tl.program_id(0)
     length = tl.load(lengths + sequence)
     inner, within = tl.arange(0, dim), tl.arange(0, page)
     query = tl.load(q + sequence * dim + inner).to(tl.float32)
     top, sum = float("-inf"), 0.0
     total = tl.zeros((dim,), tl.float32)
-    for number in range(0, tl.cdiv(length, page)):  # its own length: no work for the padding of a batch
+    for number in range(0, tl.cdiv(length, page)):  # up to its own length: no work for a batch's padding
         slot = tl.load(table + sequence * pages + number).to(tl.int64)  # 64 bits: pools exceed 2^31 elements
         at = slot * page * dim + within[:, None] * dim + inner
         inside = number * page + within < length
@@ -32,7 +35,7 @@ def decode_kernel(q, k, v, table, lengths, out, scale, pages, page: tl.constexpr
 
 
 def custom_kernel(q, k, v, table, lengths):
-    """One new token a sequence attends to its pages; lengths are at least 1."""
+    """Return the attention of one new token per sequence to the pages of that sequence. Lengths are at least 1."""
     out = torch.empty_like(q)
     scale = 1.4426950408889634 / q.shape[1] ** 0.5
     decode_kernel[(len(q),)](q, k, v, table, lengths, out, scale, table.shape[1], PAGE, q.shape[1], num_warps=2)

@@ -1,4 +1,4 @@
-"""A persistent matrix product: as many programs as the device runs at once, each takes tile after tile."""
+"""Multiply matrices with persistent programs: as many as the device runs at once, each of which loops over tiles."""
 
 import torch
 import triton
@@ -9,7 +9,7 @@ BLOCK_M, BLOCK_N, BLOCK_K, GROUP = 64, 64, 32, 8
 
 @triton.jit
 def tile_at(number, rows, columns, group: tl.constexpr):
-    """Row and column of a tile: `group` rows of tiles are walked column by column, so both factors stay in L2."""
+    """Return row and column of a tile. Each `group` rows of tiles go column by column, so both factors stay in L2."""
     first = number // (group * columns) * group
     height = tl.minimum(group, rows - first)
     inside = number % (group * columns)
@@ -20,7 +20,7 @@ def tile_at(number, rows, columns, group: tl.constexpr):
 def gemm_kernel(
     a, b, c, m, n, k, programs, bm: tl.constexpr, bn: tl.constexpr, bk: tl.constexpr, group: tl.constexpr
 ):
-    """a [m, k], b [k, n], c [m, n], row-major."""
+    """Compute c [m, n] = a [m, k] times b [k, n], all row-major."""
     rows_of_tiles, columns_of_tiles = tl.cdiv(m, bm), tl.cdiv(n, bn)
     for number in range(tl.program_id(0), rows_of_tiles * columns_of_tiles, programs):
         i, j = tile_at(number, rows_of_tiles, columns_of_tiles, group)
@@ -36,7 +36,7 @@ def gemm_kernel(
 
 
 def custom_kernel(a, b):
-    """a [m, k] times b [k, n] in 16 bits."""
+    """Return a [m, k] times b [k, n] in 16 bits."""
     (m, k), n = a.shape, b.shape[1]
     c = torch.empty((m, n), dtype=a.dtype, device=a.device)
     units = torch.cuda.get_device_properties(a.device).multi_processor_count if a.is_cuda else 4

@@ -1,9 +1,9 @@
-// Split-k without atomics on the result: parts go to a workspace, and the last block of a tile adds them in order.
+// Split k without atomics on the result: parts go to a workspace, and the last block of a tile adds them in order.
 #include <cuda_runtime.h>
 
 constexpr int TILE = 32;
 
-// grid (n / 32, m / 32, parts). workspace [parts, m, n]; arrived [m / 32 * n / 32], zero at first and zero at the end.
+// grid (n / 32, m / 32, parts). workspace [parts, m, n]; arrived [m / 32 * n / 32], zero before and after.
 __global__ void product_in_parts(const float* a, const float* b, float* workspace, unsigned* arrived, float* out, int m,
                                  int n, int k) {
   __shared__ float left[TILE][TILE], right[TILE][TILE + 1];

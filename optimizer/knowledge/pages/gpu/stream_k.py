@@ -1,4 +1,4 @@
-"""Stream-K: every program gets the same number of steps along k, whatever tiles they belong to."""
+"""Multiply matrices by Stream-K: every program gets the same number of steps along k, across tile boundaries."""
 
 import torch
 import triton
@@ -9,7 +9,10 @@ BLOCK_M, BLOCK_N, BLOCK_K = 64, 64, 32
 
 @triton.jit
 def gemm_kernel(a, b, sums, m, n, k, share, bm: tl.constexpr, bn: tl.constexpr, bk: tl.constexpr):
-    """Add this program's `share` of all steps into sums [m, n] float32, zero at first. Whole tiles are stored."""
+    """Add this program's `share` of all steps to sums [m, n], float32 and initially zero.
+
+    A tile that one program computes alone is stored without an atomic operation.
+    """
     steps_a_tile = tl.cdiv(k, bk)
     columns_of_tiles = tl.cdiv(n, bn)
     every = tl.cdiv(m, bm) * columns_of_tiles * steps_a_tile
@@ -36,7 +39,7 @@ def gemm_kernel(a, b, sums, m, n, k, share, bm: tl.constexpr, bn: tl.constexpr, 
 
 
 def custom_kernel(a, b):
-    """a [m, k] times b [k, n] in 16 bits -> float32."""
+    """Return a [m, k] times b [k, n] in float32; a and b have 16 bits."""
     (m, k), n = a.shape, b.shape[1]
     sums = torch.zeros((m, n), dtype=torch.float32, device=a.device)
     units = torch.cuda.get_device_properties(a.device).multi_processor_count if a.is_cuda else 4

@@ -1,4 +1,4 @@
-// RMS normalisation of rows: 16-byte loads kept in registers, shuffles within warps, one exchange between warps.
+// Normalise rows by their RMS: 16-byte loads stay in registers, warps reduce by shuffles and then exchange once.
 #include <cuda_runtime.h>
 
 constexpr int THREADS = 256, VECTORS = 4;  // a row of up to 256 * 4 * 4 = 4096 floats stays in registers

@@ -1,4 +1,4 @@
-// Tensor memory of a Blackwell SM: allocate columns, write registers, read them back, free. One block of 128 threads.
+// Allocate columns of a Blackwell SM's tensor memory, write registers to them, read them back and free the columns.
 #include <cuda_runtime.h>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Sums of rows through a ring of shared-memory stages that cp.async fills: loads of the next stages fly during the sum.
+// Sum rows through a ring of shared-memory stages: cp.async loads the next stages while the current one is summed.
 #include <cuda_runtime.h>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Eight 4-bit weights of one 32-bit word become bf16 pairs with three integer operations a pair and one subtraction.
+// Convert the eight 4-bit weights of a 32-bit word to bf16 pairs: three integer operations and a subtraction per pair.
 #include <cuda_bf16.h>
 #include <cstdint>
 
@@ -9,7 +9,7 @@ __device__ uint32_t masked_or(uint32_t word) {
   return out;
 }
 
-// Nibbles 0-7 of `word`, as q - 8. Pairs are (0, 4), (1, 5), (2, 6), (3, 7): pack weights in that order, or permute here.
+// Return nibbles 0-7 of `word` as q - 8. Pairs are (0, 4), (1, 5), (2, 6), (3, 7): pack weights in that order, or permute here.
 __device__ void unpack(uint32_t word, __nv_bfloat162 (&out)[4]) {
   const __nv_bfloat162 offset = __float2bfloat162_rn(136.0f);  // 128 + 8
 #pragma unroll

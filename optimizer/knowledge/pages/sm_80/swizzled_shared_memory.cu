@@ -1,10 +1,10 @@
-// Transposes bf16 tiles of 64 x 64 through shared memory whose 16-byte pieces are XOR-swizzled: no padding, no conflicts.
+// Transpose 64 x 64 bf16 tiles through shared memory. XOR-swizzled 16-byte pieces avoid bank conflicts without padding.
 #include <cuda_bf16.h>
 #include <cstdint>
 
 constexpr int TILE = 64, THREADS = 256;
 
-// Piece `chunk` (16 bytes, 0-7) of a row of 128 bytes. Eight rows of one chunk lie in eight different groups of banks.
+// Return the place of piece `chunk` (0-7) of a 128-byte row. The pieces of eight rows are in eight groups of banks.
 __device__ int swizzled(int row, int chunk) { return row * TILE + ((chunk ^ (row & 7)) * 8); }
 
 __global__ void __launch_bounds__(THREADS) transpose(const __nv_bfloat16* x, __nv_bfloat16* out, int rows, int columns) {

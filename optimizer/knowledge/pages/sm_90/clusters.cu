@@ -1,4 +1,4 @@
-// A cluster of blocks sums one long row: partial sums meet in the shared memory of the cluster's first block.
+// Sum one long row with a cluster of blocks, which add partial sums in the shared memory of the first block.
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 

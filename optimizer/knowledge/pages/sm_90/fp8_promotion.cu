@@ -1,4 +1,4 @@
-// c = a * b^T in fp8 (e4m3fn) with WGMMA, whose sums are carried over to float32 registers every 128 values of k.
+// Compute c = a * b^T in fp8 (e4m3fn) with WGMMA, and add its sums to float32 registers every 128 values of k.
 #include <cuda_fp8.h>
 #include "hopper.cuh"  // barriers, load_box, descriptor, tensor_map: see the pages mbarrier, tma and wgmma
 

@@ -1,8 +1,8 @@
-// A ring of shared-memory stages, filled by bulk copies and drained by the block: two barriers a stage.
+// Sum chunks through a ring of shared-memory stages that bulk copies fill, with two barriers per stage.
 #include <cuda_runtime.h>
 #include <cstdint>
 
-constexpr int STAGES = 4, CHUNK = 1024;  // floats a stage: 4 KiB
+constexpr int STAGES = 4, CHUNK = 1024;  // floats per stage: 4 KiB
 
 __device__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
@@ -16,7 +16,7 @@ __device__ void arrive_expecting(uint64_t* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
-// Waits until the phase of that parity has completed. A fresh barrier is in phase 0: waiting for parity 1 passes.
+// Wait until the phase of that parity has completed. A new barrier is in phase 0, so waiting for parity 1 returns.
 __device__ void wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{ .reg .pred done;\n"
@@ -28,7 +28,7 @@ __device__ void bulk_copy(void* to, const void* from, int bytes, uint64_t* barri
                    shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
 }
 
-// Sum of `chunks` pieces for each block; 128 consumers and one producer warp.
+// Sum `chunks` pieces per block, with 128 consumers and one producer warp.
 __global__ void __launch_bounds__(160) sums(const float* x, float* out, int chunks) {
   __shared__ alignas(128) float ring[STAGES][CHUNK];
   __shared__ uint64_t full[STAGES], empty[STAGES];

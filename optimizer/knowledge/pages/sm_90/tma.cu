@@ -1,4 +1,4 @@
-// A box of 64 x 64 bf16 of a row-major matrix through TMA into swizzled shared memory, and back out through TMA.
+// Load a 64 x 64 box of a row-major bf16 matrix by TMA into swizzled shared memory, and store it by TMA.
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

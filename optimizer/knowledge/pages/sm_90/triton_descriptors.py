@@ -1,4 +1,4 @@
-"""A matrix product in Triton whose loads are TMA boxes: tensor descriptors made on the host."""
+"""Multiply matrices in Triton with TMA loads and stores, through tensor descriptors that the host makes."""
 
 import torch
 import triton
@@ -10,7 +10,10 @@ BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 64
 
 @triton.jit
 def gemm_kernel(a, b, c, k, bm: tl.constexpr, bn: tl.constexpr, bk: tl.constexpr):
-    """a [m, k] and b [n, k] as descriptors, c [m, n]. Outside the tensors boxes are zeros; no masks are needed."""
+    """Compute c [m, n] = a [m, k] times b [n, k] transposed, all given as descriptors.
+
+    A box reads zeros outside its tensor and writes nothing there, so no masks are needed.
+    """
     row, column = tl.program_id(0) * bm, tl.program_id(1) * bn
     total = tl.zeros((bm, bn), tl.float32)
     for start in range(0, k, bk):
@@ -21,7 +24,7 @@ def gemm_kernel(a, b, c, k, bm: tl.constexpr, bn: tl.constexpr, bk: tl.constexpr
 
 
 def custom_kernel(a, b):
-    """a [m, k] times b [n, k] transposed, float16; rows are multiples of 16 bytes."""
+    """Return a [m, k] times b [n, k] transposed, in float16. Rows are multiples of 16 bytes."""
     (m, k), n = a.shape, b.shape[0]
     c = torch.empty((m, n), dtype=a.dtype, device=a.device)
     left = TensorDescriptor.from_tensor(a, [BLOCK_M, BLOCK_K])

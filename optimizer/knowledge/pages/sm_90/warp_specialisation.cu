@@ -1,4 +1,4 @@
-// c = a * b^T in bf16: one warpgroup keeps TMA busy, two multiply; tiles of 128 x 128, 64 along k, four stages.
+// Compute c = a * b^T in bf16. One warpgroup issues TMA loads, two multiply: 128 x 128 tiles, 64 along k, four stages.
 #include <cuda_bf16.h>
 #include "hopper.cuh"  // barriers, load_box, descriptor, tensor_map: see the pages mbarrier, tma and wgmma
 
