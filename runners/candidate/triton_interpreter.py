@@ -1,8 +1,8 @@
 """Let Triton's interpreter compute with bfloat16.
 
-The interpreter (triton/runtime/interpreter.py, Triton 3.6) holds bfloat16 as its bits in 16-bit integers and hands these
-to NumPy, so that sums, products and `tl.dot` of them are those of the integers. Here such operands become float32
-first, and results are rounded back to bfloat16, to the nearest and ties to even, as a GPU does.
+The interpreter (triton/runtime/interpreter.py, Triton 3.6) holds bfloat16 as its bits in 16-bit integers and hands
+these to NumPy, so that sums, products and `tl.dot` of them are those of the integers. Here such operands become
+float32 first, and results are rounded back to bfloat16, to the nearest and ties to even, as a GPU does.
 """
 
 from __future__ import annotations
