@@ -20,7 +20,9 @@ TERMS = (
          "Every speedup names its baseline; torch_eager is the default.", "KernelBench, Ouyang et al. 2025"),
     Term("speedup", "Speedup and its interval", "Baseline time divided by kernel time, as the geometric mean over the "
          "timed cases. Both are timed in interleaved pairs (ABBA) in fresh processes; the interval is a 95 % bootstrap "
-         "interval of the logarithm of the ratio.", "Efron and Tibshirani, An Introduction to the Bootstrap, 1993"),
+         "interval of the logarithm of the ratio, widened by Student's t for the few sessions that it comes from.",
+         "Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013; Hesterberg, What Teachers Should "
+         "Know About the Bootstrap, 2015"),
     Term("device-time", "Device time and call time", "On a GPU a call is timed twice. Device time leaves the host "
          "out: the device is held until the whole call is enqueued, then released. Call time is what a caller of eager "
          "code sees in a steady loop, host included. Verdicts go by device time unless the run optimises call time, or "
