@@ -183,7 +183,7 @@ def test_syntax_error_in_the_inline_source_shows_the_compilers_message() -> None
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
-        (NEVER_IMPORTS, Status.TIMEOUT, "importing the module did not end within the build's 5 s"),
+        (NEVER_IMPORTS, Status.TIMEOUT, "importing the module did not end within the build's 3 s"),
         (NEVER_RETURNS, Status.TIMEOUT, "the first call of case"),
         (EATS_MEMORY, Status.OUT_OF_MEMORY, "importing the module: needed more than"),
         (EATS_DISK, Status.CRASHED, "importing the module: wrote too much to disk"),
@@ -196,7 +196,7 @@ def test_build_that_fails_ends_as_its_own_verdict_within_its_limit(
 ) -> None:
     monkeypatch.setattr(compilers, "JOB_BYTES", 256 << 20)
     monkeypatch.setattr(module_build, "SCRATCH_BYTES", 64 << 20)
-    build_s = {NEVER_IMPORTS: 5.0, NEVER_RETURNS: 15.0}.get(text, 60.0)
+    build_s = {NEVER_IMPORTS: 3.0, NEVER_RETURNS: 8.0}.get(text, 60.0)
     started = time.monotonic()
     result = outcome(text, limits=dataclasses.replace(LIMITS, build_s=build_s, memory_bytes=512 << 20))
     assert result.status is status, result.reasons
