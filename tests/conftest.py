@@ -14,7 +14,6 @@ import resource
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from runners.doctor import hip_compiler, local_targets
 from tests.browser.axe import AXE
 from tests.leftovers import restored
 from tests.parallel import GroupScheduling, write_groups
-from tests.parties import EVALUATES, ORDINARY, TIMING, admitted
+from tests.parties import EVALUATES, ORDINARY, TIMING, Place
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
@@ -64,6 +63,7 @@ HERE = Path(__file__).parent
 TEST_VAR = Path(os.environ["KERNELSCI_TEST_VAR"])
 IS_ONE_OF_SEVERAL = "PYTEST_XDIST_WORKER" in os.environ
 STARTED_AT = pytest.StashKey[float]()
+PLACE = Place(TEST_VAR)
 # What a server does so that a power cut loses nothing; the tests' data are gone with the run anyway.
 HASTY = ("fsync", "synchronous_commit", "full_page_writes")
 left_out: Counter[str] = Counter()
@@ -115,7 +115,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def group_of(item: pytest.Item) -> str:
     """Name the tests that stay in one process: those of a file that are run at the same stage, see `order_of`."""
-    stage = [mark for mark in ("browser", TIMING) if item.get_closest_marker(mark)]
+    stage = [mark for mark in ("browser", TIMING, EVALUATES) if item.get_closest_marker(mark)]
     return "-".join([item.path.relative_to(HERE).with_suffix("").as_posix(), *stage])
 
 
@@ -124,11 +124,12 @@ def order_of(item: pytest.Item) -> tuple[bool, ...]:
 
     Evaluations come after ordinary tests, so that the two wait for each other only once, and timings late. Browsers
     come last, because Playwright leaves an event loop running in which no other test could start its own. What starts
-    a whole site mostly waits, and comes first, beside tests that compute; then what is slow, so that no process is left
-    with it at the end. In a file, tests that share rows (`module_rows`) follow those that expect none.
+    a whole site mostly waits, and comes first, beside tests that compute; then what is slow, then what starts programs,
+    so that no process is left with it at the end. In a file, tests that share rows (`module_rows`) follow those that
+    expect none.
     """
     last = [item.get_closest_marker(mark) is not None for mark in ("browser", TIMING, EVALUATES)]
-    first = [item.get_closest_marker(mark) is None for mark in ("site", "slow")]
+    first = [item.get_closest_marker(mark) is None for mark in ("site", "slow", "processes")]
     return (*last, *first, "module_rows" in getattr(item, "fixturenames", ()))
 
 
@@ -138,11 +139,16 @@ def party_of(item: pytest.Item) -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Run a test when tests of its kind may run, where several processes run tests."""
-    with admitted(party_of(item), TEST_VAR) if IS_ONE_OF_SEVERAL else nullcontext():
-        item.stash[STARTED_AT] = processor_s()
+    if IS_ONE_OF_SEVERAL:
+        PLACE.take(party_of(item))
+    item.stash[STARTED_AT] = processor_s()
+    try:
         return (yield)
+    finally:
+        if nextitem is None or party_of(nextitem) != party_of(item):
+            PLACE.leave()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -15,21 +15,41 @@ from pathlib import Path
 ORDINARY, EVALUATES, TIMING = PARTIES = ("ordinary", "evaluates", "timing")
 
 
-@contextmanager
-def admitted(party: str, folder: Path) -> Iterator[None]:
-    """Wait until no test of another party runs, and hold a place in this one.
+class Place:
+    """Hold the place of a process in a party, from a test on to the next one of that party.
 
-    Whoever waits holds the turnstile, so that newcomers queue behind it and nobody starves. Places are file locks in
-    `folder`, which the kernel frees when a process dies.
+    Two processes of which one is through with its party would take turns if places were given up after every test, and
+    each would stand still while the other runs. Tests are ordered by party, so that the wait for a place is short.
+    Places are file locks in `folder`, which the kernel frees when a process dies.
     """
-    with ExitStack() as place:
-        with _locked(folder / "turn", fcntl.LOCK_EX):
+
+    def __init__(self, folder: Path) -> None:
+        """Hold no place yet."""
+        self._folder = folder
+        self._party = ""
+        self._held = ExitStack()
+
+    def take(self, party: str) -> None:
+        """Keep a place in this party, or give up the one in another and wait until nobody holds one there.
+
+        Whoever waits holds the turnstile, so that newcomers queue behind it and nobody starves.
+        """
+        if party == self._party:
+            return
+        self.leave()
+        with _locked(self._folder / "turn", fcntl.LOCK_EX):
             for other in PARTIES:
                 if other != party:
-                    with _locked(folder / other, fcntl.LOCK_EX):
+                    with _locked(self._folder / other, fcntl.LOCK_EX):
                         pass
-            place.enter_context(_locked(folder / party, fcntl.LOCK_EX if party == TIMING else fcntl.LOCK_SH))
-        yield
+            kind = fcntl.LOCK_EX if party == TIMING else fcntl.LOCK_SH
+            self._held.enter_context(_locked(self._folder / party, kind))
+        self._party = party
+
+    def leave(self) -> None:
+        """Give up the place, if any."""
+        self._held.close()
+        self._party = ""
 
 
 @contextmanager

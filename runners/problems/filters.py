@@ -38,6 +38,8 @@ SMALL_VALUE = 0.01
 SMALL_SPREAD = 0.01
 COARSE = 100.0  # a tolerance this many times finer than the outputs makes small outputs no weakness
 HIDDEN = 3.0  # outputs of at most this many absolute tolerances hide under them
+# The part of an examination's time in which the model must be traced; the reference runs in the rest.
+TRACING_SHARE = 0.5
 # A mark of our own, because the problem's code may print anything to standard output.
 _ANSWER = "kernel-scientist-examination "
 _SIGNATURE = "kernel-scientist-signature "
@@ -123,7 +125,7 @@ def _answered(request: dict[str, Any], timeout_s: float, memory_bytes: int) -> t
         env=_environment(),
         cwd="/",
     )
-    derive_s = timeout_s / 2 if request["target"] else timeout_s
+    derive_s = timeout_s * TRACING_SHARE if request["target"] else timeout_s
     text = json.dumps({**request, "memory_bytes": memory_bytes, "derive_s": derive_s}).encode()
     try:
         answer, log = process.communicate(text, timeout=timeout_s)

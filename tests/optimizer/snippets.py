@@ -7,10 +7,12 @@ and prints a line for each; it needs nvcc, torch and triton, and nothing of the 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +43,7 @@ def snippets(*languages: Language, target: str = "") -> list[Page]:
 def on_gpu(page: Page, target: str) -> Outcome:
     """Execute a snippet's check on this machine's GPU."""
     if page.language is Language.TRITON:
-        return run_triton(page, "cuda")
+        return run_triton([page], "cuda")[page.name]
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "check"
         built = compile_cuda(page, target, program)
@@ -65,10 +67,21 @@ def run_cpp(page: Page, folder: Path, *options: str) -> Outcome:
     return built if built.code else _run([str(program)])
 
 
-def run_triton(page: Page, device: str) -> Outcome:
-    """Run a Triton snippet's check on the GPU, or on the CPU in Triton's interpreter."""
+def run_triton(wanted: Sequence[Page], device: str) -> dict[str, Outcome]:
+    """Run Triton snippets' checks on the GPU, or on the CPU in Triton's interpreter; return how each ended, by name.
+
+    One process imports torch and Triton for all of them, which takes longer than most of the checks.
+    """
     env = {**os.environ, "TRITON_INTERPRET": "1"} if device == "cpu" else dict(os.environ)
-    return _run([sys.executable, str(TRITON_CHECK), str(page.path), device], env)
+    paths = [str(page.path) for page in wanted]
+    done = _run([sys.executable, str(TRITON_CHECK), device, *paths], env)
+    outcomes, rest = {}, done.output
+    for page, path in zip(wanted, paths, strict=True):
+        said = re.split(rf"^exit (-?\d+) of {re.escape(path)}\n", rest, maxsplit=1, flags=re.MULTILINE)
+        # Where the process ended before this snippet's, all that it wrote since the one before says why.
+        output, code, rest = said if len(said) > 1 else (rest, str(done.code or 1), rest)
+        outcomes[page.name] = Outcome(int(code), output)
+    return outcomes
 
 
 def _run(command: list[str], env: dict[str, str] | None = None) -> Outcome:

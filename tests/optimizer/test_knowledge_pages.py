@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,14 @@ from runners.commands.build import build
 from runners.job import BuildReport, Language, Limits, Source
 from runners.problems.base import TensorSpec
 from runners.targets import TARGETS, target
-from tests.optimizer.snippets import UNSUPPORTED, compile_cuda, run_cpp, run_triton, snippets
+from tests.optimizer.snippets import UNSUPPORTED, Outcome, compile_cuda, run_cpp, run_triton, snippets
+
+# A snippet that computes what is expected of it.
+EXACT = """
+import torch
+inputs = lambda device: [torch.ones(4)]
+custom_kernel = expected = lambda x: x.double()
+"""
 
 every_page = pytest.mark.parametrize("one", pages(), ids=lambda one: one.name)
 
@@ -106,11 +114,37 @@ def test_a_cpp_snippet_computes_what_it_says(one: Page, tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.output
 
 
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, Outcome]:
+    """Return how every Triton snippet's check ended in the interpreter."""
+    return run_triton(snippets(Language.TRITON), "cpu")
+
+
 @pytest.mark.processes
 @each(Language.TRITON)
-def test_a_triton_snippet_computes_what_it_says_in_the_interpreter(one: Page) -> None:
-    outcome = run_triton(one, "cpu")
+def test_a_triton_snippet_computes_what_it_says_in_the_interpreter(
+    one: Page, interpreted: dict[str, Outcome]
+) -> None:
+    outcome = interpreted[one.name]
     assert outcome.code == 0, outcome.output
+
+
+@pytest.mark.processes
+def test_a_triton_snippet_that_fails_says_how_and_spoils_no_other(tmp_path: Path) -> None:
+    first, second = (replace(one, path=tmp_path / f"{number}.py") for number, one in enumerate(pages()[:2]))
+    for one, limit in ((first, "-1"), (second, "1")):
+        assert one.path is not None
+        one.path.write_text(EXACT + f"LIMIT = {limit}\n")
+    raising = replace(first, name="raising", path=tmp_path / "raising.py")
+    dying = replace(first, name="dying", path=tmp_path / "dying.py")
+    (tmp_path / "raising.py").write_text("raise ValueError('no luck')\n")
+    (tmp_path / "dying.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    found = run_triton([first, raising, dying, second], "cpu")
+    assert {name: outcome.code for name, outcome in found.items()} == {
+        first.name: 1, "raising": 1, "dying": -9, second.name: 0
+    }  # fmt: skip
+    assert "relative error 0, allowed -1" in found[first.name].output
+    assert "ValueError: no luck" in found["raising"].output and "luck" not in found[second.name].output
 
 
 def triton_builds() -> list[object]:

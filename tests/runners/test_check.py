@@ -13,7 +13,7 @@ from runners.problems import load, open_bundle
 from runners.problems.base import Purpose
 from tests.runners import kernels
 
-pytestmark = [pytest.mark.evaluates, pytest.mark.split]
+pytestmark = [pytest.mark.processes, pytest.mark.split]
 TRITON_SEED = Path(runners.problems.__file__).parent / "shipped/softmax_rows/seeds/triton_rows.py"
 
 

@@ -12,14 +12,13 @@ from runners.harness.timing.sessions import Bench
 from runners.job import JobResult, Status
 from tests.cheats.fixture import fixtures
 
-pytestmark = pytest.mark.evaluates
-
 
 def honest() -> JobResult:
     fixture = next(fixture for fixture in fixtures("cpu") if fixture.name == "16_one_element.cpp")
     return evaluate(fixture.spec("cpu", cheating=False))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("failure", [InfraFailure("the baseline failed"), Cancelled(), RuntimeError("a bug")])
 def test_kernel_whose_timing_broke_off_is_not_called_correct(
     failure: Exception, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ from runners.sandbox.meter import process_tree
 from runners.wire import dumps, loads
 from tests.runners import kernels
 
-pytestmark = [pytest.mark.evaluates, pytest.mark.split]
+pytestmark = pytest.mark.split
 LIMITS = Limits(call_s=3.0, total_s=120.0, memory_bytes=1 << 30)
 
 
@@ -30,6 +30,7 @@ def reason(result: JobResult) -> str:
     return " ".join(result.reasons)
 
 
+@pytest.mark.evaluates
 def test_honest_kernel_is_correct_with_times_errors_and_environment() -> None:
     result = outcome(kernels.HONEST)
     assert (result.status, result.reasons) == (Status.CORRECT, [])
@@ -50,6 +51,7 @@ def test_honest_kernel_is_correct_with_times_errors_and_environment() -> None:
     assert loads(JobResult, dumps(result)) == result
 
 
+@pytest.mark.evaluates
 def test_times_of_another_product_than_the_targets_carry_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runners.harness.evaluation.environment.describe_safely", lambda *_: {"gpu": "NVIDIA H200"})
     assert Flag.OTHER_PRODUCT in outcome(kernels.HONEST).flags
@@ -57,6 +59,7 @@ def test_times_of_another_product_than_the_targets_carry_a_flag(monkeypatch: pyt
     assert Flag.OTHER_PRODUCT not in outcome(kernels.HONEST, effort=Effort.BUILD).flags
 
 
+@pytest.mark.processes
 def test_a_binary_that_was_evaluated_already_is_built_and_not_executed() -> None:
     first = outcome(kernels.HONEST, effort=Effort.BUILD)
     assert first.build is not None and first.build.artefact_hash
@@ -68,6 +71,7 @@ def test_a_binary_that_was_evaluated_already_is_built_and_not_executed() -> None
     assert outcome(kernels.RETURNS_ZEROS, known_artefacts=known).duplicate_of is None
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
@@ -101,12 +105,14 @@ def test_failing_kernel_ends_as_its_own_verdict(text: str, status: Status, said:
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.processes
 def test_incorrect_kernel_names_case_place_and_size_of_the_error() -> None:
     result = outcome(kernels.WRONG_IN_LAST_ROW)
     (failed,) = [case for case in result.cases if not case.ok]
     assert failed.name == "1x1" and "worst at [0, 0]" in (failed.error or "")
 
 
+@pytest.mark.evaluates
 def test_kernel_that_slows_its_own_clock_is_suspect() -> None:
     result = outcome(kernels.STOPS_THE_CLOCK)
     assert result.status is Status.SUSPECT, result.reasons
@@ -114,18 +120,21 @@ def test_kernel_that_slows_its_own_clock_is_suspect() -> None:
     assert result.verdict is None
 
 
+@pytest.mark.evaluates
 def test_kernel_that_is_wrong_only_once_it_is_timed_is_caught() -> None:
     result = outcome(kernels.WRONG_LATER, effort=Effort.FULL)
     assert result.status is Status.INCORRECT
     assert "timed call" in reason(result)
 
 
+@pytest.mark.evaluates
 def test_output_that_varies_within_tolerance_is_flagged() -> None:
     result = outcome(kernels.NONDETERMINISTIC)
     assert result.status is Status.CORRECT
     assert "nondeterministic" in result.flags
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("flag", ["-I/etc", "-include/etc/passwd", "-fplugin=x.so", "@/etc/passwd", "-Wl,-rpath,/"])
 def test_flag_off_the_list_is_rejected_before_the_compiler_sees_it(flag: str) -> None:
     result = outcome(kernels.HONEST, flags=(flag,))
@@ -133,17 +142,20 @@ def test_flag_off_the_list_is_rejected_before_the_compiler_sees_it(flag: str) ->
     assert [stage.name for stage in result.stages] == ["screen"]
 
 
+@pytest.mark.processes
 def test_unknown_tunable_and_oversized_source_are_rejected() -> None:
     assert outcome(kernels.HONEST, tunables={"TILE": 3}).status is Status.REJECTED
     assert outcome(kernels.HONEST + "//" + "x" * (1 << 20)).status is Status.REJECTED
 
 
+@pytest.mark.processes
 def test_language_the_problem_does_not_take_and_unknown_target_are_said() -> None:
     spec = JobSpec("job", load("softmax_rows"), "gfx000", Source(Language.CPP, kernels.HONEST))
     result = evaluate(spec)
     assert result.status is Status.INFRA_ERROR and "gfx000" in reason(result)
 
 
+@pytest.mark.processes
 def test_cancelled_evaluation_stops_and_says_so() -> None:
     started = time.monotonic()
     spec = JobSpec("job", load("softmax_rows"), "cpu", Source(Language.CPP, kernels.LOOPS_FOR_EVER))
@@ -152,6 +164,7 @@ def test_cancelled_evaluation_stops_and_says_so() -> None:
     assert time.monotonic() - started < 25
 
 
+@pytest.mark.processes
 def test_evaluation_leaves_no_process_and_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for text in (kernels.LOOPS_FOR_EVER, kernels.SEGFAULT, kernels.DOES_NOT_COMPILE):
@@ -176,6 +189,7 @@ def _sandboxed_processes() -> set[int]:
 PYTHON_HONEST = "import torch\ndef custom_kernel(x):\n    return torch.softmax(x, dim=-1)\n"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
@@ -199,18 +213,21 @@ def test_python_candidate_that_fails_says_how(text: str, status: Status, said: s
     assert said in reason(result)
 
 
+@pytest.mark.evaluates
 def test_python_candidate_is_timed_like_any_other() -> None:
     result = outcome(PYTHON_HONEST, language=Language.PYTHON)
     assert result.status is Status.CORRECT, result.reasons
     assert result.speedup is not None and 0.2 < result.speedup.median < 5
 
 
+@pytest.mark.evaluates
 def test_parent_is_timed_in_the_same_sessions() -> None:
     result = outcome(kernels.HONEST, parent=Source(Language.CPP, kernels.HONEST + "// parent\n"))
     assert result.versus_parent is not None and result.versus_parent.baseline == "parent"
     assert all(case.parent_us for case in result.cases if case.candidate_us)
 
 
+@pytest.mark.evaluates
 def test_kernel_far_slower_than_the_best_is_abandoned_after_quick_timing() -> None:
     best = {"1024x256": 1.0, "512x1024": 1.0, "256x8192": 1.0}
     result = outcome(kernels.HONEST, effort=Effort.FULL, best_us=best)
@@ -218,6 +235,7 @@ def test_kernel_far_slower_than_the_best_is_abandoned_after_quick_timing() -> No
     assert result.stages[-1].name == "quick timing"
 
 
+@pytest.mark.evaluates
 @pytest.mark.parametrize(("times", "status"), [(1, Status.CORRECT), (2, Status.SUSPECT)])
 def test_kernel_is_suspect_when_it_is_doubted_twice(
     times: int, status: Status, monkeypatch: pytest.MonkeyPatch
@@ -229,6 +247,7 @@ def test_kernel_is_suspect_when_it_is_doubted_twice(
     assert reason(result) == ("the clocks differ" if status is Status.SUSPECT else "")
 
 
+@pytest.mark.evaluates
 def test_timings_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judged again they could be called suspect without having been doubted twice."""
     heard = iter([[], ["the clocks differ"]])
@@ -237,6 +256,7 @@ def test_timings_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.status is Status.CORRECT and "measured_again" not in result.flags
 
 
+@pytest.mark.processes
 def test_build_only_runs_nothing() -> None:
     result = outcome(kernels.SEGFAULT, effort=Effort.BUILD)
     assert result.flags == ["not_executed"] and result.build is not None and result.build.ok

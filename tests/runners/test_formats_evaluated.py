@@ -12,7 +12,7 @@ from runners.job import Baseline, Effort, JobResult, JobSpec, Language, Limits, 
 from runners.problems import load, open_bundle
 from runners.wire import loads
 
-pytestmark = [pytest.mark.evaluates, pytest.mark.split]
+pytestmark = pytest.mark.split
 LIMITS = Limits(call_s=20.0, total_s=200.0)
 
 MODEL = '''
@@ -154,18 +154,22 @@ def assert_refused(result: JobResult, status: Status, said: str) -> None:
     assert said in " ".join(result.reasons)
 
 
+@pytest.mark.evaluates
 def test_a_model_equal_to_the_reference_is_correct(model: Path) -> None:
     assert_accepted(outcome(model, NEW))
 
 
+@pytest.mark.evaluates
 def test_a_model_with_other_parameter_names_gets_the_same_weights_from_the_seed(model: Path) -> None:
     assert_accepted(outcome(model, FUSED))
 
 
+@pytest.mark.evaluates
 def test_a_model_that_draws_random_numbers_agrees_with_its_like(tmp_path: Path) -> None:
     assert_accepted(outcome(written(tmp_path / "2_Random.py", DROPOUT), DROPOUT.replace("Model", "ModelNew")))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
@@ -180,22 +184,26 @@ def test_a_wrong_model_is_refused_with_the_reason(model: Path, text: str, status
     assert_refused(outcome(model, text), status, said)
 
 
+@pytest.mark.evaluates
 def test_a_model_is_compared_with_its_compiled_reference(model: Path) -> None:
     result = outcome(model, NEW, baseline=Baseline.COMPILE)
     assert_accepted(result)
     assert result.speedup is not None and result.speedup.baseline == "torch_compile"
 
 
+@pytest.mark.processes
 def test_a_model_that_cannot_be_built_is_the_problems_fault(tmp_path: Path) -> None:
     broken = written(tmp_path / "3_Broken.py", MODEL.replace("super().__init__()", "raise OSError('no such data')"))
     result = outcome(broken, NEW)
     assert result.status is Status.INFRA_ERROR and "no such data" in result.reasons[0]
 
 
+@pytest.mark.evaluates
 def test_a_task_with_nested_inputs_outputs_and_a_buffer_to_write_to_is_evaluated(task: Path) -> None:
     assert_accepted(outcome(task, KERNEL))
 
 
+@pytest.mark.evaluates
 @pytest.mark.parametrize("head", ["", '"""A task."""\nfrom __future__ import annotations\n'])
 def test_the_seed_of_a_task_written_for_a_gpu_runs_here(task: Path, head: str) -> None:
     body = REFERENCE.replace(
@@ -206,6 +214,7 @@ def test_the_seed_of_a_task_written_for_a_gpu_runs_here(task: Path, head: str) -
     assert_accepted(outcome(task, seed.source.text))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
@@ -223,6 +232,7 @@ def test_a_wrong_kernel_is_refused_with_the_tasks_word_or_ours(
     assert_refused(outcome(task, text), status, said)
 
 
+@pytest.mark.processes
 def test_numbers_that_are_none_are_refused_even_where_the_task_lets_them_pass(task: Path) -> None:
     written(task / "reference.py", REFERENCE.replace('"" if close', '"" if True or close'))
     result = outcome(task, KERNEL.replace("return total,", "return total * float('nan'),"))
@@ -244,18 +254,21 @@ def custom_kernel(data):
 """
 
 
+@pytest.mark.processes
 def test_a_list_that_computes_when_it_is_read_is_not_asked(task: Path) -> None:
     """Nothing that such a list does while the outputs are fetched is part of the timed call."""
     result = outcome(task, KERNEL.replace("custom_kernel", "in_time") + LATE)
     assert result.status is Status.INCORRECT and "parts differ" in " ".join(result.reasons)
 
 
+@pytest.mark.processes
 def test_a_task_that_cannot_be_evaluated_here_is_refused_with_the_reason(task: Path) -> None:
     written(task / "task.yml", TASK + "multi_gpu: true\n")
     result = outcome(task, KERNEL)
     assert result.status is Status.REJECTED and "several GPUs" in result.reasons[0]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("made", "said"),
     [
@@ -270,6 +283,7 @@ def test_inputs_that_do_not_travel_are_named(task: Path, made: str, said: str) -
     assert result.status is Status.REJECTED and said in result.reasons[0], result.reasons
 
 
+@pytest.mark.processes
 def test_the_command_takes_files_and_directories_as_they_lie(
     model: Path, task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -280,6 +294,7 @@ def test_the_command_takes_files_and_directories_as_they_lie(
         assert (code, result.status) == (0, Status.INCORRECT)
 
 
+@pytest.mark.evaluates
 @pytest.mark.timing
 def test_references_are_neither_faster_nor_slower_than_themselves(model: Path, task: Path) -> None:
     """The work of a format around a call happens before the clock starts."""

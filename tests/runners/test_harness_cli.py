@@ -15,7 +15,6 @@ from runners.job import JobSpec, Language, Source, Status
 from runners.problems import load
 from tests.runners import kernels
 
-pytestmark = pytest.mark.evaluates
 ROOT = Path(__file__).parents[2]
 
 
@@ -36,6 +35,7 @@ def candidate(tmp_path: Path, text: str, name: str = "kernel.cpp") -> str:
     return str(path)
 
 
+@pytest.mark.evaluates
 def test_json_has_the_promised_keys_and_a_verdict_exits_zero(tmp_path: Path) -> None:
     done = run(
         tmp_path,
@@ -55,12 +55,14 @@ def test_json_has_the_promised_keys_and_a_verdict_exits_zero(tmp_path: Path) -> 
     assert {"name", "seconds"} <= set(result["stages"][0])
 
 
+@pytest.mark.processes
 def test_kernel_that_does_not_compile_is_a_verdict_and_exits_zero(tmp_path: Path) -> None:
     text = candidate(tmp_path, kernels.DOES_NOT_COMPILE)
     done = run(tmp_path, "--problem", "softmax_rows", "--candidate", text, "--json")
     assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "build_failed")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("problem", "name", "extra", "said"),
     [
@@ -78,6 +80,7 @@ def test_wrong_usage_exits_two_and_says_what(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.processes
 def test_missing_and_unreadable_candidates_exit_two(tmp_path: Path) -> None:
     assert run(tmp_path, "--problem", "softmax_rows", "--candidate", str(tmp_path / "none.cpp")).returncode == 2
     (tmp_path / "latin.cpp").write_bytes(b"// \xff\xfe")
@@ -85,6 +88,7 @@ def test_missing_and_unreadable_candidates_exit_two(tmp_path: Path) -> None:
     assert done.returncode == 2 and "UTF-8" in done.stderr
 
 
+@pytest.mark.processes
 def test_machine_without_a_compiler_is_the_harness_failing_and_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +98,7 @@ def test_machine_without_a_compiler_is_the_harness_failing_and_names_the_package
     assert "g++" in json.loads(done.stdout)["reasons"][0]
 
 
+@pytest.mark.processes
 def test_a_candidate_of_ten_megabytes_is_refused_by_the_command_and_rejected_from_a_queue(tmp_path: Path) -> None:
     text = "// " + "x" * (10 << 20)
     done = run(tmp_path, "--problem", "softmax_rows", "--candidate", candidate(tmp_path, text))

@@ -23,8 +23,6 @@ from runners.problems import load
 from runners.sandbox import SandboxLevel
 from runners.sandbox.probe import why_not
 
-pytestmark = pytest.mark.evaluates
-
 LIMITS = Limits(build_s=120.0, call_s=10.0, total_s=120.0, memory_bytes=1 << 30)
 
 # A real extension through ninja and g++, but without torch's headers, which alone take g++ half a minute.
@@ -116,6 +114,7 @@ def second(first: JobResult) -> JobResult:
     return outcome(INLINE, parent=RAISES)
 
 
+@pytest.mark.evaluates
 def test_inline_extension_is_built_in_the_build_stage_and_timed(first: JobResult) -> None:
     assert first.status is Status.CORRECT, first.reasons
     assert first.build is not None and first.build.ok and not first.build.cached
@@ -123,12 +122,14 @@ def test_inline_extension_is_built_in_the_build_stage_and_timed(first: JobResult
     assert first.speedup is not None
 
 
+@pytest.mark.evaluates
 def test_seconds_of_the_build_do_not_count_against_the_evaluation(
     first: JobResult, forgiven_s: list[float]
 ) -> None:
     assert stage(first, "build").seconds in forgiven_s
 
 
+@pytest.mark.evaluates
 def test_second_evaluation_of_it_compiles_nothing(first: JobResult, second: JobResult) -> None:
     assert second.status is Status.CORRECT, second.reasons
     assert second.build is not None and second.build.cached
@@ -136,6 +137,7 @@ def test_second_evaluation_of_it_compiles_nothing(first: JobResult, second: JobR
     assert first.build is not None and second.build.artefact_hash == first.build.artefact_hash
 
 
+@pytest.mark.evaluates
 def test_parent_that_fails_to_build_drops_its_comparison_alone(second: JobResult) -> None:
     assert "parent_failed" in second.flags and second.versus_parent is None and second.speedup is not None
     (failure,) = second.failures
@@ -144,6 +146,7 @@ def test_parent_that_fails_to_build_drops_its_comparison_alone(second: JobResult
     assert not stage(second, "build parent").ok and stage(second, "build parent").seconds > 0.1
 
 
+@pytest.mark.evaluates
 def test_parent_that_was_built_as_a_candidate_is_not_built_again_nor_what_compiles_nothing(
     first: JobResult,
 ) -> None:
@@ -153,6 +156,7 @@ def test_parent_that_was_built_as_a_candidate_is_not_built_again_nor_what_compil
     assert stage(result, "build parent").seconds < 1 and stage(result, "build").seconds < 1
 
 
+@pytest.mark.evaluates
 @pytest.mark.slow
 def test_caches_stay_valid_where_paths_are_not_private(monkeypatch: pytest.MonkeyPatch) -> None:
     """ninja would build again at another path, where the candidate ends itself. The parent, of the same text, is there
@@ -165,6 +169,7 @@ def test_caches_stay_valid_where_paths_are_not_private(monkeypatch: pytest.Monke
     assert result.sandbox == "landlock" and result.versus_parent is not None
 
 
+@pytest.mark.processes
 def test_syntax_error_in_the_inline_source_shows_the_compilers_message() -> None:
     result = outcome(INLINE.replace("double sum = 0;", "double sum = ;"))
     assert result.status is Status.BUILD_FAILED, result.reasons
@@ -174,10 +179,11 @@ def test_syntax_error_in_the_inline_source_shows_the_compilers_message() -> None
     assert [(f.side, f.stage) for f in result.failures] == [("candidate", "build")]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
-        (NEVER_IMPORTS, Status.TIMEOUT, "importing the module did not end within the build's 5 s"),
+        (NEVER_IMPORTS, Status.TIMEOUT, "importing the module did not end within the build's 3 s"),
         (NEVER_RETURNS, Status.TIMEOUT, "the first call of case"),
         (EATS_MEMORY, Status.OUT_OF_MEMORY, "importing the module: needed more than"),
         (EATS_DISK, Status.CRASHED, "importing the module: wrote too much to disk"),
@@ -190,7 +196,7 @@ def test_build_that_fails_ends_as_its_own_verdict_within_its_limit(
 ) -> None:
     monkeypatch.setattr(compilers, "JOB_BYTES", 256 << 20)
     monkeypatch.setattr(module_build, "SCRATCH_BYTES", 64 << 20)
-    build_s = {NEVER_IMPORTS: 5.0, NEVER_RETURNS: 15.0}.get(text, 60.0)
+    build_s = {NEVER_IMPORTS: 3.0, NEVER_RETURNS: 8.0}.get(text, 60.0)
     started = time.monotonic()
     result = outcome(text, limits=dataclasses.replace(LIMITS, build_s=build_s, memory_bytes=512 << 20))
     assert result.status is status, result.reasons
@@ -200,6 +206,7 @@ def test_build_that_fails_ends_as_its_own_verdict_within_its_limit(
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.processes
 def test_missing_ninja_is_the_machines_failure_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilers, "ninja", lambda: None)
     monkeypatch.setattr(compilers, "DEFAULT_PATH", "/nowhere")
@@ -305,6 +312,7 @@ def test_store_drops_what_was_used_longest_ago(tmp_path: Path, monkeypatch: pyte
     assert {path.name for path in (tmp_path / "builds/modules").iterdir()} == {"old", "new", "newest"}
 
 
+@pytest.mark.processes
 def test_failure_outside_the_build_names_side_and_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runners.harness.processes.participant.START_S", 5.0)
     result = outcome("while True:\n    pass\n" + PLAIN)

@@ -79,7 +79,7 @@ def test_a_shipped_problem_passes_in_its_own_process() -> None:
     ],
 )
 def test_a_reference_that_fails_is_reported_not_raised(tmp_path: Path, body: str, failure: str) -> None:
-    timeout_s = 5.0 if "while" in body else 120.0
+    timeout_s = 3.0 if "while" in body else 120.0
     examination = examine(load(written(tmp_path, body)), timeout_s=timeout_s)
     assert examination.failure is not None and failure in examination.failure
 

@@ -236,7 +236,7 @@ def test_a_solution_is_correct_under_either_name(directory: Path, name: str) -> 
     assert {case.name for case in result.cases} >= {"rows8-cols64", "rows8-cols64 small_weight"}
 
 
-@pytest.mark.evaluates
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [

@@ -19,7 +19,7 @@ from runners.job import Baseline, Language, Limits, ProblemBundle, Source
 from runners.problems import load, open_bundle
 from runners.problems.base import Problem, Purpose
 
-pytestmark = pytest.mark.evaluates
+pytestmark = pytest.mark.processes
 
 CONDITIONS = """
 import hashlib, os, resource, sys

@@ -12,7 +12,7 @@ from celery import Celery
 from runners.harness.devices.device import Device
 from tests import leftovers
 from tests.leftovers import restored
-from tests.parties import EVALUATES, ORDINARY, TIMING, admitted
+from tests.parties import EVALUATES, ORDINARY, TIMING, Place
 from tests.suite_time import read, report
 
 JUNIT = """<testsuites><testsuite name="pytest" time="7.5">
@@ -24,18 +24,24 @@ JUNIT = """<testsuites><testsuite name="pytest" time="7.5">
 """
 
 
-def is_admitted_beside(mine: str, others: str, folder: Path) -> bool:
-    """Return whether a test of one party may start while one of another runs."""
+def is_admitted_beside(mine: str, others: str, folder: Path, kept: str = "") -> bool:
+    """Return whether a test of one party may start while one of another runs, or is followed by one of `kept`."""
     entered = threading.Event()
 
     def enter() -> None:
-        with admitted(mine, folder):
-            entered.set()
+        place = Place(folder)
+        place.take(mine)
+        entered.set()
+        place.leave()
 
-    with admitted(others, folder):
-        waiting = threading.Thread(target=enter)
-        waiting.start()
-        at_once = entered.wait(0.2)
+    place = Place(folder)
+    place.take(others)
+    waiting = threading.Thread(target=enter)
+    waiting.start()
+    if kept:
+        place.take(kept)
+    at_once = entered.wait(0.2)
+    place.leave()
     waiting.join(10)
     assert entered.is_set(), "whoever waited is let in at last"
     return at_once
@@ -52,6 +58,11 @@ def test_tests_of_one_party_overlap(party: str, tmp_path: Path) -> None:
 )
 def test_tests_of_two_parties_and_timings_wait_for_each_other(mine: str, others: str, tmp_path: Path) -> None:
     assert not is_admitted_beside(mine, others, tmp_path)
+
+
+def test_a_place_is_kept_between_two_tests_of_a_party_and_given_up_for_another(tmp_path: Path) -> None:
+    assert not is_admitted_beside(EVALUATES, ORDINARY, tmp_path, kept=ORDINARY)
+    assert is_admitted_beside(EVALUATES, ORDINARY, tmp_path, kept=EVALUATES)
 
 
 def test_a_module_that_leaves_a_variable_a_celery_application_or_a_lock_behind_fails(
