@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 
 from runners.job import Language, Limits, ProblemBundle, Source, TunableValue
 from runners.problems import load
 from runners.problems.filters import with_signature
+from runners.targets import UnknownTarget, canonical
 from runners.tunables import read_value
 
 SUFFIXES = {
@@ -78,3 +80,11 @@ def read_tunables(assignments: list[str]) -> dict[str, TunableValue]:
         except ValueError as error:
             raise UsageError(f"--tunable {name}: {error}") from error
     return chosen
+
+
+def target_name(name: str) -> str:
+    """Return the key of a target or product's name, as argparse's `type`. Raises ArgumentTypeError."""
+    try:
+        return canonical(name)
+    except UnknownTarget as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
