@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from runners.commands import build, doctor, evaluate, gate, probe, receipt, work_spool
+from runners.commands import agent_verbs, build, doctor, evaluate, gate, mcp, probe, receipt, work_spool
 from runners.problems import commands as problems
 
 COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None]] = {
@@ -21,6 +21,12 @@ COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser
     "receipt": receipt.add_parser,
     "verify": receipt.add_verify_parser,
     "receipt-key": receipt.add_key_parser,
+    "mcp": mcp.add_parser,
+    "problem": agent_verbs.add_problem_parser,
+    "knowledge": agent_verbs.add_knowledge_parser,
+    "diff": agent_verbs.add_diff_parser,
+    "submit": agent_verbs.add_submit_parser,
+    "best": agent_verbs.add_best_parser,
     "doctor": doctor.add_parser,
     "problems": problems.add_parser,
     "work-spool": work_spool.add_parser,

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from xml.etree import ElementTree as xml
+from xml.etree import ElementTree as xml  # reads only what we have just written
 
 import pytest
 
