@@ -26,10 +26,11 @@ from optimizer.api.runs import RunOut, run_out
 from optimizer.knowledge import search_knowledge
 from optimizer.models import EvaluationState, Kernel, Problem, Target, TokenScope
 from optimizer.queries.receipts import installation_public_key, signed_receipt
+from optimizer.runs.history import problem_of
 from runners.job import Language, Limits, Source
 from runners.problems import open_bundle
 from runners.targets import TARGETS
-from runners.verbs.describing import describe
+from runners.verbs.describing import describe, hidden_cases
 from runners.verbs.verdicts import verdict_of
 from runners.verbs.workbook import Expected, Reported
 
@@ -222,5 +223,7 @@ def _verdict(kernel: Kernel) -> dict[str, Any]:
         "stage": evaluation.stage if evaluation else "",
         "leads": kernel.run.best_kernel_id == kernel.pk,
         "reported": kernel.meta.get("reported"),
-        "verdict": verdict_of(result) if result else {},
+        "verdict": verdict_of(result, hidden_cases(problem_of(kernel.run), kernel.run.target.key))
+        if result
+        else {},
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from django.core.exceptions import ValidationError
 
 from optimizer.actions.submission import Submission, do_submit
 from optimizer.models import EvaluationState, Kernel, Run, User
+from optimizer.runs.history import problem_of
 from runners import wire
 from runners.job import JobResult, Source
 from runners.state import write_json
+from runners.verbs.describing import hidden_cases
 from runners.verbs.errors import RefusedError
 from runners.verbs.sources import read_source
 from runners.verbs.verdicts import verdict_of
@@ -42,6 +45,10 @@ class ObservedFolder:
     user: User | None = None
     reported: bool = False
     _told: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def _hidden(self) -> frozenset[str]:
+        return hidden_cases(problem_of(self.run), self.run.target.key)
 
     def scan(self) -> Iterator[str]:
         """Submit every new state of a file and write new verdicts. Yield what happened, a line each."""
@@ -107,7 +114,7 @@ class ObservedFolder:
             if evaluation.state == EvaluationState.DONE:
                 told = f"#{kernel.number} {_in_short(evaluation.status, result)}"
             if self._told.get(f"verdict {path.name}") != told:
-                verdict = verdict_of(result) if result else {}
+                verdict = verdict_of(result, self._hidden) if result else {}
                 self._write(path.name, {"state": evaluation.state, "kernel": kernel.number, **verdict})
             yield from self._news(f"verdict {path.name}", told, prefix=f"{path.name}: ")
 

@@ -51,6 +51,12 @@ def describe(problem: Problem, target: Target) -> dict[str, Any]:
     }
 
 
+def hidden_cases(problem: Problem, target: str) -> frozenset[str]:
+    """Return the names of the cases that are checked and never shown to agents, unless they are shown as others."""
+    shown = {case.name for purpose in (Purpose.TEST, Purpose.BENCHMARK) for case in problem.cases(target, purpose)}
+    return frozenset(case.name for case in problem.cases(target, Purpose.HIDDEN)) - shown
+
+
 def _languages(problem: Problem) -> list[str]:
     return [language.value for language in problem.languages]
 

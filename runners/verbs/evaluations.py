@@ -75,6 +75,10 @@ class Evaluations:
         """Return which stage the evaluation has reached, in words."""
         return self._named(name).stage
 
+    def spec_of(self, name: str) -> JobSpec:
+        """Return what is evaluated under that name."""
+        return self._named(name).spec
+
     def kept_as(self, name: str) -> str:
         """Return the name under which an evaluated kernel was kept, empty for a mere evaluation."""
         return self._named(name).kept

@@ -21,7 +21,7 @@ from runners.problems.filters import with_signature
 from runners.sandbox import SandboxError
 from runners.targets import TARGETS, Target, UnknownTarget, canonical
 from runners.verbs.building import build
-from runners.verbs.describing import describe, shipped_problems
+from runners.verbs.describing import describe, hidden_cases, shipped_problems
 from runners.verbs.errors import RefusedError
 from runners.verbs.evaluations import Evaluate, Evaluations
 from runners.verbs.knowledge import search_knowledge
@@ -96,7 +96,11 @@ class Service:
         result = self.evaluations.wait(evaluation, min(wait_s, MAX_WAIT_S))
         if result is None:
             return {"state": "running", "evaluation": evaluation, "stage": self.evaluations.stage_of(evaluation)}
-        found = {"state": "done", "evaluation": evaluation, **verdict_of(result)}
+        found = {
+            "state": "done",
+            "evaluation": evaluation,
+            **self._shown(self.evaluations.spec_of(evaluation), result),
+        }
         kept = self.evaluations.kept_as(evaluation)
         return {**found, "kernel": kept} if kept else found
 
@@ -116,7 +120,7 @@ class Service:
         spec = self._spec(kernel, problem, target, Effort.FULL.value, against, True)
 
         def keep(result: JobResult) -> str:
-            return workbook.add(spec.candidate, notes, result, verdict_of(result)).name
+            return workbook.add(spec.candidate, notes, result, self._shown(spec, result)).name
 
         return self.verdict(self.evaluations.start(spec, keep), wait_s)
 
@@ -153,6 +157,9 @@ class Service:
     def close(self) -> None:
         """End everything that is under way."""
         self.evaluations.close()
+
+    def _shown(self, spec: JobSpec, result: JobResult) -> dict[str, Any]:
+        return verdict_of(result, hidden_cases(open_bundle(spec.problem), spec.target))
 
     def _spec(
         self,

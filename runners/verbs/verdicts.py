@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from runners.job import BuildReport, CaseResult, JobResult, Speedup
@@ -9,18 +10,23 @@ from runners.profiling.summary import in_words, notes_in
 
 LOG_CAP = 6_000
 MOST_CASES = 60
+HIDDEN_FAILED = "It fails on a case that is not shown: a kernel must be correct for every shape and distribution."
 
 
-def verdict_of(result: JobResult) -> dict[str, Any]:
-    """Return the result as JSON. Words in `reasons`, `log` and `error` may be a compiler's or the kernel's own."""
+def verdict_of(result: JobResult, hidden: Collection[str] = ()) -> dict[str, Any]:
+    """Return the result as JSON. Words in `reasons`, `log` and `error` may be a compiler's or the kernel's own.
+
+    `hidden` names the cases that are checked and never shown to agents: what is said of them is left out, because a
+    kernel that is written for the shown shapes alone must not learn the others from its failures.
+    """
     verdict: dict[str, Any] = {
         "status": result.status.value,
         "verdict": result.verdict.value if result.verdict else None,
-        "reasons": [_cut(reason) for reason in result.reasons],
+        "reasons": _reasons(result, hidden),
         "flags": [str(flag) for flag in result.flags],
         "speedup": _ratio(result.speedup),
         "against_parent": _ratio(result.versus_parent),
-        "cases": [_case(case) for case in result.cases[:MOST_CASES]],
+        "cases": [_case(case) for case in result.cases[:MOST_CASES] if case.name not in hidden],
         "build": _build(result.build),
         "device": str(result.environment.get("device", "")),
         "harness": result.harness_version,
@@ -31,6 +37,11 @@ def verdict_of(result: JobResult) -> dict[str, Any]:
         verdict["profile"] = [*in_words(result.profile), *notes_in(result.profile)]
     # What is absent says nothing, and every word of an answer costs the agent.
     return {name: value for name, value in verdict.items() if value not in (None, "", [], {})}
+
+
+def _reasons(result: JobResult, hidden: Collection[str]) -> list[str]:
+    said = [HIDDEN_FAILED if any(name in reason for name in hidden) else _cut(reason) for reason in result.reasons]
+    return list(dict.fromkeys(said))
 
 
 def build_of(report: BuildReport) -> dict[str, Any]:

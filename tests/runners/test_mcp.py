@@ -19,9 +19,12 @@ from mcp.client.client import Client
 
 from runners.job import CaseResult, Effort, JobResult, JobSpec, Speedup, Status, Verdict
 from runners.mcp.server import server_of
+from runners.problems import load, open_bundle
 from runners.verbs import knowledge
+from runners.verbs.describing import hidden_cases
 from runners.verbs.evaluations import MAX_WAITING
-from runners.verbs.service import RECORD, Service
+from runners.verbs.service import RECORD, KernelNamed, Service
+from runners.verbs.verdicts import verdict_of
 from tests.runners import kernels
 
 ROOT = Path(__file__).parents[2]
@@ -109,12 +112,19 @@ async def test_hidden_cases_are_counted_and_not_shown(service: Service) -> None:
     async with client_of(service) as client:
         problem = await answer(client, "read_problem", problem="softmax_rows")
     assert problem["hidden_cases"] > 0
-    from runners.problems import load, open_bundle
-    from runners.problems.base import Purpose
-
-    hidden = {case.name for case in open_bundle(load("softmax_rows")).cases("cpu", Purpose.HIDDEN)}
+    hidden = hidden_cases(open_bundle(load("softmax_rows")), "cpu")
     shown = {case["name"] for case in problem["timed_cases"] + problem["tested_cases"]}
     assert hidden.isdisjoint(shown)
+
+
+def test_hidden_case_is_neither_named_nor_described_where_it_fails() -> None:
+    cases = [CaseResult("7x33", True), CaseResult("513x17", False, "element (512, 3) is 0, expected 1")]
+    reason = "candidate, tests: 513x17: element (512, 3) is 0, expected 1 (inputs: adversarial)"
+    result = JobResult("job", Status.INCORRECT, reasons=[reason], cases=cases)
+    problem = open_bundle(load("softmax_rows"))
+    told = json.dumps(verdict_of(result, hidden_cases(problem, "cpu")))
+    assert "513" not in told and "512" not in told
+    assert "not shown" in told and "7x33" in told
 
 
 async def test_verdict_comes_without_samples(service: Service) -> None:
@@ -241,8 +251,6 @@ async def test_diff_shows_what_changed(service: Service, tmp_path: Path) -> None
 
 
 def test_effort_full_is_the_default(service: Service, harness: FakeHarness) -> None:
-    from runners.verbs.service import KernelNamed
-
     service.evaluate(KernelNamed("kernel.cpp"), "softmax_rows")
     assert harness.seen[0].effort is Effort.FULL
 

@@ -90,8 +90,8 @@ def test_agent_goes_through_a_whole_run(address: str, member: User) -> None:
             )
             await sync_to_async(drive)(run, rounds=1)
             assert (await waiting)["verdict"]["status"] == "correct"
-            claimed = await answer(client, "submit_kernel", run=run.pk, source="// two\n", language="cpp", title="Second",
-                                   measure=False, parents=[first["kernel"]], reported_us=40.0)  # fmt: skip
+            claim = {"title": "Second", "parents": [first["kernel"]], "reported_us": 40.0, "measure": False}
+            claimed = await answer(client, "submit_kernel", run=run.pk, source="// two\n", language="cpp", **claim)
             assert claimed["state"] == "reported"
             listed = await answer(client, "list_kernels", run=run.pk)
             assert listed[-1]["parents"] == [first["kernel"]]
