@@ -4,10 +4,10 @@
     python benchmarks/gate.py --target sm_90 --kernel rows.cu --slow-kernel rows_slower.cu --out gate.jsonl
 
 A pair is one whole `gate` of a kernel against itself: an honest gate says "not slower" every time. A slowed kernel does
-the work of every twentieth row twice, which is 5 % more work by construction; the gate should find it. On a CPU both are
-made from the seed `vectorised` of softmax_rows; elsewhere they are named. Results are appended to `--out`, a JSON object
-a line, and what it holds already counts, so that a long series can be measured in several calls. Exits with 1 if there
-was a false alarm, or if fewer than `LEAST_FOUND` of the slowed kernels were found.
+the work of every twentieth row twice, which is 5 % more work by construction; the gate should find it. On a CPU both
+are made from the seed `vectorised` of softmax_rows; elsewhere they are named. Results are appended to `--out`, a JSON
+object a line, and what it holds already counts, so that a long series can be measured in several calls. Exits with 1 if
+there was a false alarm, or if fewer than `LEAST_FOUND` of the slowed kernels were found.
 """
 
 from __future__ import annotations
