@@ -232,6 +232,14 @@ def test_run_is_finished_once(run: Run, member: User) -> None:
         do_finish_run(member, run)
 
 
+def test_button_of_the_run_page_finishes_the_run(run: Run, pages: Any) -> None:
+    assert f"/runs/{run.pk}/finish/" in pages.get(f"/runs/{run.pk}/").content.decode()
+    assert pages.post(f"/runs/{run.pk}/finish/").status_code == 302
+    run.refresh_from_db()
+    assert run.finish_reason.startswith("Finished by ")
+    assert f"/runs/{run.pk}/finish/" not in pages.get(f"/runs/{run.pk}/").content.decode()
+
+
 # the API
 
 

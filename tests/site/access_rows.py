@@ -101,6 +101,7 @@ PAGES = [
     post("operator", f"{RUN}pause/"),
     post("operator", f"{RUN}resume/"),
     post("operator", f"{RUN}stop/"),
+    post("operator", f"{RUN}finish/"),
     post("operator", f"{RUN}labels/", tags="a"),
     post("operator", f"{RUN}archive/"),
     post("operator", f"{RUN}privacy/", private="off"),
