@@ -75,13 +75,11 @@ class Submission:
 
 
 def check_submit(user: User | None, run: Run, wanted: Submission) -> Submission:
-    """Validate a submission under the run's lock, and return it with storable text. Raises ValidationError."""
+    """Validate a submission under the run's lock and return it. Raises ValidationError."""
     if user is not None and not may(user, run, "operate"):
         raise ValidationError("You may not submit kernels to this run.")
     _check_run(run)
-    wanted = _with_storable_text(wanted)
     _check_source(run, wanted.source)
-    _check_limits(wanted)
     _check_claim(run, wanted)
     return wanted
 
@@ -91,6 +89,9 @@ def do_submit(user: User | None, run: Run, wanted: Submission) -> tuple[Kernel, 
 
     The same key with the same source again is the same submission, so a client may repeat one whose answer it lost.
     """
+    # First, because the key is looked up: the source's hash must be that of the text that is stored.
+    wanted = _with_storable_text(wanted)
+    _check_limits(wanted)
     with transaction.atomic():
         locked = lock_run(run.pk)
         if (known := _known(locked, wanted)) is not None:
