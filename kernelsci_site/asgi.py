@@ -1,4 +1,4 @@
-"""Define what Daphne serves: pages over HTTP, and live events over websockets of the same origin."""
+"""Define what Daphne serves: pages over HTTP, MCP for coding agents, and live events over websockets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from kernelsci_site.garbage import freeze_loaded_objects  # noqa: E402
 from kernelsci_site.proxies import behind_proxies  # noqa: E402
 from kernelsci_site.sockets import counted  # noqa: E402
 from optimizer.live.routing import websocket_urlpatterns  # noqa: E402
+from optimizer.mcp.asgi import McpApplication  # noqa: E402
 
 sockets = URLRouter(websocket_urlpatterns)  # type: ignore[arg-type]  # the stubs know only their own patterns
 # Browsers send cookies with websockets to any site, so the origin is checked before the session is read.
 by_protocol = ProtocolTypeRouter(
     {
-        "http": http_application,
+        "http": McpApplication(http_application),
         "websocket": counted(AllowedHostsOriginValidator(AuthMiddlewareStack(sockets))),
     }
 )

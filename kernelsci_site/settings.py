@@ -21,6 +21,7 @@ VAR = Var.at(env.text("KERNELSCI_VAR", str(BASE_DIR / "var")))
 SECRET_KEY = env.text("SECRET_KEY") or VAR.secret("django")
 # Fernet keys that encrypt what providers' keys need; the first encrypts, all decrypt. Derived text, any length.
 PROVIDER_KEY_SECRETS = env.words("PROVIDER_KEY_SECRETS") or [VAR.secret("provider_keys")]
+RECEIPT_KEY = env.text("KERNELSCI_RECEIPT_KEY") or str(VAR.folder("secrets") / "receipts.key")  # signs verdicts
 
 DEBUG = env.flag("DEBUG")
 ALLOWED_HOSTS = env.allowed_hosts()

@@ -1,6 +1,7 @@
 """Run the commands that need neither database nor web server: `python -m runners COMMAND`.
 
-The exit code is 0 if there is a verdict, 1 if the harness itself failed, 2 for wrong usage.
+The exit code is 0 if there is a verdict, 1 if the harness itself failed, 2 for wrong usage. `gate` and `verify` have
+codes of their own from 3 up, so that scripts can tell a bad kernel from a bad machine.
 """
 
 from __future__ import annotations
@@ -9,13 +10,23 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from runners.commands import build, doctor, evaluate, probe, work_spool
+from runners.commands import agent_verbs, build, doctor, evaluate, gate, mcp, probe, receipt, work_spool
 from runners.problems import commands as problems
 
 COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None]] = {
     "evaluate": evaluate.add_parser,
     "build": build.add_parser,
     "probe": probe.add_parser,
+    "gate": gate.add_parser,
+    "receipt": receipt.add_parser,
+    "verify": receipt.add_verify_parser,
+    "receipt-key": receipt.add_key_parser,
+    "mcp": mcp.add_parser,
+    "problem": agent_verbs.add_problem_parser,
+    "knowledge": agent_verbs.add_knowledge_parser,
+    "diff": agent_verbs.add_diff_parser,
+    "submit": agent_verbs.add_submit_parser,
+    "best": agent_verbs.add_best_parser,
     "doctor": doctor.add_parser,
     "problems": problems.add_parser,
     "work-spool": work_spool.add_parser,

@@ -25,6 +25,7 @@ from optimizer.api import (
     releases,
     runners,
     runs,
+    submissions,
     teams,
     templates,
     webhooks,
@@ -53,6 +54,7 @@ api.add_router("/findings", knowledge.router)
 api.add_router("/runners", runners.router)
 api.add_router("/webhooks", webhooks.router)
 api.add_router("/inbox", inbox.router)
+api.add_router("", submissions.router)
 api.add_router("", lookup.router)
 api.add_router("", catalogue.router)
 answer_errors(api)

@@ -20,6 +20,7 @@ from optimizer.calls.tool_calls import do_cancel_tool_calls
 from optimizer.events.payloads import RunNoted, RunStateChanged
 from optimizer.events.record import record
 from optimizer.loop import settling
+from optimizer.loop.claims import measure_claims
 from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.steps import take_steps
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, JobState, Run, RunState
@@ -113,7 +114,7 @@ def _go_on(run: Run) -> None:
             RunState.PAUSED,
             f"{INFRA_FAILURES_IN_A_ROW} evaluations in a row failed without the kernel's doing.",
         )
-    elif (reason := budget.exhausted(run)) is not None:
+    elif (reason := run.finish_reason or budget.exhausted(run)) is not None:
         _wind_down(run, reason)
     elif not seeds_are_open(run) and budget.evaluations_left(run) != 0:
         _decide(run)
@@ -156,6 +157,8 @@ def _settle(run: Run, finish: Finish | None) -> None:
     """End the run if the strategy says so, or if nothing is open for which it could wait."""
     if finish is not None:
         _wind_down(run, finish.reason)
+    elif strategy_of(run).waits_outside:
+        return
     elif not _is_open(run) and budget.evaluations_left(run) != 0:
         enter(run, RunState.FAILED, f"Strategy {run.strategy} is stuck: nothing is open and it wants nothing.")
 
@@ -166,6 +169,8 @@ def _wind_down(run: Run, reason: str) -> None:
     if _is_open(run):
         return
     settings = settings_of(run)
+    if _may_measure(run) and measure_claims(run, settings.settle):
+        return
     if settings.confirm and _may_measure(run) and settling.settle(run, settings.settle):
         return
     settling.conclude(run)

@@ -21,6 +21,7 @@ class AuditAction(models.TextChoices):
     RUN_PAUSED = "run.paused", "Paused a run"
     RUN_RESUMED = "run.resumed", "Resumed a run"
     RUN_STOPPED = "run.stopped", "Stopped a run"
+    RUN_FINISHED = "run.finished", "Let a run finish"
     RUN_BUDGET = "run.budget", "Changed a run's budget"
     RUN_PRIVACY = "run.privacy", "Changed who sees a run"
     KERNEL_REVIEWED = "kernel.reviewed", "Reviewed a kernel"

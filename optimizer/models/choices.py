@@ -28,12 +28,16 @@ class RunState(models.TextChoices):
 
 
 class EvaluationState(models.TextChoices):
-    """List the states of an evaluation. Its outcome is `Evaluation.status`."""
+    """List the states of an evaluation. Its outcome is `Evaluation.status`.
+
+    `reported` is a kernel whose author says how fast it is, and that nobody has measured here yet.
+    """
 
     QUEUED = "queued", "Queued"
     RUNNING = "running", "Running"
     DONE = "done", "Done"
     CANCELLED = "cancelled", "Cancelled"
+    REPORTED = "reported", "Reported, not measured"
 
     @property
     def is_terminal(self) -> bool:
@@ -43,7 +47,7 @@ class EvaluationState(models.TextChoices):
     @property
     def tone(self) -> str:
         """Return the colour token of the state."""
-        return "live" if self == EvaluationState.RUNNING else "muted"
+        return {"running": "live", "reported": "warn"}.get(self.value, "muted")
 
 
 class EvaluationStatus(models.TextChoices):

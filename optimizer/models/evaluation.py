@@ -124,6 +124,11 @@ class Evaluation(models.Model):
         self.finished_at = timezone.now()
         self.save()
 
+    def mark_queued(self) -> None:
+        """Let a kernel that was only reported be measured: its job is made next."""
+        self.state = EvaluationState.QUEUED
+        self.save(update_fields=["state"])
+
     def mark_cancelled(self) -> None:
         """Mark the evaluation as cancelled, so that no result is accepted for it."""
         self.state = EvaluationState.CANCELLED

@@ -51,7 +51,8 @@ class Run(models.Model):
 
     Only `optimizer.loop.advance` changes the counters. A budget of None is unlimited. `spent_*` include failed calls
     and evaluations. `warned` maps each budget to the last percentage that was announced. `last_seq` is the number of
-    the newest event; it only grows, under the row's lock.
+    the newest event; it only grows, under the row's lock. `finish_reason` is set once somebody wants the run to finish:
+    its best kernels are then measured again and it ends, as if its budget were used up.
     """
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="runs")
@@ -86,6 +87,7 @@ class Run(models.Model):
 
     state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.PENDING)
     stop_reason = models.CharField(max_length=300, blank=True)
+    finish_reason = models.CharField(max_length=300, blank=True)
     last_seq = models.PositiveBigIntegerField(default=0)
     best_kernel = models.ForeignKey("Kernel", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     best_speedup = models.FloatField(null=True, blank=True)
@@ -139,6 +141,13 @@ class Run(models.Model):
     def stop(self, reason: str = "") -> None:
         """Start stopping a live run; it enters the state stopped once nothing is open."""
         self._enter(RunState.STOPPING, RunState.PENDING, RunState.RUNNING, RunState.PAUSED, reason=reason)
+
+    def wind_down(self, reason: str) -> None:
+        """Let a live run finish: nothing new begins, and what leads is measured again."""
+        if self.state_choice.is_terminal or self.state == RunState.STOPPING:
+            raise RunTransitionError(f"a run that is {self.state_choice.label.lower()} cannot be finished")
+        self.finish_reason = reason[:300]
+        self.save(update_fields=["finish_reason"])
 
     def end(self, state: RunState, reason: str) -> None:
         """Enter a terminal state: finished or failed from running, stopped from stopping."""

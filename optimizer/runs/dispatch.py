@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from optimizer.models import Evaluation, EvaluationStatus, Job, Kernel, ProblemVersion, Run
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, Kernel, ProblemVersion, Run
 from optimizer.runs.artefacts import known_artefacts
 from optimizer.runs.strategies import settings_of
 from runners import wire
@@ -33,6 +33,22 @@ def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
         return dispatch(run, kernel, Effort.FULL, first=True)
     evaluation = _evaluation(run, kernel, Effort.FULL, first=True)
     dispatch(run, kernel, Effort.BUILD, first=False)
+    return evaluation
+
+
+def hold_evaluation(run: Run, kernel: Kernel) -> Evaluation:
+    """Create the evaluation of a kernel that is only reported: nothing is measured yet. Call under the run's lock."""
+    return _evaluation(run, kernel, Effort.FULL, first=True, state=EvaluationState.REPORTED)
+
+
+def begin_reported(run: Run, kernel: Kernel) -> Evaluation:
+    """Let a kernel that was only reported be built and measured. Call under the run's lock."""
+    evaluation = kernel.evaluation
+    evaluation.mark_queued()
+    if _is_built_first(run, kernel):
+        dispatch(run, kernel, Effort.BUILD, first=False)
+    else:
+        queue_job(run, evaluation)
     return evaluation
 
 
@@ -97,7 +113,13 @@ def _bundle(version_id: int) -> dict[str, Any]:
 
 
 def _evaluation(
-    run: Run, kernel: Kernel, effort: Effort, *, first: bool, opponent: Kernel | None = None
+    run: Run,
+    kernel: Kernel,
+    effort: Effort,
+    *,
+    first: bool,
+    opponent: Kernel | None = None,
+    state: EvaluationState = EvaluationState.QUEUED,
 ) -> Evaluation:
     return Evaluation.objects.create(
         kernel=kernel,
@@ -105,6 +127,7 @@ def _evaluation(
         first_of=kernel if first else None,
         effort=effort.value,
         opponent=opponent,
+        state=state,
     )
 
 

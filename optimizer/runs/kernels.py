@@ -19,7 +19,7 @@ from optimizer.models import (
 )
 from optimizer.models.evaluation import CANDIDATE
 from optimizer.models.team import User
-from optimizer.runs.dispatch import begin_evaluation, queue_job
+from optimizer.runs.dispatch import begin_evaluation, hold_evaluation, queue_job
 from optimizer.runs.evaluation import do_copy_outcome, finished
 from optimizer.search.base import Draft
 from optimizer.text.hostile_text import sanitized_line, sanitized_text
@@ -29,19 +29,21 @@ from optimizer.text.storable import storable, storable_text
 GOING_ON = (RunState.RUNNING, RunState.PAUSED)
 
 
-def add_kernel(run: Run, draft: Draft, author: User | None = None) -> Kernel:
+def add_kernel(run: Run, draft: Draft, author: User | None = None, *, measure: bool = True) -> Kernel:
     """Store the draft and start its evaluation. Call under the run's lock.
 
     A kernel whose text, tunables and flags the run has measured already is not measured again: it takes over the
-    outcome of the original.
+    outcome of the original. Without `measure` it is kept as reported until somebody, or the end of the run, asks.
     """
     original = _original_of(run, draft.source.content_hash)
     kernel = _create(run, draft, author, original)
     record(run, _added(kernel, original))
-    if original is None:
+    if original is not None:
+        _follow(run, kernel, original)
+    elif measure:
         begin_evaluation(run, kernel)
     else:
-        _follow(run, kernel, original)
+        hold_evaluation(run, kernel)
     return kernel
 
 
@@ -96,7 +98,7 @@ def _follow(run: Run, kernel: Kernel, original: Kernel) -> None:
 
 
 def _original_of(run: Run, content_hash: str) -> Kernel | None:
-    """Return the first kernel with the same content that is or will be measured.
+    """Return the first kernel with the same content that is measured or certain to be.
 
     Failures that were not the kernel's own are left out, because they say nothing about its copies: those of the
     machine, and those that the parent or the baseline caused.
@@ -106,7 +108,7 @@ def _original_of(run: Run, content_hash: str) -> Kernel | None:
     known = same.exclude(evaluation__status=EvaluationStatus.INFRA_ERROR)
     known = known.filter(evaluation__failed_side__in=("", CANDIDATE))
     return (
-        known.exclude(evaluation__state=EvaluationState.CANCELLED)
+        known.exclude(evaluation__state__in=[EvaluationState.CANCELLED, EvaluationState.REPORTED])
         .select_related("evaluation")
         .order_by("number")
         .first()

@@ -7,13 +7,15 @@ from pydantic import ValidationError
 
 from optimizer.search.base import Strategy
 from optimizer.search.baselines import Reflexion, Sampling
+from optimizer.search.external import External
 from optimizer.search.islands import Islands
 from optimizer.search.scientist import Scientist
 from optimizer.search.stark import Stark
 from optimizer.search.tune import Tune
 
 STRATEGIES: dict[str, Strategy] = {
-    strategy.name: strategy for strategy in (Tune(), Scientist(), Stark(), Islands(), Sampling(), Reflexion())
+    strategy.name: strategy
+    for strategy in (Tune(), Scientist(), Stark(), Islands(), Sampling(), Reflexion(), External())
 }
 
 

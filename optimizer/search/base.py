@@ -376,6 +376,8 @@ class Strategy(ABC):
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
     needs_model: ClassVar[bool] = True
     default_evaluations: ClassVar[int] = 30
+    # Whether kernels come from outside, so that wanting nothing means to wait and not to be stuck.
+    waits_outside: ClassVar[bool] = False
     roles: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

@@ -54,6 +54,7 @@ urlpatterns = [
     path("runs/<int:run_id>/pause/", run_page.run_pause, name="run_pause"),
     path("runs/<int:run_id>/resume/", run_page.run_resume, name="run_resume"),
     path("runs/<int:run_id>/stop/", run_page.run_stop, name="run_stop"),
+    path("runs/<int:run_id>/finish/", run_page.run_finish, name="run_finish"),
     path("runs/<int:run_id>/budget/", run_page.run_budget, name="run_budget"),
     path("runs/<int:run_id>/workers/", run_page.run_workers, name="run_workers"),
     path("runs/<int:run_id>/guidance/", run_guidance.run_instruct, name="run_instruct"),

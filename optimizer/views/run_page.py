@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from optimizer.access import access_run
 from optimizer.actions import run as actions
+from optimizer.actions.submission import do_finish_run
 from optimizer.charts import curve as charts
 from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
@@ -138,6 +139,13 @@ def run_resume(request: HttpRequest, run_id: int) -> HttpResponse:
 def run_stop(request: HttpRequest, run_id: int) -> HttpResponse:
     """Stop the run permanently."""
     return _steer(request, run_id, actions.do_stop_run)
+
+
+@login_required
+@require_POST
+def run_finish(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Let the run finish: its best kernels are measured again, and it ends."""
+    return _steer(request, run_id, do_finish_run)
 
 
 @login_required

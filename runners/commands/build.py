@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from runners.backends import BuildRequest, backend_for
 from runners.commands.reading import UsageError, read_problem, read_source, read_tunables
 from runners.errors import InfraFailure
-from runners.harness.building.sample_arguments import samples_of
-from runners.job import BuildReport, KernelResources, Limits, Source
+from runners.job import BuildReport, KernelResources, Source
 from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError, Purpose
 from runners.sandbox import SandboxError
 from runners.targets import Target, UnknownTarget, target
+from runners.verbs.building import build
 from runners.wire import to_plain
 
 COLUMNS = ("vgpr", "agpr", "sgpr", "registers", "lds_bytes", "scratch_bytes", "vgpr_spills", "occupancy",
@@ -53,22 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.assembly and not arguments.json:
         print(*report.assembly.values(), sep="\n")
     return 0 if report.ok else 1
-
-
-def build(source: Source, wanted: Target, problem: Problem | None) -> BuildReport:
-    """Build for a target. Raises UsageError for what the backend does not take, InfraFailure, SandboxError."""
-    backend = backend_for(source.language)
-    if complaints := backend.complaints(source):
-        raise UsageError("; ".join(complaints))
-    folder = Path(tempfile.mkdtemp(prefix="kernelsci-build-"))
-    # mkdtemp makes it private, and the sandbox's user must be able to enter it.
-    folder.chmod(0o755)
-    samples = samples_of(problem, wanted.key) if problem else ()
-    try:
-        symbol = problem.symbol if problem else ""
-        return backend.build(BuildRequest(source, symbol, wanted.key, folder, Limits(), samples)).report
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def bounds_us(wanted: Target, problem: Problem) -> dict[str, float | None]:

@@ -9,24 +9,31 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from runners.commands.reading import UsageError, read_problem, read_source, read_tunables
+from runners.commands.reading import UsageError, read_problem, read_source, read_tunables, target_name
 from runners.commands.table import table
 from runners.harness import evaluate
 from runners.job import Baseline, Effort, JobSpec, Limits, Status
 from runners.problems.base import ProblemError
-from runners.targets import TARGETS, UnknownTarget, canonical
+from runners.targets import TARGETS
 from runners.wire import dumps
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the command."""
     parser = subparsers.add_parser("evaluate", help="build, check and time one kernel")
+    add_job_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def add_job_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that describe one evaluation."""
     parser.add_argument("--problem", required=True, metavar="NAME|PATH", help="a shipped problem or a path")
     parser.add_argument("--candidate", required=True, type=Path, metavar="FILE", help=".cpp .hip .cu or .py")
     parser.add_argument(
         "--target",
         default="cpu",
-        type=_target,
+        type=target_name,
         metavar="NAME",
         help=f"one of {', '.join(TARGETS)}, or a product's name",
     )
@@ -42,21 +49,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--profile", action="store_true", help="profile: which kernels take the time, bound by what"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.set_defaults(run=run)
-
-
-def _target(name: str) -> str:
-    try:
-        return canonical(name)
-    except UnknownTarget as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print. Return 0 if the kernel was evaluated, 1 if the harness failed, 2 for wrong usage."""
     try:
-        spec = _spec(arguments)
+        spec = job_of(arguments)
     except (UsageError, ProblemError) as error:
         print(f"python -m runners evaluate: {error}", file=sys.stderr)
         return 2
@@ -66,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if result.status is Status.INFRA_ERROR else 0
 
 
-def _spec(arguments: argparse.Namespace) -> JobSpec:
+def job_of(arguments: argparse.Namespace) -> JobSpec:
+    """Return the job that the options describe. Raises UsageError, ProblemError."""
     effort = Effort.QUICK if arguments.quick else Effort.CONFIRM if arguments.confirm else Effort.FULL
     candidate = read_source(arguments.candidate)
     candidate = dataclasses.replace(

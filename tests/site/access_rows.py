@@ -101,6 +101,7 @@ PAGES = [
     post("operator", f"{RUN}pause/"),
     post("operator", f"{RUN}resume/"),
     post("operator", f"{RUN}stop/"),
+    post("operator", f"{RUN}finish/"),
     post("operator", f"{RUN}labels/", tags="a"),
     post("operator", f"{RUN}archive/"),
     post("operator", f"{RUN}privacy/", private="off"),
@@ -172,7 +173,8 @@ API = [
     api("public", "GET", "openapi.json"),
     *[api("signed_in", "GET", route) for route in (
         "runs", "findings", "runners", "webhooks", "inbox", "problems", "problems/<slug>", "targets",
-        "strategies", "providers", "releases", "runs/export.csv", "runs/export.jsonl", "search?q=softmax",
+        "strategies", "receipt-key", "problems/<slug>/task", "knowledge/pages?q=softmax",
+        "providers", "releases", "runs/export.csv", "runs/export.jsonl", "search?q=softmax",
         "leaderboard?problem=softmax_rows&target=cpu", "notifications", "templates", "teams",
     )],
     api("viewer", "GET", "teams/<slug>/members"),
@@ -189,7 +191,8 @@ API = [
         "", "/events", "/kernels", "/kernels/<int:number>", "/kernels/<int:number>/source",
         "/kernels/<int:number>/evaluations", "/kernels/<int:number>/diff", "/kernels/<int:number>/patch",
         "/kernels/<int:number>/submission/<slug:kind>", "/calls", "/calls/<int:call_id>", "/guidance", "/hypotheses",
-        "/report.<form>", "/threads", "/threads/<int:thread_id>", "/reviews",
+        "/report.<form>", "/threads", "/threads/<int:thread_id>", "/reviews", "/best",
+        "/kernels/<int:number>/verdict", "/kernels/<int:number>/receipt",
     )],
     # who may not is told like somebody who names a team that is not there
     Row("api/v1/runs", "operator", 201, "POST", START, refused=422),
@@ -203,6 +206,10 @@ API = [
     api("reviewer", "POST", "runs/<int:run_id>/kernels", 201, base=1, source="// somebody's own\n"),
     api("nobody", "PUT", "runs/<int:run_id>/comments/<int:comment_id>", body="Not mine."),
     api("nobody", "DELETE", "runs/<int:run_id>/comments/<int:comment_id>"),
+    # the world's run searches by itself, and has ended
+    api("operator", "POST", "runs/<int:run_id>/submissions", 422, source="// new\n", language="cpp"),
+    api("operator", "POST", "runs/<int:run_id>/kernels/<int:number>/measure", 422),
+    api("operator", "POST", "runs/<int:run_id>/finish", 409, reason="done"),
     api("operator", "PUT", "runs/<int:run_id>/labels", tags=["later"], notes="n"),
     api("operator", "PUT", "runs/<int:run_id>/archived", archived=True),
     api("signed_in", "POST", "runs/bulk", do="archive", runs=[1]),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,9 @@ from runners.targets import TARGETS, Target, ceilings, vector_extensions
 
 # 2.0: all sides are processes of one kind; device time is free of the host, with call time beside it.
 HARNESS_VERSION = "2.1"
+# The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
+_RUNNERS = Path(__file__).resolve().parents[2]
+_JUDGES = ("harness", "candidate", "problems", "backends", "sandbox")
 
 
 def describe(target: Target, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -28,6 +33,7 @@ def describe(target: Target, gpu: Mapping[str, Any] | None = None) -> dict[str, 
     return {
         **fixed(target),
         **_ceilings(target),
+        "harness_hash": harness_hash(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
         **(gpu_now(target) if gpu is None else gpu),
     }
@@ -51,6 +57,16 @@ def fixed(target: Target) -> dict[str, Any]:
         **_processor(target),
         **gpu_fixed(target),
     }
+
+
+@cache
+def harness_hash() -> str:
+    """Return the SHA-256 over the code that decides verdicts, as this machine has it on disk, in hexadecimal."""
+    digest = hashlib.sha256()
+    for folder in _JUDGES:
+        for path in sorted((_RUNNERS / folder).rglob("*.py")):
+            digest.update(str(path.relative_to(_RUNNERS)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def _processor(target: Target) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Submit the kernels that somebody writes into a folder."""

@@ -1,0 +1,1 @@
+"""Decide whether a kernel may replace another: the same results, and not slower."""

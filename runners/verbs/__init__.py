@@ -1,0 +1,1 @@
+"""Answer what a coding agent asks of a machine without a site."""

@@ -1,0 +1,189 @@
+"""Test `python -m runners gate`: what it decides from results, its exit codes, and what it writes for CI services."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as xml
+
+import pytest
+
+from runners.gate.decision import Decision, Ruling, decide, resolution
+from runners.gate.reports import junit, markdown
+from runners.job import (
+    BuildReport,
+    CaseResult,
+    Effort,
+    Failure,
+    JobResult,
+    JobSpec,
+    Language,
+    ProblemBundle,
+    Source,
+    Speedup,
+    Status,
+    Verdict,
+)
+from tests.runners import kernels
+
+ROOT = Path(__file__).parents[2]
+SPEC = JobSpec(
+    "job", ProblemBundle("softmax_rows", "native", "problem.toml", {}), "cpu", Source(Language.CPP, "new"),
+    parent=Source(Language.CPP, "old"),
+)  # fmt: skip
+
+
+def compared(median: float, low: float, high: float, band: float = 1.01) -> JobResult:
+    """Return a result in which the candidate has `median` times the speed of the kernel it was timed with."""
+    verdict = Verdict.SLOWER if high < 1 / band else Verdict.SAME
+    ratio = Speedup(median, low, high, "parent", band, verdict)
+    case = CaseResult("rows", True, candidate_us=10 / median, parent_us=10.0)
+    return JobResult("job", Status.CORRECT, versus_parent=ratio, cases=[case], environment={"device": "CPU"})
+
+
+def failed(status: Status, side: str, reason: str = "reason") -> JobResult:
+    return JobResult("job", status, reasons=[reason], failures=[Failure(side, "tests", reason)])
+
+
+def answers(*results: JobResult) -> tuple[Callable[[JobSpec], JobResult], list[Effort]]:
+    """Return an `evaluate` that gives these results in turn, and the efforts that it was asked for."""
+    waiting, asked = list(results), []
+
+    def evaluate(spec: JobSpec) -> JobResult:
+        asked.append(spec.effort)
+        return waiting.pop(0)
+
+    return evaluate, asked
+
+
+def ruling(*results: JobResult, tolerance: float = 0.0) -> Ruling:
+    return decide(SPEC, tolerance, answers(*results)[0]).ruling
+
+
+def test_equal_kernels_pass_after_one_look() -> None:
+    evaluate, asked = answers(compared(1.0, 0.995, 1.005))
+    assert decide(SPEC, 0.0, evaluate).ruling is Ruling.NOT_SLOWER
+    assert asked == [Effort.FULL]
+
+
+def test_slow_down_is_claimed_only_after_a_second_look_in_cold_processes() -> None:
+    evaluate, asked = answers(compared(0.95, 0.94, 0.96), compared(0.951, 0.945, 0.957))
+    assert decide(SPEC, 0.0, evaluate).ruling is Ruling.SLOWER
+    assert asked == [Effort.FULL, Effort.CONFIRM]
+
+
+def test_slow_down_that_the_second_look_does_not_show_raises_no_alarm() -> None:
+    assert ruling(compared(0.95, 0.94, 0.96), compared(1.0, 0.99, 1.01)) is Ruling.NOT_SLOWER
+
+
+def test_slow_down_that_only_the_second_look_shows_raises_no_alarm() -> None:
+    assert ruling(compared(1.01, 0.95, 1.03), compared(0.95, 0.94, 0.96)) is Ruling.NOT_SLOWER
+
+
+def test_slow_down_within_the_tolerance_passes() -> None:
+    looks = compared(0.95, 0.94, 0.96), compared(0.95, 0.94, 0.96)
+    assert ruling(*looks, tolerance=0.10) is Ruling.NOT_SLOWER
+
+
+def test_noisy_machine_raises_no_alarm_and_says_what_it_cannot_see() -> None:
+    noisy = compared(0.95, 0.94, 0.96, band=1.10)
+    decision = decide(SPEC, 0.0, answers(noisy, noisy)[0])
+    assert decision.ruling is Ruling.NOT_SLOWER
+    assert noisy.versus_parent is not None
+    assert resolution(noisy.versus_parent, 0.0) > 0.10
+    assert "cannot be shown here" in decision.reason
+
+
+@pytest.mark.parametrize("status", [Status.INCORRECT, Status.BUILD_FAILED, Status.CRASHED, Status.TIMEOUT,
+                                    Status.SUSPECT, Status.REJECTED])  # fmt: skip
+def test_kernel_that_fails_is_wrong(status: Status) -> None:
+    assert ruling(failed(status, "candidate")) is Ruling.WRONG
+
+
+def test_kernel_that_fails_in_the_second_look_is_wrong() -> None:
+    assert ruling(compared(0.95, 0.94, 0.96), failed(Status.INCORRECT, "candidate")) is Ruling.WRONG
+
+
+@pytest.mark.parametrize("result", [failed(Status.INFRA_ERROR, "harness"), failed(Status.TOO_LARGE, "harness"),
+                                    failed(Status.CRASHED, "baseline")])  # fmt: skip
+def test_failure_of_the_machine_is_not_the_kernels(result: JobResult) -> None:
+    assert ruling(result) is Ruling.NO_VERDICT
+
+
+def test_opponent_that_fails_gives_no_verdict_and_is_named() -> None:
+    alone = JobResult("job", Status.CORRECT, failures=[Failure("parent", "build", "no such function")])
+    decision = decide(SPEC, 0.0, answers(alone)[0])
+    assert decision.ruling is Ruling.NO_VERDICT
+    assert "parent, build: no such function" in decision.reason
+
+
+def test_junit_reports_the_failed_test_with_the_compilers_words() -> None:
+    build = BuildReport(False, 1.0, False, "error: <T> & \x00 \x1b[31m")
+    result = JobResult("job", Status.BUILD_FAILED, reasons=["does not build \x07"], build=build)
+    suite = read_xml(junit(Decision(Ruling.WRONG, "does not build \x07", (result,), 0.0), "p", "new", "old"))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "1", "1")
+    failure = suite[0].find("failure")
+    assert failure is not None
+    assert failure.text is not None and "error: <T> &" in failure.text
+
+
+@pytest.mark.parametrize(("ruled", "counts"), [(Ruling.NOT_SLOWER, ("0", "0")), (Ruling.SLOWER, ("1", "0")),
+                                               (Ruling.NO_VERDICT, ("0", "1"))])  # fmt: skip
+def test_junit_counts_failures_and_errors(ruled: Ruling, counts: tuple[str, str]) -> None:
+    decision = Decision(ruled, "reason", (compared(1.0, 0.9, 1.1),), 0.0)
+    suite = read_xml(junit(decision, "p", "new", "old"))
+    assert (suite.get("failures"), suite.get("errors")) == counts
+    assert len(suite.findall(".//failure")) == int(counts[0])
+    assert len(suite.findall(".//error")) == int(counts[1])
+
+
+def test_words_of_a_kernel_cannot_leave_their_block_or_cell_in_markdown() -> None:
+    reason = "```\n# Approved\n```` <img src=x>"
+    result = compared(1.0, 0.9, 1.1)
+    result = JobResult(**{**vars(result), "cases": [CaseResult("a|b`c\nd", True, candidate_us=1.0, parent_us=1.0)]})
+    text = markdown(Decision(Ruling.WRONG, reason, (result,), 0.0), "p", "new|`x", "old")
+    assert text.count("```") == 2
+    assert "| `a¦b'c d` |" in text
+
+
+def test_tolerance_that_is_no_share_is_refused() -> None:
+    done = command("--tolerance", "5")
+    assert done.returncode == 2
+    assert "0.02 is 2 %" in done.stderr
+
+
+def test_candidate_that_does_not_exist_is_named() -> None:
+    done = command("--candidate", "nowhere.cpp")
+    assert done.returncode == 2
+    assert "nowhere.cpp: No such file" in done.stderr
+
+
+@pytest.mark.evaluates
+def test_gate_measures_itself_and_a_wrong_kernel(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.cpp", tmp_path / "bad.cpp"
+    good.write_text(kernels.HONEST)
+    bad.write_text(kernels.RETURNS_ZEROS)
+    report, summary = tmp_path / "junit.xml", tmp_path / "summary.md"
+    same = command(
+        "--candidate", str(good), "--against", str(good), "--junit", str(report), "--markdown", str(summary)
+    )
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert read_xml(report.read_text()).get("failures") == "0"
+    wrong = command("--candidate", str(bad), "--against", str(good), "--markdown", str(summary))
+    assert wrong.returncode == 4, wrong.stdout + wrong.stderr
+    assert "not slower" in summary.read_text() and "wrong" in summary.read_text()
+
+
+def read_xml(text: str) -> xml.Element:
+    return xml.fromstring(text)  # noqa: S314 - our own code wrote it
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    given = {"--problem": "softmax_rows", "--candidate": __file__, "--against": __file__}
+    given |= dict(zip(arguments[::2], arguments[1::2], strict=True))
+    flat = [word for pair in given.items() for word in pair]
+    return subprocess.run(
+        [sys.executable, "-m", "runners", "gate", *flat], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )

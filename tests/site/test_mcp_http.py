@@ -1,0 +1,152 @@
+"""Test the site's MCP server over HTTP: a real Daphne, the official client, tokens, and a run from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from optimizer.actions.token import do_make_token
+from optimizer.models import Run, Team, TeamRole, TokenScope, User
+from tests.factories import drive, make_team, make_user, store_problems_and_targets
+from tests.site.served import daphne, database_url
+
+pytestmark = [pytest.mark.site, pytest.mark.django_db(transaction=True)]
+READ, RUNS = TokenScope.READ.value, TokenScope.RUNS.value
+
+
+@pytest.fixture
+def team(transactional_db: None) -> Team:
+    store_problems_and_targets()
+    return make_team()
+
+
+@pytest.fixture
+def member(team: Team) -> User:
+    return make_user(team, TeamRole.OPERATOR)
+
+
+@pytest.fixture
+def address(team: Team, tmp_path: Path) -> Iterator[str]:
+    with daphne(tmp_path, {"DATABASE_URL": database_url()}) as served:
+        yield f"{served}/mcp"
+
+
+def token(user: User, *scopes: str) -> str:
+    return do_make_token(user, "agent", list(scopes) or [READ, RUNS])[1]
+
+
+@asynccontextmanager
+async def client_of(address: str, secret: str) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {secret}"}, timeout=60) as http,
+        Client(streamable_http_client(address, http_client=http)) as client,
+    ):
+        yield client
+
+
+async def answer(client: Client, tool: str, **arguments: Any) -> Any:
+    found = await client.call_tool(tool, arguments)
+    assert not found.is_error, found.content
+    content = found.structured_content
+    return content["result"] if content and set(content) == {"result"} else content
+
+
+async def refusal(client: Client, tool: str, **arguments: Any) -> str:
+    found = await client.call_tool(tool, arguments)
+    assert found.is_error, found.content
+    return str(found.content[0].text)  # type: ignore[union-attr]
+
+
+def test_agent_goes_through_a_whole_run(address: str, member: User) -> None:
+    secret = token(member)
+
+    async def play() -> None:
+        async with client_of(address, secret) as client:
+            problems = await answer(client, "list_problems")
+            assert "softmax_rows" in {one["slug"] for one in problems}
+            task = await answer(client, "read_task", problem="softmax_rows")
+            assert "softmax_rows(const float* x" in task["prototypes"]["cpp"]
+            started = await answer(client, "start_run", problem="softmax_rows", evaluations=3, title="By an agent")
+            run = await sync_to_async(Run.objects.get)(pk=started["id"])
+            await sync_to_async(drive)(run, rounds=2)
+            first = await answer(client, "submit_kernel", run=run.pk, source="// one\n", language="cpp",
+                                 title="First", expected="It works.", wait_s=0)  # fmt: skip
+            assert first["state"] == "queued"
+            waiting = asyncio.ensure_future(
+                answer(client, "read_verdict", run=run.pk, kernel=first["kernel"], wait_s=20)
+            )
+            await sync_to_async(drive)(run, rounds=1)
+            assert (await waiting)["verdict"]["status"] == "correct"
+            claim = {"title": "Second", "parents": [first["kernel"]], "reported_us": 40.0, "measure": False}
+            claimed = await answer(client, "submit_kernel", run=run.pk, source="// two\n", language="cpp", **claim)
+            assert claimed["state"] == "reported"
+            listed = await answer(client, "list_kernels", run=run.pk)
+            assert listed[-1]["parents"] == [first["kernel"]]
+            assert "two" in await answer(client, "read_source", run=run.pk, kernel=claimed["kernel"])
+            assert "+// two" in await answer(client, "diff", run=run.pk, kernel=claimed["kernel"])
+            await answer(client, "finish_run", run=run.pk, reason="done")
+            await sync_to_async(drive)(run, rounds=20)
+            assert (await answer(client, "read_run", run=run.pk))["state"] == "finished"
+            assert (await answer(client, "read_best", run=run.pk))["source"]
+        # The thread of `sync_to_async` has a connection of its own, which would keep the database busy.
+        await sync_to_async(connections.close_all)()
+
+    asyncio.run(play())
+
+
+def test_token_decides_what_an_agent_may(address: str, member: User, team: Team) -> None:
+    reader, outsider = token(member, READ), token(make_user(make_team(), TeamRole.OWNER))
+    owner = token(member)
+
+    async def play() -> None:
+        async with client_of(address, owner) as client:
+            run = (await answer(client, "start_run", problem="softmax_rows", evaluations=3))["id"]
+            assert "not begun" in await refusal(
+                client, "submit_kernel", run=run, source="x", language="cpp", title="t", wait_s=0
+            )
+            assert "There is no such thing" in await refusal(client, "read_run", run=10**6)
+            assert "There is no such" in await refusal(client, "read_task", problem="../../admin")
+        async with client_of(address, reader) as client:
+            assert (await answer(client, "read_run", run=run))["state"] == "pending"
+            assert "no scope" in await refusal(client, "finish_run", run=run)
+        async with client_of(address, outsider) as client:
+            assert "There is no such" in await refusal(client, "read_run", run=run)
+            assert await answer(client, "list_runs") == []
+
+    asyncio.run(play())
+
+
+def test_requests_without_a_usable_token_or_too_large_are_turned_away(address: str, member: User) -> None:
+    row, revoked = do_make_token(member, "agent", [READ])
+    row.revoke()
+    # A token for the inbox alone may not even read.
+    secrets = ["", "ks_wrong", revoked, token(member, TokenScope.INBOX.value)]
+    assert [status(address, f"Bearer {secret}") for secret in secrets] == [401] * len(secrets)
+    assert (status(address, None), status(address, "Basic eDp5")) == (401, 401)
+    assert status(address, f"Bearer {token(member)}", b"x" * (5 << 20)) == 413
+
+
+def status(address: str, header: str | None, body: bytes | None = None) -> int:
+    """Return the status with which a plain request is answered."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    headers |= {"Authorization": header} if header else {}
+    request = urllib.request.Request(address, body or json.dumps(call).encode(), headers)  # noqa: S310 - our own http
+    try:
+        with urllib.request.urlopen(request, timeout=30) as found:  # noqa: S310 - our own http
+            return int(found.status)
+    except urllib.error.HTTPError as error:
+        return error.code
