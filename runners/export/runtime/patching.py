@@ -104,7 +104,7 @@ class Replacement:
 
 def owner_of(path: str) -> tuple[Any, str]:
     """Return the object and attribute that a dotted path of torch names. Raises AttributeError."""
-    *parts, name = path.split(".")[1:]
+    *parts, name = path.removeprefix("torch.").split(".")
     return functools.reduce(getattr, parts, torch), name
 
 
