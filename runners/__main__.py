@@ -9,13 +9,14 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from runners.commands import build, capture, doctor, evaluate, export, probe, work_spool
+from runners.commands import build, capture, doctor, endtoend, evaluate, export, probe, work_spool
 from runners.problems import commands as problems
 
 COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None]] = {
     "evaluate": evaluate.add_parser,
     "build": build.add_parser,
     "capture": capture.add_parser,
+    "endtoend": endtoend.add_parser,
     "export": export.add_parser,
     "probe": probe.add_parser,
     "doctor": doctor.add_parser,

@@ -51,7 +51,8 @@ class Block(nn.Module):
         attended = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
         x = x + self.joined(attended.transpose(1, 2).reshape(batch, tokens, width))
         inner = self.between(x)
-        return x + self.down(self.gate(self.up(inner), self.side(inner)))
+        out: torch.Tensor = x + self.down(self.gate(self.up(inner), self.side(inner)))
+        return out
 
 
 class Transformer(nn.Module):

@@ -10,6 +10,7 @@ from typing import Any
 from runners.capture.calls import Call, TensorNote
 from runners.capture.extraction import Code
 from runners.capture.samples import Sample, literal
+from runners.program import IMPORTED
 
 TOLERANCES = {
     "float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 2e-2,
@@ -190,7 +191,7 @@ def description_text(draft: Draft, checked: Checked, left_out: Sequence[str]) ->
     ]
     lines += ["", "```python", computation_text(draft).strip(), "```", ""]
     lines.append(
-        "Inputs of the distribution `captured` have the quantiles of those in the program; small integers and masks are "
+        "Inputs of the distribution `captured` have the quantiles of those in the program; small integers are "
         "the program's own. Parameters of a module are inputs like all others."
     )
     if not checked.wide:
@@ -202,7 +203,15 @@ def calls_text(draft: Draft) -> str:
     """Return calls.json: which calls of the program a kernel of this problem replaces, and how."""
     first = draft.first
     calls = [_replaced(one) for call in draft.calls for one in (call, *call.also)]
-    return json.dumps({"kind": first.kind, "path": first.path, "calls": calls}, indent=1) + "\n"
+    told = {"kind": first.kind, "path": first.path, "modules": _modules(draft), "calls": calls}
+    return json.dumps(told, indent=1) + "\n"
+
+
+def _modules(draft: Draft) -> list[str]:
+    """Return the names under which the module of the class may be imported; a script has several."""
+    module = draft.first.path.partition(":")[0]
+    own = module in ("__main__", IMPORTED)
+    return ["__main__", IMPORTED, draft.program.removesuffix(".py")] if own else [module]
 
 
 def _replaced(call: Call) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runners.problems.base import ProblemError
+from runners.program import ProgramError, script_runner
 
 
 def add_parser(subparsers: Any) -> None:
@@ -33,10 +34,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the program, print the ranking and write the problems. Return 0, 1 if the program fails, 2 if nothing fits."""
+    """Run the program, print the ranking and write the problems. Return 0, 1 for a failing program, 2 if nothing fits."""
     # torch is imported when it is needed: the other commands of this program do without.
     from runners.capture.drafting import CaptureError
-    from runners.capture.program import script_runner
     from runners.capture.session import capture
 
     try:
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{captured.left_out} calls had ever new shapes and were not recorded")
         if not arguments.list:
             captured.write(arguments.out, arguments.top, arguments.select)
-    except (CaptureError, ProblemError, OSError) as error:
+    except (CaptureError, ProblemError, ProgramError, FileExistsError) as error:
         print(f"python -m runners capture: {error}", file=sys.stderr)
         return 2
     except Exception as error:  # the program's own; its traceback is what its author needs

@@ -26,6 +26,7 @@ class Replacement:
         self.kind: str = declared["kind"]
         self.path: str = declared["path"]
         self._calls = {call["key"]: call for call in declared["calls"]}
+        self._modules = frozenset(declared["modules"])
         self._original: Any = None
 
     def activate(self) -> None:
@@ -65,12 +66,13 @@ class Replacement:
         return replaced
 
     def _module_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        # A program that runs as a script names its classes __main__; imported, they carry the file's name.
-        names = self.path.rpartition(":")[2]
+        # A class is known by its names only, and a script's classes by those of __main__ and of the file.
+        name = self.path.rpartition(":")[2]
 
         @functools.wraps(original)
         def replaced(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if type(module).__qualname__ != names or _has_hooks(module):
+            kind = type(module)
+            if kind.__qualname__ != name or kind.__module__ not in self._modules or _has_hooks(module):
                 return original(module, *args, **kwargs)
             tensors: list[torch.Tensor] = []
             try:
