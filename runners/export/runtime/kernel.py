@@ -109,7 +109,9 @@ class Kernel:
             return "a tensor subclass"
         if _wants_gradient(values):
             return "a gradient is wanted, and the kernel has no backward"
-        if any(torch.is_autocast_enabled(kind) for kind in {value.device.type for value in tensors}):
+        # Asking for other kinds of device raises; the operator leaves those to torch anyway.
+        kinds = {value.device.type for value in tensors} & set(ALIGNMENT)
+        if any(torch.is_autocast_enabled(kind) for kind in kinds):
             return "autocast is on"
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return "a functorch transform"

@@ -23,10 +23,10 @@ def refused(model: torch.nn.Module, values: Sequence[Any], layouts: Sequence[Lay
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if torch.is_grad_enabled() and any(t.requires_grad for t in (*tensors, *model.parameters())):
         return "a gradient is wanted, and the kernel has no backward"
-    if any(torch.is_autocast_enabled(kind) for kind in {t.device.type for t in tensors}):
-        return "autocast is on"
     if any(t.device.type != device or not t.is_contiguous() for t in tensors):
         return f"an input is not contiguous or not on {device}"
+    if torch.is_autocast_enabled(device):
+        return "autocast is on"
     if any(p.dtype.is_floating_point and p.dtype is not _dtype(layouts) for p in model.parameters()):
         return "the weights have another element type"
     found = [(tuple(v.shape), v.dtype) if isinstance(v, torch.Tensor) else None for v in values]
