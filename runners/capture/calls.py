@@ -10,6 +10,9 @@ import torch
 from runners.capture.samples import Sample
 from runners.export.runtime.structure import memory_order
 
+# Obstacles of calls that compute nothing from anything, which no ranking shows.
+NOTHING, NO_INPUT = "returns no tensor", "takes no tensor"
+
 
 @dataclass(frozen=True)
 class TensorNote:

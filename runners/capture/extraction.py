@@ -251,7 +251,7 @@ def plain_text(value: Any) -> str:
 def _arguments(form: Any, names: Sequence[str]) -> str:
     args, kwargs = form
     given = [_from_form(item, names) for item in args]
-    given += [f"{name}={_from_form(item, names)}" for name, item in kwargs.items()]
+    given += [f"{name}={_from_form(item, names)}" for name, item in kwargs["dict"].items()]
     return ", ".join(given)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from runners.capture.calls import Call
+from runners.capture.calls import NO_INPUT, NOTHING, Call
 
 # Less than this share of a program is not worth a kernel: Amdahl's law leaves a hundredth of a gain.
 LEAST_SHARE = 0.01
@@ -58,7 +58,7 @@ def ranked(calls: Iterable[Call], seconds: float) -> list[Row]:
     """Return rows by falling share. Calls that return no tensor are left out: they compute nothing."""
     groups: dict[Any, list[Call]] = {}
     for call in calls:
-        if call.obstacle not in ("returns no tensor", "takes no tensor") and call.count:
+        if call.obstacle not in (NOTHING, NO_INPUT) and call.count:
             groups.setdefault((*call.family, bool(call.obstacle)), []).append(call)
     rows = [Row(sorted(many, key=lambda call: -call.seconds), 0.0) for many in groups.values()]
     for row in rows:
@@ -72,8 +72,10 @@ def table(rows: list[Row], seconds: float, most: int = 20) -> str:
     lines.append(f"{'#':>3} {'share':>6} {'at most':>8} {'calls':>7} {'each':>10}  what")
     for number, row in enumerate(rows[:most], 1):
         each = 1e6 * row.seconds / row.count
+        # The whole program can't be free.
+        bound = f"{row.bound:>7.2f}×" if row.share < 0.999 else f"{'–':>8}"
         lines.append(
-            f"{number:>3} {row.share:>6.1%} {row.bound:>7.2f}× {row.count:>7} {each:>7.0f} µs  {row.kind} {row.title}"
+            f"{number:>3} {row.share:>6.1%} {bound} {row.count:>7} {each:>7.0f} µs  {row.kind} {row.title}"
             f"{_shapes(row)}{f' — {row.obstacle}' if row.obstacle else ''}"
         )
     lines += ["", "at most: how much faster the program would be end to end if these calls were free"]

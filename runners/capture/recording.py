@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from runners.capture.calls import Call, note_of
+from runners.capture.calls import NO_INPUT, NOTHING, Call, note_of
 from runners.capture.samples import sample_of
 from runners.export.runtime.patching import owner_of
 from runners.export.runtime.structure import UnplainError, configuration, key_of, split
@@ -186,6 +186,9 @@ class Recorder:
             call.obstacle = call.obstacle or f"returns {error}"
             return
         call.outputs = tuple(note_of(tensor) for tensor in outputs)
+        if not outputs:
+            call.obstacle = NOTHING
+            return
         call.obstacle = call.obstacle or _obstacle(everything, outputs, before, self.on_gpu)
 
     def _sync(self) -> None:
@@ -250,8 +253,6 @@ def _obstacle(
     inputs: list[torch.Tensor], outputs: list[torch.Tensor], before: tuple[list[int], Any], on_gpu: bool
 ) -> str:
     """Return why what a first call did is not what a kernel may do."""
-    if not outputs:
-        return "returns no tensor"
     if _versions(inputs) != before[0]:
         return "changes a tensor in place"
     memories = {_memory(tensor) for tensor in inputs}
@@ -260,7 +261,7 @@ def _obstacle(
     if _generators(on_gpu) != before[1]:
         return "draws random numbers; call model.eval() if that is dropout"
     if not inputs:
-        return "takes no tensor"
+        return NO_INPUT
     return ""
 
 

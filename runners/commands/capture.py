@@ -16,8 +16,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "capture", help="run a PyTorch program, rank its calls, and write the costly ones as problems"
     )
-    parser.add_argument("script", type=Path)
-    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="the script's own, after --")
+    parser.add_argument("script", type=Path, help="its own arguments come last, after --")
     parser.add_argument("--out", type=Path, default=Path("captured"), metavar="FOLDER", help="default: %(default)s")
     parser.add_argument(
         "--call", default="", metavar="FUNCTION", help="run this function of the script, three times"

@@ -23,8 +23,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "endtoend", help="run a program with and without exported kernels: same results, faster, called?"
     )
-    parser.add_argument("script", type=Path)
-    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="the script's own, after --")
+    parser.add_argument("script", type=Path, help="its own arguments come last, after --")
     parser.add_argument("--package", action="append", required=True, metavar="FOLDER|NAME", help="may be repeated")
     parser.add_argument("--call", default="", metavar="FUNCTION", help="time this function of the script")
     parser.add_argument("--sessions", type=int, default=3, help="fresh processes (default: %(default)s)")
