@@ -50,8 +50,8 @@ def export(asked: argparse.Namespace, name: str) -> None:
     result.write_text(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     found = json.loads(result.read_text())
     speedup = found["speedup"]
-    shown = f"{speedup['median']:.3f}× ({speedup['low']:.3f} to {speedup['high']:.3f})" if speedup else ""
-    print(f"{name}: {found['status']} {found['verdict'] or ''} {shown} {'; '.join(found['reasons'])[:400]}\n", flush=True)
+    shown = "{median:.3f}× ({low:.3f} to {high:.3f})".format(**speedup) if speedup else ""
+    print(f"{name}: {found['status']} {found['verdict'] or ''} {shown}", *found["reasons"], "\n", flush=True)
     step("export", *about, "--result", result, "--out", asked.out / "packages" / name, "--licence", "Apache-2.0")
 
 
@@ -61,7 +61,8 @@ def written_kernel(asked: argparse.Namespace, name: str) -> Path:
         return HERE / "kernels" / f"{name}.cpp"
     element = "__half" if asked.fp16 else "__nv_bfloat16"
     made: Path = asked.out / f"{name}.cu"
-    made.write_text((HERE / "kernels" / f"{name}.cu").read_text().replace("#define ELEMENT __nv_bfloat16", f"#define ELEMENT {element}"))
+    text = (HERE / "kernels" / f"{name}.cu").read_text()
+    made.write_text(text.replace("#define ELEMENT __nv_bfloat16", f"#define ELEMENT {element}"))
     return made
 
 

@@ -45,7 +45,9 @@ class Offer:
 
 OFFERS = (
     Offer("package", "Python package", "pip installs it. A torch operator with guards, tests and the measurement."),
-    Offer("kernelbench", "KernelBench ModelNew", "One file. Torch computes what was not measured, gradients included."),
+    Offer(
+        "kernelbench", "KernelBench ModelNew", "One file. Torch computes what was not measured, gradients included."
+    ),
     Offer("huggingface", "Hugging Face kernels", "A repository that get_local_kernel loads and the Hub serves."),
     Offer("flashinfer", "flashinfer-bench", "A trace set: definition, solution and workloads."),
     Offer("gpumode", "GPU MODE submission.py", "One file with custom_kernel(data)."),

@@ -319,9 +319,9 @@ def identifier(name: str, taken: Callable[[str], bool]) -> str:
 
 
 _C_WORDS = frozenset(
-    "alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum "
-    "explicit export extern false float for friend goto if inline int long mutable namespace new operator or private "
-    "protected public register return short signed sizeof static struct switch template this throw true try typedef "
-    "typename union unsigned using virtual void volatile while xor out out0 out1 out2 stream kernel reference torch "
-    "math".split()
+    """alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum
+    explicit export extern false float for friend goto if inline int long mutable namespace new operator or private
+    protected public register return short signed sizeof static struct switch template this throw true try typedef
+    typename union unsigned using virtual void volatile while xor out out0 out1 out2 stream kernel reference torch
+    math""".split()  # noqa: SIM905 - sixty quoted words would fill the page
 )

@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the program, print the ranking and write the problems. Return 0, 1 for a failing program, 2 if nothing fits."""
+    """Run the program, print the ranking and write the problems. Return 0, 1 if the program fails, else 2."""
     # torch is imported when it is needed: the other commands of this program do without.
     from runners.capture.drafting import CaptureError
     from runners.capture.session import capture
