@@ -84,7 +84,7 @@ def _is_offered(kernel: Kernel, kind: str) -> bool:
 
 def _exported(kernel: Kernel) -> Exported:
     """Return the kernel with its measurement, where there is one that can still be read."""
-    evaluation = kernel.evaluation
+    evaluation = getattr(kernel, "evaluation", None)  # a kernel that was just proposed has none
     result = evaluation.as_readable_result() if evaluation is not None else None
     bundle = kernel.run.problem_version.as_bundle()
     return exported(bundle, kernel.as_source(), kernel.run.target.key, result, Origin())

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -213,7 +214,6 @@ def _child(order: Order, paths: list[str], names: list[str], folder: Path, more:
     except subprocess.TimeoutExpired as error:
         raise ProgramError(f"{order.script} ran longer than {order.timeout_s:g} s") from error
     if not answer.is_file():
-        last = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1]
-        raise ProgramError(f"{order.script} failed (exit code {done.returncode}): {last}")
+        raise ProgramError(f"{order.script} failed: {_why(done)}")
     found: dict[str, Any] = json.loads(answer.read_text())
     return found | {"printed": done.stdout}

@@ -335,7 +335,7 @@ def test_a_package_holds_the_kernel_its_guards_and_its_measurement(run: Run) -> 
     made = submission(run.best_kernel, "package")
     packed = zipfile.ZipFile(io.BytesIO(made.data))
     named = {name.split("/", 1)[1]: name for name in packed.namelist()}
-    problem = run.problem_version.problem.name
+    problem = run.problem_version.as_bundle().name
     told = json.loads(packed.read(named[f"src/{problem}/provenance.json"]))
     assert told["kernel"]["content_hash"] == run.best_kernel.as_source().content_hash
     assert told["measured"]["status"] == "correct"
