@@ -197,6 +197,14 @@ def _located(packages: Sequence[str]) -> tuple[list[str], list[str]]:
     return paths, names
 
 
+def _why(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line of what the process wrote, or the signal that killed it: kernels run without a sandbox."""
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        return f"killed by {name}. A kernel that was not evaluated may have another signature than its problem"
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+
+
 def _child(order: Order, paths: list[str], names: list[str], folder: Path, more: dict[str, str]) -> dict[str, Any]:
     """Run one process and return its answer and what it printed. Raises ProgramError."""
     told = {"script": str(order.script), "arguments": order.arguments, "function": order.function,

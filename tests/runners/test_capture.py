@@ -269,6 +269,12 @@ def test_a_kernel_that_is_never_called_is_no_gain(script: Path, capsys: pytest.C
     assert "THE KERNEL WAS NEVER CALLED" in told and "shapes that were not measured: x [63, 256]" in told
 
 
+def test_a_kernel_that_kills_the_program_is_told(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = packaged(script, KERNEL.replace("out[i] =", "*(volatile float*)8 = out[i] ="))
+    assert main(["endtoend", str(script), "--package", str(package), "--call", "main", "--", "--wide"]) == 1
+    assert "killed by SIGSEGV" in capsys.readouterr().err
+
+
 def test_the_patch_makes_the_script_use_the_package(script: Path) -> None:
     bundle_of = packaged(script).parent / "problems/scaled"
     kernel = exported(read_problem(str(bundle_of)), Source(Language.CPP, KERNEL), "cpu")

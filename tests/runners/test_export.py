@@ -137,7 +137,9 @@ def test_torch_computes_what_the_kernel_does_not_cover(package: Any, change: Any
     wanted = package.kernel.reference(*given)
     assert made[1].dtype == wanted[1].dtype
     assert given[0].is_meta or torch.equal(made[1], wanted[1])
-    assert "kernel" not in package.counts() and any(reason in told for told in package.counts())
+    # Tensors without data are answered by the fake implementation, which counts nothing.
+    assert "kernel" not in package.counts()
+    assert given[0].is_meta or any(reason in told for told in package.counts())
 
 
 def test_gradients_are_those_of_the_reference(package: Any) -> None:
