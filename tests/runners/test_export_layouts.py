@@ -42,7 +42,7 @@ class Environment:
 
     def run(self, *words: str) -> str:
         env = {"PATH": "/usr/bin:/bin", "KERNEL_CACHE": str(self.folder / "cache"), "HOME": str(self.folder)}
-        command = [self.python, *words]
+        command = [str(self.python), *words]
         done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=self.folder)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         return done.stdout
