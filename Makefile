@@ -112,6 +112,14 @@ scale-hosts: install-dev  ## two worker hosts in network namespaces, one is cut 
 migrate-scale: install-dev  ## how long an upgrade holds up a working site: a million rows a table; BENCH="--rows 100000"
 	$(BIN)/python -m benchmarks.migrations $(BENCH)
 
+.PHONY: tour tour-gpu
+tour: install  ## from a program to kernels in the program, on this CPU: capture, evaluate, export, endtoend
+	$(BIN)/python -m benchmarks.tour $(TOUR)
+
+TOUR_TARGET ?= sm_90
+tour-gpu:  ## the same in bfloat16 on this machine's GPU; needs a python3 with torch, and nvcc; TOUR=--fp16
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.tour --target $(TOUR_TARGET) $(TOUR)
+
 cheats: install  ## every cheat and its honest twin on this CPU: what became of them
 	$(BIN)/python -m tests.cheats.table $(CHEATS)
 

@@ -10,12 +10,28 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from runners.commands import agent_verbs, build, doctor, evaluate, gate, mcp, probe, receipt, work_spool
+from runners.commands import (
+    agent_verbs,
+    build,
+    capture,
+    doctor,
+    endtoend,
+    evaluate,
+    export,
+    gate,
+    mcp,
+    probe,
+    receipt,
+    work_spool,
+)
 from runners.problems import commands as problems
 
 COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], None]] = {
     "evaluate": evaluate.add_parser,
     "build": build.add_parser,
+    "capture": capture.add_parser,
+    "endtoend": endtoend.add_parser,
+    "export": export.add_parser,
     "probe": probe.add_parser,
     "gate": gate.add_parser,
     "receipt": receipt.add_parser,
@@ -32,6 +48,9 @@ COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser
     "work-spool": work_spool.add_parser,
 }
 
+# What comes after `--` belongs to the program that these commands run.
+RUN_PROGRAMS = ("capture", "endtoend")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse the command line, run the command and return its exit code."""
@@ -39,9 +58,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in COMMANDS.values():
         add(commands)
-    arguments = parser.parse_args(argv)
+    words, own = _parted(list(sys.argv[1:] if argv is None else argv))
+    arguments = parser.parse_args(words)
+    arguments.arguments = own
     code: int = arguments.run(arguments)
     return code
+
+
+def _parted(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the command's own words, and those after `--`, which belong to the program that it runs.
+
+    argparse would give the latter to whichever positional argument comes first.
+    """
+    at = words.index("--") if "--" in words and words[0] in RUN_PROGRAMS else len(words)
+    return words[:at], words[at + 1 :]
 
 
 if __name__ == "__main__":

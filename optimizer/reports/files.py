@@ -29,7 +29,7 @@ REPORT_FORMATS = {
 }
 
 
-def as_attachment(text: str, name: str, content_type: str) -> HttpResponse:
+def as_attachment(content: str | bytes, name: str, content_type: str) -> HttpResponse:
     """Return a download.
 
     Only letters, digits, dot, dash and underscore of `name` are kept, so that no header, shell or file system can
@@ -42,7 +42,8 @@ def as_attachment(text: str, name: str, content_type: str) -> HttpResponse:
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": f"sandbox; default-src 'none'{styles}",
     }
-    return HttpResponse(text, content_type=f"{content_type}; charset=utf-8", headers=headers)
+    charset = "; charset=utf-8" if isinstance(content, str) else ""
+    return HttpResponse(content, content_type=f"{content_type}{charset}", headers=headers)
 
 
 def report_attachment(run: Run, name: str) -> HttpResponse:
@@ -54,8 +55,10 @@ def report_attachment(run: Run, name: str) -> HttpResponse:
 
 
 def submission_attachment(kernel: Kernel, kind: str) -> HttpResponse:
-    """Return the kernel as a `native`, `gpumode` or `kernelbench` submission. Raises NoSubmissionError."""
+    """Return the kernel in a format of `optimizer.reports.submission.OFFERS`. Raises NoSubmissionError."""
     made = submission(kernel, kind)
+    if made.data:
+        return as_attachment(made.data, made.name, "application/zip")
     return as_attachment(made.text, made.name, "text/plain")
 
 

@@ -1,7 +1,8 @@
-"""Export a kernel for the benchmark its problem comes from, without asking any model.
+"""Export a kernel for other people's programs and benchmarks, without asking any model.
 
-KernelBench takes one Python file that defines `ModelNew`, GPU MODE one with `custom_kernel(data)`, and our own format
-any source with fixed tunables. The tuned values are written into the file, because nobody else reads our comments.
+`runners.export` makes packages and guarded files; GPU MODE takes one file with `custom_kernel(data)`; our own format
+takes any source with fixed tunables. The tuned values are written into the file, because nobody else reads our
+comments.
 """
 
 from __future__ import annotations
@@ -10,15 +11,14 @@ import difflib
 from dataclasses import dataclass
 
 from optimizer.models import Kernel
-from runners.backends.base import chosen_tunables
-from runners.backends.python import with_tunables
+from runners.export.declaration import PYTHON, ExportError, settled_text
+from runners.export.formats import FORMATS, archive
+from runners.export.package import Exported, exported
+from runners.export.provenance import Origin
 from runners.job import JobSpec, Language, Source
 from runners.kernelbot.candidate import CandidateRefusedError, submission_of
-from runners.problems import open_bundle
-from runners.problems.base import Problem, ProblemError
+from runners.problems.base import ProblemError
 from runners.tunables import TunablesError, parse
-
-PYTHON = (Language.PYTHON, Language.TRITON)
 
 
 class NoSubmissionError(ValueError):
@@ -27,40 +27,75 @@ class NoSubmissionError(ValueError):
 
 @dataclass(frozen=True)
 class Submission:
-    """Hold a file ready for submission."""
+    """Hold one file to download: a text, or the bytes of an archive."""
 
     name: str
-    text: str
+    text: str = ""
+    data: bytes = b""
 
 
-def offers_for(kernel: Kernel) -> dict[str, str]:
-    """Return the formats in which a kernel can be exported, as name and label."""
-    kinds = {
-        "native": "The kernel, tunables settled",
-        "gpumode": "GPU MODE submission.py",
-        "kernelbench": "KernelBench ModelNew",
-    }
-    found = {}
-    for kind, label in kinds.items():
-        try:
-            submission(kernel, kind)
-        except NoSubmissionError:
-            continue
-        found[kind] = label
-    return found
+@dataclass(frozen=True)
+class Offer:
+    """Describe a format on the page of exports."""
+
+    kind: str
+    label: str
+    note: str
+
+
+OFFERS = (
+    Offer("package", "Python package", "pip installs it. A torch operator with guards, tests and the measurement."),
+    Offer(
+        "kernelbench", "KernelBench ModelNew", "One file. Torch computes what was not measured, gradients included."
+    ),
+    Offer("huggingface", "Hugging Face kernels", "A repository that get_local_kernel loads and the Hub serves."),
+    Offer("flashinfer", "flashinfer-bench", "A trace set: definition, solution and workloads."),
+    Offer("gpumode", "GPU MODE submission.py", "One file with custom_kernel(data)."),
+    Offer("native", "Kernel source", "As measured, with its tunables set. Nothing guards it."),
+)
+
+
+def offers_for(kernel: Kernel) -> list[Offer]:
+    """Return the formats in which a kernel can be exported."""
+    return [offer for offer in OFFERS if _is_offered(kernel, offer.kind)]
 
 
 def submission(kernel: Kernel, kind: str) -> Submission:
-    """Return the file for `native`, `gpumode` or `kernelbench`. Raises NoSubmissionError."""
+    """Return the file of a format named in OFFERS. Raises NoSubmissionError."""
     try:
-        problem = open_bundle(kernel.run.problem_version.as_bundle())
-        source = kernel.as_source()
-        make = {"native": _native, "gpumode": _gpumode, "kernelbench": _kernelbench}[kind]
-        return make(kernel, problem, source)
+        whole = _exported(kernel)
+        if kind in FORMATS:
+            return _files(FORMATS[kind].files(whole), f"{whole.name}-{kind}")
+        make = {"native": _native, "gpumode": _gpumode}[kind]
+        return make(kernel, whole, whole.source)
     except KeyError as error:
         raise NoSubmissionError(f"There is no format {kind!r}.") from error
-    except (ProblemError, TunablesError, CandidateRefusedError, SyntaxError, ValueError) as error:
+    except (ProblemError, TunablesError, ExportError, CandidateRefusedError, SyntaxError, ValueError) as error:
         raise error if isinstance(error, NoSubmissionError) else NoSubmissionError(str(error)) from error
+
+
+def _is_offered(kernel: Kernel, kind: str) -> bool:
+    try:
+        submission(kernel, kind)
+    except NoSubmissionError:
+        return False
+    return True
+
+
+def _exported(kernel: Kernel) -> Exported:
+    """Return the kernel with its measurement, where there is one that can still be read."""
+    evaluation = getattr(kernel, "evaluation", None)  # a kernel that was just proposed has none
+    result = evaluation.as_readable_result() if evaluation is not None else None
+    bundle = kernel.run.problem_version.as_bundle()
+    return exported(bundle, kernel.as_source(), kernel.run.target.key, result, Origin())
+
+
+def _files(files: dict[str, str], name: str) -> Submission:
+    """Return a single file as it is, and several in one archive."""
+    if len(files) == 1:
+        ((only, text),) = files.items()
+        return Submission(only, text)
+    return Submission(f"{name}.zip", data=archive(files, name))
 
 
 def patch_against_seed(kernel: Kernel, seed: Kernel) -> str:
@@ -71,31 +106,19 @@ def patch_against_seed(kernel: Kernel, seed: Kernel) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def _native(kernel: Kernel, problem: Problem, source: Source) -> Submission:
-    text = with_tunables(source) if source.language in PYTHON else _settled(source)
-    return Submission(f"{problem.name}{source.language.suffix}", text)
+def _native(kernel: Kernel, whole: Exported, source: Source) -> Submission:
+    text = settled_text(source) if source.language in PYTHON else _settled(source)
+    return Submission(f"{whole.name}{source.language.suffix}", text)
 
 
-def _gpumode(kernel: Kernel, problem: Problem, source: Source) -> Submission:
-    spec = JobSpec("submission", kernel.run.problem_version.as_bundle(), kernel.run.target.key, source)
+def _gpumode(kernel: Kernel, whole: Exported, source: Source) -> Submission:
+    spec = JobSpec("submission", whole.bundle, whole.target, source)
     return Submission("submission.py", submission_of(spec))
-
-
-def _kernelbench(kernel: Kernel, problem: Problem, source: Source) -> Submission:
-    if problem.format != "kernelbench":
-        raise NoSubmissionError(f"{problem.name} is a {problem.format} problem.")
-    if source.language not in PYTHON:
-        raise NoSubmissionError("KernelBench takes one Python file.")
-    return Submission(f"{problem.name}.py", with_tunables(source))
 
 
 def _settled(source: Source) -> str:
     """Return C++, HIP or CUDA with the tunables defined at its head, so that any compiler builds what was measured."""
     space = parse(source.text)
     flags = source.flags or (space.flag_sets[0] if space.flag_sets else ())
-    values = sorted(chosen_tunables(source).items())
-    head = [f"// compile with: {' '.join(flags)}"] if flags else []
-    for name, value in values:
-        shown = int(value) if isinstance(value, bool) else value
-        head += [f"#ifndef {name}", f"#define {name} {shown}", "#endif"]
-    return "\n".join([*head, source.text]) if head else source.text
+    head = f"// compile with: {' '.join(flags)}\n" if flags else ""
+    return head + settled_text(source)

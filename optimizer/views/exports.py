@@ -33,7 +33,7 @@ def run_export(request: HttpRequest, run_id: int) -> HttpResponse:
     context = {
         "run": run,
         "kernel": kernel,
-        "offers": offers_for(kernel) if kernel else {},
+        "offers": offers_for(kernel) if kernel else [],
         "has_seed": kernel is not None and len(ancestry(kernel)) > 1,
     }
     return render(request, "runs/export.html", context)
@@ -42,7 +42,7 @@ def run_export(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def kernel_submission(request: HttpRequest, run_id: int, number: int, kind: str) -> HttpResponse:
-    """Download the kernel as a `native`, `gpumode` or `kernelbench` submission."""
+    """Download the kernel in one of the formats that the page of exports lists."""
     try:
         return submission_attachment(access_kernel(user_of(request), run_id, number, "view"), kind)
     except NoSubmissionError as error:

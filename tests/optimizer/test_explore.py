@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
+import zipfile
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -322,10 +325,39 @@ def test_a_python_kernel_of_our_own_problem_becomes_a_gpu_mode_submission(run: R
     assert made.name == "submission.py" and source in made.text and "def custom_kernel(data)" in made.text
 
 
-def test_a_cpp_kernel_is_no_kernelbench_submission(pages: Client, run: Run) -> None:
+def test_a_cpp_kernel_becomes_a_guarded_modelnew(run: Run) -> None:
+    made = submission(run.best_kernel, "kernelbench")
+    assert made.name.endswith(".py") and "class ModelNew(nn.Module)" in made.text
+    assert compile(made.text, made.name, "exec")
+
+
+def test_a_package_holds_the_kernel_its_guards_and_its_measurement(run: Run) -> None:
+    made = submission(run.best_kernel, "package")
+    packed = zipfile.ZipFile(io.BytesIO(made.data))
+    named = {name.split("/", 1)[1]: name for name in packed.namelist()}
+    problem = run.problem_version.as_bundle().name
+    told = json.loads(packed.read(named[f"src/{problem}/provenance.json"]))
+    assert told["kernel"]["content_hash"] == run.best_kernel.as_source().content_hash
+    assert told["measured"]["status"] == "correct"
+    assert f"src/{problem}/_runtime/kernel.py" in named and "pyproject.toml" in named
+
+
+def test_a_package_is_downloaded_as_an_archive(pages: Client, run: Run) -> None:
+    answer = pages.get(reverse("kernel_submission", args=[run.pk, run.best_kernel.number, "package"]))
+    assert answer["Content-Type"] == "application/zip" and answer["Content-Disposition"].endswith('.zip"')
+
+
+def test_the_page_of_exports_lists_every_format(pages: Client, run: Run) -> None:
+    text = pages.get(reverse("run_export", args=[run.pk])).content.decode()
+    assert all(
+        label in text for label in ("Python package", "Hugging Face kernels", "flashinfer-bench", "ModelNew")
+    )
+
+
+def test_an_unknown_format_is_not_found(pages: Client, run: Run) -> None:
     with pytest.raises(NoSubmissionError):
-        submission(run.best_kernel, "kernelbench")
-    address = reverse("kernel_submission", args=[run.pk, run.best_kernel.number, "kernelbench"])
+        submission(run.best_kernel, "nonsense")
+    address = reverse("kernel_submission", args=[run.pk, run.best_kernel.number, "nonsense"])
     assert pages.get(address).status_code == 404
 
 
