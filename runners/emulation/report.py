@@ -33,8 +33,9 @@ def stopped(log: str) -> Stopped | None:
     A candidate can print such a line itself. It then only gives itself a worse verdict, or none.
     """
     lines = [match for match in _LINE.finditer(log) if match["kind"] in STATUS or match["kind"] == "uncovered"]
-    if not lines:
-        return None
-    notes = [match["text"] for match in _LINE.finditer(log) if match["kind"] == "note"]
-    text = "; ".join([lines[-1]["text"], *notes[-1:]])
-    return Stopped(STATUS.get(lines[-1]["kind"]), text)
+    return Stopped(STATUS.get(lines[-1]["kind"]), lines[-1]["text"]) if lines else None
+
+
+def notes(log: str) -> list[str]:
+    """Return what the emulation noticed without stopping, such as a read of LDS that nothing had written."""
+    return [match["text"][:300] for match in _LINE.finditer(log) if match["kind"] == "note"][:1]

@@ -160,7 +160,7 @@ class Evaluation:
             return
         with self._stages.stage("emulation") as logs:
             try:
-                self._outcomes = self._emulated(problem, folder)
+                found = self._emulated(problem, folder)
             except emulation.NotCovered as gap:
                 logs.append(f"not emulated: {gap}")
                 self._flags.append(Flag.NOT_EMULATED)
@@ -168,9 +168,10 @@ class Evaluation:
             except CandidateFailure:
                 self._flags.append(Flag.EMULATED)
                 raise
+        self._outcomes, self._sandbox = found.outcomes, found.level
         self._flags.append(Flag.EMULATED)
 
-    def _emulated(self, problem: Problem, folder: Path) -> list[CaseOutcome]:
+    def _emulated(self, problem: Problem, folder: Path) -> emulated.Emulated:
         warm, bundle = pool(Device("cpu")), self.spec.problem
         oracle = warm.borrow(bundle)
         try:

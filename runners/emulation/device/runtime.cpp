@@ -155,7 +155,7 @@ alignas(4096) char dynamic_lds[DEVICE_LDS_BYTES + RED_ZONE_BYTES];
 size_t dynamic_lds_bytes;
 LdsByte dynamic_bytes[DEVICE_LDS_BYTES];
 LdsByte* static_bytes;
-char uninitialised[200];
+bool said_uninitialised;
 
 std::vector<Buffer>& buffers() {
   static auto* all = new std::vector<Buffer>;
@@ -187,8 +187,6 @@ uint64_t random_bits() {
     length += snprintf(text + length, sizeof text - length, " (kernel %s, thread (%u, %u, %u) of block (%u, %u, %u))",
                        kernel_name, fiber->thread.x, fiber->thread.y, fiber->thread.z, fiber->block.x, fiber->block.y,
                        fiber->block.z);
-  if (uninitialised[0] && length < 700)
-    length += snprintf(text + length, sizeof text - length, "\nemulation: note: %s", uninitialised);
   text[length < int(sizeof text) - 1 ? length++ : length - 1] = '\n';
   fflush(stdout);
   ssize_t ignored = write(2, text, length);
@@ -343,16 +341,20 @@ void note_read(Touch& read) {
 
 enum Access { READ, WRITE, ATOMIC };
 
+// Say once that a byte of LDS was read before anything had written to it. That is no fault by itself: kernels load padding.
+void note_uninitialised(size_t at, const char* of) {
+  if (said_uninitialised) return;
+  said_uninitialised = true;
+  fprintf(stderr, "\nemulation: note: thread (%u, %u, %u) of block (%u, %u, %u) read byte %zu of the %s LDS, which nothing had written\n",
+          running->thread.x, running->thread.y, running->thread.z, running->block.x, running->block.y, running->block.z, at, of);
+}
+
 void touch_lds(LdsByte* bytes, size_t offset, size_t size, Access access, const char* of) {
   for (size_t at = offset; at < offset + size; ++at) {
     LdsByte& byte = bytes[at];
     if (access == READ) {
       const bool written = byte.write.epoch >= block_epoch;
-      if (!written && !uninitialised[0])
-        snprintf(uninitialised, sizeof uninitialised,
-                 "thread (%u, %u, %u) of block (%u, %u, %u) read byte %zu of the %s LDS, which nothing had written",
-                 running->thread.x, running->thread.y, running->thread.z, running->block.x, running->block.y,
-                 running->block.z, at, of);
+      if (!written) note_uninitialised(at, of);
       if (written && byte.write.thread != running->flat && unordered(byte.write)) {
         char where[80];
         snprintf(where, sizeof where, "byte %zu of the %s LDS", at, of);

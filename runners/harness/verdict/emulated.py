@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from runners import emulation
 from runners.backends import BuildRequest
-from runners.emulation.report import stopped
+from runners.emulation.report import notes, stopped
 from runners.errors import CANDIDATE, CandidateFailure
 from runners.harness.memory.contents import Content, Setups
 from runners.harness.oracle.client import OracleClient
@@ -18,9 +18,10 @@ from runners.harness.verdict.checks import CaseOutcome, Checks
 from runners.job import Limits, Status
 from runners.problems.base import Case, Problem, Purpose
 
-# Seconds in which a further case must be expected to end, and most cases.
-FURTHER_S, MOST_CASES = 4.0, 4
-# Cases beyond this many bytes or FLOPs are not even prepared.
+# Most cases; the bytes and FLOPs that a scalar kernel works through in about a second; and beyond that, the seconds in
+# which a case must be expected to end.
+MOST_CASES, LITTLE_WORK, FURTHER_S = 4, 3e7, 4.0
+# Cases beyond this many bytes and FLOPs are not even prepared.
 MOST_WORK = 4e8
 
 
@@ -46,17 +47,26 @@ class EmulatedChecks(Checks):
     def all(self, process: CandidateProcess, progress: Callable[[str], None]) -> None:
         """Check cases while the next one is expected to end in time. Raises CandidateFailure."""
         for outcome, contents in self.contents:
-            if self.outcomes and self._expected_s(outcome.case, contents) > FURTHER_S:
+            if self.outcomes and not self._is_short(outcome.case, contents):
                 continue
             progress(outcome.case.name)
             started = time.monotonic()
             self._check(process, outcome, contents)
             self.seconds.append((time.monotonic() - started, self.work(outcome.case) * len(contents)))
 
-    def _expected_s(self, case: Case, contents: list[Content]) -> float:
-        """Return how long a case takes if its time grows with its work from the last one's."""
+    def _is_short(self, case: Case, contents: list[Content]) -> bool:
+        """Return whether a case has little work, or ends soon if its time grows with its work from the last one's."""
         last_s, last_work = self.seconds[-1]
-        return last_s * max(1.0, self.work(case) * len(contents) / last_work)
+        expected_s = last_s * self.work(case) * len(contents) / last_work
+        return self.work(case) <= LITTLE_WORK or expected_s <= FURTHER_S
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """Hold the cases that were right, and the level of the sandbox in which the kernel ran."""
+
+    outcomes: list[CaseOutcome]
+    level: str
 
 
 def check(
@@ -68,8 +78,8 @@ def check(
     rng: random.Random,
     cancel: Callable[[], bool] | None,
     progress: Callable[[str], None],
-) -> list[CaseOutcome]:
-    """Return the cases that were right in emulation.
+) -> Emulated:
+    """Check a kernel in emulation and return what was right.
 
     Raises NotCovered naming what the emulation lacks, and CandidateFailure with what the kernel does wrong.
     """
@@ -80,21 +90,20 @@ def check(
     try:
         checks.all(process, progress)
     except CandidateFailure as failure:
-        _explain(failure)
+        process.close()
+        _explain(failure, process.log())
         raise
     finally:
         process.close()
         oracle.reset()
-    return checks.outcomes
+    return Emulated(checks.outcomes, process.level)
 
 
-def _explain(failure: CandidateFailure) -> None:
+def _explain(failure: CandidateFailure, log: str) -> None:
     """Put what the emulation found into the failure. Raises NotCovered where it lacks something."""
     found = stopped(failure.reason)
-    if found is None:
-        failure.reason = f"emulation: {failure.reason}"
-        return
-    if found.status is None:
+    if found is not None and found.status is None:
         raise emulation.NotCovered(found.text) from failure
-    failure.status = Status(found.status)
-    failure.reason = f"emulation: {found.text}"
+    failure.status = failure.status if found is None else Status(found.status)
+    told = [failure.reason if found is None else found.text, *notes(log)]
+    failure.reason = f"emulation: {'; '.join(told)}"
