@@ -52,23 +52,59 @@ class Mutant:
 
 BARRIER = "__syncthreads();"
 MUTANTS = (
-    Mutant(FP8, "mfma.hip", "lane map swapped", "group = lane / 16, within = lane % 16", "group = lane % 4, within = lane / 4"),
     Mutant(
-        FP8, "mfma.hip", "output transposed within the tile",
+        FP8,
+        "mfma.hip",
+        "lane map swapped",
+        "group = lane / 16, within = lane % 16",
+        "group = lane % 4, within = lane / 4",
+    ),
+    Mutant(
+        FP8,
+        "mfma.hip",
+        "output transposed within the tile",
         "out[(row + wave * 16 + group * 4 + r) * n + col + t * 16 + within]",
         "out[(row + wave * 16 + within) * n + col + t * 16 + group * 4 + r]",
     ),
-    Mutant(FP8, "mfma.hip", "wrong k group of the left factor", "within][p + group * 8]", "within][p + (group ^ 1) * 8]"),
-    Mutant(FP8, "mfma.hip", "k groups four apart", "[p + group * 8]);\n        sum", "[p + group * 4]);\n        sum"),
+    Mutant(
+        FP8,
+        "mfma.hip",
+        "wrong k group of the left factor",
+        "within][p + group * 8]",
+        "within][p + (group ^ 1) * 8]",
+    ),
+    Mutant(
+        FP8, "mfma.hip", "k groups four apart", "[p + group * 8]);\n        sum", "[p + group * 4]);\n        sum"
+    ),
     Mutant(FP8, "mfma.hip", "missing barrier after the load", BARRIER, "", 1),
     Mutant(FP8, "mfma.hip", "last 32 of k left out", "p < DEPTH; p += 32", "p < DEPTH - 32; p += 32"),
     Mutant(FP8, "mfma.hip", "rows of LDS overlap", "PITCH = DEPTH + 8", "PITCH = DEPTH - 8"),
-    Mutant(FP8, "mfma.hip", "right factor never loaded (uninitialised LDS)", "turn(right, b, n, col, block * DEPTH);", ""),
+    Mutant(
+        FP8,
+        "mfma.hip",
+        "right factor never loaded (uninitialised LDS)",
+        "turn(right, b, n, col, block * DEPTH);",
+        "",
+    ),
     Mutant(FP8, "mfma.hip", "tiles of columns overlap", "right[t * 16 + within]", "right[t * 8 + within]"),
     Mutant(FP8, "mfma.hip", "scale of another row", "group * 4 + r + block * m]", "group * 4 + block * m]"),
-    Mutant(FP8, "mfma.hip", "loads twice the tile (LDS overflow)", "at < TILE / 4 * DEPTH", "at < TILE / 2 * DEPTH"),
-    Mutant(FP8, "mfma.hip", "bf8 for fp8", "= __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8", "= __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8"),
-    Mutant(FP8, "mfma.hip", "matrix instruction in a divergent branch", "sum[t] = __builtin", "if (lane < 48) sum[t] = __builtin"),
+    Mutant(
+        FP8, "mfma.hip", "loads twice the tile (LDS overflow)", "at < TILE / 4 * DEPTH", "at < TILE / 2 * DEPTH"
+    ),
+    Mutant(
+        FP8,
+        "mfma.hip",
+        "bf8 for fp8",
+        "= __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8",
+        "= __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8",
+    ),
+    Mutant(
+        FP8,
+        "mfma.hip",
+        "matrix instruction in a divergent branch",
+        "sum[t] = __builtin",
+        "if (lane < 48) sum[t] = __builtin",
+    ),
     Mutant(FP8, "mfma.hip", "one wave too few", "TILE), THREADS, 0", "TILE), THREADS - 64, 0"),
     Mutant(FP8, "naive.hip", "fn for fnuz (bias of one less)", "* 128.0f", "* 256.0f"),
     Mutant(FP8, "naive.hip", "k off by one", "p < (block + 1) * 128", "p <= (block + 1) * 128"),
@@ -79,23 +115,52 @@ MUTANTS = (
     Mutant(LAYERNORM, "rows.hip", "half of the wave summed", "step = 32", "step = 16"),
     Mutant(LAYERNORM, "rows.hip", "one wave too many summed", "wave < THREADS / 64", "wave <= THREADS / 64"),
     Mutant(LAYERNORM, "rows.hip", "column off by one", "c < cols; c += THREADS", "c <= cols; c += THREADS", 3),
-    Mutant(LAYERNORM, "rows.hip", "last column left out", "c < cols; c += THREADS", "c < cols - 1; c += THREADS", 1),
+    Mutant(
+        LAYERNORM, "rows.hip", "last column left out", "c < cols; c += THREADS", "c < cols - 1; c += THREADS", 1
+    ),
     Mutant(SOFTMAX, "rows.hip", "missing barrier", BARRIER, ""),
     Mutant(SOFTMAX, "rows.hip", "half of the wave merged", "step = 32", "step = 16"),
-    Mutant(SOFTMAX, "rows.hip", "LDS indexed by half waves (overflow)", "tops[threadIdx.x / 64] = top", "tops[threadIdx.x / 32] = top"),
-    Mutant(SOFTMAX, "rows.hip", "own sum counted twice", "  top = -INFINITY, sum = 0.0f;\n  for (int wave", "  for (int wave"),
+    Mutant(
+        SOFTMAX,
+        "rows.hip",
+        "LDS indexed by half waves (overflow)",
+        "tops[threadIdx.x / 64] = top",
+        "tops[threadIdx.x / 32] = top",
+    ),
+    Mutant(
+        SOFTMAX,
+        "rows.hip",
+        "own sum counted twice",
+        "  top = -INFINITY, sum = 0.0f;\n  for (int wave",
+        "  for (int wave",
+    ),
     Mutant(SOFTMAX, "rows.hip", "one row too many", "<<<rows,", "<<<rows + 1,"),
     Mutant(SOFTMAX, "rows.hip", "shuffle between neighbours only", "__shfl_xor(sum, step)", "__shfl_xor(sum, 1)"),
     Mutant(PRODUCT, "tiled.hip", "missing barrier after the load", BARRIER, "", 1),
     Mutant(PRODUCT, "tiled.hip", "missing barrier before the next load", BARRIER, "", 2),
     Mutant(PRODUCT, "tiled.hip", "bounds of rows off by one", "row + r < m && start", "row + r <= m && start"),
     Mutant(PRODUCT, "tiled.hip", "bounds of columns missing", "if (r < m && c < n)", "if (r < m)"),
-    Mutant(PRODUCT, "tiled.hip", "columns permuted", "theirs[v] = right[p][j + 16 * v]", "theirs[v] = right[p][j * 8 + v]"),
-    Mutant(PRODUCT, "tiled.hip", "LDS of half the width (overflow)", "right[DEPTH][TILE];", "right[DEPTH][TILE / 2];"),
+    Mutant(
+        PRODUCT,
+        "tiled.hip",
+        "columns permuted",
+        "theirs[v] = right[p][j + 16 * v]",
+        "theirs[v] = right[p][j * 8 + v]",
+    ),
+    Mutant(
+        PRODUCT, "tiled.hip", "LDS of half the width (overflow)", "right[DEPTH][TILE];", "right[DEPTH][TILE / 2];"
+    ),
     Mutant(PRODUCT, "tiled.hip", "steps of k overlap", "start += DEPTH", "start += DEPTH - 1"),
-    Mutant(PRODUCT, "tiled.hip", "barrier in a divergent branch", BARRIER, "if (threadIdx.x % 2) __syncthreads(); else __syncthreads();", 1),
+    Mutant(
+        PRODUCT,
+        "tiled.hip",
+        "barrier in a divergent branch",
+        BARRIER,
+        "if (threadIdx.x % 2) __syncthreads(); else __syncthreads();",
+        1,
+    ),
     Mutant(PRODUCT, "tiled.hip", "endless loop", "start += DEPTH", "start += 0"),
-)  # fmt: skip
+)
 
 
 def seeds() -> list[Path]:
@@ -124,7 +189,8 @@ def seed_rows() -> Iterator[str]:
         )
         cases = ", ".join(case.name for case in result.cases)
         error = max((case.max_abs_error or 0.0 for case in result.cases), default=0.0)
-        yield f"| {path.parents[1].name}/{path.name} | {verdict} | {cases} | {error:.2g} | {time.monotonic() - started:.1f} |"
+        seconds = time.monotonic() - started
+        yield f"| {path.parents[1].name}/{path.name} | {verdict} | {cases} | {error:.2g} | {seconds:.1f} |"
 
 
 def mutant_rows() -> Iterator[str]:

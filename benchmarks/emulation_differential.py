@@ -1,7 +1,7 @@
 """Compare the emulation with an NVIDIA GPU on the kernels of `emulation_kernels`.
 
     python -m benchmarks.emulation_differential emulate outputs.json   # needs clang, no GPU
-    python3 benchmarks/emulation_differential.py compare outputs.json  # needs nvcc, torch and a GPU, nothing of the site
+    python3 benchmarks/emulation_differential.py compare outputs.json  # needs nvcc, torch and a GPU, not the site
 
 The first command writes what the emulated kernels compute on inputs that both sides make alike. The second compiles the
 same texts with nvcc, runs them and compares: integers bit for bit, floats within each kernel's tolerance (0: bit for
@@ -31,7 +31,7 @@ Outputs = dict[str, list[float] | list[int]]
 
 def inputs() -> tuple[list[float], list[int]]:
     """Return the floats and integers on which every kernel computes; the floats are exact in single precision."""
-    draw = random.Random(SEED)  # noqa: S311 - inputs that two machines must make alike
+    draw = random.Random(SEED)
     floats = [struct.unpack("f", struct.pack("f", draw.uniform(-1, 1)))[0] for _ in range(COUNT)]
     return floats, [draw.randrange(COUNT) for _ in range(COUNT)]
 

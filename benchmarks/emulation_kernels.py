@@ -4,6 +4,7 @@ Each one is `KERNEL(x, y, out, words, n)`: n floats in (-1, 1) and n integers in
 integers as outputs, which begin as zeros. Standard library only.
 """
 
+# ruff: noqa: E501 - a kernel reads best as a paragraph
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -29,7 +29,8 @@
 #define __constant__
 #define __managed__
 #define __grid_constant__
-#define __shared__ static __attribute__((section("emu_lds")))
+// `used`, since the compiler would take a variable to which nothing is written for zeros.
+#define __shared__ static __attribute__((section("emu_lds"), used))
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 #define __forceinline__ inline __attribute__((always_inline))
