@@ -58,4 +58,5 @@ def size_bytes(spec: dict[str, Any]) -> int:
     # Every dtype's name begins with its width in bits, `bool` excepted: float8_e4m3fnuz, bfloat16, int64.
     digits = _DIGITS.search(spec["dtype"])
     width = int(digits[0]) // 8 if digits else 1
-    return width * (1 + sum((n - 1) * step for n, step in zip(spec["shape"], spec["strides"], strict=True)))
+    last = sum((n - 1) * int(step) for n, step in zip(spec["shape"], spec["strides"], strict=True))
+    return width * (1 + int(last))

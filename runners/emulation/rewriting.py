@@ -10,23 +10,25 @@ import re
 from dataclasses import dataclass
 
 _LITERALS = re.compile(
-    r'//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z)|R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"'
+    r'//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z)|R"(?P<mark>[^()\\\s]{0,16})\(.{0,1000}?\)(?P=mark)"'
     r'|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])*\'',
     re.DOTALL,
 )
+# Every repetition is bounded and no two can share a text, so that hostile sources cannot make the search slow.
+_ALIGNED = r"(?:__align__|alignas)\s{0,9}\(\s{0,9}\w{1,40}\s{0,9}\)"
 _DYNAMIC = re.compile(
-    r"extern\s+(?P<before>(?:__align__\s*\(\s*\w+\s*\)|alignas\s*\(\s*\w+\s*\)|\s)*)__shared__"
-    r"(?P<type>(?:\s+|__align__\s*\(\s*\w+\s*\)|alignas\s*\(\s*\w+\s*\)|[\w:]|<[^<>;]*>)+?)"
-    r"\s+(?P<name>[A-Za-z_]\w*)\s*\[\s*\]\s*;"
+    rf"extern\s{{1,9}}(?:{_ALIGNED}\s{{0,9}})?__shared__\s{{1,9}}(?:{_ALIGNED}\s{{0,9}})?"
+    rf"(?P<type>[\w:][\w:<>, ]{{0,200}}?)\s{{1,9}}(?:{_ALIGNED}\s{{0,9}})?(?P<name>[A-Za-z_]\w{{0,80}})"
+    rf"\s{{0,9}}\[\s{{0,9}}\]\s{{0,9}};"
 )
-_ALIGNMENT = re.compile(r"(?:__align__|alignas)\s*\(\s*\w+\s*\)")
 _ASSEMBLY = re.compile(r"\b(?:asm|__asm__|__asm)\b\s*(?:(?:volatile|__volatile__)\s*)?\(")
 # What only orders or delays: one thread runs at a time, and it sees its own memory operations in order.
 _ORDERING = re.compile(
     r"(?:s_nop|s_setprio|s_sleep|s_sched_barrier|s_inst_prefetch|buffer_wbl2|buffer_inv|;|//).*|"
 )
 _WAIT = re.compile(r"s_waitcnt\b.*")
-_KERNEL = re.compile(r"(?:[A-Za-z_]\w*|::|\s*::\s*|\.|->)+\Z")
+# Limits beyond which a source is not rewritten: no kernel comes near them.
+MOST_CHARACTERS, MOST_STATEMENTS, LONGEST_STATEMENT = 200_000, 300, 8_000
 
 
 class NotCovered(ValueError):
@@ -41,7 +43,9 @@ class _Edit:
 
 
 def rewritten(text: str) -> str:
-    """Return the source as C++ for the emulation's header. Raises NotCovered for inline assembly."""
+    """Return the source as C++ for our header. Raises NotCovered for inline assembly and enormous sources."""
+    if len(text) > MOST_CHARACTERS or text.count("<<<") > MOST_STATEMENTS or text.count("asm") > MOST_STATEMENTS:
+        raise NotCovered("a source of this size")
     text = _applied(text, _assembly_edits(text, _masked(text)))
     text = _applied(text, _dynamic_edits(_masked(text)))
     return _applied(text, _launch_edits(text, _masked(text)))
@@ -64,7 +68,7 @@ def _dynamic_edits(masked: str) -> list[_Edit]:
     """Make `extern __shared__ T name[];` a pointer to the block's dynamic shared memory."""
     edits = []
     for match in _DYNAMIC.finditer(masked):
-        element = _ALIGNMENT.sub(" ", match["type"]).strip()
+        element = match["type"].strip()
         declared = f"{element}* const {match['name']} = static_cast<{element}*>(::emu::emu_dynamic_lds());"
         edits.append(_Edit(match.start(), match.end(), f"[[maybe_unused]] {declared}"))
     return edits
@@ -86,7 +90,8 @@ def _launch_edit(text: str, masked: str, at: int) -> _Edit | None:
     close = masked.find(">>>", at)
     if close < 0 or start >= at:
         return None
-    opened = close + 3 + len(masked[close + 3 :]) - len(masked[close + 3 :].lstrip())
+    gap = masked[close + 3 : close + 100]
+    opened = close + 3 + len(gap) - len(gap.lstrip())
     end = _closing(masked, opened)
     if end is None:
         return None
@@ -101,17 +106,18 @@ def _kernel_start(masked: str, at: int) -> int:
     """Return where the expression before a launch begins: a name, perhaps with template arguments, or parentheses."""
     end = len(masked[:at].rstrip())
     if masked[end - 1 : end] == ">":
-        end = _opening(masked, end - 1, "<", ">")
+        end = len(masked[: _opening(masked, end - 1, "<", ">")].rstrip())
     elif masked[end - 1 : end] == ")":
         return _opening(masked, end - 1, "(", ")")
-    match = _KERNEL.search(masked, max(0, end - 400), end)
-    return match.start() + len(match[0]) - len(match[0].lstrip()) if match else at
+    while end > 0 and (masked[end - 1].isalnum() or masked[end - 1] in "_:."):
+        end -= 1
+    return end
 
 
 def _opening(masked: str, at: int, opens: str, closes: str) -> int:
     """Return the place of the bracket that the one at `at` closes. Parentheses hide comparisons from `<` and `>`."""
     depth, inner = 0, 0
-    for place in range(at, -1, -1):
+    for place in range(at, max(-1, at - LONGEST_STATEMENT), -1):
         letter = masked[place]
         if opens == "<" and letter in "()":
             inner += 1 if letter == ")" else -1
@@ -119,7 +125,7 @@ def _opening(masked: str, at: int, opens: str, closes: str) -> int:
             depth += 1 if letter == closes else -1
             if depth == 0:
                 return place
-    return 0
+    return at + 1
 
 
 def _closing(masked: str, at: int) -> int | None:
@@ -127,7 +133,7 @@ def _closing(masked: str, at: int) -> int | None:
     if masked[at : at + 1] != "(":
         return None
     depth = 0
-    for place in range(at, len(masked)):
+    for place in range(at, min(len(masked), at + LONGEST_STATEMENT)):
         depth += {"(": 1, ")": -1}.get(masked[place], 0)
         if depth == 0:
             return place

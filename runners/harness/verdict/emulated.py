@@ -15,7 +15,7 @@ from runners.harness.memory.contents import Content, Setups
 from runners.harness.oracle.client import OracleClient
 from runners.harness.processes.participant import CandidateProcess
 from runners.harness.verdict.checks import CaseOutcome, Checks
-from runners.job import Limits, Status
+from runners.job import Limits
 from runners.problems.base import Case, Problem, Purpose
 
 # Most cases; the bytes and FLOPs that a scalar kernel works through in about a second; and beyond that, the seconds in
@@ -34,10 +34,8 @@ class EmulatedChecks(Checks):
 
     def cases(self, purpose: Purpose) -> list[Case]:
         """Return the smallest case, and the next ones of little work."""
-        first, *others = super().cases(purpose) or [None]
-        if first is None:
-            return []
-        return [first, *(case for case in others if self.work(case) <= MOST_WORK)][:MOST_CASES]
+        every = super().cases(purpose)
+        return every[:1] + [case for case in every[1:MOST_CASES] if self.work(case) <= MOST_WORK]
 
     def work(self, case: Case) -> float:
         """Return the FLOPs and bytes of a case, 1 where they are not known."""
@@ -104,6 +102,7 @@ def _explain(failure: CandidateFailure, log: str) -> None:
     found = stopped(failure.reason)
     if found is not None and found.status is None:
         raise emulation.NotCovered(found.text) from failure
-    failure.status = failure.status if found is None else Status(found.status)
+    if found is not None and found.status is not None:
+        failure.status = found.status
     told = [failure.reason if found is None else found.text, *notes(log)]
     failure.reason = f"emulation: {'; '.join(told)}"
