@@ -144,8 +144,8 @@ MUTANTS = (
         PRODUCT,
         "tiled.hip",
         "columns permuted",
-        "right[p][j + 16 * v]",
-        "right[p][j * 8 + v]",
+        "right[p][j + 16 * u]",
+        "right[p][j * 8 + u]",
     ),
     Mutant(
         PRODUCT, "tiled.hip", "LDS of half the width (overflow)", "right[DEPTH][TILE];", "right[DEPTH][TILE / 2];"
