@@ -129,7 +129,8 @@ TOOLS: dict[str, Tool] = {
     for tool in (
         Tool(
             "build",
-            "Compile a kernel for the target. Returns compiler messages, registers, spills, shared memory, occupancy.",
+            "Compile a kernel for the target. Returns compiler messages, registers, spills, shared memory, occupancy. "
+            "A HIP kernel whose device is elsewhere is also run on the smallest cases, in emulation on the CPU.",
             KernelArguments,
             Effort.BUILD,
         ),

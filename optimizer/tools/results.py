@@ -9,7 +9,7 @@ from optimizer.agents import sections
 from optimizer.agents.delimiters import cut_middle
 from optimizer.queries.timing import failure_lines
 from optimizer.tools.catalogue import Tool
-from runners.job import CaseResult, Effort, JobResult, KernelResources, Speedup, Status
+from runners.job import CaseResult, Effort, Flag, JobResult, KernelResources, Speedup, Status
 
 LOG_CAP = 6_000
 MOST_CASES = 40
@@ -55,13 +55,21 @@ def _build(result: JobResult) -> str:
 
 def _verdict(tool: Tool, result: JobResult) -> str:
     if tool.effort == Effort.BUILD and result.status == Status.CORRECT:
-        return ""
+        return _emulated(result)
     if result.status == Status.CORRECT:
         return "Correct."
     reasons = result.reasons or failure_lines(result)
     # The reason of a failed build is its log, which is shown above.
     told = [reason for reason in reasons if not (result.build and reason in result.build.log)]
     return "\n".join([f"Status: {result.status.value}.", *(cut_middle(reason, LOG_CAP) for reason in told)])
+
+
+def _emulated(result: JobResult) -> str:
+    """Return what the emulation on the CPU found, empty where there was none."""
+    if Flag.EMULATED in result.flags:
+        return "Right in emulation on the CPU, on the smallest cases. Its device has not run it."
+    logs = [stage.log for stage in result.stages if stage.name == "emulation" and stage.log]
+    return cut_middle(f"Not checked: {logs[-1]}", LOG_CAP) if Flag.NOT_EMULATED in result.flags and logs else ""
 
 
 def _cases(result: JobResult) -> list[str]:

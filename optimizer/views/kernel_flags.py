@@ -37,7 +37,9 @@ WORDS: dict[str, tuple[str, str]] = {
     "parent_not_built": ("The parent could not be built beside it, so there is no comparison with it.", "muted"),
     Flag.NOT_TIMED: ("It was checked and not timed.", "muted"),
     Flag.NO_BENCHMARK_CASE: ("The problem has no case to time on this target.", "muted"),
-    Flag.NOT_EXECUTED: ("It was built and not run.", "muted"),
+    Flag.NOT_EXECUTED: ("It was built and not run on its device.", "muted"),
+    Flag.EMULATED: ("It ran in emulation on the CPU, on the smallest cases: no proof for the device.", "muted"),
+    Flag.NOT_EMULATED: ("The emulation lacks something that it uses; the log of that stage names it.", "muted"),
     Flag.ABANDONED_SLOW: ("A short timing found it far behind the best, so the full one was left out.", "muted"),
     Flag.MEASURED_AGAIN: ("The clocks differed at first: this is its second timing, in fresh processes.", "muted"),
     Flag.OTHER_PRODUCT: (

@@ -12,6 +12,9 @@ from runners.job import BuildReport, Language, Limits, Source, TunableValue
 from runners.problems.base import TensorSpec
 from runners.tunables import DeclaredSpace, TunablesError, parse
 
+# Kinds of artefacts that export a C function.
+LIBRARIES = ("native", "emulated")
+
 
 @dataclass(frozen=True)
 class SampleArgument:
@@ -42,11 +45,12 @@ class BuildRequest:
 class Artefact:
     """Describe the outcome of a build.
 
-    `kind` says how the candidate's process loads `path`: `native` through ctypes, `module` by importing it, `static`
-    not at all. `path` is None if the build failed. `env` is what the process that loads it needs in its environment.
-    An artefact that is not `timed` is only checked. `caches` is a packed file of what the module compiled in its
-    build (see `runners.candidate.caches`), from which every later process starts; None if there is none. `scratch`
-    names the temporary directory that the caches belong to, if paths are not private.
+    `kind` says how the candidate's process loads `path`: `native` through ctypes, `emulated` too but with its
+    device emulated, `module` by importing it, `static` not at all. `path` is None if the build failed. `env` is
+    what the process that loads it needs in its environment. An artefact that is not `timed` is only checked.
+    `caches` is a packed file of what the module compiled in its build (see `runners.candidate.caches`), from which
+    every later process starts; None if there is none. `scratch` names the temporary directory that the caches
+    belong to, if paths are not private.
     """
 
     kind: str
@@ -57,6 +61,11 @@ class Artefact:
     timed: bool = True
     caches: Path | None = None
     scratch: str = ""
+
+    @property
+    def is_library(self) -> bool:
+        """Return whether it is called through a C signature, on buffers that it writes in place."""
+        return self.kind in LIBRARIES
 
     @property
     def shown(self) -> tuple[Path, ...]:

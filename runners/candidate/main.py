@@ -17,12 +17,15 @@ import ctypes
 import importlib
 import sys
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import caches
 from .calls import Callee, Caller
 from .channel import Channel, ChannelClosed
 from .mapping import mapped
+
+if TYPE_CHECKING:
+    from .native import NativeCallee
 
 # A message must stay far below the channel's limit; the whole text goes to standard error.
 ERROR_CHARS = 4000
@@ -83,15 +86,24 @@ def open_callee(hello: dict[str, Any], arena_fd: int, gate_fd: int = -1) -> Call
         callee: Callee = gpu.open_callee(kind, path, symbol, setups, device, arena_fd, gate_fd)
         return callee
     arena = mapped(arena_fd)
-    if kind == "native":
-        from .native import NativeCallee
-
+    if kind in ("native", "emulated"):
         base = ctypes.addressof(ctypes.c_char.from_buffer(arena))
-        return NativeCallee(path, symbol, base, arena, setups)
+        return _open_library(kind)(path, symbol, base, arena, setups)
     from .module import ModuleCallee
     from .tensors import HostArena
 
     return ModuleCallee(path, HostArena(arena), setups)
+
+
+def _open_library(kind: str) -> type[NativeCallee]:
+    """Return the class that calls a library of that kind."""
+    if kind == "emulated":
+        from .emulated import EmulatedCallee
+
+        return EmulatedCallee
+    from .native import NativeCallee
+
+    return NativeCallee
 
 
 def serve(channel: Channel, caller: Caller) -> None:

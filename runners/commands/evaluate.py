@@ -43,6 +43,9 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flags", default="", help="compiler flags from the allow-list, in one string")
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", action="store_true", help="short timing")
+    effort.add_argument(
+        "--emulate", action="store_true", help="build; where the device is absent, check in emulation on the CPU"
+    )
     effort.add_argument("--confirm", action="store_true", help="more sessions, all in cold processes")
     parser.add_argument("--total-s", type=float, default=Limits().total_s, help="limit for the whole evaluation")
     parser.add_argument("--call-s", type=float, default=Limits().call_s, help="limit for one call")
@@ -66,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def job_of(arguments: argparse.Namespace) -> JobSpec:
     """Return the job that the options describe. Raises UsageError, ProblemError."""
-    effort = Effort.QUICK if arguments.quick else Effort.CONFIRM if arguments.confirm else Effort.FULL
+    chosen = {Effort.QUICK: arguments.quick, Effort.BUILD: arguments.emulate, Effort.CONFIRM: arguments.confirm}
+    effort = next((effort for effort, wanted in chosen.items() if wanted), Effort.FULL)
     candidate = read_source(arguments.candidate)
     candidate = dataclasses.replace(
         candidate, tunables=read_tunables(arguments.tunable), flags=tuple(arguments.flags.split())

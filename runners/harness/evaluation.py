@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runners import emulation
 from runners.backends import Artefact, BuildRequest, backend_for
 from runners.errors import BASELINE, CANDIDATE, PARENT, Cancelled, CandidateFailure, InfraFailure, TooLarge
 from runners.harness.building.module_build import BuildFailure, ModuleBuilds, compiles, looks_compiled
@@ -41,7 +42,7 @@ from runners.harness.timing.environment import HARNESS_VERSION
 from runners.harness.timing.noise import UNMEASURED, known_floor, measured_floor, resolved
 from runners.harness.timing.sessions import Bench, Sides, Timings, overall_us
 from runners.harness.timing.timing import CONFIRM, FULL, QUICK, Plan
-from runners.harness.verdict import library_calls, screen
+from runners.harness.verdict import emulated, library_calls, screen
 from runners.harness.verdict.checks import CaseOutcome, Checks
 from runners.harness.verdict.plausibility import failed_checks
 from runners.harness.verdict.report import case_results, speedup_of
@@ -141,12 +142,52 @@ class Evaluation:
                 self._built(self.spec.candidate, problem, folder)
                 self._status = Status.CORRECT
                 self._flags.append(Flag.NOT_EXECUTED)
+                self._emulate(problem, folder)
                 return
             if absent := why_absent(self._target):
                 raise InfraFailure(absent)
             self._memory = MemoryWatch(device)
             with self._memory.watching():
                 self._execute(problem, device, folder)
+
+    def _emulate(self, problem: Problem, folder: Path) -> None:
+        """Check the candidate in emulation if its device is absent. Raises CandidateFailure.
+
+        What the emulation lacks is no fault of the candidate, which then stays built and not run.
+        """
+        language = self.spec.candidate.language
+        if why_absent(self._target) is None or not emulation.serves(language, self._target.key):
+            return
+        with self._stages.stage("emulation") as logs:
+            try:
+                found = self._emulated(problem, folder)
+            except emulation.NotCovered as gap:
+                logs.append(f"not emulated: {gap}")
+                self._flags.append(Flag.NOT_EMULATED)
+                return
+            except CandidateFailure:
+                self._flags.append(Flag.EMULATED)
+                raise
+        self._outcomes, self._sandbox = found.outcomes, found.level
+        self._flags.append(Flag.EMULATED)
+
+    def _emulated(self, problem: Problem, folder: Path) -> emulated.Emulated:
+        warm, bundle = pool(Device("cpu")), self.spec.problem
+        oracle = warm.borrow(bundle)
+        try:
+            oracle.listen(self._stages.cancel)
+            return emulated.check(
+                self._request(self.spec.candidate, problem, folder),
+                problem,
+                oracle,
+                self._set_up(problem, oracle, folder),
+                self.spec.limits,
+                self._rng,
+                self._stages.cancel,
+                partial(self._stages.progress, "emulation"),
+            )
+        finally:
+            warm.give_back(bundle, oracle)
 
     def _expect(self, warm: TrustedPool) -> None:
         """Start the processes that this evaluation will need, if it computes on a GPU."""

@@ -77,7 +77,7 @@ class CandidateProcess:
             policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes, artefact.scratch)
             worker = start_worker(artefact.kind, policy)
         self.name, self.arena = name, arena
-        self._peer, self._native = worker.peer, artefact.kind == "native"
+        self._peer, self._native = worker.peer, artefact.is_library
         self._peer.cancel = cancel
         self._limits, self._setups, self._worker = limits, setups, worker
         self._process = worker.process

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runners.backends.base import Artefact
+from runners.backends.base import LIBRARIES, Artefact
 from runners.harness.memory.contents import Setups
 from runners.harness.processes.peer import Peer
 from runners.sandbox import Sandboxed, SandboxPolicy, spawn
@@ -69,7 +69,7 @@ def start_worker(
     """
     peer = Peer()
     # -S leaves out site packages, which a native kernel does not need.
-    isolation = ["-I", "-S"] if kind == "native" else ["-I"]
+    isolation = ["-I", "-S"] if kind in LIBRARIES else ["-I"]
     channel_fd = peer.far_socket.fileno()
     argv = [sys.executable, *isolation, "-c", BOOTSTRAP, str(PROGRAM), str(channel_fd), ",".join(preload)]
     try:

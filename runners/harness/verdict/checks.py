@@ -52,12 +52,16 @@ class Checks:
     def prepare(self) -> int:
         """Make all inputs, and return the arena size that one call, or one repeated call, needs at a time."""
         for purpose in self.purposes:
-            for case in self.problem.cases(self.target, purpose):
+            for case in self.cases(purpose):
                 outcome = CaseOutcome(case, purpose is Purpose.HIDDEN)
                 self.contents.append((outcome, self._contents(case)))
         if not self.contents:
             raise InfraFailure(f"{self.problem.name} has no test case for {self.target}")
         return max(arena_bytes(content, _at_once(content)) for _, contents in self.contents for content in contents)
+
+    def cases(self, purpose: Purpose) -> list[Case]:
+        """Return the cases to check, smallest first."""
+        return self.problem.cases(self.target, purpose)
 
     def smallest(self, process: CandidateProcess) -> None:
         """Make the first call of the smallest case alone. Raises CandidateFailure."""
