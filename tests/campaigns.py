@@ -15,7 +15,7 @@ from runners.job import JobResult
 from runners.worker import work_once
 from tests.factories import QUEUE, fake_evaluate, make_team, store_problems_and_targets
 
-PROBLEMS = ("softmax_rows", "layernorm_residual", "matmul_bias_gelu")
+PROBLEMS = ("softmax_rows", "layernorm_residual")
 
 
 def make_suite(problems: Sequence[str] = PROBLEMS, broken: Sequence[str] = ()) -> Suite:
@@ -33,17 +33,18 @@ def make_suite(problems: Sequence[str] = PROBLEMS, broken: Sequence[str] = ()) -
 
 
 def tuned(name: str, evaluations: int = 3, **settings: Any) -> NewConfiguration:
-    """Describe a configuration that needs no model."""
-    return NewConfiguration(name, "tune", {"confirm": False, **settings}, {}, Budget(evaluations=evaluations))
+    """Describe a configuration that needs no model, and no time to decide."""
+    settings = {"confirm": False, "sampler": "random", **settings}
+    return NewConfiguration(name, "tune", settings, {}, Budget(evaluations=evaluations))
 
 
 def new_campaign(team: Team | None = None, **changes: Any) -> NewCampaign:
-    """Describe a campaign of two configurations on three problems with two seeds."""
+    """Describe a campaign of two configurations on two problems with two seeds."""
     given: dict[str, Any] = {
         "team": team or make_team(),
         "suite": changes.pop("suite", None) or make_suite(),
         "target": Target.objects.get(key="cpu"),
-        "configurations": [tuned("gp"), tuned("random", sampler="random")],
+        "configurations": [tuned("more"), tuned("less", 2)],
         "seeds": [0, 1],
     }
     return NewCampaign(**(given | changes))
@@ -72,11 +73,13 @@ def drive_campaign(
     until: Callable[[Campaign], bool] = lambda one: one.state_choice.is_terminal,
     rounds: int = 400,
 ) -> Campaign:
-    """Step until the condition holds."""
+    """Step until the condition holds, and work no job after that."""
     for _ in range(rounds):
-        step(campaign, evaluate)
+        advance_campaign(campaign.pk)
+        campaign.refresh_from_db()
         if until(campaign):
             return campaign
+        step(campaign, evaluate)
     raise AssertionError(f"the campaign is still {campaign.state}")
 
 

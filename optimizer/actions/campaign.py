@@ -14,7 +14,7 @@ from django.db import transaction
 
 from optimizer.actions.audit import log_action
 from optimizer.actions.job import do_cancel_timing
-from optimizer.actions.run import NewRun, check_start_run, do_pause_run, do_resume_run, do_stop_run
+from optimizer.actions.run import MAX_SEED, NewRun, check_start_run, do_pause_run, do_resume_run, do_stop_run
 from optimizer.enqueue import enqueue_campaign
 from optimizer.models import (
     AuditAction,
@@ -94,14 +94,23 @@ def check_start_campaign(user: User | None, new: NewCampaign) -> list[SuiteEntry
         ("problems", bool(usable) or "problems" in faults, "No problem that can be used is chosen."),
         ("seeds", 0 < len(seeds) <= MAX_SEEDS, f"One to {MAX_SEEDS} seeds."),
         ("seeds", len(set(seeds)) == len(seeds), "Each seed once."),
+        ("seeds", all(0 <= seed <= MAX_SEED for seed in seeds), "A seed is a number from 0 up."),
         ("configurations", 0 < len(names) <= MAX_CONFIGURATIONS, f"One to {MAX_CONFIGURATIONS} configurations."),
         ("configurations", len(set(names)) == len(names), "Each configuration needs a name of its own."),
         ("configurations", all(0 < len(name) <= 60 for name in names), "Names have 1 to 60 characters."),
-        ("baselines", bool(new.baselines) and set(new.baselines) <= known, f"Choose among {', '.join(sorted(known))}."),
+        (
+            "baselines",
+            bool(new.baselines) and set(new.baselines) <= known,
+            f"Choose among {', '.join(sorted(known))}.",
+        ),
         ("baselines", len(set(new.baselines)) == len(new.baselines), "Each baseline once."),
         ("parallel_runs", 1 <= new.parallel_runs <= MAX_PARALLEL, f"1 to {MAX_PARALLEL} runs at once."),
-        ("order_seed", 0 <= new.order_seed < 2**63, "The seed of the order is a number from 0 up."),
-        ("problems", cells <= MAX_CELLS, f"A campaign has at most {MAX_CELLS:,} runs; this one would have {cells:,}."),
+        ("order_seed", 0 <= new.order_seed <= MAX_SEED, "The seed of the order is a number from 0 up."),
+        (
+            "problems",
+            cells <= MAX_CELLS,
+            f"A campaign has at most {MAX_CELLS:,} runs; this one would have {cells:,}.",
+        ),
     ):
         if not is_sound:
             faults.setdefault(name, text)
@@ -182,7 +191,9 @@ def do_stop_campaign(user: User | None, campaign: Campaign) -> Campaign:
             # One that is stopping already needs nothing more.
             with suppress(RunTransitionError):
                 do_stop_run(user, cell.run)
-        for timing in locked.timings.filter(evaluation__state__in=["queued", "running"]).select_related("evaluation"):
+        for timing in locked.timings.filter(evaluation__state__in=["queued", "running"]).select_related(
+            "evaluation"
+        ):
             do_cancel_timing(timing.evaluation)
         log_action(AuditAction.CAMPAIGN_STOPPED, user, locked.team, subject=locked.title, campaign=locked.pk)
         enqueue_campaign(locked.pk)
@@ -289,7 +300,9 @@ def _run_faults(user: User | None, new: NewCampaign, usable: Sequence[SuiteEntry
     """
     faults: list[str] = []
     for one in new.configurations:
-        refusals = [_refusal(user, _new_run(new, one, entry.problem_version, new.seeds[0], "")) for entry in usable[:3]]
+        refusals = [
+            _refusal(user, _new_run(new, one, entry.problem_version, new.seeds[0], "")) for entry in usable[:3]
+        ]
         if all(refusals):
             faults.append(f"{one.name}: {refusals[0]}")
     return {"configurations": faults} if faults else {}

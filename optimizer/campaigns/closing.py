@@ -7,10 +7,10 @@ from contextlib import suppress
 from optimizer.actions.campaign import active_cells
 from optimizer.actions.run import do_stop_run
 from optimizer.models import (
+    CallState,
     Campaign,
     CampaignCell,
     CampaignConfiguration,
-    CallState,
     Evaluation,
     EvaluationStatus,
     LlmCall,

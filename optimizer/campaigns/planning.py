@@ -73,7 +73,11 @@ class Choice:
 
 
 def choose(
-    waiting: Sequence[Candidate], used_s: Mapping[int, float], active: Mapping[int, int], free: int, account: Account
+    waiting: Sequence[Candidate],
+    used_s: Mapping[int, float],
+    active: Mapping[int, int],
+    free: int,
+    account: Account,
 ) -> Choice:
     """Choose the cells for `free` places.
 

@@ -85,7 +85,7 @@ def _advance(found: RetimeRound) -> bool:
     rows = found.retimings.filter(verdict="").select_related(
         "kernel__run", "reference", "first__kernel__run", "second__kernel__run"
     )
-    return any([_follow(row) for row in rows])
+    return any(_follow(row) for row in rows)
 
 
 def _follow(row: Retiming) -> bool:

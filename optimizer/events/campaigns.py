@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optimizer.enqueue import enqueue_campaign, enqueue_retiming
 from optimizer.events.payloads import EvaluationCancelled, EvaluationFinished, RunStateChanged
-from optimizer.models import CampaignCell, EvaluationPurpose, Evaluation, Retiming, RunEvent
+from optimizer.models import CampaignCell, Evaluation, EvaluationPurpose, Retiming, RunEvent
 
 _WAKING = {RunStateChanged.type, EvaluationFinished.type, EvaluationCancelled.type}
 

@@ -9,7 +9,14 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 
-from optimizer.actions.campaign import MAX_CONFIGURATIONS, MAX_PARALLEL, MAX_SEEDS, Limits, NewCampaign, NewConfiguration
+from optimizer.actions.campaign import (
+    MAX_CONFIGURATIONS,
+    MAX_PARALLEL,
+    MAX_SEEDS,
+    Limits,
+    NewCampaign,
+    NewConfiguration,
+)
 from optimizer.forms.start_run import teams_to_start_in
 from optimizer.models import ObjectiveChoice, Suite, Target, Team, User
 from optimizer.queries.budgets import Budget
@@ -41,7 +48,8 @@ class CampaignForm(forms.Form):
     dispatcher = forms.ChoiceField(label="Way to the runners")
     objective = forms.ChoiceField(choices=ObjectiveChoice.choices, initial=ObjectiveChoice.DEVICE, label="Optimise")
     baselines = forms.MultipleChoiceField(
-        widget=forms.CheckboxSelectMultiple, help_text="Runs search against the first; winners are timed beside all."
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Runs search against the first; winners are timed beside all.",
     )
     seeds = forms.CharField(initial="0, 1, 2", max_length=2000, help_text="One run for each seed. 0-4 means five.")
     parallel_runs = forms.IntegerField(initial=1, min_value=1, max_value=MAX_PARALLEL, label="Runs at once")

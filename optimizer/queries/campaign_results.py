@@ -15,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from optimizer.models import Campaign, CampaignConfiguration, CampaignTiming, EvaluationState, EvaluationStatus, RunState
+from optimizer.models import (
+    Campaign,
+    CampaignConfiguration,
+    CampaignTiming,
+    EvaluationState,
+    EvaluationStatus,
+    RunState,
+)
 from optimizer.queries import suite_statistics as statistics
 from optimizer.queries.intervals import Interval
 from optimizer.queries.suite_statistics import Array, Band, Difference
@@ -181,9 +188,7 @@ class Results:
 
     def curves(self, baseline: str) -> dict[str, list[Interval]]:
         """Return fast_p at `THRESHOLDS` by configuration."""
-        return {
-            name: statistics.fast_curve(scores, THRESHOLDS) for name, scores in self.scores(baseline).items()
-        }
+        return {name: statistics.fast_curve(scores, THRESHOLDS) for name, scores in self.scores(baseline).items()}
 
     def settled_problems(self) -> int:
         """Return how many problems are settled for every configuration that was run on them."""
@@ -303,14 +308,18 @@ def _unsettled(cells: Sequence[Mapping[str, Any]], timed: Mapping[int, dict[str,
 
     A problem counts as a whole: winners of which only some were timed were not timed together.
     """
-    open_states = {None, EvaluationState.QUEUED.value, EvaluationState.RUNNING.value, EvaluationState.CANCELLED.value}
+    open_states = {
+        None,
+        EvaluationState.QUEUED.value,
+        EvaluationState.RUNNING.value,
+        EvaluationState.CANCELLED.value,
+    }
     pending = {cell["problem"] for cell in cells if not cell["is_closed"] and not cell["is_skipped"]}
     for cell in cells:
         timings = timed.get(cell["pk"], {})
-        if any(one.state in open_states for one in timings.values()):
-            pending.add(cell["problem"])
-        # Before the settling is planned no cell has a timing, and a run that found a kernel needs one.
-        elif cell["is_closed"] and not timings and cell["found"] is not None and not timed:
+        if any(one.state in open_states for one in timings.values()) or (
+            cell["is_closed"] and not timings and cell["found"] is not None and not timed
+        ):
             pending.add(cell["problem"])
     return pending
 
@@ -333,7 +342,8 @@ def _costs(
         share[cell.problem].append(step is not None)
     reached = statistics.wilson(sum(sum(hits) / len(hits) for hits in share.values()), len(problems))
     median = {
-        kind: statistics.median_cost([None if step is None else float(step[kind]) for step in first]) for kind in COSTS
+        kind: statistics.median_cost([None if step is None else float(step[kind]) for step in first])
+        for kind in COSTS
     }
     return Costs(one, goal, reached, median)
 

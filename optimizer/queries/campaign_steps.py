@@ -29,7 +29,9 @@ class StepPoint:
 
     def as_json(self) -> dict[str, Any]:
         """Return the point as a cell stores it."""
-        return {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        return {
+            name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(self).items()
+        }
 
 
 def steps_of(runs: Sequence[Run]) -> dict[int, list[StepPoint]]:
@@ -37,8 +39,17 @@ def steps_of(runs: Sequence[Run]) -> dict[int, list[StepPoint]]:
     evaluations = _by_run(
         Evaluation.objects.filter(first_of__run__in=runs, state=EvaluationState.DONE, finished_at__isnull=False)
         .order_by("finished_at", "pk")
-        .values_list("kernel__run_id", "finished_at", "status", "unconfirmed", "speedup", "speedup_low", "device_s",
-                     "kernel__author_kind", "kernel__key")  # fmt: skip
+        .values_list(
+            "kernel__run_id",
+            "finished_at",
+            "status",
+            "unconfirmed",
+            "speedup",
+            "speedup_low",
+            "device_s",
+            "kernel__author_kind",
+            "kernel__key",
+        )
     )
     calls = _by_run(
         LlmCall.objects.filter(run__in=runs, answered_at__isnull=False)

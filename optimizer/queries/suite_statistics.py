@@ -19,7 +19,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.queries.intervals import Z, Interval
+from optimizer.queries.intervals import Interval, Z
 
 Array = NDArray[np.float64]
 
@@ -129,7 +129,9 @@ def mean_share(shares: Array, seed: int = 0) -> Interval | None:
 
 def compare(scores: Mapping[str, Array], seed: int = 0) -> list[Difference]:
     """Compare every two configurations over the problems that count for both. All arrays have the same rows."""
-    found = [_difference(first, second, scores[first], scores[second], seed) for first, second in combinations(scores, 2)]
+    found = [
+        _difference(first, second, scores[first], scores[second], seed) for first, second in combinations(scores, 2)
+    ]
     adjusted = iter(holm([one.p for one in found if one.p is not None]))
     return [
         one if one.p is None else Difference(one.first, one.second, one.problems, one.ratio, one.p, next(adjusted))
@@ -214,7 +216,11 @@ def _interval(values: Array, means: Array) -> Interval:
 
 
 def _exponential(interval: Interval | None) -> Interval | None:
-    return None if interval is None else Interval(*(math.exp(x) for x in (interval.value, interval.low, interval.high)))
+    return (
+        None
+        if interval is None
+        else Interval(*(math.exp(x) for x in (interval.value, interval.low, interval.high)))
+    )
 
 
 def _lower_median(values: Array) -> Array:

@@ -56,7 +56,9 @@ def head(campaign: Campaign, results: Results) -> dict[str, Any]:
         "state": campaign.state,
         "target": campaign.target.key,
         "objective": campaign.objective,
-        "suite": {name: getattr(suite, name) for name in ("slug", "number", "title", "origin", "version", "licence")},
+        "suite": {
+            name: getattr(suite, name) for name in ("slug", "number", "title", "origin", "version", "licence")
+        },
         "problems": len(results.problems),
         "problems_settled": results.settled_problems(),
         "unusable": campaign.unusable,
@@ -111,7 +113,8 @@ def report_context(campaign: Campaign) -> dict[str, Any]:
         "results": results,
         "head": head(campaign, results),
         "blocks": [
-            (baseline, results.summaries(baseline), results.differences(baseline)) for baseline in campaign.baselines
+            (baseline, results.summaries(baseline), results.differences(baseline))
+            for baseline in campaign.baselines
         ],
         "costs": costs_of(campaign, results),
         "unresolved": results.unresolved(),
@@ -386,7 +389,9 @@ def _ranking(name: str, models: list[dict[str, Any]]) -> dict[str, Any]:
         "n_valid_passes": sum(entry["correct"] for _, entry in entries),
         "best_peak_fraction": valid[0][1]["peak_fraction"] if valid else None,
         "best_model": valid[0][0] if valid else None,
-        "ranked_valid_passes": [{"model": label, "peak_fraction": entry["peak_fraction"]} for label, entry in valid],
+        "ranked_valid_passes": [
+            {"model": label, "peak_fraction": entry["peak_fraction"]} for label, entry in valid
+        ],
     }
 
 

@@ -132,9 +132,7 @@ class Evidence:
 def evidence_of(run: Run) -> Evidence:
     """Read the run's finished evaluations."""
     own = Evaluation.objects.filter(kernel__run=run, purpose=EvaluationPurpose.SEARCH)
-    ended = own.filter(state=EvaluationState.DONE).exclude(
-        effort=Effort.BUILD.value
-    )
+    ended = own.filter(state=EvaluationState.DONE).exclude(effort=Effort.BUILD.value)
     rows = [Outcome(*row) for row in ended.order_by("pk").values_list(*_COLUMNS)]
     firsts = {row.kernel: row for row in rows if row.first_of is not None}
     cold = {row.kernel: row for row in rows if row.is_confirmation and row.judges_kernel}

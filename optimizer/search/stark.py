@@ -29,7 +29,9 @@ class StarkSettings(AttemptSettings):
     search: bool = Field(True, description="Ablation: off, every attempt revises the last one.")
     agents: bool = Field(True, description="Ablation: off, one agent writes alone.")
     windows: bool = Field(True, description="Ablation: off, every agent sees the kernel it works on alone.")
-    anchors: bool = Field(True, description="Ablation: off, the coder writes the whole kernel, not the marked block.")
+    anchors: bool = Field(
+        True, description="Ablation: off, the coder writes the whole kernel, not the marked block."
+    )
 
 
 class Stark(AttemptStrategy):
@@ -49,7 +51,9 @@ class Stark(AttemptStrategy):
     def rules(self, settings: StrategySettings) -> tree.Rules:
         """Return the run's search parameters."""
         own = settings.narrow(StarkSettings)
-        return tree.Rules(own.n_root, own.n_child, own.epsilon, own.leaderboard, own.window_cap if own.windows else 1)
+        return tree.Rules(
+            own.n_root, own.n_child, own.epsilon, own.leaderboard, own.window_cap if own.windows else 1
+        )
 
     def opening_role(self, node: KernelView, settings: StrategySettings) -> str:
         """Return the debugger for a failed node and the planner for all others."""

@@ -97,7 +97,9 @@ def _idle_campaigns() -> list[int]:
 
 def _idle_rounds() -> list[int]:
     """Return open rounds of the regression watch that were not advanced lately."""
-    idle = RetimeRound.objects.filter(Q(advanced_at=None) | Q(advanced_at__lt=Now() - ADVANCED_EVERY), finished_at=None)
+    idle = RetimeRound.objects.filter(
+        Q(advanced_at=None) | Q(advanced_at__lt=Now() - ADVANCED_EVERY), finished_at=None
+    )
     return list(idle.order_by("pk").values_list("pk", flat=True)[:50])
 
 

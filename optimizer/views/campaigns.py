@@ -48,7 +48,9 @@ def campaigns(request: HttpRequest) -> HttpResponse:
 def campaign_page(request: HttpRequest, campaign_id: int) -> HttpResponse:
     """Show a campaign; the part that changes while it runs is fetched again by the page itself."""
     campaign = access_campaign(user_of(request), campaign_id, "view")
-    template = "campaigns/_live.html" if request.headers.get("HX-Target") == "campaign-live" else "campaigns/page.html"
+    template = (
+        "campaigns/_live.html" if request.headers.get("HX-Target") == "campaign-live" else "campaigns/page.html"
+    )
     return render(request, template, _context(request, campaign))
 
 
@@ -175,7 +177,10 @@ def _context(request: HttpRequest, campaign: Campaign) -> dict[str, Any]:
 def _cells(results: Results, problem: int, baseline: str) -> list[list[tuple[Any, Any]]]:
     """Return, by configuration, each cell of a problem with its timing against the baseline."""
     return [
-        [(cell, cell.timed.get(baseline) if cell.is_settled else None) for cell in results.by_place[problem, one.pk]]
+        [
+            (cell, cell.timed.get(baseline) if cell.is_settled else None)
+            for cell in results.by_place[problem, one.pk]
+        ]
         for one in results.configurations
     ]
 

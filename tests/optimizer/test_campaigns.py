@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
 import random
 from collections import Counter
@@ -23,7 +25,7 @@ from optimizer.actions.campaign import (
     do_stop_campaign,
 )
 from optimizer.actions.run import do_pause_run
-from optimizer.campaigns import searching, settling
+from optimizer.campaigns import planning, searching, settling
 from optimizer.campaigns.advance import advance_campaign
 from optimizer.models import (
     Campaign,
@@ -45,9 +47,9 @@ from optimizer.queries.campaign_spending import spent_by_configuration
 from optimizer.queries.earlier_runs import earlier_runs
 from optimizer.queries.suites import Subset
 from optimizer.runs.evidence import evidence_of
-from runners.job import JobResult, JobSpec, Language, Status
+from runners.job import JobResult, JobSpec, Language, StageResult, Status
 from tests.campaigns import drive_campaign, is_settling, make_campaign, make_suite, new_campaign, step, tuned
-from tests.factories import correct_result, drive, failed_result, fake_evaluate, fake_time_us, make_run, make_user
+from tests.factories import correct_result, drive, failed_result, fake_evaluate, make_run, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -57,13 +59,13 @@ def test_every_combination_runs_once_and_is_settled_against_every_baseline(team:
     drive_campaign(campaign)
     assert campaign.state == CampaignState.FINISHED
     cells = list(campaign.cells.all())
-    assert len(cells) == 3 * 2 * 2
+    assert len(cells) == 2 * 2 * 2
     assert all(cell.is_closed for cell in cells)
-    assert Run.objects.filter(campaign_cell__campaign=campaign).count() == 12
-    assert campaign.timings.count() == 24
+    assert Run.objects.filter(campaign_cell__campaign=campaign).count() == 8
+    assert campaign.timings.count() == 16
     assert {one.evaluation.state for one in campaign.timings.select_related("evaluation")} == {"done"}
     results = results_of(campaign)
-    assert results.settled_problems() == 3
+    assert results.settled_problems() == 2
     assert {cell.outcome for cell in results.cells} == {"settled"}
 
 
@@ -80,8 +82,8 @@ def test_settling_times_the_winners_of_a_problem_together_one_problem_after_the_
 
     drive_campaign(campaign, watch)
     # Each problem is one uninterrupted block.
-    assert len([n for n, one in enumerate(order) if n == 0 or order[n - 1] != one]) == 3
-    assert Counter(order) == Counter({problem: 4 for problem in set(order)})
+    assert len([n for n, one in enumerate(order) if n == 0 or order[n - 1] != one]) == 2
+    assert Counter(order) == Counter(dict.fromkeys(set(order), 4))
 
 
 def test_settling_changes_neither_the_leader_nor_the_spending_of_a_run(team: Team) -> None:
@@ -116,29 +118,54 @@ def test_a_kernel_that_fails_the_settling_counts_as_none(team: Team) -> None:
     assert {float(value) for matrix in results.scores("torch_eager").values() for value in matrix.ravel()} == {0.0}
 
 
-def test_configurations_share_the_device_within_five_per_cent(team: Team) -> None:
+def test_configurations_share_the_device_while_both_have_work(team: Team) -> None:
     """Let one configuration need five times the device time of the other, until a limit ends the campaign."""
-    heavy = set(range(0, 1000))
 
     def evaluate(spec: JobSpec, **options: Any) -> JobResult:
         evaluation = Evaluation.objects.get(pk=int(spec.job_id.partition("-")[2]))
-        result = fake_evaluate(spec, **options)
-        cell = evaluation.kernel.run.campaign_cell
-        result.stages[-1].__dict__["seconds"] = 5.0 if cell.configuration.name == "gp" else 1.0
-        return result
+        name = evaluation.kernel.run.campaign_cell.configuration.name
+        seconds = 5.0 if name == "more" else 1.0
+        return dataclasses.replace(fake_evaluate(spec, **options), stages=[StageResult("timing", seconds)])
 
-    assert heavy
-    campaign = make_campaign(team, seeds=list(range(30)), limits=Limits(device_minutes=25), parallel_runs=2)
+    campaign = make_campaign(team, seeds=list(range(12)), limits=Limits(device_minutes=4))
     drive_campaign(campaign, evaluate, until=lambda one: one.state != CampaignState.RUNNING, rounds=3000)
     shares = [one.device_s for one in spent_by_configuration(campaign).values()]
-    assert max(shares) / min(shares) < 1.05
-    assert sum(shares) >= 25 * 60
+    dearest = max(run.spent_device_s for run in Run.objects.all())
+    # One run at a time: the shares never differ by more than the run that is under way.
+    assert max(shares) - min(shares) <= dearest
+    assert sum(shares) >= 4 * 60
+
+
+@pytest.mark.parametrize("places", [1, 2, 4])
+def test_shares_are_within_five_per_cent_over_many_runs(places: int) -> None:
+    """Simulate runs of very different length on one device, which serves jobs by their priority."""
+    rng = random.Random(3)
+    mean_s = {1: 3.0, 2: 11.0, 3: 40.0}
+    waiting = [planning.Candidate(n, n, 1 + n % 3) for n in range(6000)]
+    used_s, running = dict.fromkeys(mean_s, 0.0), dict[int, list[float]]()
+    account = planning.Account({}, {}, dict.fromkeys(planning.KINDS))
+    while sum(used_s.values()) < 20_000:
+        active = Counter(1 + cell % 3 for cell in running)
+        choice = planning.choose(waiting, used_s, active, places - len(running), account)
+        waiting = [one for one in waiting if one.cell not in choice.cells]
+        for cell in choice.cells:
+            running[cell] = [rng.expovariate(1 / mean_s[1 + cell % 3]) for _ in range(4)]
+        # The device takes the waiting job with the lowest number, the older run first.
+        ranks = planning.priorities(used_s)
+        cell = min(running, key=lambda one: (ranks[1 + one % 3], one))
+        used_s[1 + cell % 3] += running[cell].pop()
+        if not running[cell]:
+            del running[cell]
+    assert max(used_s.values()) / min(used_s.values()) < 1.05
 
 
 def test_the_order_is_random_by_seed_and_keeps_what_is_compared_together(team: Team) -> None:
     suite = make_suite()
     first, again, other = (
-        [(c.name, c.seed, c.configuration.name) for c in make_campaign(team, suite=suite, order_seed=seed).cells.all()]
+        [
+            (c.name, c.seed, c.configuration.name)
+            for c in make_campaign(team, suite=suite, order_seed=seed).cells.all()
+        ]
         for seed in (1, 1, 2)
     )
     assert first == again
@@ -158,17 +185,15 @@ def test_a_step_that_is_killed_anywhere_loses_and_doubles_nothing(team: Team) ->
         module, name = rng.choice(places)
         if rng.random() < 0.5:
             with mock.patch.object(module, name, side_effect=_dying(getattr(module, name), rng)):
-                try:
+                with contextlib.suppress(SystemExit):
                     advance_campaign(campaign.pk)
-                except SystemExit:
-                    pass
         step(campaign, jobs=2)
         if campaign.state_choice.is_terminal:
             break
     assert campaign.state == CampaignState.FINISHED
-    assert Run.objects.filter(team=team).count() == campaign.cells.count() == 12
+    assert Run.objects.filter(team=team).count() == campaign.cells.count() == 8
     timings = Evaluation.objects.filter(purpose=EvaluationPurpose.SETTLING)
-    assert timings.count() == campaign.timings.count() == 12
+    assert timings.count() == campaign.timings.count() == 8
 
 
 def _dying(real: Callable[..., Any], rng: random.Random) -> Callable[..., Any]:
@@ -216,20 +241,20 @@ def test_a_limit_is_never_exceeded_by_runs_with_a_budget_of_their_own(team: Team
     assert Run.objects.filter(campaign_cell__campaign=campaign).count() == 3
     drive_campaign(campaign)
     # What a run has not used is free for the next.
-    assert campaign.cells.filter(is_closed=True).count() == 6
+    assert campaign.cells.filter(is_closed=True).count() == 4
 
 
 def test_what_a_limit_keeps_from_starting_is_skipped_and_says_so(team: Team) -> None:
     campaign = make_campaign(team, limits=Limits(device_minutes=0.3))
     drive_campaign(campaign)
     skipped = campaign.cells.filter(is_skipped=True)
-    assert 0 < skipped.count() < 12
+    assert 0 < skipped.count() < 8
     assert {cell.why for cell in skipped} == {"The campaign's limit of 0.3 device minutes is reached."}
     assert campaign.state == CampaignState.FINISHED
 
 
 def test_a_problem_that_the_target_cannot_run_is_skipped_by_name_and_the_rest_goes_on(team: Team) -> None:
-    suite = make_suite(("softmax_rows", "layernorm_residual", "matmul_bias_gelu", "fp8_block_gemm"), broken=["bad"])
+    suite = make_suite(("softmax_rows", "fp8_block_gemm"), broken=["bad"])
     version = suite.entries.get(name="fp8_block_gemm").problem_version
     assert version is not None
     version.languages = ["hip"]
@@ -239,25 +264,25 @@ def test_a_problem_that_the_target_cannot_run_is_skipped_by_name_and_the_rest_go
     assert {cell.name for cell in skipped} == {"fp8_block_gemm"}
     assert "no language" in skipped[0].why
     assert campaign.unusable == [{"name": "bad", "complaint": "no class Model"}]
-    assert results_of(campaign).settled_problems() == 4
+    assert results_of(campaign).settled_problems() == 2
 
 
 def test_a_problem_that_does_not_fit_the_device_is_tried_once(team: Team) -> None:
     def evaluate(spec: JobSpec, **options: Any) -> JobResult:
-        if spec.problem.name == "matmul_bias_gelu":
+        if spec.problem.name == "layernorm_residual":
             return failed_result(spec, Status.TOO_LARGE)
         return fake_evaluate(spec, **options)
 
     campaign = drive_campaign(make_campaign(team), evaluate)
-    large = campaign.cells.filter(name="matmul_bias_gelu")
+    large = campaign.cells.filter(name="layernorm_residual")
     assert large.filter(is_skipped=True).count() == 3
     assert large.get(is_closed=True).run.state == RunState.FAILED
-    assert campaign.cells.exclude(name="matmul_bias_gelu").filter(is_closed=True).count() == 8
+    assert campaign.cells.exclude(name="layernorm_residual").filter(is_closed=True).count() == 4
 
 
 def test_a_configuration_whose_model_answers_nobody_is_halted_and_the_other_goes_on(team: Team) -> None:
     dead = NewConfiguration("dead", "sampling", {}, {"default": {"provider": "inbox"}}, Budget(evaluations=2))
-    campaign = make_campaign(team, configurations=[tuned("gp"), dead], seeds=[0, 1, 2])
+    campaign = make_campaign(team, configurations=[tuned("good"), dead], seeds=[0, 1, 2])
 
     for _ in range(400):
         step(campaign)
@@ -269,7 +294,7 @@ def test_a_configuration_whose_model_answers_nobody_is_halted_and_the_other_goes
     halted = campaign.configurations.get(name="dead")
     assert "no route to host" in halted.halted_why
     assert campaign.cells.filter(configuration=halted, is_closed=True).count() == 3
-    assert campaign.cells.filter(configuration__name="gp", is_closed=True).count() == 9
+    assert campaign.cells.filter(configuration__name="good", is_closed=True).count() == 6
 
 
 def test_a_run_that_paused_itself_does_not_keep_the_campaign_from_ending(team: Team) -> None:
@@ -299,7 +324,7 @@ def test_a_run_that_a_person_pauses_takes_no_place_and_stays_theirs(team: Team, 
     paused.refresh_from_db()
     assert paused.state == RunState.PAUSED
     assert campaign.state == CampaignState.RUNNING
-    assert campaign.cells.filter(is_closed=True).count() == 11
+    assert campaign.cells.filter(is_closed=True).count() == 7
 
 
 def test_pausing_before_a_run_has_begun_loses_no_seed(team: Team) -> None:
@@ -320,7 +345,7 @@ def test_stopping_in_the_search_ends_its_runs_and_settles_nothing(team: Team, me
     assert campaign.state == CampaignState.STOPPED
     assert not Run.objects.active().exists()
     assert not campaign.timings.exists()
-    assert campaign.cells.filter(is_skipped=True).count() == 11
+    assert campaign.cells.filter(is_skipped=True).count() == 7
 
 
 def test_stopping_in_the_settling_counts_whole_problems_only(team: Team, member: User) -> None:
@@ -410,11 +435,10 @@ def test_costs_to_reach_a_speedup_follow_from_the_runs(team: Team) -> None:
 
 
 def test_steps_of_a_run_rise_and_end_at_its_winner(team: Team) -> None:
-    campaign = drive_campaign(make_campaign(team))
+    drive_campaign(make_campaign(team))
     for cell in CampaignCell.objects.select_related("run__best_kernel__evaluation"):
         speedups = [point["speedup"] for point in cell.steps]
         assert speedups == sorted(speedups)
         winner = settling.winner_of(cell.run)
         assert winner is not None
         assert speedups[-1] == pytest.approx(winner.evaluation.speedup, abs=1e-5)
-        assert fake_time_us
