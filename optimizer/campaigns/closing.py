@@ -46,8 +46,8 @@ def skip_waiting(campaign: Campaign, reason: str, **which: object) -> None:
 def _stop_stranded(paused: list[CampaignCell]) -> None:
     """Stop runs that paused themselves because their evaluations kept failing.
 
-    Nobody watches each run of a campaign, and one that waits for a person would keep the whole from ending. A run that a
-    person has paused is left to them.
+    Nobody watches each run of a campaign, and one that waits for a person would keep the whole from ending. A run that
+    a person has paused is left to them.
     """
     for cell in paused:
         if cell.run is None or cell.is_held or cell.run.stop_reason.startswith("Paused by "):

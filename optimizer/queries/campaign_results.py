@@ -235,7 +235,7 @@ def results_of(campaign: Campaign) -> Results:
     timed = _timings(campaign)
     rows = campaign.cells.order_by("order").values_list(*_CELL)
     read = [_cell(row, timed) for row in rows]
-    pending = _unsettled(read, timed)
+    pending = _unsettled(campaign, read, timed)
     cells = [
         CellResult(**{**cell, "is_settled": cell["is_closed"] and cell["problem"] not in pending}) for cell in read
     ]
@@ -296,14 +296,16 @@ def _timings(campaign: Campaign) -> dict[int, dict[str, Timed]]:
 
 
 def _cell(row: tuple[Any, ...], timed: Mapping[int, dict[str, Timed]]) -> dict[str, Any]:
-    names = ("pk", "configuration", "problem", "name", "seed", "run", "is_skipped", "is_closed", "why", "state", "found",
-             "evaluations", "tokens", "usd", "device_s")  # fmt: skip
+    names = ("pk", "configuration", "problem", "name", "seed", "run", "is_skipped", "is_closed", "why", "state",
+             "found", "evaluations", "tokens", "usd", "device_s")  # fmt: skip
     cell = dict(zip(names, row, strict=True))
     cell |= {name: cell[name] or 0 for name in ("evaluations", "tokens", "device_s")}
     return cell | {"usd": float(cell["usd"] or 0), "timed": timed.get(cell["pk"], {})}
 
 
-def _unsettled(cells: Sequence[Mapping[str, Any]], timed: Mapping[int, dict[str, Timed]]) -> set[int]:
+def _unsettled(
+    campaign: Campaign, cells: Sequence[Mapping[str, Any]], timed: Mapping[int, dict[str, Timed]]
+) -> set[int]:
     """Return the problems of which a run or a timing has not ended.
 
     A problem counts as a whole: winners of which only some were timed were not timed together.
@@ -314,12 +316,12 @@ def _unsettled(cells: Sequence[Mapping[str, Any]], timed: Mapping[int, dict[str,
         EvaluationState.RUNNING.value,
         EvaluationState.CANCELLED.value,
     }
+    if campaign.settling_at is None:
+        # A run without a kernel is known to have failed long before the others are timed, and must not count alone.
+        return {cell["problem"] for cell in cells}
     pending = {cell["problem"] for cell in cells if not cell["is_closed"] and not cell["is_skipped"]}
     for cell in cells:
-        timings = timed.get(cell["pk"], {})
-        if any(one.state in open_states for one in timings.values()) or (
-            cell["is_closed"] and not timings and cell["found"] is not None and not timed
-        ):
+        if any(one.state in open_states for one in timed.get(cell["pk"], {}).values()):
             pending.add(cell["problem"])
     return pending
 

@@ -68,11 +68,11 @@ def _improvements(run: Run, evaluations: list[Any], calls: list[Any]) -> Iterato
             tokens, usd, asked = tokens + (prompt or 0) + (answer or 0), usd + float(cost or 0), asked + 1
         device_s += held_s
         counted += author not in (AuthorKind.SEED, AuthorKind.PERSON)
-        if status == EvaluationStatus.CORRECT and speedup and not unconfirmed and (low or 0.0) > best_low:
-            if is_own(author, key):
-                best_low = low
-                minutes = max(0.0, (ended - began).total_seconds() / 60)
-                yield StepPoint(speedup, counted, tokens, usd, device_s, minutes)
+        leads = status == EvaluationStatus.CORRECT and speedup and not unconfirmed and (low or 0.0) > best_low
+        if leads and is_own(author, key):
+            best_low = low
+            minutes = max(0.0, (ended - began).total_seconds() / 60)
+            yield StepPoint(speedup, counted, tokens, usd, device_s, minutes)
 
 
 def is_own(author_kind: str, key: str) -> bool:

@@ -113,7 +113,8 @@ def log_means(scores: Array, missing: float | None) -> Array:
     values = np.log(np.where(scores == 0, np.nan if missing is None else missing, scores))
     counts = np.isfinite(values).sum(axis=1)
     sums = np.nansum(values, axis=1)
-    return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+    means: Array = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+    return means
 
 
 def geometric_mean(scores: Array, missing: float | None = None, seed: int = 0) -> Interval | None:

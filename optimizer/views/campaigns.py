@@ -74,13 +74,13 @@ def campaign_cells(request: HttpRequest, campaign_id: int) -> HttpResponse:
 
 @login_required
 @require_safe
-def campaign_chart(request: HttpRequest, campaign_id: int, kind: str) -> HttpResponse:
+def campaign_chart(request: HttpRequest, campaign_id: int, figure: str) -> HttpResponse:
     """Return a figure as plotly JSON: `fast` (against `?baseline=`), or `bands` (against `?axis=`)."""
     campaign = access_campaign(user_of(request), campaign_id, "view")
     results = results_of(campaign)
-    if kind == "fast":
+    if figure == "fast":
         drawn = charts.fast_p(results.curves(_baseline(request, campaign)), THRESHOLDS)
-    elif kind == "bands":
+    elif figure == "bands":
         axis = request.GET.get("axis", "evaluations")
         if axis not in charts.SPENDING:
             raise Http404("There is no such axis.")

@@ -184,9 +184,9 @@ def test_a_step_that_is_killed_anywhere_loses_and_doubles_nothing(team: Team) ->
     for _ in range(400):
         module, name = rng.choice(places)
         if rng.random() < 0.5:
-            with mock.patch.object(module, name, side_effect=_dying(getattr(module, name), rng)):
-                with contextlib.suppress(SystemExit):
-                    advance_campaign(campaign.pk)
+            dying = mock.patch.object(module, name, side_effect=_dying(getattr(module, name), rng))
+            with dying, contextlib.suppress(SystemExit):
+                advance_campaign(campaign.pk)
         step(campaign, jobs=2)
         if campaign.state_choice.is_terminal:
             break
