@@ -194,7 +194,8 @@ def do_stop_campaign(user: User | None, campaign: Campaign) -> Campaign:
         for timing in locked.timings.filter(evaluation__state__in=["queued", "running"]).select_related(
             "evaluation"
         ):
-            do_cancel_timing(timing.evaluation)
+            if timing.evaluation is not None:
+                do_cancel_timing(timing.evaluation)
         log_action(AuditAction.CAMPAIGN_STOPPED, user, locked.team, subject=locked.title, campaign=locked.pk)
         enqueue_campaign(locked.pk)
     return locked

@@ -49,7 +49,10 @@ def spent_by_configuration(campaign: Campaign) -> dict[int, Spent]:
         closed=Count("pk", filter=Q(is_closed=True)),
         skipped=Count("pk", filter=Q(is_skipped=True)),
     )  # fmt: skip
-    return {row.pop("configuration"): Spent(**row) for row in rows}
+    return {
+        row["configuration"]: Spent(**{name: row[name] for name in Spent.__dataclass_fields__})
+        for row in rows  # type: ignore[literal-required]
+    }
 
 
 def reserved(campaign: Campaign, kind: str) -> float:

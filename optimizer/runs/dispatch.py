@@ -83,7 +83,7 @@ def queue_job(run: Run, evaluation: Evaluation, baseline: Baseline | None = None
         queue=DISPATCHERS[dispatcher].queue_for(run.target.key, effort),
         dispatcher=dispatcher,
         priority=PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else run.priority,
-        spec=_stored_spec(run, evaluation.kernel, evaluation, baseline or Baseline(run.baseline)),
+        spec=_stored_spec(run, evaluation.kernel, evaluation, baseline),
     )
     notify_on_commit(dispatcher, job.queue)
     return job
@@ -138,7 +138,9 @@ def _is_profiled(run: Run) -> bool:
     return wanted == "always" or (wanted == "on_gpus" and run.target.key != "cpu")
 
 
-def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation, baseline: Baseline) -> dict[str, Any]:
+def _stored_spec(
+    run: Run, kernel: Kernel, evaluation: Evaluation, baseline: Baseline | None = None
+) -> dict[str, Any]:
     """Return a `JobSpec` as JSON, with the id of the problem version in place of its files."""
     spec = JobSpec(
         job_id=f"evaluation-{evaluation.pk}",
@@ -146,7 +148,7 @@ def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation, baseline: Bas
         target=run.target.key,
         candidate=kernel.as_source(),
         effort=Effort(evaluation.effort),
-        baseline=baseline,
+        baseline=baseline or Baseline(run.baseline),
         parent=evaluation.opponent.as_source() if evaluation.opponent else None,
         best_us=_best_us(run),
         known_artefacts=known_artefacts(run) if evaluation.first_of_id else {},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
@@ -9,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from optimizer.actions.campaign import do_start_campaign
-from optimizer.forms.campaign import CampaignForm, ConfigurationFormSet, rows_of_set
+from optimizer.forms.campaign import CampaignForm, ConfigurationForm, ConfigurationFormSet, rows_of_set
 from optimizer.models import Campaign
 from optimizer.search.ablations import SETS
 from optimizer.views.signed_in import user_of
@@ -29,7 +31,7 @@ def start_campaign(request: HttpRequest) -> HttpResponse:
     return render(request, "campaigns/start.html", context)
 
 
-def _start(request: HttpRequest, form: CampaignForm, rows: ConfigurationFormSet) -> Campaign | None:
+def _start(request: HttpRequest, form: CampaignForm, rows: Iterable[ConfigurationForm]) -> Campaign | None:
     found = [row.new_configuration() for row in rows]
     try:
         return do_start_campaign(user_of(request), form.new_campaign([one for one in found if one is not None]))
