@@ -34,7 +34,7 @@ def make_suite(problems: Sequence[str] = PROBLEMS, broken: Sequence[str] = ()) -
 
 def tuned(name: str, evaluations: int = 3, **settings: Any) -> NewConfiguration:
     """Describe a configuration that needs no model, and no time to decide."""
-    settings = {"confirm": False, "sampler": "random", **settings}
+    settings = {"confirm": False, "warm_start": False, "sampler": "random", **settings}
     return NewConfiguration(name, "tune", settings, {}, Budget(evaluations=evaluations))
 
 
@@ -44,7 +44,7 @@ def new_campaign(team: Team | None = None, **changes: Any) -> NewCampaign:
         "team": team or make_team(),
         "suite": changes.pop("suite", None) or make_suite(),
         "target": Target.objects.get(key="cpu"),
-        "configurations": [tuned("more"), tuned("less", 2)],
+        "configurations": [tuned("more", 2), tuned("less", 1)],
         "seeds": [0, 1],
     }
     return NewCampaign(**(given | changes))

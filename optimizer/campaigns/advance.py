@@ -33,8 +33,10 @@ def advance_campaign(campaign_id: int) -> bool:
 def _advance(campaign: Campaign) -> None:
     closing.close_ended(campaign)
     if campaign.state == CampaignState.RUNNING and searching.search(campaign):
+        # One that was paused in its settling comes by here again, with its timings planned already.
+        if campaign.settling_at is None:
+            settling.plan(campaign)
         campaign.enter(CampaignState.SETTLING)
-        settling.plan(campaign)
     if campaign.state == CampaignState.SETTLING and settling.settle(campaign):
         _end(campaign, CampaignState.FINISHED)
     if campaign.state == CampaignState.STOPPING and _is_quiet(campaign):

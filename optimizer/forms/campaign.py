@@ -107,7 +107,7 @@ class ConfigurationForm(forms.Form):
     """Enter one configuration; a row without a name is left out."""
 
     name = forms.CharField(max_length=60, required=False)
-    strategy = forms.ChoiceField(choices=[(name, one.title) for name, one in STRATEGIES.items()])
+    strategy = forms.ChoiceField(choices=[(name, one.title) for name, one in STRATEGIES.items()], initial="tune")
     settings = forms.CharField(
         required=False, max_length=20_000, widget=forms.Textarea(attrs={"rows": 2}),
         help_text="JSON, or NAME=VALUE lines.",

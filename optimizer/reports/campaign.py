@@ -262,8 +262,14 @@ def amount(interval: Interval | None) -> str:
         return "–"
     if math.isinf(interval.value):
         return "not reached by half"
-    high = "∞" if math.isinf(interval.high) else f"{interval.high:.3g}"
-    return f"{interval.value:.3g} ({interval.low:.3g}–{high})"
+    return f"{figure(interval.value)} ({figure(interval.low)}–{figure(interval.high)})"
+
+
+def figure(value: float) -> str:
+    """Return a number with three digits, or whole with thousands apart, or ∞."""
+    if math.isinf(value):
+        return "∞"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _against(results: Results, baseline: str) -> dict[str, Any]:

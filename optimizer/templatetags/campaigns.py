@@ -6,12 +6,13 @@ from django import template
 
 from optimizer.queries.budgets import LABELS
 from optimizer.queries.campaign_results import Results
-from optimizer.reports.campaign import amount, percent, times
+from optimizer.reports.campaign import amount, figure, percent, times
 
 register = template.Library()
 register.filter("share", percent)
 register.filter("factor", times)
 register.filter("median", amount)
+register.filter("figure", figure)
 
 
 @register.filter

@@ -381,7 +381,8 @@ def test_stopping_in_the_settling_counts_whole_problems_only(team: Team, member:
 
 def test_runs_of_a_campaign_learn_nothing_from_each_other(team: Team) -> None:
     outside = drive(make_run(team))
-    campaign = drive_campaign(make_campaign(team))
+    warm = tuned("warm", 1, warm_start=True)
+    campaign = drive_campaign(make_campaign(team, configurations=[warm]))
     run = Run.objects.filter(campaign_cell__campaign=campaign).last()
     assert run is not None
     assert {one.pk for one in earlier_runs(run)} <= {outside.pk}
