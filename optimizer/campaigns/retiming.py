@@ -85,7 +85,9 @@ def _advance(found: RetimeRound) -> bool:
     rows = found.retimings.filter(verdict="").select_related(
         "kernel__run", "reference", "first__kernel__run", "second__kernel__run"
     )
-    return any(_follow(row) for row in rows)
+    # A list, not a generator: `any` would leave the kernels after the first open one without their turn.
+    still_open = [_follow(row) for row in rows]
+    return any(still_open)
 
 
 def _follow(row: Retiming) -> bool:

@@ -49,10 +49,7 @@ def spent_by_configuration(campaign: Campaign) -> dict[int, Spent]:
         closed=Count("pk", filter=Q(is_closed=True)),
         skipped=Count("pk", filter=Q(is_skipped=True)),
     )  # fmt: skip
-    return {
-        row["configuration"]: Spent(**{name: row[name] for name in Spent.__dataclass_fields__})
-        for row in rows  # type: ignore[literal-required]
-    }
+    return {row[0]: Spent(*row[1:]) for row in rows.values_list("configuration", *Spent.__dataclass_fields__)}
 
 
 def reserved(campaign: Campaign, kind: str) -> float:

@@ -63,8 +63,8 @@ def about_the_rest(run: Run) -> list[str]:
     named = ["problems", "targets", "runners", "inbox", "providers", "help", "search", "leaderboards", "knowledge",
              "knowledge/new", "knowledge/pages", "knowledge/pages/cpu/vector_exp", "account/tokens",
              "account/webhooks", "teams", "notifications", "notifications/settings",
-             "releases", "campaigns", "campaigns/new", "profile", "profile/sessions", "problems/softmax_rows", "targets/cpu",
-             "leaderboards/softmax_rows/cpu", f"teams/{run.team.slug}"]  # fmt: skip
+             "campaigns", "campaigns/new", "releases", "profile", "profile/sessions", "problems/softmax_rows",
+             "targets/cpu", "leaderboards/softmax_rows/cpu", f"teams/{run.team.slug}"]  # fmt: skip
     author = run.team.members.get(username="ada")
     first = do_write_finding(author, run.team, "Tiles", "Larger tiles spill.\n\n* over 128 registers")
     found = f"/knowledge/{do_edit_finding(author, first, 'Tiles', 'They spill from 64 on.').pk}/"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from itertools import repeat
@@ -29,7 +30,7 @@ from optimizer.models import (
     TeamRole,
     User,
 )
-from runners.job import JobResult, JobSpec, Status
+from runners.job import JobResult, JobSpec, NoiseFloor, Status
 from runners.worker import work_once
 from tests.factories import QUEUE, correct_result, failed_result, make_user
 
@@ -91,7 +92,9 @@ def test_people_are_told_once_however_often_it_is_seen(team: Team, released: Rel
 
 
 def test_a_change_within_the_noise_floor_is_none(team: Team, released: Release) -> None:
-    Evaluation.objects.filter(pk=released.kernel.evaluation.pk).update(result={"noise_floor": {"ratio": 1.6}})
+    evaluation = released.kernel.evaluation
+    evaluation.result["noise_floor"] = dataclasses.asdict(NoiseFloor(1.6))
+    evaluation.save(update_fields=["result"])
     assert play(team, [150.0]).verdict == RetimeVerdict.SAME
 
 
