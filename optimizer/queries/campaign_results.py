@@ -193,7 +193,7 @@ class Results:
     def settled_problems(self) -> int:
         """Return how many problems are settled for every configuration that was run on them."""
         open_ones = {cell.problem for cell in self.cells if not cell.is_settled and not cell.is_skipped}
-        return len(self.problems) - len(open_ones)
+        return len({cell.problem for cell in self.cells if cell.is_settled} - open_ones)
 
     def unresolved(self) -> list[CellResult]:
         """Return the cells without a figure, with their reason: what a reader has to be told."""

@@ -278,7 +278,7 @@ def test_a_problem_that_the_target_cannot_run_is_skipped_by_name_and_the_rest_go
     assert {cell.name for cell in skipped} == {"fp8_block_gemm"}
     assert "no language" in skipped[0].why
     assert campaign.unusable == [{"name": "bad", "complaint": "no class Model"}]
-    assert results_of(campaign).settled_problems() == 2
+    assert results_of(campaign).settled_problems() == 1
 
 
 def test_a_problem_that_does_not_fit_the_device_is_tried_once(team: Team) -> None:
