@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -286,9 +287,11 @@ def _entries(new: NewCampaign, faults: dict[str, Any]) -> list[SuiteEntry]:
 
 def _limit_faults(limits: Limits) -> dict[str, str]:
     given = {kind: limit for kind, limit in asdict(limits).items() if limit is not None}
-    faults = {f"limit_{kind}": "A limit is a number above zero." for kind, limit in given.items() if limit <= 0}
+    text = "A limit is a number above zero."
+    # NaN is not below anything and would never be reached.
+    faults = {f"limit_{kind}": text for kind, limit in given.items() if not (math.isfinite(limit) and limit > 0)}
     # Zero dollars mean that only models which cost nothing may answer, as for a run.
-    if limits.usd is not None and limits.usd >= 0:
+    if limits.usd == 0:
         faults.pop("limit_usd", None)
     return faults
 
