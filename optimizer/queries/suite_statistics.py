@@ -151,18 +151,21 @@ def holm(values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def median_cost(costs: Sequence[float | None], seed: int = 0) -> Interval | None:
-    """Return the median cost to reach a goal with its bootstrap interval; None is a run that never did.
+def median_cost(costs: Sequence[float | None]) -> Interval | None:
+    """Return the median cost to reach a goal with its interval from order statistics; None is a run that never did.
 
-    Such a run counts as infinitely dear, so a median of infinity says that less than half of them reached it.
+    Such a run counts as infinitely dear, so a median of infinity says that less than half of them reached it. The
+    ranks of the interval's ends are n/2 ± z·√n/2 (Conover 1999, section 3.2).
     """
     if not costs:
         return None
-    values = np.array([math.inf if cost is None else cost for cost in costs], dtype=float)
-    drawn = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
-    medians = np.sort(_lower_median(values[drawn]))
-    low, high = (float(medians[int(q * (RESAMPLES - 1))]) for q in (0.025, 0.975))
-    return Interval(float(_lower_median(values[None, :])[0]), low, high)
+    ordered = sorted(math.inf if cost is None else cost for cost in costs)
+    count = len(ordered)
+    half = Z * math.sqrt(count) / 2
+    low = max(1, math.floor(count / 2 - half))
+    high = min(count, math.ceil(1 + count / 2 + half))
+    # The lower of two middle values: their mean would be infinite where only one of them is.
+    return Interval(ordered[(count - 1) // 2], ordered[low - 1], ordered[high - 1])
 
 
 def band(curves: Sequence[Sequence[Sequence[tuple[float, float]]]], at: Sequence[float]) -> Band:
@@ -222,12 +225,6 @@ def _exponential(interval: Interval | None) -> Interval | None:
         if interval is None
         else Interval(*(math.exp(x) for x in (interval.value, interval.low, interval.high)))
     )
-
-
-def _lower_median(values: Array) -> Array:
-    # The lower of two middle values: their mean would be infinite where only one of them is.
-    ordered: Array = np.sort(values, axis=1)[:, (values.shape[1] - 1) // 2]
-    return ordered
 
 
 def _mean_at(problems: Sequence[Sequence[tuple[float, float]]], position: float) -> float:
