@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -208,10 +209,19 @@ def _bootstrap_mean(values: Array, seed: int) -> Interval | None:
 
 
 def _resampled_means(values: Array, seed: int) -> Array:
-    # How often each value is drawn is multinomial, which is much cheaper than drawing indices.
-    counts = np.random.default_rng(seed).multinomial(len(values), np.full(len(values), 1 / len(values)), RESAMPLES)
-    means: Array = counts @ values / len(values)
+    means: Array = _draws(len(values), seed) @ values / len(values)
     return means
+
+
+@lru_cache(maxsize=8)
+def _draws(count: int, seed: int) -> NDArray[np.float32]:
+    """Return how often each of `count` values is drawn in each resample, shape (RESAMPLES, count).
+
+    The numbers are multinomial, which is much cheaper than drawing indices, and the same for all means over as many
+    problems: a page draws them once.
+    """
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+    return drawn.astype(np.float32)
 
 
 def _interval(values: Array, means: Array) -> Interval:
