@@ -37,7 +37,7 @@ from django.test.utils import CaptureQueriesContext  # noqa: E402
 
 from kernelsci_site.garbage import freeze_loaded_objects  # noqa: E402
 from optimizer.management.commands.load_scale import TEAM  # noqa: E402
-from optimizer.models import Kernel, Measurement, Membership, Run, Team, TeamRole, User  # noqa: E402
+from optimizer.models import Campaign, Kernel, Measurement, Membership, Run, Team, TeamRole, User  # noqa: E402
 
 GOAL_MS = 150.0
 NAMES = ("p50_ms", "p95_ms", "cpu_ms", "db_ms", "busy_p95", "queries", "kib")
@@ -137,8 +137,24 @@ def _pages() -> dict[str, Callable[[], str]]:
         "lineage data of 2,000": lambda: f"/runs/{largest[1]}/lineage/data/",
         "leaderboard": lambda: f"/leaderboards/{rng.choice(PROBLEMS)}/cpu/",
         "leaderboards": lambda: "/leaderboards/",
+        **_campaign_pages(rng),
         "API, runs": lambda: f"/api/v1/runs?limit=100&problem={rng.choice(PROBLEMS)}",
         "API, events": lambda: f"/api/v1/runs/{largest[0]}/events?after={rng.randint(0, 4000)}&limit=500",
+    }
+
+
+def _campaign_pages(rng: random.Random) -> dict[str, Callable[[], str]]:
+    campaign = Campaign.objects.filter(team__slug=TEAM).order_by("pk").first()
+    if campaign is None:
+        return {}
+    page = f"/campaigns/{campaign.pk}/"
+    return {
+        "campaigns": lambda: "/campaigns/",
+        "campaign of 3,000 runs": lambda: page,
+        "its runs": lambda: f"{page}runs/?page={rng.randint(1, 5)}",
+        "its fast_p": lambda: f"{page}chart/fast/",
+        "its bands": lambda: f"{page}chart/bands/?axis=tokens",
+        "its report, JSON": lambda: f"{page}report.json",
     }
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from django.http import Http404
 
-from optimizer.models import Comment, Kernel, Run, Team, TeamRole, Thread, User
+from optimizer.models import Campaign, Comment, Kernel, Run, Team, TeamRole, Thread, User
 
 Verb = Literal["view", "comment", "operate", "own"]
 
@@ -63,8 +63,22 @@ def access_comment(user: User, run_id: int, comment_id: int) -> Comment:
 
 def may(user: User, run: Run, verb: Verb) -> bool:
     """Return whether the person's role in the run's team is enough for the verb."""
-    role = user.role_in(run.team)
+    return may_in_team(user, run.team, verb)
+
+
+def may_in_team(user: User, team: Team, verb: Verb) -> bool:
+    """Return whether the person's role in the team is enough for the verb."""
+    role = user.role_in(team)
     return role is not None and role.rank >= ROLE_NEEDED[verb].rank
+
+
+def access_campaign(user: User, campaign_id: int, verb: Verb) -> Campaign:
+    """Return the campaign if the person may use it in that way. Raises Http404 otherwise, as `access_run` does."""
+    rows = Campaign.objects.visible_to(user).select_related("suite", "target", "team", "created_by")
+    campaign = rows.filter(pk=campaign_id).first()
+    if campaign is None or not may_in_team(user, campaign.team, verb):
+        raise Http404("There is no such campaign.")
+    return campaign
 
 
 def access_team(user: User, slug: str, role: TeamRole = TeamRole.VIEWER) -> Team:

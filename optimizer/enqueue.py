@@ -22,6 +22,16 @@ def enqueue_run(run_id: int) -> None:
     transaction.on_commit(lambda: _send("optimizer.advance", run_id, TIMER_QUEUE))
 
 
+def enqueue_campaign(campaign_id: int) -> None:
+    """Enqueue the next step of the campaign, after commit."""
+    transaction.on_commit(lambda: _send("optimizer.advance_campaign", campaign_id, TIMER_QUEUE))
+
+
+def enqueue_retiming(round_id: int) -> None:
+    """Enqueue the next step of a round of the regression watch, after commit."""
+    transaction.on_commit(lambda: _send("optimizer.advance_retiming", round_id, TIMER_QUEUE))
+
+
 def enqueue_call(call_id: int) -> None:
     """Enqueue a call to a language model, after commit."""
     transaction.on_commit(lambda: _send("optimizer.answer_call", call_id, AGENTS_QUEUE))

@@ -7,7 +7,9 @@ from importlib import import_module
 
 from celery import shared_task
 
-from optimizer.enqueue import AGENTS_QUEUE, TIMER_QUEUE, enqueue_run
+from optimizer.campaigns.advance import advance_campaign
+from optimizer.campaigns.retiming import advance_retiming
+from optimizer.enqueue import AGENTS_QUEUE, TIMER_QUEUE, enqueue_campaign, enqueue_run
 from optimizer.loop.advance import Outcome, advance
 from optimizer.upkeep.sweep import sweep
 
@@ -23,6 +25,22 @@ def advance_run(run_id: int) -> str:
         time.sleep(BUSY_PAUSE_S)
         enqueue_run(run_id)
     return outcome.value
+
+
+@shared_task(name="optimizer.advance_campaign", queue=TIMER_QUEUE, ignore_result=True)
+def advance_one_campaign(campaign_id: int) -> bool:
+    """Advance a campaign, and enqueue it again when somebody else holds it."""
+    if advance_campaign(campaign_id):
+        return True
+    time.sleep(BUSY_PAUSE_S)
+    enqueue_campaign(campaign_id)
+    return False
+
+
+@shared_task(name="optimizer.advance_retiming", queue=TIMER_QUEUE, ignore_result=True)
+def advance_one_retiming(round_id: int) -> bool:
+    """Advance a round of the regression watch; the sweep returns to one that somebody else holds."""
+    return advance_retiming(round_id)
 
 
 @shared_task(name="optimizer.answer_call", queue=AGENTS_QUEUE, ignore_result=True)

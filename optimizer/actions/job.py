@@ -17,13 +17,22 @@ from optimizer.calls.tool_calls import do_cancel_tool_call, do_finish_tool_call
 from optimizer.enqueue import enqueue_run
 from optimizer.events.payloads import EvaluationStarted, HypothesisMeasured
 from optimizer.events.record import record
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, JobState, Run, ToolCall
+from optimizer.models import (
+    Evaluation,
+    EvaluationPurpose,
+    EvaluationState,
+    EvaluationStatus,
+    Job,
+    JobState,
+    Run,
+    ToolCall,
+)
 from optimizer.runs import best, budget
 from optimizer.runs.artefacts import is_sound, original_of
 from optimizer.runs.dispatch import queue_job
 from optimizer.runs.evaluation import do_copy_outcome, do_share_outcome, do_store_result, finished
 from optimizer.runs.kernels import settle_duplicates
-from optimizer.runs.locking import lock_run_of
+from optimizer.runs.locking import lock_run, lock_run_of
 from runners.job import Effort, JobResult, Status
 from runners.job_source import Receipt
 
@@ -105,6 +114,17 @@ def do_cancel_jobs(run: Run, *, running: bool = True) -> None:
         _cancel_evaluation(run, evaluation)
 
 
+def do_cancel_timing(evaluation: Evaluation) -> None:
+    """Cancel one open evaluation that is not part of its run's search; others of the run go on."""
+    with transaction.atomic():
+        run = lock_run(evaluation.kernel.run_id)
+        queue.cancel(Job.objects.filter(evaluation=evaluation))
+        current = Evaluation.objects.select_related("kernel", "job").get(pk=evaluation.pk)
+        # A job that a worker holds ends when the worker lets go.
+        if current.job.state == JobState.CANCELLED and not EvaluationState(current.state).is_terminal:
+            _cancel_evaluation(run, current)
+
+
 def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
     reason = "; ".join(result.reasons) or "the harness failed"
     # A cancelled job ends here; the release below then finds nothing that it still holds.
@@ -152,7 +172,7 @@ def _store_evaluation(run: Run, evaluation: Evaluation, result: JobResult) -> No
     _conclude(run, evaluation)
     if evaluation.effort == Effort.BUILD:
         _follow_build(run, evaluation)
-    elif evaluation.effort == Effort.CONFIRM:
+    elif evaluation.effort == Effort.CONFIRM and evaluation.purpose == EvaluationPurpose.SEARCH:
         best.judge_confirmation(run, evaluation)
     # After the confirmation was judged: a refuted kernel must not lead.
     best.update_best(run)
@@ -189,9 +209,10 @@ def _spend(run: Run, evaluation: Evaluation) -> None:
     """Add an evaluation to the run's spending.
 
     Seeds and confirmations do not count as evaluations; their device time does. An ending that was not the kernel's own
-    (a failed machine, too little device memory, a parent that failed) costs the run nothing.
+    (a failed machine, too little device memory, a parent that failed) costs the run nothing, and neither do timings for
+    a campaign's settling or the regression watch.
     """
-    if not evaluation.judges_kernel:
+    if not evaluation.judges_kernel or evaluation.purpose != EvaluationPurpose.SEARCH:
         return
     # Budgets compare strategies, so they count only what a strategy has asked for.
     searched = evaluation.kernel.author_kind not in budget.UNCOUNTED

@@ -20,6 +20,7 @@ from optimizer.enqueue import enqueue_run
 from optimizer.events.payloads import BudgetRaised
 from optimizer.events.record import record
 from optimizer.loop.advance import enter
+from optimizer.loop.seeds import add_seeds
 from optimizer.models import AuditAction, ProblemVersion, Run, RunState, Target, Team, TeamRole, User
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import Budget, budget_of
@@ -132,6 +133,9 @@ def do_resume_run(user: User | None, run: Run) -> Run:
         if locked.state != RunState.PAUSED:
             raise RunTransitionError("only a paused run can go on")
         enter(locked, RunState.RUNNING)
+        # One that was paused before its first step has no seeds yet, and only the step of a pending run adds them.
+        if not locked.kernels.exists():
+            add_seeds(locked)
         log_action(AuditAction.RUN_RESUMED, user, locked)
 
     return _steer(run, resume)

@@ -7,6 +7,7 @@ from ninja import NinjaAPI
 from optimizer.api import (
     audience,
     calls,
+    campaigns,
     catalogue,
     comments,
     comparison,
@@ -45,6 +46,7 @@ api.add_router("/runs", audience.router)
 api.add_router("/runs", comparison.router)
 api.add_router("/runs", estimates.router)
 api.add_router("/runs", parameters.router)
+api.add_router("/campaigns", campaigns.router)
 api.add_router("/templates", templates.router)
 api.add_router("/teams", teams.router)
 api.add_router("/notifications", notifications.router)

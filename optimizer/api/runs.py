@@ -249,25 +249,26 @@ def _start(request: HttpRequest, body: StartRun) -> Run:
 
 def new_run(request: HttpRequest, body: StartRun) -> NewRun:
     """Look up the named rows. Raises ValidationError with the fields at fault."""
-    problem = _named(Problem.objects.filter(slug=body.problem).first(), "problem", body.problem)
+    problem = named(Problem.objects.filter(slug=body.problem).first(), "problem", body.problem)
     version = (
         problem.versions.filter(number=body.problem_version).first() if body.problem_version else problem.latest()
     )
     given = body.model_dump(exclude={"problem", "problem_version", "target", "team", "budget"})
     return NewRun(
         **given,
-        problem_version=_named(version, "problem_version", str(body.problem_version)),
-        target=_named(Target.objects.filter(key=body.target).first(), "target", body.target),
-        team=_team(request, body.team),
+        problem_version=named(version, "problem_version", str(body.problem_version)),
+        target=named(Target.objects.filter(key=body.target).first(), "target", body.target),
+        team=team_of(request, body.team),
         budget=Budget(**body.budget.model_dump()),
     )
 
 
-def _team(request: HttpRequest, slug: str) -> Team:
+def team_of(request: HttpRequest, slug: str) -> Team:
+    """Return the team of that name, or the caller's only one. Raises ValidationError."""
     user = caller(request)
     mine = Team.objects.all() if user.is_superuser else Team.objects.filter(memberships__user=user)
     if slug:
-        team: Team = _named(mine.filter(slug=slug).first(), "team", slug)
+        team: Team = named(mine.filter(slug=slug).first(), "team", slug)
         return team
     # Two suffice to know that the choice is ambiguous.
     found = list(Team.objects.filter(memberships__user=user)[:2])
@@ -276,7 +277,8 @@ def _team(request: HttpRequest, slug: str) -> Team:
     return found[0]
 
 
-def _named(row: Any, field: str, name: str) -> Any:
+def named(row: Any, field: str, name: str) -> Any:
+    """Return the row. Raises ValidationError where there is none of that name."""
     if row is None:
         raise ValidationError({field: f"There is none called {name!r}."})
     return row

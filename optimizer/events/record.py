@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from optimizer.events.campaigns import wake_campaign
 from optimizer.events.notices import notify_people
 from optimizer.events.payloads import Payload
 from optimizer.events.sockets import announce_event
@@ -11,7 +12,12 @@ from optimizer.events.webhooks import queue_deliveries
 from optimizer.models import Run, RunEvent
 
 # Called in this order for every event, inside its transaction. What leaves the process waits for the commit.
-SUBSCRIBERS: tuple[Callable[[RunEvent], object], ...] = (queue_deliveries, notify_people, announce_event)
+SUBSCRIBERS: tuple[Callable[[RunEvent], object], ...] = (
+    queue_deliveries,
+    notify_people,
+    wake_campaign,
+    announce_event,
+)
 
 
 def record(run: Run, payload: Payload) -> RunEvent:

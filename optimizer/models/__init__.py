@@ -2,9 +2,17 @@
 
 from optimizer.models.api_token import ApiToken, TokenScope
 from optimizer.models.audit import AuditAction, AuditEntry
+from optimizer.models.campaign import (
+    Campaign,
+    CampaignCell,
+    CampaignConfiguration,
+    CampaignState,
+    CampaignTiming,
+)
 from optimizer.models.choices import (
     AuthorKind,
     CallState,
+    EvaluationPurpose,
     EvaluationState,
     EvaluationStatus,
     HypothesisKind,
@@ -29,10 +37,12 @@ from optimizer.models.notification import Follow, Notification, NotificationChoi
 from optimizer.models.problem import Problem, ProblemVersion
 from optimizer.models.provider import Provider, ProviderApi, ProviderKind, Record
 from optimizer.models.release import Release, ReleaseState
+from optimizer.models.retiming import RetimeRound, RetimeVerdict, Retiming
 from optimizer.models.review import Comment, CommentEdit, Review, ReviewVerdict, Side, Thread, ThreadState
 from optimizer.models.run import Run
 from optimizer.models.run_template import RunTemplate
 from optimizer.models.runner import Runner
+from optimizer.models.suite import Suite, SuiteEntry
 from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
 from optimizer.models.tool_call import CallTurn, ToolCall
@@ -45,10 +55,16 @@ __all__ = [
     "AuthorKind",
     "CallState",
     "CallTurn",
+    "Campaign",
+    "CampaignCell",
+    "CampaignConfiguration",
+    "CampaignState",
+    "CampaignTiming",
     "Comment",
     "CommentEdit",
     "DeliveryState",
     "Evaluation",
+    "EvaluationPurpose",
     "EvaluationState",
     "EvaluationStatus",
     "Finding",
@@ -78,6 +94,9 @@ __all__ = [
     "Record",
     "Release",
     "ReleaseState",
+    "RetimeRound",
+    "RetimeVerdict",
+    "Retiming",
     "Review",
     "ReviewVerdict",
     "Run",
@@ -86,6 +105,8 @@ __all__ = [
     "RunTemplate",
     "Runner",
     "Side",
+    "Suite",
+    "SuiteEntry",
     "Target",
     "Team",
     "TeamRole",

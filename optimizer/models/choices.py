@@ -50,6 +50,14 @@ class EvaluationState(models.TextChoices):
         return {"running": "live", "reported": "warn"}.get(self.value, "muted")
 
 
+class EvaluationPurpose(models.TextChoices):
+    """List what evaluations are for. Only those of the search itself say which kernel leads a run."""
+
+    SEARCH = "", "Search"
+    SETTLING = "settling", "Settling of a campaign"
+    RETIMING = "retiming", "Regression watch"
+
+
 class EvaluationStatus(models.TextChoices):
     """List the outcomes of an evaluation: `runners.job.Status` with labels."""
 

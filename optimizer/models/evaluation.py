@@ -7,7 +7,7 @@ from django.db.models import Q
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
-from optimizer.models.choices import EvaluationState, EvaluationStatus, VerdictChoice
+from optimizer.models.choices import EvaluationPurpose, EvaluationState, EvaluationStatus, VerdictChoice
 from optimizer.models.kernel import Kernel
 from optimizer.models.target import Target
 from runners import wire
@@ -28,7 +28,8 @@ class Evaluation(models.Model):
     parent, or the leader when leaders are measured against each other. `unconfirmed` marks a speedup that the
     candidate's own clock claims and the referee's clock does not confirm: such figures are shown but never ranked.
     `failed_side` names who caused a failure; it is empty where the harness did not say. `copied_from` is the
-    evaluation whose outcome a duplicate shares.
+    evaluation whose outcome a duplicate shares. Evaluations with a `purpose` belong to a campaign or to the regression
+    watch: they neither rank the kernel in its run nor count as the run's spending.
     """
 
     kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="evaluations")
@@ -37,6 +38,9 @@ class Evaluation(models.Model):
         Kernel, null=True, blank=True, on_delete=models.CASCADE, related_name="evaluation"
     )
     effort = models.CharField(max_length=10)
+    purpose = models.CharField(
+        max_length=10, choices=EvaluationPurpose.choices, default=EvaluationPurpose.SEARCH, blank=True
+    )
     state = models.CharField(max_length=10, choices=EvaluationState.choices, default=EvaluationState.QUEUED)
     status = models.CharField(max_length=16, choices=EvaluationStatus.choices, blank=True)
     verdict = models.CharField(max_length=8, choices=VerdictChoice.choices, blank=True)

@@ -23,6 +23,8 @@ class NotificationKind(models.TextChoices):
     STUCK = "stuck", "A run that I follow does not get on"
     BUDGET = "budget", "A run that I follow has spent 80 % of a budget"
     RELEASE = "release", "A kernel of my team is released"
+    CAMPAIGN = "campaign", "A campaign of mine has ended"
+    WATCH = "watch", "A released kernel of my team has become slower, faster or wrong"
 
     @property
     def by_mail(self) -> bool:

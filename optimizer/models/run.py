@@ -52,7 +52,8 @@ class Run(models.Model):
     Only `optimizer.loop.advance` changes the counters. A budget of None is unlimited. `spent_*` include failed calls
     and evaluations. `warned` maps each budget to the last percentage that was announced. `last_seq` is the number of
     the newest event; it only grows, under the row's lock. `finish_reason` is set once somebody wants the run to finish:
-    its best kernels are then measured again and it ends, as if its budget were used up.
+    its best kernels are then measured again and it ends, as if its budget were used up. Jobs of a run with a lower
+    `priority` number go first.
     """
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="runs")
@@ -67,6 +68,7 @@ class Run(models.Model):
     seed = models.BigIntegerField(default=0)
     dispatcher = models.CharField(max_length=20, default="celery")
     dispatch_settings = models.JSONField(default=dict, blank=True)
+    priority = models.SmallIntegerField(default=0)
     guidance = models.TextField(blank=True)
     is_private = models.BooleanField(default=False)
     is_demo = models.BooleanField(default=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models import F, Q, QuerySet
 
 from optimizer.knowledge.kinds import kinds_of
-from optimizer.models import AuthorKind, Problem, Run
+from optimizer.models import AuthorKind, CampaignCell, Problem, Run
 
 # Kinds that nearly every problem has; sharing one of them says little.
 _GENERAL_KINDS = frozenset({"reduction", "elementwise"})
@@ -26,8 +26,18 @@ def earlier_runs(run: Run) -> QuerySet[Run]:
     like = Run.objects.filter(
         shown, team=run.team_id, target=run.target_id, objective=run.objective, baseline=run.baseline
     )
+    like = like.exclude(pk__in=others_of_its_campaign(run))
     led = like.exclude(pk=run.pk).exclude(best_kernel=None).exclude(best_kernel__author_kind=AuthorKind.SEED)
     return led.order_by(F("best_speedup_low").desc(nulls_last=True), "-pk").select_related("best_kernel")
+
+
+def others_of_its_campaign(run: Run) -> QuerySet[CampaignCell, int | None]:
+    """Return the ids of the other runs of the run's campaign; none for a run outside campaigns.
+
+    What one of them has found must not reach another, or the campaign would compare nothing.
+    """
+    others = CampaignCell.objects.filter(campaign__cells__run=run, run__isnull=False).exclude(run=run)
+    return others.order_by().values_list("run_id", flat=True)
 
 
 def on_the_same_problem(run: Run) -> QuerySet[Run]:

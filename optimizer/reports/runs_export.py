@@ -86,7 +86,7 @@ def _json_rows(runs: Iterable[Run]) -> str:
 
 
 def _csv_rows(runs: Iterable[Run]) -> str:
-    return _csv_lines([[_cell(value) for value in row_of(run).values()] for run in runs])
+    return _csv_lines([[csv_cell(value) for value in row_of(run).values()] for run in runs])
 
 
 def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
@@ -95,7 +95,7 @@ def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def csv_cell(value: Any) -> Any:
     """Join lists, and prefix text that a spreadsheet would evaluate with an apostrophe."""
     if isinstance(value, list):
         value = ", ".join(map(str, value))

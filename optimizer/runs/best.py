@@ -12,7 +12,16 @@ from django.db.models import QuerySet
 
 from optimizer.events.payloads import BestChanged, BestRefuted, RunNoted
 from optimizer.events.record import record
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Release, Run, VerdictChoice
+from optimizer.models import (
+    Evaluation,
+    EvaluationPurpose,
+    EvaluationState,
+    EvaluationStatus,
+    Kernel,
+    Release,
+    Run,
+    VerdictChoice,
+)
 from optimizer.runs.evidence import Evidence, Standing, evidence_of
 from runners.job import Effort
 
@@ -56,7 +65,8 @@ def judge_confirmation(run: Run, confirmation: Evaluation) -> None:
 
 def confirmations(run: Run) -> QuerySet[Evaluation]:
     """Return the run's confirming evaluations that were not cancelled."""
-    found = Evaluation.objects.filter(kernel__run=run, effort=Effort.CONFIRM.value)
+    own = Evaluation.objects.filter(kernel__run=run, purpose=EvaluationPurpose.SEARCH)
+    found = own.filter(effort=Effort.CONFIRM.value)
     return found.exclude(state=EvaluationState.CANCELLED)
 
 

@@ -8,7 +8,16 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Job, Kernel, ProblemVersion, Run
+from optimizer.models import (
+    Evaluation,
+    EvaluationPurpose,
+    EvaluationState,
+    EvaluationStatus,
+    Job,
+    Kernel,
+    ProblemVersion,
+    Run,
+)
 from optimizer.runs.artefacts import known_artefacts
 from optimizer.runs.strategies import settings_of
 from runners import wire
@@ -64,21 +73,34 @@ def dispatch(
     return evaluation
 
 
-def queue_job(run: Run, evaluation: Evaluation) -> Job:
+def dispatch_again(run: Run, kernel: Kernel, purpose: EvaluationPurpose, baseline: Baseline) -> Evaluation:
+    """Time a kernel beside a baseline in cold processes for a purpose outside its run. Call under the run's lock.
+
+    There is no opponent: what is asked is how the kernel compares with the baseline, here and now.
+    """
+    evaluation = Evaluation.objects.create(
+        kernel=kernel, target=run.target, effort=Effort.CONFIRM.value, purpose=purpose
+    )
+    queue_job(run, evaluation, baseline)
+    return evaluation
+
+
+def queue_job(run: Run, evaluation: Evaluation, baseline: Baseline | None = None) -> Job:
     """Create the job of an evaluation that has none, and notify the runners after commit.
 
-    Static builds always go to this installation's own workers.
+    Static builds always go to this installation's own workers. Without a `baseline`, the run's is timed alongside.
     """
     effort = Effort(evaluation.effort)
-    _name_opponent(evaluation)
+    if evaluation.purpose == EvaluationPurpose.SEARCH:
+        _name_opponent(evaluation)
     # Compiling needs no device, so a queue outside, perhaps days long, is the wrong place for it.
     dispatcher = CeleryDispatcher.name if effort == Effort.BUILD else run.dispatcher
     job = Job.objects.create(
         evaluation=evaluation,
         queue=DISPATCHERS[dispatcher].queue_for(run.target.key, effort),
         dispatcher=dispatcher,
-        priority=PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else 0,
-        spec=_stored_spec(run, evaluation.kernel, evaluation),
+        priority=PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else run.priority,
+        spec=_stored_spec(run, evaluation.kernel, evaluation, baseline),
     )
     notify_on_commit(dispatcher, job.queue)
     return job
@@ -140,7 +162,9 @@ def _is_profiled(run: Run) -> bool:
     return wanted == "always" or (wanted == "on_gpus" and run.target.key != "cpu")
 
 
-def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, Any]:
+def _stored_spec(
+    run: Run, kernel: Kernel, evaluation: Evaluation, baseline: Baseline | None = None
+) -> dict[str, Any]:
     """Return a `JobSpec` as JSON, with the id of the problem version in place of its files."""
     spec = JobSpec(
         job_id=f"evaluation-{evaluation.pk}",
@@ -148,7 +172,7 @@ def _stored_spec(run: Run, kernel: Kernel, evaluation: Evaluation) -> dict[str, 
         target=run.target.key,
         candidate=kernel.as_source(),
         effort=Effort(evaluation.effort),
-        baseline=Baseline(run.baseline),
+        baseline=baseline or Baseline(run.baseline),
         parent=evaluation.opponent.as_source() if evaluation.opponent else None,
         best_us=_best_us(run),
         known_artefacts=known_artefacts(run) if evaluation.first_of_id else {},

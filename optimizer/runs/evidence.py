@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Run, VerdictChoice
+from optimizer.models import Evaluation, EvaluationPurpose, EvaluationState, EvaluationStatus, Run, VerdictChoice
 from optimizer.models.evaluation import CANDIDATE
 from optimizer.search.ranking import is_beaten, leader_of
 from runners.job import Effort
@@ -131,9 +131,8 @@ class Evidence:
 
 def evidence_of(run: Run) -> Evidence:
     """Read the run's finished evaluations."""
-    ended = Evaluation.objects.filter(kernel__run=run, state=EvaluationState.DONE).exclude(
-        effort=Effort.BUILD.value
-    )
+    own = Evaluation.objects.filter(kernel__run=run, purpose=EvaluationPurpose.SEARCH)
+    ended = own.filter(state=EvaluationState.DONE).exclude(effort=Effort.BUILD.value)
     rows = [Outcome(*row) for row in ended.order_by("pk").values_list(*_COLUMNS)]
     firsts = {row.kernel: row for row in rows if row.first_of is not None}
     cold = {row.kernel: row for row in rows if row.is_confirmation and row.judges_kernel}

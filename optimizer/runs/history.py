@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import CharField, Q, QuerySet, Value
+from django.db.models.functions import Cast, Concat
 
 from optimizer.models import (
     CallState,
@@ -19,6 +21,7 @@ from optimizer.models import (
     ProblemVersion,
     Run,
 )
+from optimizer.queries.earlier_runs import others_of_its_campaign
 from optimizer.queries.guidance import guidance_views
 from optimizer.runs.budget import evaluations_left
 from optimizer.runs.drift import Anchor, anchor_of
@@ -117,7 +120,13 @@ def findings_for(run: Run) -> QuerySet[Finding]:
         Q(problem__isnull=True) | Q(problem__in=problem.values("problem")),
         Q(run__isnull=True) | Q(run=run),
         superseded_by__isnull=True,
-    ).order_by("pk")
+    ).exclude(source__in=_sources_in_its_campaign(run)).order_by("pk")  # fmt: skip
+
+
+def _sources_in_its_campaign(run: Run) -> QuerySet[Any, Any]:
+    """Return how findings name the other runs of the run's campaign, which must not learn from each other."""
+    named = Concat(Value("run "), Cast("run_id", CharField()))
+    return others_of_its_campaign(run).annotate(finding_source=named).values("finding_source")
 
 
 @lru_cache(maxsize=64)

@@ -28,6 +28,10 @@ class StarkSettings(AttemptSettings):
     solo_temperature: float = Field(0.7, ge=0, le=2, description="Temperature of the single agent (agents off).")
     search: bool = Field(True, description="Ablation: off, every attempt revises the last one.")
     agents: bool = Field(True, description="Ablation: off, one agent writes alone.")
+    windows: bool = Field(True, description="Ablation: off, every agent sees the kernel it works on alone.")
+    anchors: bool = Field(
+        True, description="Ablation: off, the coder writes the whole kernel, not the marked block."
+    )
 
 
 class Stark(AttemptStrategy):
@@ -47,7 +51,9 @@ class Stark(AttemptStrategy):
     def rules(self, settings: StrategySettings) -> tree.Rules:
         """Return the run's search parameters."""
         own = settings.narrow(StarkSettings)
-        return tree.Rules(own.n_root, own.n_child, own.epsilon, own.leaderboard, own.window_cap)
+        return tree.Rules(
+            own.n_root, own.n_child, own.epsilon, own.leaderboard, own.window_cap if own.windows else 1
+        )
 
     def opening_role(self, node: KernelView, settings: StrategySettings) -> str:
         """Return the debugger for a failed node and the planner for all others."""
@@ -88,7 +94,7 @@ class Stark(AttemptStrategy):
         context = {**attempt.context(), "plan": plan.key, "window": self._code_window(flow.history, attempt)}
         # Marked blocks of another language than the new kernel's cannot be filled in.
         same = attempt.node.source.language == target_language(flow.history)
-        schema = "BlockAnswer" if same else "KernelAnswer"
+        schema = "BlockAnswer" if same and settings.anchors else "KernelAnswer"
 
         def ask(key: str, extra: Any) -> CallView:
             return flow.ask(key, "code", schema, {**context, **extra}, settings.code_temperature)

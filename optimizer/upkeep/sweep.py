@@ -18,8 +18,17 @@ from optimizer import queue
 from optimizer.actions.inbox import do_expire_prompts
 from optimizer.actions.job import do_fail_job, do_let_go
 from optimizer.calls.lifecycle import do_give_up_lost_call
-from optimizer.enqueue import enqueue_call, enqueue_delivery, enqueue_run
-from optimizer.models import CallState, DeliveryState, LlmCall, Run, RunState, WebhookDelivery
+from optimizer.enqueue import enqueue_call, enqueue_campaign, enqueue_delivery, enqueue_retiming, enqueue_run
+from optimizer.models import (
+    CallState,
+    Campaign,
+    DeliveryState,
+    LlmCall,
+    RetimeRound,
+    Run,
+    RunState,
+    WebhookDelivery,
+)
 from optimizer.runs.dispatch import notify_on_commit
 
 ENQUEUE_AGAIN_AFTER = dt.timedelta(seconds=10)
@@ -40,6 +49,8 @@ def sweep() -> dict[str, int]:
         "expired_prompts": do_expire_prompts(),
         "enqueued_calls": _each(_unenqueued_calls(), enqueue_call),
         "enqueued_runs": _each(_idle_runs(), enqueue_run),
+        "enqueued_campaigns": _each(_idle_campaigns(), enqueue_campaign),
+        "enqueued_retimings": _each(_idle_rounds(), enqueue_retiming),
         "enqueued_deliveries": _each(_due_deliveries(), enqueue_delivery),
     }
 
@@ -76,6 +87,20 @@ def _idle_runs() -> list[int]:
     idle = live.filter(Q(advanced_at=None) | Q(advanced_at__lt=Now() - ADVANCED_EVERY))
     # The longest idle first: with more than 200 live runs, every run gets its turn over several sweeps.
     return list(idle.order_by(F("advanced_at").asc(nulls_first=True)).values_list("pk", flat=True)[:200])
+
+
+def _idle_campaigns() -> list[int]:
+    """Return live campaigns that were not advanced lately."""
+    idle = Campaign.objects.live().filter(Q(advanced_at=None) | Q(advanced_at__lt=Now() - ADVANCED_EVERY))
+    return list(idle.order_by(F("advanced_at").asc(nulls_first=True)).values_list("pk", flat=True)[:50])
+
+
+def _idle_rounds() -> list[int]:
+    """Return open rounds of the regression watch that were not advanced lately."""
+    idle = RetimeRound.objects.filter(
+        Q(advanced_at=None) | Q(advanced_at__lt=Now() - ADVANCED_EVERY), finished_at=None
+    )
+    return list(idle.order_by("pk").values_list("pk", flat=True)[:50])
 
 
 def _due_deliveries() -> list[int]:

@@ -88,6 +88,7 @@ urlpatterns = [
     path("providers/<int:provider_id>/", providers.provider_edit, name="provider_edit"),
     path("providers/<int:provider_id>/delete/", providers.provider_delete, name="provider_delete"),
     path("providers/<int:provider_id>/check/", providers.provider_check, name="provider_check"),
+    path("", include("optimizer.urls.campaigns")),
     path("", include("optimizer.urls.people")),
     path("", include("optimizer.urls.explore")),
     path("", include("optimizer.urls.review")),

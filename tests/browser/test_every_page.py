@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from optimizer.actions.finding import do_edit_finding, do_write_finding
 from optimizer.models import Run, Team
+from optimizer.synthetic.campaigns import make_settled_campaign
 from tests.browser.axe import AXE, faults_of
 from tests.factories import drive, make_run
 
@@ -62,12 +63,14 @@ def about_the_rest(run: Run) -> list[str]:
     named = ["problems", "targets", "runners", "inbox", "providers", "help", "search", "leaderboards", "knowledge",
              "knowledge/new", "knowledge/pages", "knowledge/pages/cpu/vector_exp", "account/tokens",
              "account/webhooks", "teams", "notifications", "notifications/settings",
-             "releases", "profile", "profile/sessions", "problems/softmax_rows", "targets/cpu",
-             "leaderboards/softmax_rows/cpu", f"teams/{run.team.slug}"]  # fmt: skip
+             "campaigns", "campaigns/new", "releases", "profile", "profile/sessions", "problems/softmax_rows",
+             "targets/cpu", "leaderboards/softmax_rows/cpu", f"teams/{run.team.slug}"]  # fmt: skip
     author = run.team.members.get(username="ada")
     first = do_write_finding(author, run.team, "Tiles", "Larger tiles spill.\n\n* over 128 registers")
     found = f"/knowledge/{do_edit_finding(author, first, 'Tiles', 'They spill from 64 on.').pk}/"
-    return [*(f"/{name}/" for name in named), "/search/?q=tile", found, f"{found}edit/"]
+    campaign = f"/campaigns/{make_settled_campaign(run.team, 8, 3, 2).pk}/"
+    campaigns = [campaign, f"{campaign}runs/", "/campaigns/new/?set=stark"]
+    return [*(f"/{name}/" for name in named), "/search/?q=tile", found, f"{found}edit/", *campaigns]
 
 
 def settled(page: Page) -> Page:

@@ -48,8 +48,10 @@ def api(needs: str, method: str, route: str, ok: int = 200, **data: Any) -> Row:
 RUN = "runs/<int:run_id>/"
 KERNEL = f"{RUN}kernels/<int:number>/"
 TEAM = "teams/<slug:slug>/"
+CAMPAIGN = "campaigns/<int:campaign_id>/"
 SERVICE = f"{TEAM}service-accounts/<int:user_id>/"
 START = {"problem": "softmax_rows", "team": "{slug}", "budget": {"evaluations": 1}}
+COMPARED = {"suite": "ours", "team": "{slug}", "configurations": [{"name": "a", "strategy": "tune"}]}
 HOOK = {"team": "{slug}", "url": "https://93.184.215.14/hook", "events": ["run.finished"]}
 SERVER = "https://93.184.215.14/v1"
 FACTOR = "profile/second-factor/"
@@ -70,7 +72,13 @@ PAGES = [
          "leaderboards/<slug:slug>/<slug:key>/", "knowledge/", "knowledge/pages/",
          "knowledge/pages/<slug:folder>/<slug:page>/", "account/tokens/", "account/webhooks/", "api/",
          "profile/", "profile/password/", "profile/sessions/", FACTOR, "teams/", "notifications/",
-         "notifications/settings/", "releases/"),
+         "notifications/settings/", "releases/", "campaigns/", "campaigns/new/"),
+    post("signed_in", "campaigns/new/", 200),
+    *get("viewer", CAMPAIGN, f"{CAMPAIGN}runs/", f"{CAMPAIGN}chart/<slug:figure>/", f"{CAMPAIGN}report.<slug:form>"),
+    post("operator", f"{CAMPAIGN}pause/"),
+    post("operator", f"{CAMPAIGN}resume/"),
+    post("operator", f"{CAMPAIGN}limits/", parallel_runs="2"),
+    post("operator", f"{CAMPAIGN}stop/"),
     post("signed_in", "runs/new/", 200),
     post("signed_in", "runs/new/link/"),
     post("signed_in", "runs/new/check/", 200),
@@ -176,6 +184,7 @@ API = [
         "strategies", "receipt-key", "problems/<slug>/task", "knowledge/pages?q=softmax",
         "providers", "releases", "runs/export.csv", "runs/export.jsonl", "search?q=softmax",
         "leaderboard?problem=softmax_rows&target=cpu", "notifications", "templates", "teams",
+        "campaigns", "campaigns/suites",
     )],
     api("viewer", "GET", "teams/<slug>/members"),
     api("owner", "GET", "teams/<slug>/log"),
@@ -194,6 +203,12 @@ API = [
         "/report.<form>", "/threads", "/threads/<int:thread_id>", "/reviews", "/best",
         "/kernels/<int:number>/verdict", "/kernels/<int:number>/receipt",
     )],
+    *[api("viewer", "GET", f"campaigns/<int:campaign_id>{more}") for more in ("", "/report.<form>")],
+    Row("api/v1/campaigns", "operator", 201, "POST", COMPARED, refused=422),
+    api("operator", "POST", "campaigns/<int:campaign_id>/pause"),
+    api("operator", "POST", "campaigns/<int:campaign_id>/resume", 409),
+    api("operator", "PUT", "campaigns/<int:campaign_id>/limits", parallel_runs=2),
+    api("operator", "POST", "campaigns/<int:campaign_id>/stop"),
     # who may not is told like somebody who names a team that is not there
     Row("api/v1/runs", "operator", 201, "POST", START, refused=422),
     Row("api/v1/runs/<int:run_id>/clone", "operator", 201, "POST", refused=422),

@@ -27,6 +27,7 @@ from optimizer.models import (
     User,
     Webhook,
 )
+from tests.campaigns import make_campaign
 from tests.factories import drive, make_run, make_team, make_user
 
 
@@ -58,6 +59,7 @@ def make_world() -> World:
         "run_id": run.pk, "number": run.best_kernel.number, "slug": team.slug, "thread_id": comment.thread_id,
         "comment_id": comment.pk, "guidance_id": guidance.pk, "release_id": do_ask_release(starter, run.best_kernel).pk,
         "live_id": live.pk, "key": "cpu", "name": _tunable(run), "form": "md", "kind": "native", "token": "x" * 43,
+        "campaign_id": make_campaign(team, starter).pk, "figure": "fast",
         "folder": "cpu", "page": "vector_exp",
         "invitation_id": do_invite(starter, team, TeamRole.VIEWER, "", 7)[0].pk,
         "service_id": do_make_service_account(starter, team, "ci", TeamRole.VIEWER).pk,

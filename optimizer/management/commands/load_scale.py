@@ -33,6 +33,7 @@ from optimizer.models import (
     TeamRole,
     User,
 )
+from optimizer.synthetic.campaigns import make_settled_campaign
 from optimizer.synthetic.copying import copy_rows, next_key, renumber
 from optimizer.synthetic.rows import MARK, TIMED_SHARE, Family, FamilyMaker, Keys, sizes
 
@@ -57,6 +58,9 @@ class Command(BaseCommand):
         parser.add_argument("--kernels", type=int, default=100_000, help="in all runs; one has 5,000, one 2,000")
         parser.add_argument("--samples", type=int, default=1_000_000, help="raw times of all kernels")
         parser.add_argument("--seed", type=int, default=0)
+        parser.add_argument(
+            "--campaign", type=int, default=250, metavar="PROBLEMS", help="with 4 × 3 runs each; 0: none"
+        )
         parser.add_argument("--beside-real-runs", action="store_true", help="allow a database with real runs")
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -71,6 +75,10 @@ class Command(BaseCommand):
             counts = self._load(options)
         # After the commit: VACUUM cannot run inside a transaction.
         renumber(list(TABLES.values()))
+        if options["campaign"]:
+            # After the keys are renumbered: these rows take theirs from the sequences.
+            with transaction.atomic():
+                make_settled_campaign(Team.objects.get(slug=TEAM), options["campaign"], 4, 3, options["seed"])
         told = ", ".join(f"{count:,} × {name}" for name, count in counts.items())
         self.stdout.write(f"{told} in {time.monotonic() - began:.0f} s; all synthetic, team “{TEAM}”.")
 

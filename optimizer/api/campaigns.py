@@ -1,0 +1,251 @@
+"""List, start, steer and report campaigns."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from ninja import Field, Query, Router, Schema, Status
+
+from optimizer.access import access_campaign
+from optimizer.actions import campaign as actions
+from optimizer.api.auth import caller, needs
+from optimizer.api.body import Body
+from optimizer.api.errors import Refusal
+from optimizer.api.paging import Page, Window, newest_first
+from optimizer.api.runs import Limits as RunLimits
+from optimizer.api.runs import named, team_of
+from optimizer.models import Campaign, Suite, Target, TokenScope
+from optimizer.models.campaign import CampaignTransitionError
+from optimizer.queries.budgets import Budget
+from optimizer.queries.campaign_spending import spent_by_configuration, total
+from optimizer.queries.suites import Subset
+from optimizer.reports.campaign import FORMS
+from optimizer.reports.files import as_attachment
+from runners.job import Baseline, Objective
+
+router = Router(tags=["campaigns"], auth=needs(TokenScope.READ))
+STEER = needs(TokenScope.RUNS)
+
+
+class ConfigurationIn(Body):
+    """Describe one configuration to compare; `budget` holds for each of its runs."""
+
+    name: str = Field(min_length=1, max_length=60)
+    strategy: str
+    settings: dict[str, Any] = {}
+    providers: dict[str, Any] = {}
+    budget: RunLimits = RunLimits()
+
+
+class TotalLimits(Body):
+    """Hold the limits of all runs together; null is unlimited."""
+
+    usd: Decimal | None = Field(default=None, max_digits=10, decimal_places=4)
+    tokens: int | None = Field(default=None, lt=2**63)
+    device_minutes: float | None = Field(default=None, allow_inf_nan=False)
+
+
+class SubsetIn(Body):
+    """Choose problems of the suite: by name or pattern, by a draw, by footprint."""
+
+    names: list[str] = Field(default=[], max_length=5000)
+    count: int | None = Field(default=None, ge=1, le=100_000)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    most_bytes: int | None = Field(default=None, ge=0, lt=2**63)
+
+
+class CampaignIn(Body):
+    """Describe a campaign to start. Runs search against the first of `baselines`."""
+
+    suite: str = Field(description="slug of a suite; its newest number is taken without `suite_number`")
+    suite_number: int | None = Field(default=None, ge=1, le=2**31 - 1)
+    target: str = "cpu"
+    team: str = Field(default="", description="slug; may be left out by whoever has only one")
+    configurations: list[ConfigurationIn] = Field(min_length=1, max_length=actions.MAX_CONFIGURATIONS)
+    problems: SubsetIn = SubsetIn()
+    seeds: list[int] = Field(default=[0], max_length=actions.MAX_SEEDS)
+    baselines: list[str] = [Baseline.EAGER.value]
+    objective: str = Objective.DEVICE.value
+    dispatcher: str = "celery"
+    dispatch_settings: dict[str, Any] = {}
+    limits: TotalLimits = TotalLimits()
+    parallel_runs: int = 1
+    order_seed: int = Field(default=0, ge=0, lt=2**63)
+    title: str = Field(default="", max_length=120)
+    is_private: bool = False
+
+
+class LimitsIn(TotalLimits):
+    """Replace the limits of a campaign that has not ended."""
+
+    parallel_runs: int = 1
+
+
+class CampaignOut(Schema):
+    """Describe a campaign with its progress and spending."""
+
+    id: int
+    title: str
+    team: str
+    suite: str
+    suite_number: int
+    target: str
+    state: str
+    stop_reason: str
+    baselines: list[str]
+    configurations: list[str]
+    parallel_runs: int
+    limits: dict[str, float | None]
+    spent: dict[str, float]
+    runs: int
+    runs_ended: int
+    runs_skipped: int
+    created_by: str | None
+    created_at: dt.datetime
+    finished_at: dt.datetime | None
+
+
+class SuiteOut(Schema):
+    """Describe a suite."""
+
+    slug: str
+    number: int
+    title: str
+    origin: str
+    version: str
+    licence: str
+    problems: list[str]
+    unusable: dict[str, str]
+
+
+@router.get("", response=Page[CampaignOut], summary="List campaigns, newest first")
+def list_campaigns(request: HttpRequest, window: Query[Window]) -> Any:
+    """List the campaigns that the caller may see."""
+    rows = Campaign.objects.visible_to(caller(request)).select_related("suite", "target", "team", "created_by")
+    page = newest_first(rows, window)
+    return {"items": [_out(row) for row in page["items"]], "next": page["next"]}
+
+
+@router.get("/suites", response=list[SuiteOut])
+def list_suites(request: HttpRequest) -> Any:
+    """List the newest number of every suite, with its problems."""
+    rows = Suite.objects.order_by("slug", "-number").distinct("slug")
+    return [_suite_out(row) for row in rows]
+
+
+@router.post("", response={201: CampaignOut, 422: Refusal}, auth=STEER, summary="Start a campaign")
+def start_campaign(request: HttpRequest, body: CampaignIn) -> Any:
+    """Start a campaign: every configuration on every chosen problem, once for each seed."""
+    return Status(201, _out(actions.do_start_campaign(caller(request), _new(request, body))))
+
+
+@router.get("/{int:campaign_id}", response=CampaignOut, summary="One campaign")
+def read_campaign(request: HttpRequest, campaign_id: int) -> Any:
+    """Return one campaign."""
+    return _out(access_campaign(caller(request), campaign_id, "view"))
+
+
+@router.post("/{int:campaign_id}/pause", response={200: CampaignOut, 409: Refusal}, auth=STEER)
+def pause_campaign(request: HttpRequest, campaign_id: int) -> Any:
+    """Pause the campaign and its runs."""
+    return _steered(request, campaign_id, actions.do_pause_campaign)
+
+
+@router.post("/{int:campaign_id}/resume", response={200: CampaignOut, 409: Refusal}, auth=STEER)
+def resume_campaign(request: HttpRequest, campaign_id: int) -> Any:
+    """Resume a paused campaign."""
+    return _steered(request, campaign_id, actions.do_resume_campaign)
+
+
+@router.post("/{int:campaign_id}/stop", response={200: CampaignOut, 409: Refusal}, auth=STEER)
+def stop_campaign(request: HttpRequest, campaign_id: int) -> Any:
+    """Stop the campaign permanently. Problems that are not settled completely do not count."""
+    return _steered(request, campaign_id, actions.do_stop_campaign)
+
+
+@router.put("/{int:campaign_id}/limits", response={200: CampaignOut, 409: Refusal, 422: Refusal}, auth=STEER)
+def change_limits(request: HttpRequest, campaign_id: int, body: LimitsIn) -> Any:
+    """Replace all limits of a campaign that has not ended."""
+    limits = actions.Limits(body.usd, body.tokens, body.device_minutes)
+    return _steered(
+        request, campaign_id, lambda user, one: actions.do_change_limits(user, one, limits, body.parallel_runs)
+    )
+
+
+@router.get("/{int:campaign_id}/report.{form}")
+def report(request: HttpRequest, campaign_id: int, form: str) -> HttpResponse:
+    """Return the report: `html`, `md`, `csv` or `json`, or results as `kernelbench` or `kernelbench-com`."""
+    campaign = access_campaign(caller(request), campaign_id, "view")
+    if form not in FORMS:
+        raise Http404("There is no such report.")
+    content_type, suffix, write = FORMS[form]
+    return as_attachment(write(campaign), f"campaign-{campaign.pk}.{suffix}", content_type)
+
+
+def _new(request: HttpRequest, body: CampaignIn) -> actions.NewCampaign:
+    suites = Suite.objects.filter(slug=body.suite)
+    if body.suite_number is not None:
+        suites = suites.filter(number=body.suite_number)
+    plain = body.model_dump(
+        include={"seeds", "baselines", "objective", "dispatcher", "dispatch_settings", "parallel_runs", "order_seed",
+                 "title", "is_private"}
+    )  # fmt: skip
+    return actions.NewCampaign(
+        **plain,
+        suite=named(suites.order_by("-number").first(), "suite", body.suite),
+        target=named(Target.objects.filter(key=body.target).first(), "target", body.target),
+        team=team_of(request, body.team),
+        configurations=[_configuration(one) for one in body.configurations],
+        subset=Subset(
+            tuple(body.problems.names), body.problems.count, body.problems.seed, body.problems.most_bytes
+        ),
+        limits=actions.Limits(body.limits.usd, body.limits.tokens, body.limits.device_minutes),
+    )
+
+
+def _configuration(one: ConfigurationIn) -> actions.NewConfiguration:
+    return actions.NewConfiguration(
+        one.name, one.strategy, one.settings, one.providers, Budget(**one.budget.model_dump())
+    )
+
+
+def _steered(request: HttpRequest, campaign_id: int, act: Any) -> Any:
+    campaign = access_campaign(caller(request), campaign_id, "operate")
+    try:
+        act(caller(request), campaign)
+    except CampaignTransitionError as refusal:
+        return Status(409, Refusal(detail=f"{refusal}"))
+    return _out(access_campaign(caller(request), campaign_id, "view"))
+
+
+def _out(row: Campaign) -> dict[str, Any]:
+    spent = total(spent_by_configuration(row))
+    kinds = ("usd", "tokens", "device_minutes")
+    limits = {kind: getattr(row, f"limit_{kind}") for kind in kinds}
+    plain = ("title", "state", "stop_reason", "baselines", "parallel_runs", "created_at", "finished_at")
+    return {name: getattr(row, name) for name in plain} | {
+        "id": row.pk,
+        "team": row.team.slug,
+        "suite": row.suite.slug,
+        "suite_number": row.suite.number,
+        "target": row.target.key,
+        "configurations": list(row.configurations.values_list("name", flat=True)),
+        "limits": {kind: None if limit is None else float(limit) for kind, limit in limits.items()},
+        "spent": {kind: spent.of(kind) for kind in (*kinds, "evaluations")},
+        "runs": spent.cells,
+        "runs_ended": spent.closed,
+        "runs_skipped": spent.skipped,
+        "created_by": row.created_by.get_username() if row.created_by else None,
+    }
+
+
+def _suite_out(row: Suite) -> dict[str, Any]:
+    entries = list(row.entries.values_list("name", "complaint", "problem_version"))
+    plain = ("slug", "number", "title", "origin", "version", "licence")
+    return {name: getattr(row, name) for name in plain} | {
+        "problems": [name for name, _, version in entries if version is not None],
+        "unusable": {name: complaint for name, complaint, version in entries if version is None},
+    }

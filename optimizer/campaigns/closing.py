@@ -1,0 +1,89 @@
+"""Close the cells whose run has ended, and name why those without a result have none."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from optimizer.actions.campaign import active_cells
+from optimizer.actions.run import do_stop_run
+from optimizer.models import (
+    CallState,
+    Campaign,
+    CampaignCell,
+    CampaignConfiguration,
+    Evaluation,
+    EvaluationStatus,
+    LlmCall,
+    RunState,
+)
+from optimizer.models.run import RunTransitionError
+from optimizer.queries.campaign_steps import steps_of
+
+# A configuration is halted after so many runs in a row in which no model answered and nothing was evaluated.
+HALT_AFTER = 3
+
+
+def close_ended(campaign: Campaign) -> None:
+    """Close every cell whose run has ended. Call under the campaign's lock."""
+    active = list(active_cells(campaign))
+    _stop_stranded([cell for cell in active if cell.run.state == RunState.PAUSED])
+    ended = [cell for cell in active if cell.run.state_choice.is_terminal]
+    steps = steps_of([cell.run for cell in ended]) if ended else {}
+    for cell in ended:
+        cell.steps = [point.as_json() for point in steps[cell.run_id]]
+        cell.why = cell.why or _why(cell)
+        cell.is_closed = True
+        cell.save(update_fields=["steps", "why", "is_closed"])
+        _skip_if_too_large(campaign, cell)
+        _halt_if_unanswered(cell.configuration)
+
+
+def skip_waiting(campaign: Campaign, reason: str, **which: object) -> None:
+    """Skip the cells that wait, all or some, with a reason that pages and reports show."""
+    campaign.cells.filter(run=None, is_skipped=False, **which).update(is_skipped=True, why=reason[:300])
+
+
+def _stop_stranded(paused: list[CampaignCell]) -> None:
+    """Stop runs that paused themselves because their evaluations kept failing.
+
+    Nobody watches each run of a campaign, and one that waits for a person would keep the whole from ending. A run that
+    a person has paused is left to them.
+    """
+    for cell in paused:
+        if cell.run is None or cell.is_held or cell.run.stop_reason.startswith("Paused by "):
+            continue
+        cell.why = cell.run.stop_reason[:300]
+        cell.save(update_fields=["why"])
+        with suppress(RunTransitionError):
+            do_stop_run(None, cell.run)
+
+
+def _why(cell: CampaignCell) -> str:
+    run = cell.run
+    if run is None or run.state == RunState.FINISHED:
+        return ""
+    return f"{run.state_choice.label}: {run.stop_reason}"[:300]
+
+
+def _skip_if_too_large(campaign: Campaign, cell: CampaignCell) -> None:
+    """Skip a problem that does not fit the device: every other run on it would end the same way."""
+    seeds = Evaluation.objects.filter(kernel__run=cell.run, kernel__author_kind="seed")
+    if seeds.filter(status=EvaluationStatus.TOO_LARGE).exists():
+        skip_waiting(campaign, f"Does not fit the device: {cell.why}", problem_version=cell.problem_version_id)
+
+
+def _halt_if_unanswered(configuration: CampaignConfiguration) -> None:
+    """Halt a configuration whose model answers nobody, so that the rest of the campaign goes on without it."""
+    closed = configuration.cells.filter(is_closed=True).order_by("-run__finished_at", "-order")
+    newest = list(closed.values_list("run_id", "run__spent_evaluations")[:HALT_AFTER])
+    if configuration.halted_why or len(newest) < HALT_AFTER or any(spent for _, spent in newest):
+        return
+    runs = [run for run, _ in newest]
+    calls = LlmCall.objects.filter(run__in=runs)
+    failed = calls.filter(state__in=[CallState.FAILED, CallState.UNCERTAIN]).order_by("-pk").first()
+    if failed is None or calls.filter(state=CallState.ANSWERED).exists():
+        return
+    why = f"Its model answered none of the last {HALT_AFTER} runs: {failed.error}"
+    configuration.halted_why = why[:300]
+    configuration.save(update_fields=["halted_why"])
+    skip_waiting(configuration.campaign, why, configuration=configuration)

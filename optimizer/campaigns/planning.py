@@ -1,0 +1,119 @@
+"""Decide which runs of a campaign are started next. Pure: figures in, choices out.
+
+Device time is shared evenly. A free place goes to the configuration whose runs have used the least device time so
+far, like deficit round robin (Shreedhar and Varghese 1996) with seconds in place of bytes. Within a configuration the
+order is the campaign's random one. The same figures order the jobs of running runs (`priorities`), so that a strategy
+that needs little device time never waits behind one that needs much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+KINDS = ("usd", "tokens", "device_minutes")
+# Job priorities of runs begin here; confirmations, which end a run, go first (-10).
+FIRST_PRIORITY = 0
+# Room for rounding when amounts of money and minutes are added up.
+EPSILON = 1e-9
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Describe a waiting cell: its place in the order, its configuration, and the budget of its run by kind."""
+
+    cell: int
+    order: int
+    configuration: int
+    budget: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Account:
+    """Hold what a campaign has spent, what its running runs may still spend, and its limits, by kind.
+
+    A run without a budget of a kind reserves nothing of it.
+    """
+
+    spent: Mapping[str, float]
+    reserved: Mapping[str, float]
+    limits: Mapping[str, float | None]
+
+    def exhausted(self) -> str | None:
+        """Return the kind that is used up, or None."""
+        for kind, limit in self.limits.items():
+            if limit is not None and self.spent.get(kind, 0.0) >= limit - EPSILON:
+                return kind
+        return None
+
+    def lacking(self, budget: Mapping[str, float | None]) -> str | None:
+        """Return the kind of which too little is left for a run with that budget, or None where it may start."""
+        for kind, limit in self.limits.items():
+            if limit is None:
+                continue
+            left = limit - self.spent.get(kind, 0.0) - self.reserved.get(kind, 0.0)
+            need = budget.get(kind)
+            # Without a budget of its own a run may use what is left; it is stopped when the limit is reached.
+            if left <= EPSILON if need is None else need > left + EPSILON:
+                return kind
+        return None
+
+    def with_run(self, budget: Mapping[str, float | None]) -> Account:
+        """Return the account after a run with that budget has started."""
+        reserved = {kind: self.reserved.get(kind, 0.0) + (budget.get(kind) or 0.0) for kind in self.limits}
+        return Account(self.spent, reserved, self.limits)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Hold the cells to start, in order, and the kind of budget that keeps the next one from starting."""
+
+    cells: tuple[int, ...]
+    lacking: str | None = None
+
+
+def choose(
+    waiting: Sequence[Candidate],
+    used_s: Mapping[int, float],
+    active: Mapping[int, int],
+    free: int,
+    account: Account,
+) -> Choice:
+    """Choose the cells for `free` places.
+
+    `used_s` is the device time by configuration in seconds, `active` its number of running runs.
+    """
+    queues = _by_configuration(waiting)
+    running = dict(active)
+    taken: list[int] = []
+    lacking: str | None = None
+    while len(taken) < free:
+        following = [queue[0] for queue in queues.values() if queue]
+        affordable = [one for one in following if account.lacking(one.budget) is None]
+        if not affordable:
+            lacking = account.lacking(following[0].budget) if following else None
+            break
+        # Equal use is the rule at the start, when nothing was measured: then the configuration with fewer runs goes
+        # first, and at last the random order decides.
+        best = min(
+            affordable,
+            key=lambda one: (used_s.get(one.configuration, 0.0), running.get(one.configuration, 0), one.order),
+        )
+        queues[best.configuration].pop(0)
+        taken.append(best.cell)
+        running[best.configuration] = running.get(best.configuration, 0) + 1
+        account = account.with_run(best.budget)
+    return Choice(tuple(taken), lacking)
+
+
+def priorities(used_s: Mapping[int, float]) -> dict[int, int]:
+    """Return the priority of each configuration's jobs: the less device time it has used, the lower the number."""
+    ranked = sorted(used_s, key=lambda one: (used_s[one], one))
+    return {configuration: FIRST_PRIORITY + rank for rank, configuration in enumerate(ranked)}
+
+
+def _by_configuration(waiting: Sequence[Candidate]) -> dict[int, list[Candidate]]:
+    queues: dict[int, list[Candidate]] = {}
+    for one in sorted(waiting, key=lambda one: one.order):
+        queues.setdefault(one.configuration, []).append(one)
+    return queues

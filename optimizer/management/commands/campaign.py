@@ -1,0 +1,330 @@
+"""`manage.py campaign suite|start|list|status|pause|resume|stop|report|retime`: whole suites on the command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
+
+from optimizer.actions import campaign as actions
+from optimizer.actions.campaign import Limits, NewCampaign, NewConfiguration, budget_from, words_of
+from optimizer.actions.demo import do_make_default_team
+from optimizer.actions.problem import do_sync_shipped_problems
+from optimizer.actions.retiming import do_start_retiming
+from optimizer.actions.suite import NewEntry
+from optimizer.actions.target import do_sync_targets
+from optimizer.campaigns.advance import advance_campaign
+from optimizer.campaigns.retiming import advance_retiming
+from optimizer.forms.campaign import parse_seeds, providers_of
+from optimizer.models import Campaign, CampaignState, Evaluation, RetimeRound, RetimeVerdict, Suite, Target, Team
+from optimizer.models.campaign import CampaignTransitionError
+from optimizer.problems.suites import EmptySuiteError, Reading, read_suite
+from optimizer.queries.budgets import Budget
+from optimizer.queries.campaign_results import results_of
+from optimizer.queries.campaign_spending import spent_by_configuration, total
+from optimizer.queries.suites import Subset
+from optimizer.reports.campaign import FORMS, markdown_report
+from optimizer.search.ablations import SETS
+from runners.dispatch import DISPATCHERS
+from runners.job import Baseline
+
+POLL_S = 1.0
+GIB = 1 << 30
+# Exit codes of `retime`, for CI: a kernel has become slower or wrong; something could not be measured.
+ALARM, INCOMPLETE = 1, 2
+
+
+class Command(BaseCommand):
+    """Start and steer campaigns on the workers of `manage.py up`."""
+
+    help = "Run whole suites of problems, compare configurations, and time released kernels again."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the actions with their options."""
+        commands = parser.add_subparsers(dest="action", required=True)
+        _suite_options(commands.add_parser("suite", help="read a suite from a path, or `shipped`"))
+        _start_options(commands.add_parser("start", help="start a campaign"))
+        commands.add_parser("list", help="list campaigns and suites")
+        for name in ("status", "pause", "resume", "stop"):
+            commands.add_parser(name).add_argument("campaign", type=int)
+        reporting = commands.add_parser("report", help="write a report")
+        reporting.add_argument("campaign", type=int)
+        reporting.add_argument("--format", default="md", choices=list(FORMS))
+        reporting.add_argument("--output", type=Path, help="file (default: standard output)")
+        _retime_options(
+            commands.add_parser("retime", help="time released kernels again; exit code 1 on a regression")
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Run the action. Raises CommandError with a reason."""
+        try:
+            getattr(self, f"_{options['action']}")(options)
+        except ValidationError as refusal:
+            is_dict = hasattr(refusal, "error_dict")
+            raise CommandError(words_of(refusal) if is_dict else " ".join(refusal.messages)) from refusal
+        except CampaignTransitionError as refusal:
+            raise CommandError(f"{refusal}.") from refusal
+
+    def _suite(self, options: dict[str, Any]) -> None:
+        most = options["most_gib"]
+        how = Reading(
+            target=options["target"],
+            trace=not options["no_trace"],
+            run_references=options["run"],
+            timeout_s=options["timeout_s"],
+            most_bytes=None if most is None else int(most * GIB),
+        )
+        do_sync_targets()
+        try:
+            suite, is_new = read_suite(options["path"], how, options["name"], options["licence"], self._tell)
+        except EmptySuiteError as error:
+            raise CommandError(f"{error}.") from error
+        usable = suite.entries.filter(problem_version__isnull=False).count()
+        broken = suite.entries.count() - usable
+        told = f"{'New' if is_new else 'Known'}: {suite.slug} v{suite.number}, {usable} problems"
+        self.stdout.write(f"{told}{f', {broken} that cannot be used' if broken else ''}. Licence: {suite.licence}.")
+
+    def _tell(self, entry: NewEntry) -> None:
+        size = f" {entry.footprint_bytes / GIB:.2f} GiB" if entry.footprint_bytes is not None else ""
+        self.stdout.write(f"{entry.name}{size}{f': {entry.complaint}' if entry.complaint else ''}")
+
+    def _start(self, options: dict[str, Any]) -> None:
+        do_sync_targets()
+        do_sync_shipped_problems()
+        campaign = actions.do_start_campaign(None, _new(options))
+        if not options["wait"]:
+            self.stdout.write(f"Started campaign {campaign.pk}: {campaign.cells.count()} runs.")
+            return
+        self._follow(campaign)
+        self.stdout.write(markdown_report(campaign))
+
+    def _follow(self, campaign: Campaign) -> None:
+        """Print progress until the campaign ends or pauses. Ctrl-C stops it."""
+        told = ""
+        try:
+            while not campaign.state_choice.is_terminal and campaign.state != CampaignState.PAUSED:
+                if (line := _progress(campaign)) != told:
+                    self.stderr.write(line)
+                    told = line
+                time.sleep(POLL_S)
+                campaign.refresh_from_db()
+        except KeyboardInterrupt:
+            actions.do_stop_campaign(None, campaign)
+            raise CommandError(f"Campaign {campaign.pk} is being stopped.") from None
+
+    def _list(self, _options: dict[str, Any]) -> None:
+        for suite in Suite.objects.all():
+            self.stdout.write(
+                f"suite {suite.slug} v{suite.number}: {suite.entries.count()} problems, {suite.licence}"
+            )
+        for campaign in Campaign.objects.order_by("pk"):
+            self.stdout.write(f"campaign {campaign.pk} {campaign.title}: {_progress(campaign)}")
+
+    def _status(self, options: dict[str, Any]) -> None:
+        campaign = _campaign(options)
+        self.stdout.write(f"{campaign.title}: {_progress(campaign)}")
+        for one, spent in zip(
+            campaign.configurations.all(), spent_by_configuration(campaign).values(), strict=False
+        ):
+            halted = f" Halted: {one.halted_why}" if one.halted_why else ""
+            self.stdout.write(
+                f"  {one.name}: {spent.done} of {spent.cells} runs, {spent.evaluations} evaluations, "
+                f"{spent.tokens:.0f} tokens, ${spent.usd:.2f}, {spent.device_s:.0f} s of the device.{halted}"
+            )
+        for cell in results_of(campaign).unresolved():
+            self.stdout.write(f"  {cell.name}, seed {cell.seed}: {cell.why or cell.outcome}")
+
+    def _pause(self, options: dict[str, Any]) -> None:
+        self.stdout.write(f"{actions.do_pause_campaign(None, _campaign(options)).state_choice.label}.")
+
+    def _resume(self, options: dict[str, Any]) -> None:
+        self.stdout.write(f"{actions.do_resume_campaign(None, _campaign(options)).state_choice.label}.")
+
+    def _stop(self, options: dict[str, Any]) -> None:
+        campaign = actions.do_stop_campaign(None, _campaign(options))
+        advance_campaign(campaign.pk)
+        campaign.refresh_from_db()
+        self.stdout.write(f"{campaign.state_choice.label}.")
+
+    def _report(self, options: dict[str, Any]) -> None:
+        text = FORMS[options["format"]][2](_campaign(options))
+        if options["output"]:
+            options["output"].write_text(text)
+        else:
+            self.stdout.write(text)
+
+    def _retime(self, options: dict[str, Any]) -> None:
+        team = _team(options["team"])
+        made = do_start_retiming(None, team, _target(options["target"]), options["reason"])
+        if options["no_wait"]:
+            self.stdout.write(f"Started round {made.pk}: {made.retimings.count()} kernels.")
+            return
+        deadline = time.monotonic() + 60 * options["minutes"]
+        while made.finished_at is None and time.monotonic() < deadline:
+            # The step is safe to call from here too, so the command works without a timer.
+            advance_retiming(made.pk)
+            time.sleep(POLL_S)
+            made.refresh_from_db()
+        if code := self._verdict(made, as_json=options["json"]):
+            raise SystemExit(code)
+
+    def _verdict(self, made: RetimeRound, *, as_json: bool) -> int:
+        rows = list(made.retimings.select_related("kernel__run"))
+        if as_json:
+            self.stdout.write(json.dumps([
+                {"run": row.run_id, "kernel": row.kernel.number, "verdict": row.verdict or None, "ratio": row.ratio,
+                 "text": row.text} for row in rows
+            ]))  # fmt: skip
+        else:
+            for row in rows:
+                self.stdout.write(f"{row.verdict_choice.label}: {row.kernel.run} #{row.kernel.number}. {row.text}")
+        if any(row.verdict_choice.is_alarm for row in rows):
+            return ALARM
+        return INCOMPLETE if any(row.verdict in ("", RetimeVerdict.UNKNOWN) for row in rows) else 0
+
+
+def _suite_options(parser: ArgumentParser) -> None:
+    parser.add_argument("path", help="a level, a folder of problems, or `shipped`")
+    parser.add_argument("--name", default="", help="name of the suite (default: from the path)")
+    parser.add_argument("--licence", default="", help="in place of the first line of the licence file")
+    parser.add_argument("--target", default="cpu", help="where references are run")
+    parser.add_argument("--run", action="store_true", help="run each reference, in a process of its own")
+    parser.add_argument("--no-trace", action="store_true", help="derive no signatures and footprints: much faster")
+    parser.add_argument("--timeout-s", type=float, default=60.0, help="limit for one problem")
+    parser.add_argument("--most-gib", type=float, help="leave out problems with a larger footprint")
+
+
+def _start_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--suite", required=True, help="name of a suite, or NAME@NUMBER")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="name or pattern of a problem")
+    parser.add_argument("--draw", type=int, metavar="N", help="draw so many problems")
+    parser.add_argument("--draw-seed", type=int, default=0)
+    parser.add_argument("--most-gib", type=float, help="leave out problems with a larger footprint")
+    parser.add_argument(
+        "--configuration", action="append", default=[], metavar="JSON",
+        help='{"name": …, "strategy": …, "settings": {…}, "provider": …, "model": …, "budget": {"evaluations": …}}',
+    )  # fmt: skip
+    parser.add_argument("--set", choices=list(SETS), help="a ready set of configurations")
+    parser.add_argument("--provider", default="", help="who answers all roles, where a configuration does not say")
+    parser.add_argument("--model", default="", help="model, or recording of `replay`")
+    parser.add_argument("--evaluations", type=int, help="budget of each run, where a configuration does not say")
+    parser.add_argument("--seeds", default="0,1,2", help="such as 0,1,5-7")
+    parser.add_argument("--baseline", action="append", choices=[one.value for one in Baseline])
+    parser.add_argument("--target", default="cpu")
+    parser.add_argument("--dispatcher", default="celery", choices=list(DISPATCHERS))
+    parser.add_argument("--team", default="", help="slug (default: the team of this installation)")
+    parser.add_argument("--title", default="")
+    parser.add_argument("--usd", type=Decimal, help="limit of all runs together")
+    parser.add_argument("--tokens", type=int)
+    parser.add_argument("--device-minutes", type=float)
+    parser.add_argument("--parallel", type=int, default=1, help="runs at once")
+    parser.add_argument("--order-seed", type=int, default=0)
+    parser.add_argument("--wait", action="store_true", help="follow the campaign and print its report")
+
+
+def _retime_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--team", default="", help="slug (default: the team of this installation)")
+    parser.add_argument("--target", default="cpu")
+    parser.add_argument("--reason", default="", help="such as: driver 580.95")
+    parser.add_argument("--minutes", type=float, default=120.0, help="longest time to wait")
+    parser.add_argument("--no-wait", action="store_true")
+    parser.add_argument("--json", action="store_true")
+
+
+def _new(options: dict[str, Any]) -> NewCampaign:
+    most = options["most_gib"]
+    return NewCampaign(
+        team=_team(options["team"]),
+        suite=_suite_of(options["suite"]),
+        target=_target(options["target"]),
+        configurations=_configurations(options),
+        subset=Subset(tuple(options["only"]), options["draw"], options["draw_seed"],
+                      None if most is None else int(most * GIB)),
+        seeds=parse_seeds(options["seeds"]),
+        baselines=options["baseline"] or [Baseline.EAGER.value],
+        dispatcher=options["dispatcher"],
+        limits=Limits(options["usd"], options["tokens"], options["device_minutes"]),
+        parallel_runs=options["parallel"],
+        order_seed=options["order_seed"],
+        title=options["title"],
+    )  # fmt: skip
+
+
+def _configurations(options: dict[str, Any]) -> list[NewConfiguration]:
+    budget = Budget(evaluations=options["evaluations"])
+    providers = providers_of(options["provider"], options["model"])
+    ready = SETS[options["set"]].arms if options["set"] else ()
+    found = [NewConfiguration(arm.name, arm.strategy, arm.settings, providers, budget) for arm in ready]
+    return found + [_configuration(text, providers, budget) for text in options["configuration"]]
+
+
+def _configuration(text: str, providers: dict[str, Any], budget: Budget) -> NewConfiguration:
+    known = {"name", "strategy", "settings", "provider", "model", "budget"}
+    try:
+        given = json.loads(text)
+        if not isinstance(given, dict) or given.keys() - known or not {"name", "strategy"} <= given.keys():
+            raise ValueError
+        own = given.get("provider")
+        return NewConfiguration(
+            given["name"],
+            given["strategy"],
+            given.get("settings", {}),
+            providers_of(own, given.get("model", "")) if own else providers,
+            budget_from(given["budget"]) if "budget" in given else budget,
+        )
+    except (ValueError, TypeError) as error:
+        raise CommandError(f"--configuration takes JSON with {', '.join(sorted(known))}: {text[:200]}") from error
+
+
+def _campaign(options: dict[str, Any]) -> Campaign:
+    found = Campaign.objects.filter(pk=options["campaign"]).first()
+    if found is None:
+        raise CommandError(f"There is no campaign {options['campaign']}.")
+    return found
+
+
+def _suite_of(name: str) -> Suite:
+    slug, _, number = name.partition("@")
+    rows = Suite.objects.filter(slug=slug)
+    found = rows.filter(number=number).first() if number.isdecimal() else rows.order_by("-number").first()
+    if found is None:
+        known = ", ".join(Suite.objects.order_by("slug").values_list("slug", flat=True).distinct())
+        raise CommandError(
+            f"There is no suite {name!r}; known are {known or 'none: manage.py campaign suite PATH'}."
+        )
+    return found
+
+
+def _target(key: str) -> Target:
+    found = Target.objects.filter(key=key).first()
+    if found is None:
+        raise CommandError(f"There is no target {key!r}.")
+    return found
+
+
+def _team(slug: str) -> Team:
+    if not slug:
+        return do_make_default_team()
+    found = Team.objects.filter(slug=slug).first()
+    if found is None:
+        raise CommandError(f"There is no team {slug!r}.")
+    return found
+
+
+def _progress(campaign: Campaign) -> str:
+    spent = total(spent_by_configuration(campaign))
+    timed = campaign.timings.filter(evaluation__state="done").count()
+    settling = f", {timed} of {campaign.timings.count()} timings" if campaign.timings.exists() else ""
+    open_jobs = Evaluation.objects.filter(
+        kernel__run__campaign_cell__campaign=campaign, state__in=["queued", "running"]
+    ).count()
+    return (
+        f"{campaign.state_choice.label.lower()}, {spent.done} of {spent.cells} runs ended, {spent.active} running, "
+        f"{open_jobs} evaluations open{settling}"
+    )

@@ -1,0 +1,354 @@
+"""Read what a campaign has found: one figure per cell, and the statistics of its configurations.
+
+Only settled figures count. Until a problem is settled its cells are listed as open, so a page of a running campaign
+shows progress and no result that may still change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from optimizer.models import (
+    Campaign,
+    CampaignConfiguration,
+    CampaignTiming,
+    EvaluationState,
+    EvaluationStatus,
+    RunState,
+)
+from optimizer.queries import suite_statistics as statistics
+from optimizer.queries.intervals import Interval
+from optimizer.queries.suite_statistics import Array, Band, Difference
+
+THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
+# Speedups for which the cost to reach them is listed.
+GOALS = (1.0, 1.5, 2.0)
+COSTS = ("evaluations", "tokens", "usd", "device_s")
+_CELL = (
+    "pk", "configuration_id", "problem_version_id", "name", "seed", "run_id", "is_skipped", "is_closed", "why",
+    "run__state", "run__best_speedup", "run__spent_evaluations", "run__spent_tokens", "run__spent_usd",
+    "run__spent_device_s",
+)  # fmt: skip
+_TIMING = (
+    "cell_id", "baseline", "kernel__number", "evaluation__state", "evaluation__status", "evaluation__unconfirmed",
+    "evaluation__speedup", "evaluation__speedup_low", "evaluation__speedup_high", "evaluation__time_us",
+    "evaluation__roofline_share",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Hold one settled timing of a winner. `speedup` is None where it has none that counts."""
+
+    baseline: str
+    kernel: int
+    state: str
+    status: str
+    unconfirmed: bool
+    speedup: float | None
+    low: float | None
+    high: float | None
+    time_us: float | None
+    roofline_share: float | None
+
+    @property
+    def is_correct(self) -> bool:
+        """Return True for a kernel that passed again and whose claim the referee confirmed."""
+        return self.status == EvaluationStatus.CORRECT and not self.unconfirmed
+
+    @property
+    def score(self) -> float:
+        """Return the speedup, 0 for a kernel that failed the settling, NaN where nothing was measured."""
+        if self.state != EvaluationState.DONE or not self.status:
+            return math.nan
+        if not EvaluationStatus(self.status).judges_kernel:
+            return math.nan
+        return (self.speedup or math.nan) if self.is_correct else 0.0
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """Hold the outcome of one cell."""
+
+    pk: int
+    configuration: int
+    problem: int
+    name: str
+    seed: int
+    run: int | None
+    is_skipped: bool
+    is_closed: bool
+    why: str
+    state: str | None
+    found: float | None
+    evaluations: int
+    tokens: int
+    usd: float
+    device_s: float
+    timed: Mapping[str, Timed] = field(default_factory=dict)
+    is_settled: bool = False
+
+    def score(self, baseline: str) -> float:
+        """Return the settled speedup over a baseline, 0 without a correct kernel, NaN where nothing counts.
+
+        A run that was stopped by a person, by a limit or by the machine says nothing about its configuration unless
+        it had a kernel by then.
+        """
+        if not self.is_settled:
+            return math.nan
+        if baseline in self.timed:
+            return self.timed[baseline].score
+        return 0.0 if self.state == RunState.FINISHED and not self.timed else math.nan
+
+    @property
+    def outcome(self) -> str:
+        """Return the state in a word or two."""
+        if self.is_skipped:
+            return "skipped"
+        if self.run is None:
+            return "waiting"
+        if not self.is_closed:
+            return str(self.state)
+        if not self.is_settled:
+            return "not settled"
+        if not self.timed:
+            return "no correct kernel" if self.state == RunState.FINISHED else str(self.state)
+        return "settled" if any(one.is_correct for one in self.timed.values()) else "refuted"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Hold the figures of one configuration against one baseline."""
+
+    configuration: CampaignConfiguration
+    problems: int
+    success: Interval | None
+    fast: Mapping[float, Interval | None]
+    geomean: Interval | None
+    geomean_all: Interval | None
+    roofline: Interval | None
+
+    @property
+    def fast_1(self) -> Interval | None:
+        """Return fast_1, by which suites are usually compared."""
+        return self.fast[1.0]
+
+    @property
+    def fast_2(self) -> Interval | None:
+        """Return fast_2."""
+        return self.fast[2.0]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Hold everything that pages, reports and exports say about a campaign's outcome."""
+
+    campaign: Campaign
+    configurations: Sequence[CampaignConfiguration]
+    cells: Sequence[CellResult]
+
+    @cached_property
+    def problems(self) -> list[tuple[int, str]]:
+        """Return the problems as (version id, name), in the order of their names."""
+        named = {cell.problem: cell.name for cell in self.cells}
+        return sorted(named.items(), key=lambda pair: natural(pair[1]))
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """Return the seeds in ascending order."""
+        return sorted({cell.seed for cell in self.cells})
+
+    @cached_property
+    def by_place(self) -> dict[tuple[int, int], list[CellResult]]:
+        """Return the cells by (problem, configuration), in the order of their seeds."""
+        found: dict[tuple[int, int], list[CellResult]] = defaultdict(list)
+        for cell in sorted(self.cells, key=lambda cell: cell.seed):
+            found[cell.problem, cell.configuration].append(cell)
+        return found
+
+    def scores(self, baseline: str) -> dict[str, Array]:
+        """Return the scores of each configuration by its name, shape (problems, seeds)."""
+        return {one.name: self._matrix(one, lambda cell: cell.score(baseline)) for one in self.configurations}
+
+    def summaries(self, baseline: str) -> list[Summary]:
+        """Return the figures of every configuration against one baseline."""
+        scores = self.scores(baseline)
+        return [self._summary(one, scores[one.name], baseline) for one in self.configurations]
+
+    def differences(self, baseline: str) -> list[Difference]:
+        """Return every pair of configurations compared over the problems that both have."""
+        return statistics.compare(self.scores(baseline))
+
+    def curves(self, baseline: str) -> dict[str, list[Interval]]:
+        """Return fast_p at `THRESHOLDS` by configuration."""
+        return {name: statistics.fast_curve(scores, THRESHOLDS) for name, scores in self.scores(baseline).items()}
+
+    def settled_problems(self) -> int:
+        """Return how many problems are settled for every configuration that was run on them."""
+        open_ones = {cell.problem for cell in self.cells if not cell.is_settled and not cell.is_skipped}
+        return len({cell.problem for cell in self.cells if cell.is_settled} - open_ones)
+
+    def unresolved(self) -> list[CellResult]:
+        """Return the cells without a figure, with their reason: what a reader has to be told."""
+        return [cell for cell in self.cells if cell.why or cell.outcome == "refuted"]
+
+    def _summary(self, one: CampaignConfiguration, scores: Array, baseline: str) -> Summary:
+        return Summary(
+            configuration=one,
+            problems=int(np.isfinite(scores).any(axis=1).sum()),
+            success=statistics.success(scores),
+            fast={threshold: statistics.fast(scores, threshold) for threshold in THRESHOLDS},
+            geomean=statistics.geometric_mean(scores),
+            geomean_all=statistics.geometric_mean(scores, 1.0),
+            roofline=statistics.mean_share(self._matrix(one, lambda cell: _share(cell, baseline))),
+        )
+
+    def _matrix(self, one: CampaignConfiguration, value: Any) -> Array:
+        rows = {problem: row for row, (problem, _) in enumerate(self.problems)}
+        columns = {seed: column for column, seed in enumerate(self.seeds)}
+        found = np.full((len(rows), max(1, len(columns))), np.nan)
+        for cell in self.cells:
+            if cell.configuration == one.pk:
+                found[rows[cell.problem], columns[cell.seed]] = value(cell)
+        return found
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Hold what it took one configuration to reach a speedup: the median over runs, by kind of cost."""
+
+    configuration: CampaignConfiguration
+    goal: float
+    reached: Interval | None
+    median: Mapping[str, Interval | None]
+
+
+def results_of(campaign: Campaign) -> Results:
+    """Read a campaign's cells and timings, with three queries, however many there are."""
+    timed = _timings(campaign)
+    rows = campaign.cells.order_by("order").values_list(*_CELL)
+    read = [_cell(row, timed) for row in rows]
+    pending = _unsettled(campaign, read, timed)
+    cells = [
+        CellResult(**{**cell, "is_settled": cell["is_closed"] and cell["problem"] not in pending}) for cell in read
+    ]
+    return Results(campaign, list(campaign.configurations.all()), cells)
+
+
+def costs_of(campaign: Campaign, results: Results, goals: Sequence[float] = GOALS) -> list[Costs]:
+    """Return the cost of each configuration to reach each goal, over the runs that have ended.
+
+    The figures are those of the search; a run counts as having reached the goal only if its settled speedup did too.
+    """
+    steps = steps_by_cell(campaign)
+    baseline = campaign.baselines[0]
+    return [
+        _costs(one, goal, [cell for cell in results.cells if cell.configuration == one.pk], steps, baseline)
+        for one in results.configurations
+        for goal in goals
+    ]
+
+
+def bands_of(campaign: Campaign, results: Results, kind: str, points: int = 40) -> dict[str, Band]:
+    """Return the best-so-far band of each configuration against spending of one kind."""
+    steps = steps_by_cell(campaign)
+    ended = [cell for cell in results.cells if cell.is_closed]
+    most = max((float(getattr(cell, kind)) for cell in ended), default=0.0)
+    if most <= 0:
+        return {}
+    at = list(range(int(most) + 1)) if kind == "evaluations" and most <= 200 else list(np.linspace(0, most, points))
+    found = {}
+    for one in results.configurations:
+        seeds: dict[int, list[list[tuple[float, float]]]] = defaultdict(list)
+        for cell in ended:
+            if cell.configuration == one.pk:
+                seeds[cell.seed].append([(float(step[kind]), float(step["speedup"])) for step in steps[cell.pk]])
+        if seeds:
+            found[one.name] = statistics.band(list(seeds.values()), at)
+    return found
+
+
+def steps_by_cell(campaign: Campaign) -> dict[int, list[dict[str, Any]]]:
+    """Return the stored improvements of every cell."""
+    return dict(campaign.cells.values_list("pk", "steps"))
+
+
+def natural(name: str) -> tuple[Any, ...]:
+    """Return a sort key by which 2_b comes before 10_a."""
+    return tuple(
+        (0, int(head), part) if (head := part.partition("_")[0]).isdecimal() else (1, 0, part)
+        for part in name.split("/")
+    )
+
+
+def _timings(campaign: Campaign) -> dict[int, dict[str, Timed]]:
+    found: dict[int, dict[str, Timed]] = defaultdict(dict)
+    for cell, baseline, *rest in CampaignTiming.objects.filter(campaign=campaign).values_list(*_TIMING):
+        found[cell][baseline] = Timed(baseline, *rest)
+    return found
+
+
+def _cell(row: tuple[Any, ...], timed: Mapping[int, dict[str, Timed]]) -> dict[str, Any]:
+    names = ("pk", "configuration", "problem", "name", "seed", "run", "is_skipped", "is_closed", "why", "state",
+             "found", "evaluations", "tokens", "usd", "device_s")  # fmt: skip
+    cell = dict(zip(names, row, strict=True))
+    cell |= {name: cell[name] or 0 for name in ("evaluations", "tokens", "device_s")}
+    return cell | {"usd": float(cell["usd"] or 0), "timed": timed.get(cell["pk"], {})}
+
+
+def _unsettled(
+    campaign: Campaign, cells: Sequence[Mapping[str, Any]], timed: Mapping[int, dict[str, Timed]]
+) -> set[int]:
+    """Return the problems of which a run or a timing has not ended.
+
+    A problem counts as a whole: winners of which only some were timed were not timed together.
+    """
+    open_states = {
+        None,
+        EvaluationState.QUEUED.value,
+        EvaluationState.RUNNING.value,
+        EvaluationState.CANCELLED.value,
+    }
+    if campaign.settling_at is None:
+        # A run without a kernel is known to have failed long before the others are timed, and must not count alone.
+        return {cell["problem"] for cell in cells}
+    pending = {cell["problem"] for cell in cells if not cell["is_closed"] and not cell["is_skipped"]}
+    for cell in cells:
+        if any(one.state in open_states for one in timed.get(cell["pk"], {}).values()):
+            pending.add(cell["problem"])
+    return pending
+
+
+def _share(cell: CellResult, baseline: str) -> float:
+    one = cell.timed.get(baseline)
+    if not cell.is_settled or one is None or not one.is_correct or not one.roofline_share:
+        return math.nan
+    return one.roofline_share
+
+
+def _costs(
+    one: CampaignConfiguration, goal: float, cells: Sequence[CellResult], steps: Mapping[int, Any], baseline: str
+) -> Costs:
+    counted = [cell for cell in cells if math.isfinite(cell.score(baseline))]
+    first = [_first(steps[cell.pk], goal) if cell.score(baseline) >= goal else None for cell in counted]
+    problems = {cell.problem for cell in counted}
+    share = defaultdict(list)
+    for cell, step in zip(counted, first, strict=True):
+        share[cell.problem].append(step is not None)
+    reached = statistics.wilson(sum(sum(hits) / len(hits) for hits in share.values()), len(problems))
+    median = {
+        kind: statistics.median_cost([None if step is None else float(step[kind]) for step in first])
+        for kind in COSTS
+    }
+    return Costs(one, goal, reached, median)
+
+
+def _first(steps: Sequence[Mapping[str, Any]], goal: float) -> Mapping[str, Any] | None:
+    return next((step for step in steps if step["speedup"] >= goal), None)

@@ -1,0 +1,268 @@
+"""Test what people and scripts see of campaigns: pages, form, API, reports, command."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import Client
+
+from optimizer.actions.suite import NewEntry, NewSuite, do_store_suite
+from optimizer.models import Campaign, CampaignState, Problem, Suite, Team, User
+from optimizer.problems.suites import EmptySuiteError, Reading, read_suite
+from optimizer.queries.suites import Subset, UnknownNameError, chosen
+from optimizer.reports import campaign as reports
+from optimizer.search import STRATEGIES
+from optimizer.search.ablations import SETS
+from tests.campaigns import drive_campaign, make_campaign, make_suite, tuned
+from tests.factories import make_team, make_user, store_problems_and_targets
+from tests.optimizer.clients import Call
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module", autouse=True)
+def problems(module_rows: None) -> None:
+    """Store the shipped problems once for the module: they take longer than most tests."""
+    store_problems_and_targets()
+
+
+MODEL = '''"""A problem in KernelBench's form, written for this test."""
+import torch
+
+N = 64
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.rand(N, N)]
+
+
+def get_init_inputs():
+    return []
+'''
+
+
+@pytest.fixture
+def level(tmp_path: Path) -> Path:
+    """Return a checkout with a level of two problems, one of which is broken."""
+    folder = tmp_path / "Bench" / "level1"
+    folder.mkdir(parents=True)
+    (folder / "1_Relu.py").write_text(MODEL)
+    (folder / "2_Broken.py").write_text("def get_inputs(): return []\n")
+    (folder / "__init__.py").write_text("")
+    (tmp_path / "LICENSE").write_text("\n  MIT License\n\nCopyright (c) somebody\n")
+    return folder
+
+
+@pytest.fixture
+def done(team: Team, member: User) -> Campaign:
+    """Return a settled campaign of KernelBench-like names, two configurations and one seed."""
+    suite = make_suite(broken=["level1/9_Gone"])
+    for number, entry in enumerate(suite.entries.filter(problem_version__isnull=False), 1):
+        entry.name = f"level1/{number}_{entry.name}"
+        entry.save()
+    hostile = [tuned("<b>more</b>"), tuned("=1+1", 2)]
+    campaign = make_campaign(
+        team, member, suite=suite, configurations=hostile, seeds=[3], title="<script>x</script>"
+    )
+    return drive_campaign(campaign)
+
+
+def test_a_suite_names_what_it_cannot_use_and_notes_the_licence(level: Path) -> None:
+    suite, is_new = read_suite(str(level), Reading(trace=False))
+    assert is_new
+    assert [(entry.name, bool(entry.complaint)) for entry in suite.entries.all()] == [
+        ("level1/1_Relu", False),
+        ("level1/2_Broken", True),
+    ]
+    assert suite.licence == "MIT License"
+    assert suite.slug == "bench-level1"
+
+
+def test_reading_a_suite_again_changes_nothing_until_a_problem_changes(level: Path) -> None:
+    first, _ = read_suite(str(level), Reading(trace=False))
+    again, is_new = read_suite(str(level), Reading(trace=False))
+    assert (again, is_new) == (first, False)
+    (level / "1_Relu.py").write_text(MODEL.replace("N = 64", "N = 128"))
+    changed, is_new = read_suite(str(level), Reading(trace=False))
+    assert (changed.number, is_new) == (2, True)
+
+
+def test_a_path_without_problems_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EmptySuiteError):
+        read_suite(str(tmp_path), Reading())
+    with pytest.raises(EmptySuiteError):
+        read_suite(str(tmp_path / "nowhere"), Reading())
+
+
+@pytest.mark.processes
+def test_tracing_tells_the_footprint_by_which_large_problems_are_left_out(level: Path) -> None:
+    suite, _ = read_suite(str(level), Reading())
+    # One matrix read and one written, of 64 × 64 numbers of four bytes.
+    assert suite.entries.get(name="level1/1_Relu").footprint_bytes == 2 * 64 * 64 * 4
+    (level / "3_Small.py").write_text(MODEL.replace("N = 64", "N = 8"))
+    small, _ = read_suite(str(level), Reading(most_bytes=1000), slug="small")
+    assert [entry.name for entry in small.entries.all()] == ["level1/3_Small", "level1/2_Broken"]
+
+
+def test_a_draw_depends_on_names_and_seed_alone() -> None:
+    version = make_suite().entries.all()[0].problem_version
+    entries = [NewEntry(f"level1/{n}_p", version if n % 5 else None, "" if n % 5 else "broken") for n in range(40)]
+    one, _ = do_store_suite(NewSuite("a", "A", "", "", "", entries))
+    other, _ = do_store_suite(NewSuite("b", "B", "", "", "", entries[::-1]))
+    drawn = [{entry.name for entry in chosen(suite, Subset(count=8, seed=3))} for suite in (one, other)]
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) == 8
+    assert drawn[0] != {entry.name for entry in chosen(one, Subset(count=8, seed=4))}
+    assert {entry.name for entry in chosen(one, Subset(names=("*/1?_P",)))} == {
+        f"level1/{n}_p" for n in range(10, 20)
+    }
+    with pytest.raises(UnknownNameError):
+        chosen(one, Subset(names=("level2/*",)))
+
+
+def test_ready_sets_name_strategies_and_settings_that_exist() -> None:
+    for one in SETS.values():
+        names = [arm.name for arm in one.arms]
+        assert len(set(names)) == len(names) > 1
+        settings = [STRATEGIES[arm.strategy].Settings.model_validate(dict(arm.settings)) for arm in one.arms]
+        # Two arms that mean the same would compare a thing with itself.
+        assert len(
+            {(arm.strategy, each.model_dump_json()) for arm, each in zip(one.arms, settings, strict=True)}
+        ) == (len(names))
+
+
+def test_pages_and_reports_escape_everything_and_name_every_problem(pages: Client, done: Campaign) -> None:
+    page = f"/campaigns/{done.pk}/"
+    for address in ("/campaigns/", page, f"{page}runs/", f"{page}report.html"):
+        text = pages.get(address).content.decode()
+        assert "<script>x" not in text
+        assert "<b>more</b>" not in text
+    assert "level1/9_Gone" in pages.get(page).content.decode()
+    assert "no class Model" in pages.get(f"{page}report.md").content.decode().replace("\\", "")
+    for kind in ("fast", "bands"):
+        assert pages.get(f"{page}chart/{kind}/").json()["data"]
+    assert pages.get(f"{page}chart/nothing/").status_code == 404
+    assert pages.get(f"{page}report.exe").status_code == 404
+
+
+def test_csv_has_one_line_for_each_run_and_no_formula(done: Campaign) -> None:
+    rows = list(csv.DictReader(io.StringIO(reports.csv_report(done))))
+    assert len(rows) == done.cells.count() == 4
+    assert {row["outcome"] for row in rows} == {"settled"}
+    assert not any(value.startswith("=") for row in rows for value in row.values())
+
+
+def test_json_says_what_the_page_says(done: Campaign) -> None:
+    data = json.loads(reports.json_report(done))
+    (against,) = data["baselines"].values()
+    assert [one["name"] for one in against["configurations"]] == ["<b>more</b>", "=1+1"]
+    assert against["configurations"][0]["success"]["value"] == 1.0
+    assert against["comparisons"][0]["words"] == "No difference shown."
+    assert data["unusable"] == [{"name": "level1/9_Gone", "complaint": "no class Model"}]
+
+
+def test_kernelbench_results_have_the_fields_that_its_analysis_reads(done: Campaign) -> None:
+    files = json.loads(reports.kernelbench_report(done))["files"]
+    results = files["runs/b_more_b-level1/eval_results.json"]
+    assert sorted(results) == ["1", "2"]
+    (sample,) = results["1"]
+    assert sample["sample_id"] == 0
+    assert sample["compiled"] is sample["correctness"] is True
+    timing = files["results/timing/cpu/torch_eager.json"]["level1"]
+    name = next(name for name in timing if name.startswith("1_"))
+    # fast_p there divides these two: it must give our speedup back.
+    cell = done.cells.get(name__startswith="level1/1_", configuration__position=0)
+    expected = cell.timings.get().evaluation.speedup
+    assert timing[name]["mean"] / sample["runtime"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_kernelbench_com_board_counts_valid_passes(done: Campaign) -> None:
+    board = json.loads(reports.kernelbench_com_report(done))
+    assert board["schema_version"] == 2
+    assert [model["valid_pass_count"] for model in board["models"]] == [2, 2]
+
+
+def test_the_form_starts_a_campaign_and_refuses_nonsense(pages: Client, team: Team) -> None:
+    suite = make_suite()
+    row = {"c-0-name": "a", "c-0-strategy": "tune", "c-0-evaluations": "2", "c-0-settings": "sampler=random"}
+    frame = {"c-TOTAL_FORMS": "2", "c-INITIAL_FORMS": "0", "c-1-strategy": "tune", "c-1-evaluations": "30"}
+    sent = {"team": team.slug, "suite": suite.pk, "draw_seed": 0, "target": "cpu", "dispatcher": "celery",
+            "objective": "device", "baselines": ["torch_eager"], "seeds": "0, 2-3", "parallel_runs": 2,
+            "order_seed": 0, **row, **frame}  # fmt: skip
+    assert pages.post("/campaigns/new/", sent).status_code == 302
+    campaign = Campaign.objects.get()
+    assert campaign.cells.count() == 6
+    for bad in ({"seeds": "0-99999999999"}, {"seeds": "x"}, {"c-0-settings": "{"}, {"c-0-settings": "colour=1"},
+                {"problems": "nothing"}, {"c-0-name": ""}, {"baselines": []}):  # fmt: skip
+        assert pages.post("/campaigns/new/", sent | bad).status_code == 200, bad
+    assert Campaign.objects.count() == 1
+
+
+def test_one_click_fills_the_form_with_a_set(pages: Client) -> None:
+    make_suite()
+    text = pages.get("/campaigns/new/?set=stark").content.decode()
+    assert all(arm.name in text for arm in SETS["stark"].arms)
+
+
+def test_the_api_starts_steers_and_reports(api: Call, team: Team) -> None:
+    make_suite()
+    body: dict[str, Any] = {
+        "suite": "ours", "team": team.slug, "seeds": [1],
+        "configurations": [{"name": "a", "strategy": "tune", "budget": {"evaluations": 2}}],
+    }  # fmt: skip
+    status, made = _answer(api("POST", "/campaigns", body))
+    assert (status, made["runs"], made["state"]) == (201, 2, "running")
+    one = f"/campaigns/{made['id']}"
+    assert _answer(api("POST", f"{one}/pause"))[1]["state"] == "paused"
+    assert _answer(api("POST", f"{one}/pause"))[0] == 409
+    assert _answer(api("POST", f"{one}/resume"))[1]["state"] == "running"
+    assert _answer(api("PUT", f"{one}/limits", {"tokens": 5, "parallel_runs": 3}))[1]["limits"]["tokens"] == 5
+    assert _answer(api("POST", f"{one}/stop"))[1]["state"] == "stopping"
+    assert _answer(api("POST", "/campaigns", body | {"seeds": [2**70]}))[0] == 422
+    assert _answer(api("POST", "/campaigns", body | {"suite": "none"}))[0] == 422
+
+
+def _answer(response: Any) -> tuple[int, Any]:
+    return response.status_code, response.json()
+
+
+def test_an_outsider_finds_no_campaign(client: Client, done: Campaign) -> None:
+    client.force_login(make_user(make_team()))
+    assert client.get(f"/campaigns/{done.pk}/").status_code == 404
+    assert "campaign-" not in client.get("/campaigns/").content.decode()
+
+
+def test_the_command_starts_and_reports_a_campaign(level: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_suite()
+    call_command("campaign", "suite", str(level), "--no-trace", "--name", "mine")
+    assert "1 problems, 1 that cannot be used. Licence: MIT License." in capsys.readouterr().out
+    configuration = json.dumps({"name": "a", "strategy": "tune", "budget": {"evaluations": 2}})
+    call_command("campaign", "start", "--suite", "ours", "--configuration", configuration, "--seeds", "0")
+    campaign = Campaign.objects.get()
+    call_command("campaign", "status", str(campaign.pk))
+    assert "0 of 2 runs ended" in capsys.readouterr().out
+    call_command("campaign", "pause", str(campaign.pk))
+    with pytest.raises(CommandError, match="cannot become paused"):
+        call_command("campaign", "pause", str(campaign.pk))
+    call_command("campaign", "resume", str(campaign.pk))
+    call_command("campaign", "stop", str(campaign.pk))
+    campaign.refresh_from_db()
+    assert campaign.state == CampaignState.STOPPED
+    call_command("campaign", "report", str(campaign.pk), "--format", "json")
+    assert json.loads(capsys.readouterr().out.partition("{")[2].join(["{", ""]))["state"] == "stopped"
+    with pytest.raises(CommandError):
+        call_command("campaign", "start", "--suite", "ours", "--configuration", "{}")
+    assert Suite.objects.count() == 2
+    assert Problem.objects.filter(slug="1_relu").exists()

@@ -1,0 +1,457 @@
+"""Test the step of campaigns: every cell once, even shares, exact limits, settling, and crashes anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+from unittest import mock
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from optimizer.actions.campaign import (
+    Limits,
+    NewConfiguration,
+    do_change_limits,
+    do_pause_campaign,
+    do_resume_campaign,
+    do_start_campaign,
+    do_stop_campaign,
+)
+from optimizer.actions.run import do_pause_run
+from optimizer.campaigns import planning, searching, settling
+from optimizer.campaigns.advance import advance_campaign
+from optimizer.models import (
+    Campaign,
+    CampaignCell,
+    CampaignState,
+    Evaluation,
+    EvaluationPurpose,
+    Notification,
+    Run,
+    RunState,
+    Team,
+    TeamRole,
+    User,
+)
+from optimizer.models.campaign import CampaignTransitionError
+from optimizer.queries.budgets import Budget
+from optimizer.queries.campaign_results import costs_of, results_of
+from optimizer.queries.campaign_spending import spent_by_configuration
+from optimizer.queries.earlier_runs import earlier_runs
+from optimizer.queries.suites import Subset
+from optimizer.runs.evidence import evidence_of
+from runners.job import JobResult, JobSpec, StageResult, Status
+from tests.campaigns import drive_campaign, is_settling, make_campaign, make_suite, new_campaign, step, tuned
+from tests.factories import (
+    correct_result,
+    drive,
+    failed_result,
+    fake_evaluate,
+    make_run,
+    make_user,
+    store_problems_and_targets,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module", autouse=True)
+def problems(module_rows: None) -> None:
+    """Store the shipped problems once for the module: they take longer than most tests."""
+    store_problems_and_targets()
+
+
+def test_every_combination_runs_once_and_is_settled_against_every_baseline(team: Team, member: User) -> None:
+    campaign = make_campaign(team, member, baselines=["torch_eager", "torch_compile"])
+    drive_campaign(campaign)
+    assert campaign.state == CampaignState.FINISHED
+    cells = list(campaign.cells.all())
+    assert len(cells) == 2 * 2 * 2
+    assert all(cell.is_closed for cell in cells)
+    assert Run.objects.filter(campaign_cell__campaign=campaign).count() == 8
+    assert campaign.timings.count() == 16
+    assert {one.evaluation.state for one in campaign.timings.select_related("evaluation")} == {"done"}
+    results = results_of(campaign)
+    assert results.settled_problems() == 2
+    assert {cell.outcome for cell in results.cells} == {"settled"}
+
+
+def test_settling_times_the_winners_of_a_problem_together_one_problem_after_the_other(team: Team) -> None:
+    campaign = drive_campaign(make_campaign(team), until=is_settling)
+    order: list[int] = []
+
+    def watch(spec: JobSpec, **options: Any) -> JobResult:
+        evaluation = Evaluation.objects.get(pk=int(spec.job_id.partition("-")[2]))
+        assert evaluation.purpose == EvaluationPurpose.SETTLING
+        assert spec.parent is None
+        order.append(evaluation.kernel.run.problem_version_id)
+        return fake_evaluate(spec, **options)
+
+    drive_campaign(campaign, watch)
+    # Each problem is one uninterrupted block.
+    assert len([n for n, one in enumerate(order) if n == 0 or order[n - 1] != one]) == 2
+    assert Counter(order) == Counter(dict.fromkeys(set(order), 4))
+
+
+def test_settling_changes_neither_the_leader_nor_the_spending_of_a_run(team: Team) -> None:
+    campaign = drive_campaign(make_campaign(team), until=is_settling)
+    before = list(Run.objects.order_by("pk").values("best_kernel", "best_speedup", "spent_device_s"))
+
+    def slower(spec: JobSpec, **_: Any) -> JobResult:
+        return correct_result(spec, 800.0)
+
+    drive_campaign(campaign, slower)
+    assert list(Run.objects.order_by("pk").values("best_kernel", "best_speedup", "spent_device_s")) == before
+    assert all(not evidence_of(run).refuted for run in Run.objects.all())
+    scores = results_of(campaign).scores("torch_eager")
+    assert {float(value) for matrix in scores.values() for value in matrix.ravel()} == {0.25}
+
+
+def test_only_settled_problems_count_while_a_campaign_runs(team: Team) -> None:
+    campaign = drive_campaign(make_campaign(team), until=is_settling)
+    scores = results_of(campaign).scores("torch_eager")
+    assert all(math.isnan(value) for matrix in scores.values() for value in matrix.ravel())
+
+
+def test_a_kernel_that_fails_the_settling_counts_as_none(team: Team) -> None:
+    campaign = drive_campaign(make_campaign(team), until=is_settling)
+
+    def wrong(spec: JobSpec, **_: Any) -> JobResult:
+        return failed_result(spec, Status.INCORRECT)
+
+    drive_campaign(campaign, wrong)
+    results = results_of(campaign)
+    assert {cell.outcome for cell in results.cells} == {"refuted"}
+    assert {float(value) for matrix in results.scores("torch_eager").values() for value in matrix.ravel()} == {0.0}
+
+
+def test_configurations_share_the_device_while_both_have_work(team: Team) -> None:
+    """Let one configuration need five times the device time of the other, until a limit ends the campaign."""
+
+    def evaluate(spec: JobSpec, **options: Any) -> JobResult:
+        evaluation = Evaluation.objects.get(pk=int(spec.job_id.partition("-")[2]))
+        name = evaluation.kernel.run.campaign_cell.configuration.name
+        seconds = 5.0 if name == "more" else 1.0
+        return dataclasses.replace(fake_evaluate(spec, **options), stages=[StageResult("timing", seconds)])
+
+    campaign = make_campaign(team, seeds=list(range(6)), limits=Limits(device_minutes=2))
+    drive_campaign(campaign, evaluate, until=lambda one: one.state != CampaignState.RUNNING, rounds=3000)
+    shares = [one.device_s for one in spent_by_configuration(campaign).values()]
+    dearest = max(run.spent_device_s for run in Run.objects.all())
+    # One run at a time: the shares never differ by more than the run that is under way.
+    assert max(shares) - min(shares) <= dearest
+    assert sum(shares) >= 2 * 60
+
+
+@pytest.mark.parametrize("places", [1, 2, 4])
+def test_shares_are_within_five_per_cent_over_many_runs(places: int) -> None:
+    """Simulate runs of very different length on one device, which serves jobs by their priority."""
+    rng = random.Random(3)
+    mean_s = {1: 3.0, 2: 11.0, 3: 40.0}
+    waiting = [planning.Candidate(n, n, 1 + n % 3) for n in range(6000)]
+    used_s, running = dict.fromkeys(mean_s, 0.0), dict[int, list[float]]()
+    account = planning.Account({}, {}, dict.fromkeys(planning.KINDS))
+    while sum(used_s.values()) < 20_000:
+        active = Counter(1 + cell % 3 for cell in running)
+        choice = planning.choose(waiting, used_s, active, places - len(running), account)
+        waiting = [one for one in waiting if one.cell not in choice.cells]
+        for cell in choice.cells:
+            running[cell] = [rng.expovariate(1 / mean_s[1 + cell % 3]) for _ in range(4)]
+        # The device takes the waiting job with the lowest number, the older run first.
+        ranks = planning.priorities(used_s)
+        cell = min(running, key=lambda one: (ranks[1 + one % 3], one))
+        used_s[1 + cell % 3] += running[cell].pop()
+        if not running[cell]:
+            del running[cell]
+    assert max(used_s.values()) / min(used_s.values()) < 1.05
+
+
+def test_the_order_is_random_by_seed_and_keeps_what_is_compared_together(team: Team) -> None:
+    suite = make_suite()
+    first, again, other = (
+        [
+            (c.name, c.seed, c.configuration.name)
+            for c in make_campaign(team, suite=suite, order_seed=seed).cells.all()
+        ]
+        for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+    assert sorted(first) == sorted(other)
+    # Neighbours are the configurations of one problem and seed.
+    assert all(first[n][:2] == first[n + 1][:2] for n in range(0, len(first), 2))
+
+
+def test_a_step_that_is_killed_anywhere_loses_and_doubles_nothing(team: Team) -> None:
+    """Make every call to the database layer of the step raise once, at a random place."""
+    rng = random.Random(7)
+    campaign = make_campaign(team)
+    places = [(searching, "do_start_run"), (searching, "_share_device"), (settling, "dispatch_again"),
+              (settling, "plan"), (settling, "lock_run")]  # fmt: skip
+    for _ in range(400):
+        module, name = rng.choice(places)
+        if rng.random() < 0.5:
+            dying = mock.patch.object(module, name, side_effect=_dying(getattr(module, name), rng))
+            with dying, contextlib.suppress(SystemExit):
+                advance_campaign(campaign.pk)
+        step(campaign, jobs=2)
+        if campaign.state_choice.is_terminal:
+            break
+    assert campaign.state == CampaignState.FINISHED
+    assert Run.objects.filter(team=team).count() == campaign.cells.count() == 8
+    timings = Evaluation.objects.filter(purpose=EvaluationPurpose.SETTLING)
+    assert timings.count() == campaign.timings.count() == 8
+
+
+def _dying(real: Callable[..., Any], rng: random.Random) -> Callable[..., Any]:
+    def act(*args: Any, **options: Any) -> Any:
+        before = rng.random() < 0.5
+        if before:
+            raise SystemExit
+        real(*args, **options)
+        raise SystemExit
+
+    return act
+
+
+def test_the_same_campaign_disturbed_gives_the_same_results(team: Team) -> None:
+    suite = make_suite()
+    calm = drive_campaign(make_campaign(team, suite=suite))
+    rough = make_campaign(team, suite=suite, parallel_runs=3)
+    rng = random.Random(1)
+    for _ in range(2000):
+        step(rough, jobs=rng.randint(0, 3))
+        if rng.random() < 0.1 and rough.state in {CampaignState.RUNNING, CampaignState.SETTLING}:
+            do_pause_campaign(None, rough)
+            step(rough, jobs=rng.randint(0, 2))
+            rough.refresh_from_db()
+            do_resume_campaign(None, rough)
+        if rough.state_choice.is_terminal:
+            break
+    assert rough.state == CampaignState.FINISHED
+    assert _figures(calm) == _figures(rough)
+
+
+def _figures(campaign: Campaign) -> dict[Any, Any]:
+    results = results_of(campaign)
+    names = {one.pk: one.name for one in results.configurations}
+    return {
+        (cell.name, names[cell.configuration], cell.seed): (cell.evaluations, cell.score("torch_eager"))
+        for cell in results.cells
+    }
+
+
+def test_a_limit_is_never_exceeded_by_runs_with_a_budget_of_their_own(team: Team) -> None:
+    budgeted = NewConfiguration("a", "tune", {"confirm": False}, {}, Budget(evaluations=2, tokens=300))
+    campaign = make_campaign(team, configurations=[budgeted], limits=Limits(tokens=1000), parallel_runs=8)
+    step(campaign, jobs=0)
+    assert Run.objects.filter(campaign_cell__campaign=campaign).count() == 3
+    drive_campaign(campaign)
+    # What a run has not used is free for the next.
+    assert campaign.cells.filter(is_closed=True).count() == 4
+
+
+def test_what_a_limit_keeps_from_starting_is_skipped_and_says_so(team: Team) -> None:
+    campaign = make_campaign(team, limits=Limits(device_minutes=0.3))
+    drive_campaign(campaign)
+    skipped = campaign.cells.filter(is_skipped=True)
+    assert 0 < skipped.count() < 8
+    assert {cell.why for cell in skipped} == {"The campaign's limit of 0.3 device minutes is reached."}
+    assert campaign.state == CampaignState.FINISHED
+
+
+def test_a_problem_that_the_target_cannot_run_is_skipped_by_name_and_the_rest_goes_on(team: Team) -> None:
+    suite = make_suite(("softmax_rows", "fp8_block_gemm"), broken=["bad"])
+    version = suite.entries.get(name="fp8_block_gemm").problem_version
+    assert version is not None
+    version.languages = ["hip"]
+    version.save()
+    campaign = drive_campaign(make_campaign(team, suite=suite))
+    skipped = campaign.cells.filter(is_skipped=True)
+    assert {cell.name for cell in skipped} == {"fp8_block_gemm"}
+    assert "no language" in skipped[0].why
+    assert campaign.unusable == [{"name": "bad", "complaint": "no class Model"}]
+    assert results_of(campaign).settled_problems() == 1
+
+
+def test_a_problem_that_does_not_fit_the_device_is_tried_once(team: Team) -> None:
+    def evaluate(spec: JobSpec, **options: Any) -> JobResult:
+        if spec.problem.name == "layernorm_residual":
+            return failed_result(spec, Status.TOO_LARGE)
+        return fake_evaluate(spec, **options)
+
+    campaign = drive_campaign(make_campaign(team), evaluate)
+    large = campaign.cells.filter(name="layernorm_residual")
+    assert large.filter(is_skipped=True).count() == 3
+    assert large.get(is_closed=True).run.state == RunState.FAILED
+    assert campaign.cells.exclude(name="layernorm_residual").filter(is_closed=True).count() == 4
+
+
+def test_a_configuration_whose_model_answers_nobody_is_halted_and_the_other_goes_on(team: Team) -> None:
+    dead = NewConfiguration("dead", "sampling", {}, {"default": {"provider": "inbox"}}, Budget(evaluations=2))
+    campaign = make_campaign(team, configurations=[tuned("good"), dead], seeds=[0, 1, 2])
+
+    for _ in range(400):
+        step(campaign)
+        for run in Run.objects.filter(strategy="sampling").active():
+            run.calls.exclude(state__in=["failed", "answered"]).update(state="failed", error="no route to host")
+        if campaign.state_choice.is_terminal:
+            break
+    assert campaign.state == CampaignState.FINISHED
+    halted = campaign.configurations.get(name="dead")
+    assert "no route to host" in halted.halted_why
+    assert campaign.cells.filter(configuration=halted, is_closed=True).count() == 3
+    assert campaign.cells.filter(configuration__name="good", is_closed=True).count() == 6
+
+
+def test_a_run_that_paused_itself_does_not_keep_the_campaign_from_ending(team: Team) -> None:
+    def evaluate(spec: JobSpec, **options: Any) -> JobResult:
+        if spec.problem.name == "softmax_rows":
+            return failed_result(spec, Status.INFRA_ERROR, "the harness failed")
+        return fake_evaluate(spec, **options)
+
+    campaign = drive_campaign(make_campaign(team), evaluate)
+    lost = campaign.cells.filter(name="softmax_rows")
+    assert campaign.state == CampaignState.FINISHED
+    assert all(cell.why for cell in lost)
+
+
+def test_a_run_that_a_person_pauses_takes_no_place_and_stays_theirs(team: Team, member: User) -> None:
+    campaign = make_campaign(team, member)
+    step(campaign, jobs=1)
+    paused = Run.objects.filter(campaign_cell__campaign=campaign).active().first()
+    assert paused is not None
+    do_pause_run(member, paused)
+    do_pause_campaign(member, campaign)
+    do_resume_campaign(member, campaign)
+    for _ in range(100):
+        step(campaign)
+    paused.refresh_from_db()
+    assert paused.state == RunState.PAUSED
+    assert campaign.state == CampaignState.RUNNING
+    assert campaign.cells.filter(is_closed=True).count() == 7
+
+
+def test_pausing_before_a_run_has_begun_loses_no_seed(team: Team) -> None:
+    campaign = make_campaign(team)
+    advance_campaign(campaign.pk)
+    do_pause_campaign(None, campaign)
+    campaign.refresh_from_db()
+    do_resume_campaign(None, campaign)
+    drive_campaign(campaign)
+    assert {cell.outcome for cell in results_of(campaign).cells} == {"settled"}
+
+
+def test_stopping_in_the_search_ends_its_runs_and_settles_nothing(team: Team, member: User) -> None:
+    campaign = make_campaign(team, member)
+    step(campaign, jobs=1)
+    do_stop_campaign(member, campaign)
+    drive_campaign(campaign)
+    assert campaign.state == CampaignState.STOPPED
+    assert not Run.objects.active().exists()
+    assert not campaign.timings.exists()
+    assert campaign.cells.filter(is_skipped=True).count() == 7
+
+
+def test_stopping_in_the_settling_counts_whole_problems_only(team: Team, member: User) -> None:
+    campaign = drive_campaign(make_campaign(team, member), until=is_settling)
+    # The first problem's four timings, and one of the next.
+    for _ in range(3):
+        step(campaign, jobs=0)
+    while campaign.timings.filter(evaluation__state="done").count() < 5:
+        step(campaign, jobs=1)
+    do_stop_campaign(member, campaign)
+    drive_campaign(campaign)
+    results = results_of(campaign)
+    assert campaign.state == CampaignState.STOPPED
+    counted = {cell.problem for cell in results.cells if not math.isnan(cell.score("torch_eager"))}
+    assert len(counted) == 1
+    assert all(cell.is_settled == (cell.problem in counted) for cell in results.cells)
+    assert not Evaluation.objects.filter(state__in=["queued", "running"]).exists()
+
+
+def test_runs_of_a_campaign_learn_nothing_from_each_other(team: Team) -> None:
+    outside = drive(make_run(team))
+    warm = tuned("warm", 1, warm_start=True)
+    campaign = drive_campaign(make_campaign(team, configurations=[warm]))
+    run = Run.objects.filter(campaign_cell__campaign=campaign).last()
+    assert run is not None
+    assert {one.pk for one in earlier_runs(run)} <= {outside.pk}
+    seeds = run.kernels.filter(key__startswith="seed.earlier")
+    assert all(kernel.meta["earlier"]["run"] == outside.pk for kernel in seeds)
+
+
+def test_the_starter_is_told_once_of_the_end_and_not_of_each_run(team: Team, member: User) -> None:
+    drive_campaign(make_campaign(team, member))
+    told = Notification.objects.filter(user=member)
+    assert [row.kind for row in told] == ["campaign"]
+
+
+def test_limits_can_be_raised_while_it_runs_and_not_after(team: Team, member: User) -> None:
+    campaign = make_campaign(team, member)
+    do_change_limits(member, campaign, Limits(usd=Decimal(3)), 4)
+    campaign.refresh_from_db()
+    assert (campaign.limit_usd, campaign.parallel_runs) == (Decimal(3), 4)
+    with pytest.raises(ValidationError):
+        do_change_limits(member, campaign, Limits(tokens=-1), 4)
+    drive_campaign(campaign)
+    with pytest.raises(CampaignTransitionError):
+        do_change_limits(member, campaign, Limits(), 1)
+    with pytest.raises(CampaignTransitionError):
+        do_pause_campaign(member, campaign)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"seeds": []}, "seeds"),
+        ({"seeds": [1, 1]}, "seeds"),
+        ({"configurations": []}, "configurations"),
+        ({"configurations": [tuned("a"), tuned("a")]}, "configurations"),
+        ({"configurations": [NewConfiguration("a", "nothing")]}, "configurations"),
+        ({"baselines": ["numpy"]}, "baselines"),
+        ({"parallel_runs": 0}, "parallel_runs"),
+        ({"limits": Limits(device_minutes=0)}, "limit_device_minutes"),
+        ({"limits": Limits(device_minutes=math.nan)}, "limit_device_minutes"),
+        ({"subset": Subset(names=("nothing*",))}, "problems"),
+        ({"subset": Subset(count=0)}, "problems"),
+        ({"seeds": list(range(100)), "configurations": [tuned(str(n)) for n in range(21)]}, "configurations"),
+    ],
+)
+def test_a_campaign_that_makes_no_sense_is_refused(team: Team, changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        do_start_campaign(None, new_campaign(team, **changes))
+    assert list(refusal.value.message_dict) == [field]
+    assert not Campaign.objects.exists()
+
+
+def test_a_viewer_starts_no_campaign(team: Team) -> None:
+    with pytest.raises(ValidationError):
+        make_campaign(team, make_user(team, TeamRole.VIEWER))
+
+
+def test_costs_to_reach_a_speedup_follow_from_the_runs(team: Team) -> None:
+    campaign = drive_campaign(make_campaign(team))
+    for one in costs_of(campaign, results_of(campaign), goals=[1.0]):
+        cells = [cell for cell in campaign.cells.all() if cell.configuration_id == one.configuration.pk]
+        reached = [next((s for s in cell.steps if s["speedup"] >= 1.0), None) for cell in cells]
+        expected = sorted(math.inf if step is None else step["evaluations"] for step in reached)
+        assert one.median["evaluations"] is not None
+        assert one.median["evaluations"].value == expected[(len(expected) - 1) // 2]
+
+
+def test_steps_of_a_run_rise_and_end_at_its_winner(team: Team) -> None:
+    drive_campaign(make_campaign(team))
+    for cell in CampaignCell.objects.select_related("run__best_kernel__evaluation"):
+        speedups = [point["speedup"] for point in cell.steps]
+        assert speedups == sorted(speedups)
+        winner = settling.winner_of(cell.run)
+        assert winner is not None
+        assert speedups[-1] == pytest.approx(winner.evaluation.speedup, abs=1e-5)

@@ -1,0 +1,155 @@
+"""Test the regression watch: a re-run before the alarm, one notification, exit codes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.core.management import call_command
+from django.utils import timezone
+
+from optimizer.actions.retiming import do_start_retiming
+from optimizer.campaigns.retiming import advance_retiming
+from optimizer.job_source import DatabaseJobSource
+from optimizer.models import (
+    Evaluation,
+    EvaluationPurpose,
+    Notification,
+    Release,
+    RetimeRound,
+    RetimeVerdict,
+    Retiming,
+    Run,
+    Target,
+    Team,
+    TeamRole,
+    User,
+)
+from runners.job import JobResult, JobSpec, NoiseFloor, Status
+from runners.worker import work_once
+from tests.factories import QUEUE, correct_result, failed_result, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def released(finished: Run, member: User) -> Release:
+    """Return a released kernel that was twice as fast as the baseline."""
+    kernel = finished.best_kernel
+    assert kernel is not None
+    Evaluation.objects.filter(pk=kernel.evaluation.pk).update(speedup=2.0, speedup_low=1.96, speedup_high=2.04)
+    return Release.objects.create(kernel=kernel, asked_by=member, state="released", released_at=timezone.now())
+
+
+def play(team: Team, times_us: Iterator[float] | list[float], status: Status | None = None) -> Retiming:
+    """Run a round in which the kernel takes these times, one after the other, beside a baseline of 200 µs."""
+    made = do_start_retiming(None, team, Target.objects.get(key="cpu"))
+    times = iter(times_us)
+
+    def evaluate(spec: JobSpec, **_: Any) -> JobResult:
+        return failed_result(spec, status) if status else correct_result(spec, next(times))
+
+    for _ in range(10):
+        advance_retiming(made.pk)
+        while work_once(DatabaseJobSource(), QUEUE, "test-runner", evaluate):
+            pass
+        made.refresh_from_db()
+        if made.finished_at:
+            break
+    return made.retimings.get()
+
+
+def test_an_unchanged_kernel_is_measured_once_and_raises_no_alarm(team: Team, released: Release) -> None:
+    row = play(team, [101.0])
+    assert (row.verdict, row.second) == (RetimeVerdict.SAME, None)
+    assert not Notification.objects.filter(kind="watch").exists()
+
+
+def test_a_slower_kernel_is_measured_again_before_people_are_told(team: Team, released: Release) -> None:
+    row = play(team, [150.0, 151.0])
+    assert row.verdict == RetimeVerdict.SLOWER
+    assert row.second is not None
+    assert row.ratio == pytest.approx(200 / 151 / 2)
+    assert Notification.objects.filter(kind="watch").count() == team.members.count()
+
+
+def test_one_bad_moment_of_the_machine_is_no_alarm(team: Team, released: Release) -> None:
+    row = play(team, [150.0, 100.0])
+    assert row.verdict == RetimeVerdict.SAME
+    assert "not confirmed" in row.text
+    assert not Notification.objects.filter(kind="watch").exists()
+
+
+def test_people_are_told_once_however_often_it_is_seen(team: Team, released: Release) -> None:
+    for _ in range(3):
+        assert play(team, repeat(150.0)).verdict == RetimeVerdict.SLOWER
+    assert Notification.objects.filter(kind="watch").count() == team.members.count()
+
+
+def test_a_change_within_the_noise_floor_is_none(team: Team, released: Release) -> None:
+    evaluation = released.kernel.evaluation
+    evaluation.result["noise_floor"] = dataclasses.asdict(NoiseFloor(1.6))
+    evaluation.save(update_fields=["result"])
+    assert play(team, [150.0]).verdict == RetimeVerdict.SAME
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [(Status.INCORRECT, RetimeVerdict.BROKEN), (Status.TOO_LARGE, RetimeVerdict.UNKNOWN)],
+)
+def test_a_wrong_kernel_is_an_alarm_and_a_small_machine_is_none(
+    team: Team, released: Release, status: Status, verdict: RetimeVerdict
+) -> None:
+    row = play(team, [], status)
+    assert row.verdict == verdict
+    assert (row.second is not None) == verdict.is_alarm
+
+
+def test_the_watch_changes_nothing_in_the_run(team: Team, released: Release) -> None:
+    before = Run.objects.values("best_kernel", "best_speedup", "spent_device_s").get(pk=released.kernel.run_id)
+    play(team, repeat(400.0))
+    assert (
+        Run.objects.values("best_kernel", "best_speedup", "spent_device_s").get(pk=released.kernel.run_id) == before
+    )
+    assert Evaluation.objects.filter(purpose=EvaluationPurpose.RETIMING).count() == 2
+
+
+def test_two_rounds_on_a_target_do_not_disturb_each_other(team: Team, released: Release) -> None:
+    target = Target.objects.get(key="cpu")
+    do_start_retiming(None, team, target)
+    with pytest.raises(ValidationError):
+        do_start_retiming(None, team, target)
+    with pytest.raises(ValidationError):
+        do_start_retiming(make_user(team, TeamRole.VIEWER), team, target)
+    assert RetimeRound.objects.count() == 1
+
+
+def test_a_team_without_releases_has_nothing_to_watch(team: Team, finished: Run) -> None:
+    with pytest.raises(ValidationError, match="released no kernel"):
+        do_start_retiming(None, team, Target.objects.get(key="cpu"))
+
+
+@pytest.mark.parametrize(("time_us", "code"), [(100.0, None), (150.0, 1), (50.0, None)])
+def test_the_command_fails_on_a_regression_alone(
+    team: Team, released: Release, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    time_us: float, code: int | None,
+) -> None:  # fmt: skip
+    def work(_: float) -> None:
+        answer: Callable[..., JobResult] = lambda spec, **_: correct_result(spec, time_us)  # noqa: E731
+        while work_once(DatabaseJobSource(), QUEUE, "test-runner", answer):
+            pass
+
+    monkeypatch.setattr("optimizer.management.commands.campaign.time.sleep", work)
+    try:
+        call_command("campaign", "retime", "--team", team.slug, "--json")
+        found = None
+    except SystemExit as ended:
+        found = ended.code
+    assert found == code
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["kernel"] == released.kernel.number
