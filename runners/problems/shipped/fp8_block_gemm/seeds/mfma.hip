@@ -11,11 +11,13 @@ __device__ uint16_t to_bfloat16(float x) {  // round to nearest even
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// 64 rows by 128 columns of a column-major matrix into LDS, k innermost; four rows a load. Rows are multiples of 64.
+// 64 rows by 128 columns of a column-major matrix into LDS, k innermost; four rows a load. The matrix's
+// rows are a multiple of 4; those beyond its end count as zero.
 __device__ void turn(uint8_t (*tile)[PITCH], const uint8_t* matrix, int64_t rows, int64_t row, int64_t depth) {
   for (int at = threadIdx.x; at < TILE / 4 * DEPTH; at += THREADS) {
     const int r = at % (TILE / 4) * 4, p = at / (TILE / 4);
-    const uint32_t four = *reinterpret_cast<const uint32_t*>(matrix + row + r + (depth + p) * rows);
+    const uint8_t* place = matrix + row + r + (depth + p) * rows;
+    const uint32_t four = row + r < rows ? *reinterpret_cast<const uint32_t*>(place) : 0;
     for (int u = 0; u < 4; ++u) tile[r + u][p] = static_cast<uint8_t>(four >> 8 * u);
   }
 }
@@ -40,17 +42,19 @@ __global__ void __launch_bounds__(THREADS) gemm(const uint8_t* a, const uint8_t*
     }
     const float columns = b_scale[col / 128 + block * scale_rows];
     for (int r = 0; r < 4; ++r) {
-      const float scale = a_scale[row + wave * 16 + group * 4 + r + block * m] * columns;
+      const bool inside = row + wave * 16 + group * 4 + r < m;
+      const float scale = inside ? a_scale[row + wave * 16 + group * 4 + r + block * m] * columns : 0.0f;
       for (int t = 0; t < 4; ++t) total[t][r] += sum[t][r] * scale;
     }
     __syncthreads();
   }
   for (int t = 0; t < 4; ++t)
     for (int r = 0; r < 4; ++r)
-      out[(row + wave * 16 + group * 4 + r) * n + col + t * 16 + within] = to_bfloat16(total[t][r]);
+      if (row + wave * 16 + group * 4 + r < m)
+        out[(row + wave * 16 + group * 4 + r) * n + col + t * 16 + within] = to_bfloat16(total[t][r]);
 }
 
 extern "C" void fp8_block_gemm(const uint8_t* a, const uint8_t* b, const float* a_scale, const float* b_scale,
                                uint16_t* out, int64_t m, int64_t n, int64_t k, hipStream_t stream) {
-  gemm<<<dim3(m / TILE, n / TILE), THREADS, 0, stream>>>(a, b, a_scale, b_scale, out, m, n, k);
+  gemm<<<dim3((m + TILE - 1) / TILE, n / TILE), THREADS, 0, stream>>>(a, b, a_scale, b_scale, out, m, n, k);
 }
