@@ -175,7 +175,11 @@ class Results:
 
     def scores(self, baseline: str) -> dict[str, Array]:
         """Return the scores of each configuration by its name, shape (problems, seeds)."""
-        return {one.name: self._matrix(one, lambda cell: cell.score(baseline)) for one in self.configurations}
+        if baseline not in self._scores:  # a page asks for its curves, summaries and comparisons
+            self._scores[baseline] = {
+                one.name: self._matrix(one, lambda cell: cell.score(baseline)) for one in self.configurations
+            }
+        return self._scores[baseline]
 
     def summaries(self, baseline: str) -> list[Summary]:
         """Return the figures of every configuration against one baseline."""
@@ -211,12 +215,23 @@ class Results:
         )
 
     def _matrix(self, one: CampaignConfiguration, value: Any) -> Array:
+        found = np.full((len(self.problems), max(1, len(self.seeds))), np.nan)
+        for row, column, cell in self._places[one.pk]:
+            found[row, column] = value(cell)
+        return found
+
+    @cached_property
+    def _scores(self) -> dict[str, dict[str, Array]]:
+        return {}
+
+    @cached_property
+    def _places(self) -> dict[int, list[tuple[int, int, CellResult]]]:
+        """Return the cells of each configuration with their row and column."""
         rows = {problem: row for row, (problem, _) in enumerate(self.problems)}
         columns = {seed: column for column, seed in enumerate(self.seeds)}
-        found = np.full((len(rows), max(1, len(columns))), np.nan)
+        found: dict[int, list[tuple[int, int, CellResult]]] = defaultdict(list)
         for cell in self.cells:
-            if cell.configuration == one.pk:
-                found[rows[cell.problem], columns[cell.seed]] = value(cell)
+            found[cell.configuration].append((rows[cell.problem], columns[cell.seed], cell))
         return found
 
 
