@@ -15,14 +15,20 @@ class Migration(migrations.Migration):
             name='finish_reason',
             field=models.CharField(blank=True, max_length=300),
         ),
-        migrations.AlterField(
-            model_name='auditentry',
-            name='action',
-            field=models.CharField(choices=[('run.started', 'Started a run'), ('run.paused', 'Paused a run'), ('run.resumed', 'Resumed a run'), ('run.stopped', 'Stopped a run'), ('run.finished', 'Let a run finish'), ('run.budget', "Changed a run's budget"), ('run.privacy', 'Changed who sees a run'), ('kernel.reviewed', 'Reviewed a kernel'), ('release.asked', 'Asked for a release'), ('release.made', 'Released a kernel'), ('release.withdrawn', 'Withdrew a release'), ('member.added', 'Joined'), ('member.role', 'Changed a role'), ('member.removed', 'Removed a member'), ('member.left', 'Left'), ('invitation.made', 'Invited somebody'), ('invitation.revoked', 'Revoked an invitation'), ('service.added', 'Made a service account'), ('service.ended', 'Switched a service account off'), ('token.made', 'Made an API token'), ('token.revoked', 'Revoked an API token'), ('team.made', 'Made a team'), ('team.changed', "Changed the team's rules"), ('provider.saved', 'Changed a model provider'), ('provider.deleted', 'Removed a model provider'), ('audit.exported', 'Exported this log')], max_length=30),
-        ),
-        migrations.AlterField(
-            model_name='evaluation',
-            name='state',
-            field=models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('done', 'Done'), ('cancelled', 'Cancelled'), ('reported', 'Reported, not measured')], default='queued', max_length=10),
-        ),
+        # Only the choices change, which the database does not know.
+        migrations.SeparateDatabaseAndState(state_operations=[
+            migrations.AlterField(
+                model_name='auditentry',
+                name='action',
+                field=models.CharField(choices=[('run.started', 'Started a run'), ('run.paused', 'Paused a run'), ('run.resumed', 'Resumed a run'), ('run.stopped', 'Stopped a run'), ('run.finished', 'Let a run finish'), ('run.budget', "Changed a run's budget"), ('run.privacy', 'Changed who sees a run'), ('kernel.reviewed', 'Reviewed a kernel'), ('release.asked', 'Asked for a release'), ('release.made', 'Released a kernel'), ('release.withdrawn', 'Withdrew a release'), ('member.added', 'Joined'), ('member.role', 'Changed a role'), ('member.removed', 'Removed a member'), ('member.left', 'Left'), ('invitation.made', 'Invited somebody'), ('invitation.revoked', 'Revoked an invitation'), ('service.added', 'Made a service account'), ('service.ended', 'Switched a service account off'), ('token.made', 'Made an API token'), ('token.revoked', 'Revoked an API token'), ('team.made', 'Made a team'), ('team.changed', "Changed the team's rules"), ('provider.saved', 'Changed a model provider'), ('provider.deleted', 'Removed a model provider'), ('audit.exported', 'Exported this log')], max_length=30),
+            ),
+        ]),
+        # Only the choices change, which the database does not know.
+        migrations.SeparateDatabaseAndState(state_operations=[
+            migrations.AlterField(
+                model_name='evaluation',
+                name='state',
+                field=models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('done', 'Done'), ('cancelled', 'Cancelled'), ('reported', 'Reported, not measured')], default='queued', max_length=10),
+            ),
+        ]),
     ]

@@ -23,21 +23,30 @@ class Migration(migrations.Migration):
             name='priority',
             field=models.SmallIntegerField(default=0),
         ),
-        migrations.AlterField(
-            model_name='auditentry',
-            name='action',
-            field=models.CharField(choices=[('run.started', 'Started a run'), ('run.paused', 'Paused a run'), ('run.resumed', 'Resumed a run'), ('run.stopped', 'Stopped a run'), ('run.finished', 'Let a run finish'), ('run.budget', "Changed a run's budget"), ('run.privacy', 'Changed who sees a run'), ('campaign.started', 'Started a campaign'), ('campaign.paused', 'Paused a campaign'), ('campaign.resumed', 'Resumed a campaign'), ('campaign.stopped', 'Stopped a campaign'), ('campaign.limits', "Changed a campaign's limits"), ('retime.started', 'Timed released kernels again'), ('kernel.reviewed', 'Reviewed a kernel'), ('release.asked', 'Asked for a release'), ('release.made', 'Released a kernel'), ('release.withdrawn', 'Withdrew a release'), ('member.added', 'Joined'), ('member.role', 'Changed a role'), ('member.removed', 'Removed a member'), ('member.left', 'Left'), ('invitation.made', 'Invited somebody'), ('invitation.revoked', 'Revoked an invitation'), ('service.added', 'Made a service account'), ('service.ended', 'Switched a service account off'), ('token.made', 'Made an API token'), ('token.revoked', 'Revoked an API token'), ('team.made', 'Made a team'), ('team.changed', "Changed the team's rules"), ('provider.saved', 'Changed a model provider'), ('provider.deleted', 'Removed a model provider'), ('audit.exported', 'Exported this log')], max_length=30),
-        ),
-        migrations.AlterField(
-            model_name='notification',
-            name='kind',
-            field=models.CharField(choices=[('mention', 'Somebody mentions me'), ('reply', 'Somebody replies in a thread of mine'), ('review', 'A review is asked of my team, or a kernel of mine is reviewed'), ('best', 'A run that I follow has a new best kernel'), ('ended', 'A run that I follow has ended'), ('stuck', 'A run that I follow does not get on'), ('budget', 'A run that I follow has spent 80 % of a budget'), ('release', 'A kernel of my team is released'), ('campaign', 'A campaign of mine has ended'), ('watch', 'A released kernel of my team has become slower, faster or wrong')], max_length=10),
-        ),
-        migrations.AlterField(
-            model_name='notificationchoice',
-            name='kind',
-            field=models.CharField(choices=[('mention', 'Somebody mentions me'), ('reply', 'Somebody replies in a thread of mine'), ('review', 'A review is asked of my team, or a kernel of mine is reviewed'), ('best', 'A run that I follow has a new best kernel'), ('ended', 'A run that I follow has ended'), ('stuck', 'A run that I follow does not get on'), ('budget', 'A run that I follow has spent 80 % of a budget'), ('release', 'A kernel of my team is released'), ('campaign', 'A campaign of mine has ended'), ('watch', 'A released kernel of my team has become slower, faster or wrong')], max_length=10),
-        ),
+        # Only the choices change, which the database does not know.
+        migrations.SeparateDatabaseAndState(state_operations=[
+            migrations.AlterField(
+                model_name='auditentry',
+                name='action',
+                field=models.CharField(choices=[('run.started', 'Started a run'), ('run.paused', 'Paused a run'), ('run.resumed', 'Resumed a run'), ('run.stopped', 'Stopped a run'), ('run.finished', 'Let a run finish'), ('run.budget', "Changed a run's budget"), ('run.privacy', 'Changed who sees a run'), ('campaign.started', 'Started a campaign'), ('campaign.paused', 'Paused a campaign'), ('campaign.resumed', 'Resumed a campaign'), ('campaign.stopped', 'Stopped a campaign'), ('campaign.limits', "Changed a campaign's limits"), ('retime.started', 'Timed released kernels again'), ('kernel.reviewed', 'Reviewed a kernel'), ('release.asked', 'Asked for a release'), ('release.made', 'Released a kernel'), ('release.withdrawn', 'Withdrew a release'), ('member.added', 'Joined'), ('member.role', 'Changed a role'), ('member.removed', 'Removed a member'), ('member.left', 'Left'), ('invitation.made', 'Invited somebody'), ('invitation.revoked', 'Revoked an invitation'), ('service.added', 'Made a service account'), ('service.ended', 'Switched a service account off'), ('token.made', 'Made an API token'), ('token.revoked', 'Revoked an API token'), ('team.made', 'Made a team'), ('team.changed', "Changed the team's rules"), ('provider.saved', 'Changed a model provider'), ('provider.deleted', 'Removed a model provider'), ('audit.exported', 'Exported this log')], max_length=30),
+            ),
+        ]),
+        # Only the choices change, which the database does not know.
+        migrations.SeparateDatabaseAndState(state_operations=[
+            migrations.AlterField(
+                model_name='notification',
+                name='kind',
+                field=models.CharField(choices=[('mention', 'Somebody mentions me'), ('reply', 'Somebody replies in a thread of mine'), ('review', 'A review is asked of my team, or a kernel of mine is reviewed'), ('best', 'A run that I follow has a new best kernel'), ('ended', 'A run that I follow has ended'), ('stuck', 'A run that I follow does not get on'), ('budget', 'A run that I follow has spent 80 % of a budget'), ('release', 'A kernel of my team is released'), ('campaign', 'A campaign of mine has ended'), ('watch', 'A released kernel of my team has become slower, faster or wrong')], max_length=10),
+            ),
+        ]),
+        # Only the choices change, which the database does not know.
+        migrations.SeparateDatabaseAndState(state_operations=[
+            migrations.AlterField(
+                model_name='notificationchoice',
+                name='kind',
+                field=models.CharField(choices=[('mention', 'Somebody mentions me'), ('reply', 'Somebody replies in a thread of mine'), ('review', 'A review is asked of my team, or a kernel of mine is reviewed'), ('best', 'A run that I follow has a new best kernel'), ('ended', 'A run that I follow has ended'), ('stuck', 'A run that I follow does not get on'), ('budget', 'A run that I follow has spent 80 % of a budget'), ('release', 'A kernel of my team is released'), ('campaign', 'A campaign of mine has ended'), ('watch', 'A released kernel of my team has become slower, faster or wrong')], max_length=10),
+            ),
+        ]),
         migrations.CreateModel(
             name='Campaign',
             fields=[

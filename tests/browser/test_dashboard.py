@@ -29,7 +29,7 @@ def test_the_form_tests_a_provider_tells_what_a_run_takes_and_is_kept(visit: Vis
         page = visit("/runs/new/")
         expect(page.locator("#outlook")).to_contain_text("from 1 earlier run")
         page.get_by_label("Strategy").select_option("scientist")
-        expect(page.locator("#outlook")).to_contain_text("No such run yet")
+        expect(page.locator("#outlook")).to_contain_text("No similar run has ended yet")
         page.get_by_label("Answered by").first.select_option("local")
         page.get_by_role("button", name="Test who answers for all roles").click()
         expect(page.locator(".check-said").first).to_contain_text("structured output works")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime as dt
 import math
 import random
 from collections import Counter
@@ -141,13 +142,14 @@ def test_configurations_share_the_device_while_both_have_work(team: Team) -> Non
         seconds = 5.0 if name == "more" else 1.0
         return dataclasses.replace(fake_evaluate(spec, **options), stages=[StageResult("timing", seconds)])
 
-    campaign = make_campaign(team, seeds=list(range(6)), limits=Limits(device_minutes=2))
+    campaign = make_campaign(team, seeds=list(range(6)), limits=Limits(device_minutes=1.4))
     drive_campaign(campaign, evaluate, until=lambda one: one.state != CampaignState.RUNNING, rounds=3000)
+    assert campaign.cells.filter(run=None, configuration__name="less").exists(), "neither has run out of work"
     shares = [one.device_s for one in spent_by_configuration(campaign).values()]
     dearest = max(run.spent_device_s for run in Run.objects.all())
     # One run at a time: the shares never differ by more than the run that is under way.
     assert max(shares) - min(shares) <= dearest
-    assert sum(shares) >= 2 * 60
+    assert sum(shares) >= 1.4 * 60
 
 
 @pytest.mark.parametrize("places", [1, 2, 4])
@@ -311,7 +313,11 @@ def test_a_configuration_whose_model_answers_nobody_is_halted_and_the_other_goes
     assert campaign.cells.filter(configuration__name="good", is_closed=True).count() == 6
 
 
-def test_a_run_that_paused_itself_does_not_keep_the_campaign_from_ending(team: Team) -> None:
+def test_a_run_that_paused_itself_does_not_keep_the_campaign_from_ending(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("optimizer.queue.RETRY_PAUSE", dt.timedelta(0))
+
     def evaluate(spec: JobSpec, **options: Any) -> JobResult:
         if spec.problem.name == "softmax_rows":
             return failed_result(spec, Status.INFRA_ERROR, "the harness failed")

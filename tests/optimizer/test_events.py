@@ -27,8 +27,11 @@ def broken(*_args: Any, **_more: Any) -> None:
     raise BrokenError
 
 
-def test_every_event_reaches_webhooks_people_and_sockets_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [one.__module__.rpartition(".")[2] for one in SUBSCRIBERS] == ["webhooks", "notices", "sockets"]
+def test_every_event_reaches_webhooks_people_campaigns_and_sockets_in_this_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rooms = [one.__module__.rpartition(".")[2] for one in SUBSCRIBERS]
+    assert rooms == ["webhooks", "notices", "campaigns", "sockets"]
     heard: list[tuple[str, int]] = []
     listeners = tuple(lambda event, name=name: heard.append((name, event.seq)) for name in ("first", "second"))
     monkeypatch.setattr(fan_out, "SUBSCRIBERS", listeners)

@@ -379,7 +379,7 @@ def test_the_patch_turns_the_seed_into_the_kernel(run: Run, tmp_path: object) ->
 
 def test_synthetic_runs_are_marked_and_their_pages_work(client: Client) -> None:
     User.objects.create_superuser("admin")
-    call_command("load_scale", runs=5, kernels=40, samples=400)
+    call_command("load_scale", runs=5, kernels=40, samples=400, campaign=0)
     runs = list(Run.objects.all())
     assert len(runs) == 5 and all(
         run.title.startswith("Synthetic") and run.team.slug == "synthetic" for run in runs
@@ -389,15 +389,15 @@ def test_synthetic_runs_are_marked_and_their_pages_work(client: Client) -> None:
     run = max(runs, key=lambda one: one.spent_evaluations)
     for address in [*addresses(run), reverse("run_page", args=[run.pk]), reverse("kernel_page", args=[run.pk, 1])]:
         assert client.get(address).status_code == 200, address
-    call_command("load_scale", runs=2, kernels=4, samples=40)
+    call_command("load_scale", runs=2, kernels=4, samples=40, campaign=0)
     assert Run.objects.count() == 7
 
 
 def test_synthetic_runs_are_not_loaded_beside_real_ones_unasked(run: Run) -> None:
     User.objects.create_superuser("admin")
     with pytest.raises(CommandError, match="real runs"):
-        call_command("load_scale", runs=1, kernels=1, samples=10)
-    call_command("load_scale", "--beside-real-runs", runs=1, kernels=1, samples=10)
+        call_command("load_scale", runs=1, kernels=1, samples=10, campaign=0)
+    call_command("load_scale", "--beside-real-runs", runs=1, kernels=1, samples=10, campaign=0)
     assert Run.objects.count() == 2
 
 
@@ -406,7 +406,7 @@ def test_synthetic_rows_take_no_primary_key_that_another_row_had(run: Run) -> No
     removed = named(run, "removed")
     last_key = removed.pk
     removed.delete()
-    call_command("load_scale", "--beside-real-runs", runs=1, kernels=1, samples=10)
+    call_command("load_scale", "--beside-real-runs", runs=1, kernels=1, samples=10, campaign=0)
     synthetic = Kernel.objects.exclude(run=run).get()
     assert last_key < synthetic.pk < named(run, "next").pk
 

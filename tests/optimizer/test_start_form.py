@@ -76,7 +76,7 @@ def test_the_outlook_says_that_no_such_run_is_known_and_that_nobody_measures(
     pages: Client, run: Run, team: Team
 ) -> None:
     said = text_of(pages, reverse("start_run_outlook"), **filled(team))
-    assert "No such run yet" in said
+    assert "No similar run has ended yet" in said
     assert "No runner for cpu is there" in said
 
 

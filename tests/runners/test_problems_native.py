@@ -267,7 +267,8 @@ def test_fp8_block_gemm_has_the_official_shapes() -> None:
     benchmarks = {tuple(c.sizes.values()) for c in problem.cases("gfx942", Purpose.BENCHMARK)}
     tests = {tuple(c.sizes.values()) for c in problem.cases("gfx942", Purpose.TEST)}
     assert len(benchmarks) == 18 and (6144, 4608, 7168) in benchmarks and (1024, 7168, 256) in benchmarks
-    assert len(tests) == 11 and (64, 64, 128) in tests and (512, 1536, 7168) in tests
+    ours = {(96, 128, 256)}
+    assert len(tests - ours) == 11 and (64, 64, 128) in tests and (512, 1536, 7168) in tests
     assert not benchmarks & {tuple(c.sizes.values()) for c in problem.cases("cpu", Purpose.BENCHMARK)}
 
 

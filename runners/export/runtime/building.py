@@ -79,7 +79,7 @@ def command_of(declared: dict[str, Any]) -> list[str]:
 
 def compiler_of(language: str) -> str:
     """Return the path of a language's compiler; `KERNEL_CXX` or `KERNEL_NVCC` names another. Raises BuildError."""
-    named = os.environ.get("KERNEL_CXX" if language == "cpp" else "KERNEL_NVCC")
+    named = os.environ.get("KERNEL_CXX") if language == "cpp" else os.environ.get("KERNEL_NVCC")
     for name in [named] if named else [*COMPILERS[language], *_elsewhere(language)]:
         if found := shutil.which(name):
             return found
