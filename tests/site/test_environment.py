@@ -15,7 +15,7 @@ READERS = {"text", "flag", "words", "count", "get", "getenv", "pop"}
 # what the product sets for processes of its own, and what every program reads
 INSIDE = {
     "KERNELSCI_DEVICE", "KERNELSCI_FLUSH_BYTES", "DJANGO_SETTINGS_MODULE", "PATH", "HOME",
-    "MAX_JOBS", "TMPDIR", "TORCHINDUCTOR_COMPILE_THREADS",
+    "MAX_JOBS", "PYTHONPATH", "TMPDIR", "TORCHINDUCTOR_COMPILE_THREADS", "TRITON_INTERPRET",
 }  # fmt: skip
 
 
