@@ -11,7 +11,7 @@ from typing import Any
 
 
 class ProgramError(ValueError):
-    """A program of the user cannot be run like this. The message says what to change."""
+    """Report that a program of the user cannot be run like this. The message says what to change."""
 
 
 # The name under which a script is imported to call one of its functions.

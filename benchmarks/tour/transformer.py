@@ -1,4 +1,4 @@
-"""A small transformer in plain torch with random weights, as a user would have it: `python transformer.py`."""
+"""Run a small transformer in plain torch with random weights, as a user would have it: `python transformer.py`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Gate(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: attention and a gated feed-forward network."""
+    """Apply attention and a gated feed-forward network."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A stack of layers over embedded tokens."""
+    """Embed tokens and apply a stack of layers."""
 
     def __init__(self, width: int, heads: int, layers: int, words: int = 1000) -> None:
         super().__init__()

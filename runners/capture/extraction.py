@@ -28,7 +28,7 @@ _MODES = ("_set_grad_enabled", "_enter_autocast", "_exit_autocast")
 
 
 class ExtractionError(ValueError):
-    """The computation cannot be written as plain torch code. The message says why."""
+    """Report that a computation cannot be written as plain torch code. The message says why."""
 
 
 @dataclass(frozen=True)

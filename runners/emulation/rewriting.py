@@ -32,7 +32,7 @@ MOST_CHARACTERS, MOST_STATEMENTS, LONGEST_STATEMENT = 200_000, 300, 8_000
 
 
 class NotCovered(ValueError):
-    """The text uses a feature that the emulation does not have; the message names it."""
+    """Report that a text uses what the emulation does not have. The message names it."""
 
 
 @dataclass(frozen=True)

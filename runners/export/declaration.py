@@ -20,7 +20,7 @@ TENSORS = (Role.INPUT, Role.PARAMETER, Role.OUTPUT)
 
 
 class ExportError(ValueError):
-    """The kernel cannot be exported like this. The message says why, in words for the person who asked."""
+    """Report that a kernel cannot be exported like this. The message tells the person who asked why."""
 
 
 def declaration(problem: Problem, source: Source, target: str, result: JobResult | None) -> dict[str, Any]:

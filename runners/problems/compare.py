@@ -85,7 +85,10 @@ class Chunk:
 
 
 class Tally:
-    """Collect figures of the chunks. They stay on the device until the end, because reading them waits for it."""
+    """Collect figures of the chunks. They stay on the device until the end, because reading them waits for it.
+
+    Chunks in which every element is right have no place in `wrong`, `worst` and `positions`.
+    """
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.wrong: list[torch.Tensor] = []
@@ -109,13 +112,6 @@ class Tally:
         self.worst.append(badness.max())
         self.positions.append(badness.argmax() + chunk.start)
         self.maxima.append(torch.stack(maxima))
-
-    def add_right(self, chunk: Chunk, maxima: torch.Tensor) -> None:
-        """Record a chunk without a wrong element."""
-        self.wrong.append(torch.zeros((), dtype=torch.int64, device=maxima.device))
-        self.worst.append(maxima.new_full((), -1.0, dtype=torch.float64))
-        self.positions.append(torch.full((), chunk.start, dtype=torch.int64, device=maxima.device))
-        self.maxima.append(maxima.double())
 
     def loss(self) -> Loss:
         """Return the relative errors of the norms, 0 if the norm of what is expected is 0 or not finite."""
@@ -268,7 +264,7 @@ def _tally_right_chunk(
         return False
     tally.add_norms(chunk, difference, reference)
     relative = (difference / scale).masked_fill_(scale <= tolerance.atol, 0.0)
-    tally.add_right(chunk, torch.stack((difference.max(), relative.max())))
+    tally.maxima.append(torch.stack((difference.max(), relative.max())).double())
     return True
 
 
@@ -309,7 +305,7 @@ def _specials(tensor: torch.Tensor) -> int:
 
 
 def _elements_wrong(tally: Tally, output: torch.Tensor, got: torch.Tensor, exact: torch.Tensor) -> str | None:
-    wrong = int(torch.stack(tally.wrong).sum())
+    wrong = int(torch.stack(tally.wrong).sum()) if tally.wrong else 0
     if wrong == 0:
         return None
     flat = int(tally.positions[int(torch.stack(tally.worst).argmax())])

@@ -22,7 +22,7 @@ KEY_BYTES = 32
 
 
 class KeyFileError(ValueError):
-    """A key cannot be read; the message names the file or text, never the key."""
+    """Report that a key cannot be read. The message names the file or text, never the key."""
 
 
 def default_key_file() -> Path:

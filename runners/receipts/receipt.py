@@ -38,7 +38,7 @@ MAX_BYTES = 32 << 20
 
 
 class ReceiptError(ValueError):
-    """A receipt cannot be read or is not what it claims to be; the message says what is wrong."""
+    """Report that a receipt cannot be read or is not what it claims to be. The message says what is wrong."""
 
 
 @dataclass(frozen=True)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class RefusedError(ValueError):
-    """Nothing was done; the message says why, and what to do instead."""
+    """Report that nothing was done. The message says why, and what to do instead."""

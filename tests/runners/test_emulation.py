@@ -78,7 +78,7 @@ def test_every_mutant_of_a_seed_is_caught(mutant: Mutant) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_a_kernel_of_the_common_subset_computes_the_same_as_cuda_and_as_hip(kernel: Kernel) -> None:
-    """One has warps of 32 lanes, the other waves of 64."""
+    """Expect agreement although one has warps of 32 lanes and the other waves of 64."""
     assert difference(kernel, outputs_of(kernel, "sm_90"), outputs_of(kernel, "gfx942")) == ""
 
 

@@ -26,7 +26,7 @@ FIXED = {
 
 
 class BuildError(RuntimeError):
-    """The kernel cannot be built or loaded on this machine. The message says why."""
+    """Report that a kernel cannot be built or loaded on this machine. The message says why."""
 
 
 def load(source: str, declared: dict[str, Any], ahead: Path | None = None) -> Any:

@@ -13,7 +13,7 @@ _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
 
 class UnplainError(TypeError):
-    """A call takes or returns something that is neither a tensor nor plain data. The message names its class."""
+    """Report that a call takes or returns what is neither a tensor nor plain data. The message names its class."""
 
 
 def split(value: Any, tensors: list[torch.Tensor]) -> Any:
