@@ -18,7 +18,8 @@ from django.db import transaction
 from optimizer.access import may
 from optimizer.actions.audit import log_action
 from optimizer.enqueue import enqueue_run
-from optimizer.events.payloads import HypothesisAdded, RunNoted
+from optimizer.events.hypotheses import record_hypothesis
+from optimizer.events.payloads import RunNoted
 from optimizer.events.record import record
 from optimizer.models import (
     AuditAction,
@@ -289,16 +290,5 @@ def _hypothesise(run: Run, wanted: Submission, key: str) -> Hypothesis:
         chosen=True,
         chosen_why="Submitted from outside.",
     )
-    event = HypothesisAdded(
-        hypothesis=hypothesis.pk,
-        key=key,
-        kind=hypothesis.kind,
-        title=hypothesis.title,
-        round=0,
-        basis=base.number if base else None,
-        predicted_min=said.predicted_min,
-        predicted_max=said.predicted_max,
-        chosen=True,
-    )
-    record(run, event)
+    record_hypothesis(run, hypothesis)
     return hypothesis

@@ -14,8 +14,7 @@ from django.db import transaction
 from optimizer.access import may
 from optimizer.diffs.merge import merge
 from optimizer.diffs.positions import ancestors
-from optimizer.events.payloads import HypothesisAdded
-from optimizer.events.record import record
+from optimizer.events.hypotheses import record_hypothesis
 from optimizer.models import AuthorKind, EvaluationStatus, Hypothesis, HypothesisKind, Kernel, Run, RunState, User
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.locking import lock_run
@@ -117,14 +116,5 @@ def _hypothesise(run: Run, wanted: Suggestion, key: str) -> Hypothesis:
         chosen=True,
         chosen_why="A person's edit.",
     )
-    event = HypothesisAdded(
-        hypothesis=hypothesis.pk,
-        key=key,
-        kind=hypothesis.kind,
-        title=hypothesis.title,
-        round=0,
-        basis=wanted.base.number,
-        chosen=True,
-    )
-    record(run, event)
+    record_hypothesis(run, hypothesis)
     return hypothesis

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from django.db.models import QuerySet
 
 from optimizer.calls.lifecycle import do_request_call
-from optimizer.events.payloads import FindingAdded, HypothesisAdded
+from optimizer.events.hypotheses import record_hypothesis
+from optimizer.events.payloads import FindingAdded
 from optimizer.events.record import record
 from optimizer.models import Finding, Hypothesis, Kernel, LlmCall, Run
 from optimizer.runs.budget import evaluations_left
@@ -76,7 +77,7 @@ def _hypothesise(run: Run, step: Hypothesise) -> bool:
         chosen=step.chosen,
         chosen_why=sanitized_line(step.chosen_why)[:200],
     )
-    record(run, _hypothesis_added(hypothesis))
+    record_hypothesis(run, hypothesis)
     return True
 
 
@@ -154,18 +155,3 @@ def _kernel(run: Run, key: str | None) -> Kernel | None:
 
 def _call(run: Run, key: str | None) -> LlmCall | None:
     return LlmCall.objects.filter(run=run, key=key).order_by("-attempt").first() if key else None
-
-
-def _hypothesis_added(hypothesis: Hypothesis) -> HypothesisAdded:
-    return HypothesisAdded(
-        hypothesis=hypothesis.pk,
-        key=hypothesis.key,
-        kind=hypothesis.kind,
-        title=hypothesis.title,
-        round=hypothesis.round,
-        basis=hypothesis.basis.number if hypothesis.basis else None,
-        predicted_min=hypothesis.predicted_min,
-        predicted_max=hypothesis.predicted_max,
-        innovation=hypothesis.innovation,
-        chosen=hypothesis.chosen,
-    )

@@ -25,6 +25,7 @@ from runners.verbs.describing import hidden_cases
 from runners.verbs.evaluations import MAX_WAITING
 from runners.verbs.service import RECORD, KernelNamed, Service
 from runners.verbs.verdicts import verdict_of
+from tests.mcp_client import answer, refusal
 from tests.runners import kernels
 
 ROOT = Path(__file__).parents[2]
@@ -74,20 +75,6 @@ def service(tmp_path: Path, harness: FakeHarness) -> Iterator[Service]:
 async def client_of(service: Service) -> AsyncIterator[Client]:
     async with Client(server_of(service)) as client:
         yield client
-
-
-async def answer(client: Client, tool: str, **arguments: Any) -> Any:
-    """Return the tool's answer. Fails where the tool refuses."""
-    found = await client.call_tool(tool, arguments)
-    assert not found.is_error, found.content
-    content = found.structured_content
-    return content["result"] if content and set(content) == {"result"} else content
-
-
-async def refusal(client: Client, tool: str, **arguments: Any) -> str:
-    found = await client.call_tool(tool, arguments)
-    assert found.is_error, found.content
-    return str(found.content[0].text)  # type: ignore[union-attr]
 
 
 async def test_every_verb_is_a_tool_with_a_description(service: Service) -> None:

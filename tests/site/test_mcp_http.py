@@ -9,7 +9,6 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -21,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from optimizer.actions.token import do_make_token
 from optimizer.models import Run, Team, TeamRole, TokenScope, User
 from tests.factories import drive, make_team, make_user, store_problems_and_targets
+from tests.mcp_client import answer, refusal
 from tests.site.served import daphne, database_url
 
 pytestmark = [pytest.mark.site, pytest.mark.django_db(transaction=True)]
@@ -55,19 +55,6 @@ async def client_of(address: str, secret: str) -> AsyncIterator[Client]:
         Client(streamable_http_client(address, http_client=http)) as client,
     ):
         yield client
-
-
-async def answer(client: Client, tool: str, **arguments: Any) -> Any:
-    found = await client.call_tool(tool, arguments)
-    assert not found.is_error, found.content
-    content = found.structured_content
-    return content["result"] if content and set(content) == {"result"} else content
-
-
-async def refusal(client: Client, tool: str, **arguments: Any) -> str:
-    found = await client.call_tool(tool, arguments)
-    assert found.is_error, found.content
-    return str(found.content[0].text)  # type: ignore[union-attr]
 
 
 def test_agent_goes_through_a_whole_run(address: str, member: User) -> None:
