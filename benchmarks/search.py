@@ -1,12 +1,13 @@
 """Count how many configurations samplers try before they are near the optimum of a recorded tuning space.
 
-    python -m benchmarks.search --data DIR [--seeds 30] [--samplers gp,random,…] [--quick]
+    python -m benchmarks.search --data DIR [--seeds 30] [--samplers gp,random,…] [--features DIR] [--quick]
 
 DIR holds Kernel Tuner cache files (`*.json`, `*.json.gz`) in which every valid configuration was measured; the public
 benchmark hub of auto-tuning (github.com/AutoTuningAssociation/benchmark_hub) has such files. Nothing runs on a GPU: a
 suggestion is looked up. Failed configurations count as evaluations, repeated ones are free, and a sampler is stopped
 at its limit (`_LIMITS`), after which a figure reads `>limit`. Samplers named `kt:…` are Kernel Tuner's strategies in
-its simulation mode, where `kernel_tuner` can be imported (`pip install kernel_tuner==1.5.0`).
+its simulation mode, where `kernel_tuner` can be imported (`pip install kernel_tuner==1.5.0`). Samplers named
+`…+static` see the static features in `--features`, which `python -m benchmarks.landscape_features` compiles.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import random
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -52,6 +53,7 @@ _LIMIT = 300
 _QUICK = ("gp", "random", "tpe")
 _WORKERS = 2
 _PREFIX = "kt:"
+_STATIC = "+static"
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,17 @@ class Landscape:
         values = {name: listed for name, listed in values.items() if len(listed) > 1}
         times = {tuple(record[name] for name in values): _time(record) for record in data["cache"].values()}
         return cls(path.name.removesuffix(".gz").removesuffix(".json"), values, times)
+
+    @staticmethod
+    def fixed(path: Path) -> dict[str, Any]:
+        """Return the parameters of a cache file that do not vary, with their value."""
+        data = json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
+        return {name: listed[0] for name, listed in data["tune_params"].items() if len(listed) == 1}
+
+    def features(self, folder: Path) -> dict[Key, dict[str, float]]:
+        """Return the static features of the configurations that were compiled for `folder`, by key."""
+        stored = json.loads((folder / f"{self.name}.json").read_text())["features"]
+        return {tuple(json.loads(key)): figures for key, figures in stored.items() if figures}
 
     @cached_property
     def space(self) -> Space:
@@ -114,10 +127,14 @@ def limit_of(sampler: str) -> int:
     return _LIMITS.get(sampler, _LIMIT)
 
 
-def search(path: Path, sampler: str, seed: int) -> Search:
+def search(path: Path, sampler: str, seed: int, features: Path | None = None) -> Search:
     """Search the landscape at `path` once."""
     landscape = _landscape(path)
-    keys = _tuned(path, sampler, seed) if sampler.startswith(_PREFIX) else _sampled(landscape, sampler, seed)
+    if sampler.startswith(_PREFIX):
+        keys: Iterable[Key] = _tuned(path, sampler, seed)
+    else:
+        known = landscape.features(features) if features and sampler.endswith(_STATIC) else {}
+        keys = _sampled(landscape, sampler.removesuffix(_STATIC), seed, known)
     return Search(sampler, landscape.name, tuple(_progress(landscape, keys, limit_of(sampler))))
 
 
@@ -132,9 +149,11 @@ def _progress(landscape: Landscape, keys: Iterable[Key], limit: int) -> Iterator
             return
 
 
-def _sampled(landscape: Landscape, name: str, seed: int) -> Iterator[Key]:
+def _sampled(
+    landscape: Landscape, name: str, seed: int, features: Mapping[Key, Mapping[str, float]]
+) -> Iterator[Key]:
     """Yield what our interface's sampler tries, one by one."""
-    sampler, history = SAMPLERS[name](landscape.space), list[Trial]()
+    sampler, history = SAMPLERS[name](landscape.space, features=features), list[Trial]()
     while suggested := sampler.ask(history, 1, np.random.default_rng([seed, len(history)])):
         key = landscape.space.key(suggested[0])
         time = landscape.times[key]
@@ -202,10 +221,12 @@ def _time(record: dict[str, Any]) -> float | None:
     return float(time) if isinstance(time, int | float) and time < 1e10 else None
 
 
-def all_searches(paths: Sequence[Path], samplers: Sequence[str], seeds: int, workers: int) -> Iterator[Search]:
+def all_searches(
+    paths: Sequence[Path], samplers: Sequence[str], seeds: int, workers: int, features: Path | None = None
+) -> Iterator[Search]:
     """Yield every search, made in workers whose linear algebra keeps to one thread each."""
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    tasks = [(path, sampler, seed) for path in paths for sampler in samplers for seed in range(seeds)]
+    tasks = [(path, sampler, seed, features) for path in paths for sampler in samplers for seed in range(seeds)]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         yield from pool.map(search, *zip(*tasks, strict=True))
@@ -245,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     samplers, seeds = _chosen(asked), 10 if asked.quick else asked.seeds
     found: list[Search] = []
-    for one in all_searches(paths, samplers, seeds, asked.workers):
+    for one in all_searches(paths, samplers, seeds, asked.workers, asked.features):
         found.append(one)
         mine = [other for other in found if (other.landscape, other.sampler) == (one.landscape, one.sampler)]
         if one.sampler == samplers[0] and len(mine) == 1:
@@ -272,6 +293,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of Kernel Tuner cache files")
     parser.add_argument("--seeds", type=int, default=30, help="searches a sampler and file (30)")
+    parser.add_argument("--features", type=Path, help="folder of static features, for samplers named `…+static`")
     parser.add_argument("--samplers", help="comma-separated; `kt:NAME` is Kernel Tuner's strategy NAME")
     parser.add_argument("--workers", type=int, default=_WORKERS, help=f"searches at the same time ({_WORKERS})")
     parser.add_argument("--quick", action="store_true", help="10 seeds; gp, random and tpe")

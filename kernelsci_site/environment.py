@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,8 +16,21 @@ LOCAL_HOSTS = "localhost,127.0.0.1,[::1]"
 
 
 def text(name: str, default: str = "") -> str:
-    """Return the variable, or `default` when it is absent or blank."""
-    return os.environ.get(name, "").strip() or default
+    """Return the variable, or the content of the file that `NAME_FILE` names, or `default` where both are blank.
+
+    Secrets belong into files: every process that a worker starts inherits its environment. Raises
+    `ImproperlyConfigured` for a file that cannot be read.
+    """
+    return os.environ.get(name, "").strip() or _from_file(os.environ.get(f"{name}_FILE", "").strip()) or default
+
+
+def _from_file(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ImproperlyConfigured(f"the secret in {path} cannot be read: {error}") from error
 
 
 def flag(name: str, default: bool = False) -> bool:
@@ -33,6 +47,22 @@ def count(name: str) -> int:
     if not re.fullmatch(r"[0-9]", value):
         raise ImproperlyConfigured(f"{name} is {value!r}: write how many, 0 to 9")
     return int(value)
+
+
+def number(name: str, default: int) -> int:
+    """Return the variable as a whole number. Raises `ImproperlyConfigured` for anything else."""
+    value = text(name, str(default))
+    if not re.fullmatch(r"[0-9]{1,9}", value):
+        raise ImproperlyConfigured(f"{name} is {value!r}: write a whole number")
+    return int(value)
+
+
+def days(name: str) -> float:
+    """Return the variable as a number of days, 0 when absent. Raises `ImproperlyConfigured` for anything else."""
+    value = text(name, "0")
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", value):
+        raise ImproperlyConfigured(f"{name} is {value!r}: write a number of days, such as 7 or 0.5")
+    return float(value)
 
 
 def words(name: str, default: str = "") -> list[str]:

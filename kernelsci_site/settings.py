@@ -12,10 +12,12 @@ from typing import Any
 from kernelsci_site import environment as env
 from kernelsci_site.security_policy import policy_towards
 from kernelsci_site.services import postgres, redis_server
-from kernelsci_site.services.var import Var
+from kernelsci_site.services.var import Var, default_root
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-VAR = Var.at(env.text("KERNELSCI_VAR", str(BASE_DIR / "var")))
+# A package carries templates and static files beside this file, a clone beside manage.py.
+SHIPPED = BASE_DIR if (BASE_DIR / "manage.py").is_file() else BASE_DIR / "kernelsci_site"
+VAR = Var.at(env.text("KERNELSCI_VAR", str(default_root(BASE_DIR))))
 
 # Secrets: made at first use and kept in var/secrets (0600), unless the environment brings them.
 SECRET_KEY = env.text("SECRET_KEY") or VAR.secret("django")
@@ -66,7 +68,7 @@ ASGI_APPLICATION = "kernelsci_site.asgi.application"
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [SHIPPED / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -100,8 +102,8 @@ ACCOUNT_ADAPTER = "kernelsci_site.accounts.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
-# Five wrong passwords for an account from one address, fifty from an address, five invitations that do not work.
-ACCOUNT_RATE_LIMITS = {"login_failed": "5/15m/key,50/15m/ip", "invitation": "5/15m/ip"}
+# Five wrong passwords for an account from one address, fifty from an address. Counted before the password is checked.
+ACCOUNT_RATE_LIMITS = {"login_failed": "5/15m/key,50/15m/ip"}
 MFA_ADAPTER = "kernelsci_site.accounts.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Kernel Scientist"
@@ -154,6 +156,7 @@ DIGEST_EVERY_S = 900
 # Celery. A message says "look at the queue"; the Job row is the truth. So: acknowledge early, hoard nothing,
 # store no result, and let an unread tick expire when the next one is due.
 SWEEP_EVERY_S = 5
+WATCH_EVERY_S = 60
 CELERY_BROKER_URL = env.text("CELERY_BROKER_URL") or env.celery_broker(REDIS_SERVER_URL)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 # Whoever rings while Redis is away does not wait for it (kombu's own patience is six seconds a message): the row is
@@ -179,7 +182,16 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": DIGEST_EVERY_S,
         "options": {"queue": "timer", "expires": DIGEST_EVERY_S},
     },
+    "watch": {
+        "task": "optimizer.watch_releases",
+        "schedule": WATCH_EVERY_S,
+        "options": {"queue": "timer", "expires": WATCH_EVERY_S},
+    },
 }
+
+# The regression watch times released kernels again when a runner has a new driver or compiler, and by schedule.
+RETIME_ON_CHANGE = env.flag("KERNELSCI_RETIME_ON_CHANGE", default=True)
+RETIME_DAYS = env.days("KERNELSCI_RETIME_DAYS")
 
 # A claimed job is its worker's for LEASE_S after each beat; a lost worker's job waits that long. Beats come often,
 # because a cancellation is seen at a beat. Tests of faults shorten both.
@@ -205,7 +217,7 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": STATIC_STORAGE},
 }
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_DIRS = [SHIPPED / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
@@ -233,6 +245,7 @@ SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_HTTPONLY = False  # htmx reads nothing from it, but small scripts send it with their requests
 X_FRAME_OPTIONS = "DENY"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
+API_RATE = env.number("KERNELSCI_API_RATE", 1200)  # requests of one token a minute, by the API and by MCP
 
 # Language and time
 LANGUAGE_CODE = "en-gb"

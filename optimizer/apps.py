@@ -8,3 +8,9 @@ class OptimizerConfig(AppConfig):
 
     name = "optimizer"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Watch what sockets depend on."""
+        from optimizer.events.sessions import watch_sessions  # models are there only now
+
+        watch_sessions()

@@ -13,6 +13,7 @@ from django.db import transaction
 
 TIMER_QUEUE = "timer"
 AGENTS_QUEUE = "agents"
+BUILD_QUEUE = "build"
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,11 @@ def enqueue_call(call_id: int) -> None:
 def enqueue_delivery(delivery_id: int) -> None:
     """Enqueue a webhook delivery, after commit."""
     transaction.on_commit(lambda: _send("optimizer.deliver", delivery_id, AGENTS_QUEUE))
+
+
+def enqueue_upload(upload_id: int) -> None:
+    """Enqueue the inspection of an uploaded problem, after commit."""
+    transaction.on_commit(lambda: _send("optimizer.inspect_upload", upload_id, BUILD_QUEUE))
 
 
 def _send(task: str, row_id: int, queue: str) -> None:

@@ -9,8 +9,10 @@ from celery import shared_task
 
 from optimizer.campaigns.advance import advance_campaign
 from optimizer.campaigns.retiming import advance_retiming
-from optimizer.enqueue import AGENTS_QUEUE, TIMER_QUEUE, enqueue_campaign, enqueue_run
+from optimizer.campaigns.watching import start_due_rounds
+from optimizer.enqueue import AGENTS_QUEUE, BUILD_QUEUE, TIMER_QUEUE, enqueue_campaign, enqueue_run
 from optimizer.loop.advance import Outcome, advance
+from optimizer.problems.inspecting import inspect_upload
 from optimizer.upkeep.sweep import sweep
 
 BUSY_PAUSE_S = 0.2
@@ -50,6 +52,12 @@ def answer_call(call_id: int) -> None:
     import_module("optimizer.calls.worker").answer(call_id)
 
 
+@shared_task(name="optimizer.inspect_upload", queue=BUILD_QUEUE, ignore_result=True)
+def inspect_uploaded_problem(upload_id: int) -> bool:
+    """Read and try an uploaded problem in sandboxes."""
+    return inspect_upload(upload_id)
+
+
 @shared_task(name="optimizer.deliver", queue=AGENTS_QUEUE, ignore_result=True)
 def deliver_webhook(delivery_id: int) -> str:
     """Deliver a webhook if it is due."""
@@ -67,3 +75,9 @@ def sweep_up() -> dict[str, int]:
 def mail_digests() -> int:
     """Mail unread notifications."""
     return int(import_module("optimizer.upkeep.digest").mail_digests())
+
+
+@shared_task(name="optimizer.watch_releases", queue=TIMER_QUEUE, ignore_result=True)
+def watch_releases() -> list[int]:
+    """Time released kernels again where new software or the schedule asks for it."""
+    return start_due_rounds()

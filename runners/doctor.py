@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from runners.backends.cpp import compiler
+from runners.backends.mca import llvm_mca
 from runners.errors import InfraFailure
 from runners.harness.processes.compilers import NO_NINJA, ninja
 from runners.sandbox.base import SandboxLevel
+from runners.sandbox.cgroup import delegation
 from runners.sandbox.probe import probe_report
 from runners.targets import TARGETS, product_target
 
@@ -28,6 +30,7 @@ ASK_WITHIN_S = 5.0
 OLDEST_HIP_CLANG, NEWEST_HIP_CLANG = 19, 30
 # The kernel driver's own description of the GPUs, present without ROCm.
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
+DELEGATE = "docs/operations.md says how to delegate a control group"
 INSTALL_SANDBOX = "Debian, Ubuntu: apt-get install bubblewrap"
 
 
@@ -108,6 +111,7 @@ def _compilers() -> Iterator[Fact]:
         hip_compiler(),
         "Debian, Ubuntu: apt-get install clang-19 rocm-device-libs; or hipcc of ROCm",
     )
+    yield _compiler("llvm-mca (cycles of AMD kernels)", llvm_mca(), "Debian, Ubuntu: apt-get install llvm-19")
     yield _compiler("CUDA (NVIDIA kernels)", shutil.which("nvcc"), "nvcc of the CUDA toolkit")
     yield _compiler("ninja (load_inline)", ninja(), NO_NINJA.partition(": ")[2])
 
@@ -174,6 +178,9 @@ def _sandbox() -> Iterator[Fact]:
         "Sandbox", str(found.level), confined, reasons or "the firmest there is", "" if firm else INSTALL_SANDBOX,
         needed=True,
     )  # fmt: skip
+    groups = delegation()
+    detail = str(groups.base) if groups.base else f"{groups.reason}; memory is sampled, not counted by the kernel"
+    yield Fact("Sandbox", "control groups", groups.base is not None, detail, DELEGATE)
 
 
 def _installed_version(name: str) -> str | None:

@@ -14,7 +14,8 @@ CANDIDATE, BASELINE, PARENT = "candidate", "baseline", "parent"
 class CandidateFailure(Exception):
     """Report that a side of a comparison failed, which is a result of the evaluation.
 
-    `case` names the case if known, `side` the side that failed.
+    `case` names the case if known, `side` the side that failed, `level` how the process was confined that failed
+    while it was started.
     """
 
     def __init__(self, status: Status, reason: str, case: str | None = None, side: str = CANDIDATE) -> None:
@@ -23,6 +24,7 @@ class CandidateFailure(Exception):
         self.reason = reason
         self.case = case
         self.side = side
+        self.level = ""
 
 
 class InfraFailure(Exception):

@@ -17,8 +17,8 @@ from typing import Any
 
 # 2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it. 3:
 # jobs name an objective; results carry device time and call time, the noise floor, memory figures and the side that
-# failed. 4: the effort `check`.
-PROTOCOL_VERSION = 4
+# failed. 4: the effort `check`. 5: device kernels carry static features.
+PROTOCOL_VERSION = 5
 
 TunableValue = int | float | str | bool
 
@@ -145,6 +145,8 @@ class Flag(StrEnum):
     """The call enqueues more launches than the device's queue holds; call time decides."""
     HOST_BOUND = "host_bound"
     """The call takes much longer with the host than on the device alone."""
+    OVERWRITES_OUTPUT = "overwrites_output"
+    """Every call returns the same memory, so that the next one overwrites what the last one returned."""
 
 
 @dataclass(frozen=True)
@@ -288,7 +290,10 @@ class StageResult:
 
 @dataclass(frozen=True)
 class KernelResources:
-    """Report what the compiler says about one device kernel (or one CPU function). Unknown figures are None."""
+    """Report what the compiler says about one device kernel (or one CPU function). Unknown figures are None.
+
+    `features` are read from the machine code (`runners.static_features`), by name; empty where nothing reads it.
+    """
 
     name: str
     vgpr: int | None = None
@@ -303,6 +308,7 @@ class KernelResources:
     matrix_instructions: int | None = None
     code_bytes: int | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    features: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -30,17 +30,35 @@ FACTOR_DTYPES = {
 
 
 @dataclass(frozen=True)
+class Level:
+    """Hold a level of a processor's memory: the bytes that it keeps for all cores (None: memory), and its bandwidth."""
+
+    name: str
+    bytes: int | None
+    bandwidth: float
+
+
+@dataclass(frozen=True)
 class Ceilings:
     """Hold what a probe reached on one machine; empty if nothing was measured.
 
     `copy_bandwidth` is that of a large device copy in bytes per second (read and written), `read_bandwidth` that of
-    reading alone, `matmul_flops` the FLOP per second of square matrix products by dtype.
+    reading alone, `matmul_flops` the FLOP per second of square matrix products by dtype. `levels` are those of a CPU,
+    nearest first.
     """
 
     copy_bandwidth: float | None = None
     matmul_flops: Mapping[str, float] = field(default_factory=dict)
     measured_at: str = ""
     read_bandwidth: float | None = None
+    levels: tuple[Level, ...] = ()
+
+    def level_for(self, moved_bytes: float) -> Level | None:
+        """Return the nearest level that can hold so many bytes, or None where no levels were measured.
+
+        Data that fits into a cache may lie there, so nothing slower bounds the time.
+        """
+        return next((one for one in self.levels if one.bytes is None or moved_bytes <= one.bytes), None)
 
     @property
     def bandwidth(self) -> float | None:
@@ -90,11 +108,15 @@ class Target:
     def roofline_us(self, work: Work | None) -> float | None:
         """Return the least time in µs for that work under the ceilings, or None if they are not known.
 
-        Measured ceilings count before the data sheet's (Williams, Waterman, Patterson, "Roofline", CACM 2009).
+        On a CPU there are measured ceilings or none: what its load ports could move is no roof of anything that memory
+        or an outer cache holds. Elsewhere measured ceilings count before the data sheet's (Williams, Waterman,
+        Patterson, "Roofline", CACM 2009).
         """
         if work is None:
             return None
         found = ceilings(self.key)
+        if self.family == "cpu":
+            return _cpu_roofline_us(work, found)
         rates = {dtype: found.matmul_flops.get(dtype, peak) for dtype, peak in self.peak_flops.items()}
         return _bound_us(work.flops, rates, work.bytes, found.bandwidth or self.bandwidth)
 
@@ -151,6 +173,12 @@ def _bound_us(
     return max(bounds) * 1e6 if bounds else None
 
 
+def _cpu_roofline_us(work: Work, found: Ceilings) -> float | None:
+    """Return the bound by the level that holds the work's bytes, and by measured products; None without levels."""
+    level = found.level_for(work.bytes)
+    return None if level is None else _bound_us(work.flops, found.matmul_flops, work.bytes, level.bandwidth)
+
+
 class UnknownTarget(KeyError):
     """Report that there is no such target. The message lists the known ones."""
 
@@ -204,7 +232,20 @@ def ceilings_in(environment: Mapping[str, Any]) -> Ceilings:
     copied, read = (
         rate if _is_rate(rate) else None for rate in map(kept.get, ("copy_bandwidth", "read_bandwidth"))
     )
-    return Ceilings(copied, known, str(kept.get("measured_at", ""))[:32], read)
+    return Ceilings(copied, known, str(kept.get("measured_at", ""))[:32], read, _levels(kept.get("levels")))
+
+
+def _levels(kept: object) -> tuple[Level, ...]:
+    """Return the levels that have the form that the probe writes."""
+    rows = [row for row in kept[:8] if isinstance(row, Mapping)] if isinstance(kept, list | tuple) else []
+    return tuple(level for row in rows if (level := _level(row)) is not None)
+
+
+def _level(row: Mapping[str, Any]) -> Level | None:
+    rate, held = row.get("bandwidth"), row.get("bytes")
+    if not isinstance(rate, float | int) or not _is_rate(rate):
+        return None
+    return Level(str(row.get("name", ""))[:16], held if isinstance(held, int) else None, float(rate))
 
 
 def _is_rate(value: object) -> bool:

@@ -1,13 +1,16 @@
 """Convert the dataclasses of `runners.job` to JSON and back, strictly.
 
-Unknown, missing or ill-typed fields raise WireError. Standard library only (see `runners.job`); pydantic serves the
-same purpose on the optimizer's side.
+Unknown, missing or ill-typed fields raise WireError, and so do nesting and numbers that no message of ours has: what
+is read here is later stored, shown and sent on by code that must not fail for it. Texts are made storable on the way
+out and in, since logs and messages of hostile programs may hold anything. Standard library only (see `runners.job`);
+pydantic serves the same purpose on the optimizer's side.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from enum import Enum
@@ -16,14 +19,20 @@ from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
 
+# A result nests five levels deep, its profile a few more. Deeper data would end a later recursion, not this one.
+MOST_DEPTH = 64
+# What a database column and every other JSON reader can hold.
+MOST_INTEGER = (1 << 63) - 1
+
 
 class WireError(ValueError):
     """Report that the bytes do not match the contract. The message names the field."""
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
-    """Return the JSON text of a contract dataclass. NaN and infinities are refused: they are not JSON."""
-    return json.dumps(to_plain(value), indent=indent, allow_nan=False, ensure_ascii=False)
+    """Return the JSON text of a contract dataclass. Texts are storable in it; NaN and infinities, which are not JSON,
+    are null."""
+    return json.dumps(_outgoing(to_plain(value)), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 def loads(cls: type[T], text: str | bytes) -> T:
@@ -33,7 +42,22 @@ def loads(cls: type[T], text: str | bytes) -> T:
         plain = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise WireError(f"not JSON: {error}") from error
-    return from_plain(cls, plain)
+    return from_plain(cls, _incoming(plain, cls.__name__, MOST_DEPTH))
+
+
+def travels(plain: Any, most_depth: int = 8) -> bool:
+    """Return whether plain data of a hostile program may be part of a message: neither nested deeply nor with numbers
+    that no reader takes."""
+    try:
+        _incoming(plain, "", most_depth)
+    except WireError:
+        return False
+    return True
+
+
+def storable_text(text: str) -> str:
+    """Return a text without NUL characters and lone surrogates, which neither files nor PostgreSQL take."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def to_plain(value: Any) -> Any:
@@ -52,6 +76,33 @@ def to_plain(value: Any) -> Any:
 def from_plain(cls: type[T], plain: Any) -> T:
     """Build `cls` from decoded JSON. Raises WireError."""
     return typing.cast(T, _decode(cls, plain, cls.__name__))
+
+
+def _outgoing(plain: Any) -> Any:
+    """Make plain data of ours fit for every reader."""
+    if isinstance(plain, str):
+        return storable_text(plain)
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return None
+    if isinstance(plain, dict):
+        return {storable_text(key): _outgoing(item) for key, item in plain.items()}
+    return [_outgoing(item) for item in plain] if isinstance(plain, list) else plain
+
+
+def _incoming(plain: Any, where: str, depth: int) -> Any:
+    """Check plain data of others, and make its texts storable. Raises WireError."""
+    if isinstance(plain, str):
+        return storable_text(plain)
+    if isinstance(plain, int) and abs(plain) > MOST_INTEGER:
+        raise WireError(f"{where}: an integer of more than 64 bits")
+    # JSON has no infinity, but 1e999 is read as one.
+    if isinstance(plain, float) and not math.isfinite(plain):
+        raise WireError(f"{where}: a number out of range")
+    if isinstance(plain, list | dict) and depth == 0:
+        raise WireError(f"{where}: nested more than {MOST_DEPTH} levels deep")
+    if isinstance(plain, dict):
+        return {storable_text(key): _incoming(item, where, depth - 1) for key, item in plain.items()}
+    return [_incoming(item, where, depth - 1) for item in plain] if isinstance(plain, list) else plain
 
 
 def _refuse_constant(name: str) -> Any:
@@ -132,7 +183,10 @@ def _decode_enum(cls: type[Enum], plain: Any, where: str) -> Enum:
 
 def _decode_scalar(expected: Any, plain: Any, where: str) -> Any:
     if expected is float and isinstance(plain, int) and not isinstance(plain, bool):
-        return float(plain)
+        try:
+            return float(plain)
+        except OverflowError as error:
+            raise WireError(f"{where}: a number out of range") from error
     # Exactly: True would pass as an integer.
     if type(plain) is expected:
         return plain

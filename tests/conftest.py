@@ -9,6 +9,7 @@ they share what is expensive; `split` parts a file whose tests share nothing. te
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shutil
@@ -22,8 +23,10 @@ import psycopg
 import pytest
 import redis
 from django.conf import settings
+from django.contrib.contenttypes.management import create_contenttypes
 from django.core.cache import cache
 from django.db import transaction
+from django.db.models.signals import post_migrate
 
 from kernelsci_site.services import postgres, redis_server
 from kernelsci_site.services.embedded import running_servers
@@ -36,6 +39,8 @@ from tests.parties import EVALUATES, ORDINARY, TIMING, Place
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+# Imports and collected tests stay, so that collecting garbage among them is in vain.
+gc.disable()
 # Playwright's loop would make Django refuse its ORM in the same thread; these tests know what they do.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
 
@@ -66,6 +71,8 @@ STARTED_AT = pytest.StashKey[float]()
 PLACE = Place(TEST_VAR)
 # What a server does so that a power cut loses nothing; the tests' data are gone with the run anyway.
 HASTY = ("fsync", "synchronous_commit", "full_page_writes")
+# Nor does it compile queries of tables that hold a handful of rows.
+NOT_WORTH_IT = ("jit",)
 left_out: Counter[str] = Counter()
 
 
@@ -105,9 +112,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         write_groups(TEST_VAR, {item.nodeid: group_of(item) for item in together})
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Exclude modules and collected tests from garbage collection: they live as long as the process.
+
+    Until here nothing is garbage either, see `gc.disable` above.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hand out groups of tests."""
+    """Hand out groups of tests. The process that does collects no tests, so it goes on as Python is used to."""
+    gc.enable()
     scheduler = GroupScheduling(config, log)
     scheduler.folder = TEST_VAR
     return scheduler
@@ -191,9 +210,9 @@ def servers() -> Iterator[None]:
 
 
 def make_hasty(address: str) -> None:
-    """Have a PostgreSQL server wait for no disk."""
+    """Have a PostgreSQL server wait for no disk and plan no further than a test needs."""
     with psycopg.connect(address, autocommit=True) as connection:
-        for name in HASTY:
+        for name in (*HASTY, *NOT_WORTH_IT):
             connection.execute(f"ALTER SYSTEM SET {name} = off")
         connection.execute("SELECT pg_reload_conf()")
 
@@ -229,6 +248,16 @@ def fresh_cache() -> None:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(servers: None) -> None:
     """Start the servers when pytest-django asks for this, which is before it creates the test database."""
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> None:
+    """Have nobody write permissions and content types again after a test that commits.
+
+    That takes a hundred queries, more than most of these tests, and nothing of ours reads them.
+    """
+    post_migrate.disconnect(create_contenttypes)
+    post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
 
 
 @pytest.fixture(scope="session")

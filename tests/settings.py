@@ -23,3 +23,6 @@ from kernelsci_site.settings import *  # noqa: E402, F403
 DATABASES["default"]["OPTIONS"]["options"] = "-c kernelsci.may_empty_audit=on"  # noqa: F405
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}  # a run leaves nothing behind
+
+# Tests of the rate switch it on, those that start a server by its variable; others call the API as fast as they can.
+API_RATE = int(os.environ.get("KERNELSCI_API_RATE", "0"))

@@ -78,6 +78,8 @@ class EmbeddedPostgres:
         self.var.make_socket_folder(privileges.service_users())
         if not self.data.exists():
             self._initialise()
+        # PostgreSQL refuses a folder that others may read, as one that was copied or unpacked often is.
+        self.data.chmod(0o700)
         self._clear_leftovers()
         privileges.hand_over(privileges.drop_method(), self.data, self.var.socket_folder)
 

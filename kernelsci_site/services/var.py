@@ -5,13 +5,40 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 
 class UnsafeFolderError(RuntimeError):
     """Report that a folder which must be ours alone belongs to, or is writable by, somebody else."""
+
+
+class UnwritableFolderError(RuntimeError):
+    """Report that nothing can be written where it has to be. The message says why, and what to do."""
+
+
+def default_root(base: Path) -> Path:
+    """Return the folder of an installation that names none: `var` in a clone, else one of the user's."""
+    if (base / "manage.py").is_file():
+        return base / "var"
+    data = os.environ.get("XDG_DATA_HOME", "").strip()
+    return (Path(data) if data else Path.home() / ".local" / "share") / "kernelsci"
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn what the system refuses while we write to `folder` into an `UnwritableFolderError`."""
+    try:
+        yield
+    except OSError as error:
+        raise UnwritableFolderError(
+            f"{folder} cannot be written: {os.strerror(error.errno or 0)}. "
+            "Free some space or mend its permissions, or name another folder with KERNELSCI_VAR"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -28,11 +55,21 @@ class Var:
     def folder(self, *names: str) -> Path:
         """Return `root/names…`, created with access for this user only."""
         path = self.root
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in names:
-            path = path / name
-            path.mkdir(mode=0o700, exist_ok=True)
+        with writing(path):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name in names:
+                path = path / name
+                path.mkdir(mode=0o700, exist_ok=True)
         return path
+
+    def check_room(self, needed_mb: int) -> None:
+        """Raise `UnwritableFolderError` if less than `needed_mb` are free, before a server fails half-way."""
+        free_mb = shutil.disk_usage(self.folder()).free // 1_000_000
+        if free_mb < needed_mb:
+            raise UnwritableFolderError(
+                f"{free_mb} MB are free in {self.root}, {needed_mb} MB are needed: free some, "
+                "or name another folder with KERNELSCI_VAR"
+            )
 
     @property
     def socket_folder(self) -> Path:
@@ -61,9 +98,10 @@ class Var:
         one.
         """
         path = self.folder("secrets") / name
-        if not path.exists():
-            _create_once(path, secrets.token_urlsafe(48))
-        return path.read_text().strip()
+        with writing(path):
+            if not path.exists():
+                _create_once(path, secrets.token_urlsafe(48))
+            return path.read_text().strip()
 
 
 def _create_once(path: Path, text: str) -> None:

@@ -23,7 +23,7 @@ def do_change_profile(user: User, first_name: str, last_name: str, email: str) -
 def do_end_session(user: User, session: UserSession) -> None:
     """Sign out one of the person's browsers and close its sockets. Raises ValidationError for another person's."""
     if session.user_id != user.pk:
-        raise ValidationError("That is not yours.")
+        raise ValidationError("This is not your session.")
     _end(user, [session])
 
 

@@ -15,7 +15,7 @@ class FindingSupersededError(ValueError):
     """Report that somebody has written a newer version in the meantime."""
 
     def __str__(self) -> str:
-        return "Somebody has edited this in the meantime: look at the newer version first."
+        return "Someone else edited this. See the newer version first."
 
 
 def may_edit(user: User, finding: Finding) -> bool:
@@ -37,7 +37,7 @@ def do_write_finding(
 ) -> Finding:  # fmt: skip
     """Store a new finding by a person. Raises ValidationError."""
     if not may_write(user, team):
-        raise ValidationError({"team": "Only reviewers of a team add to what it knows."})
+        raise ValidationError({"team": "Only reviewers of the team add findings."})
     title, text = _checked(title, text)
     return Finding.objects.create(
         team=team, target=target, problem=problem, title=title, text=text, origin="person",
@@ -49,7 +49,7 @@ def do_write_finding(
 def do_edit_finding(user: User, finding: Finding, title: str, text: str, source: str = "") -> Finding:
     """Store a newer version with the same scopes. Raises ValidationError, FindingSupersededError."""
     if not may_edit(user, finding):
-        raise ValidationError("Only reviewers of its team edit a finding.")
+        raise ValidationError("Only reviewers of the team edit findings.")
     title, text = _checked(title, text)
     # Lock, then check: of two people who edit the same version at once, the second must see the first one's edit.
     locked = Finding.objects.select_for_update().get(pk=finding.pk)
@@ -68,7 +68,7 @@ def _checked(title: str, text: str) -> tuple[str, str]:
     title, text = storable_text(title).strip(), storable_text(text).strip()
     faults = {}
     if not title or len(title) > 200:
-        faults["title"] = "A title, in at most 200 characters."
+        faults["title"] = "Enter a title of at most 200 characters."
     if not text or len(text) > MAX_TEXT:
         faults["text"] = f"A text, in at most {MAX_TEXT:,} characters."
     if faults:

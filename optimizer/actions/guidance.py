@@ -20,13 +20,13 @@ def check_give_guidance(user: User, run: Run, text: str, kernel: Kernel | None =
     """Validate an instruction and return its cleaned text. Raises ValidationError with a text for the person."""
     text = storable_text(text).strip()
     if not may(user, run, "comment"):
-        raise ValidationError("You may not comment on this run.")
+        raise ValidationError("Only reviewers comment on this run.")
     if run.state_choice.is_terminal:
-        raise ValidationError("This run has ended: no agent would read it. Clone the run and guide the clone.")
+        raise ValidationError("This run has ended. Clone it to give guidance.")
     if kernel is not None and kernel.run_id != run.pk:
-        raise ValidationError("That kernel belongs to another run.")
+        raise ValidationError("This kernel belongs to another run.")
     if not text:
-        raise ValidationError("Guidance says something.")
+        raise ValidationError("Enter guidance.")
     if len(text) > MAX_CHARACTERS:
         raise ValidationError(f"Guidance has {MAX_CHARACTERS:,} characters at most; this has {len(text):,}.")
     return text
@@ -59,9 +59,9 @@ def do_withdraw_guidance(user: User, guidance: Guidance) -> Guidance:
         run = lock_run(guidance.run_id)
         row = Guidance.objects.select_related("kernel").get(pk=guidance.pk)
         if not may(user, run, "comment"):
-            raise ValidationError("You may not comment on this run.")
+            raise ValidationError("Only reviewers comment on this run.")
         if row.withdrawn_at is not None:
-            raise ValidationError(f"It was withdrawn already, by {row.withdrawn_by}.")
+            raise ValidationError(f"Already withdrawn by {row.withdrawn_by}.")
         row.withdraw(user)
         number = row.kernel.number if row.kernel else None
         record(run, GuidanceWithdrawn(guidance=row.pk, by=str(user), number=number))

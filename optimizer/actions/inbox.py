@@ -149,7 +149,7 @@ def do_expire_prompts() -> int:
     # The limit is a parameter inside JSON, so it is compared in Python after the cheap conditions.
     expired = [call for call in waiting.exclude(lease_until__gt=Now()).select_related("run") if _is_expired(call)]
     for call in expired:
-        do_end_call(call, CallState.FAILED, error="Nobody answered in time.")
+        do_end_call(call, CallState.FAILED, error="Expired without an answer.")
     return len(expired)
 
 

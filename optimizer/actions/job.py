@@ -6,6 +6,7 @@ the single transaction prevents half-recorded results.
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 
 from django.db import transaction
@@ -27,13 +28,14 @@ from optimizer.models import (
     Run,
     ToolCall,
 )
+from optimizer.queries.outcomes import UNCOUNTED
 from optimizer.runs import best, budget
 from optimizer.runs.artefacts import is_sound, original_of
 from optimizer.runs.dispatch import queue_job
 from optimizer.runs.evaluation import do_copy_outcome, do_share_outcome, do_store_result, finished
 from optimizer.runs.kernels import settle_duplicates
 from optimizer.runs.locking import lock_run, lock_run_of
-from runners.job import Effort, JobResult, Status
+from runners.job import Effort, Failure, JobResult, Status
 from runners.job_source import Receipt
 
 # Every claim reads these columns. Source and spec are wide, and the claim has read the spec already.
@@ -41,6 +43,8 @@ _TO_START = (
     "worker", "attempts", "evaluation__effort", "evaluation__first_of_id", "evaluation__kernel__number",
     "evaluation__kernel__run__team_id", "evaluation__kernel__run__is_private",
 )  # fmt: skip
+# How long before a job's first attempt a verdict on another kernel still says that its runner works.
+JUDGED_WITHIN = dt.timedelta(hours=1)
 UNKNOWN_ORIGINAL = "The runner names an evaluation of the same binary that it was not told of."
 
 
@@ -81,14 +85,43 @@ def do_finish_job(job_id: int, fence: int, result: JobResult) -> Receipt:
     return Receipt.REPEATED if queue.was_finished_by(job_id, fence) else Receipt.REFUSED
 
 
-def do_fail_job(job_id: int, fence: int, reason: str) -> bool:
-    """End a job whose attempts are used up. Its evaluation is an infrastructure error and the kernel stays unjudged."""
+def do_fail_job(job_id: int, fence: int, reason: str, *, reported: bool = False) -> bool:
+    """End a job whose attempts are used up. Its evaluation is an infrastructure error and the kernel stays unjudged.
+
+    If the harness `reported` the breakdown and judges other kernels there, this one is to blame: it has crashed.
+    """
     with transaction.atomic():
         run, job = _locked(job_id)
         if not queue.fail(job_id, fence, reason):
             return False
-        _store(run, job, JobResult(str(job_id), Status.INFRA_ERROR, reasons=[reason]))
+        _store(run, job, _crash(job, reason) if reported and _judges_others(job) else _infra_error(job, reason))
     return True
+
+
+def _infra_error(job: Job, reason: str) -> JobResult:
+    return JobResult(str(job.pk), Status.INFRA_ERROR, reasons=[reason])
+
+
+def _crash(job: Job, reason: str) -> JobResult:
+    where = "on a runner that judges other kernels of the problem"
+    said = f"{queue.MAX_ATTEMPTS} attempts in a row broke down, {where}: {reason}"
+    return JobResult(str(job.pk), Status.CRASHED, reasons=[said], failures=[Failure("candidate", "", said)])
+
+
+def _judges_others(job: Job) -> bool:
+    """Return whether the worker of a job's last attempt has judged another source about the time of its attempts.
+
+    Only sources for the same problem count: a reference that breaks the harness says nothing against its kernels.
+    """
+    if job.evaluation is None or job.started_at is None or job.evaluation.effort == Effort.BUILD:
+        return False
+    others = Evaluation.objects.filter(job__worker=job.worker, finished_at__gte=job.started_at - JUDGED_WITHIN)
+    others = others.exclude(effort=Effort.BUILD.value)
+    kernel = job.evaluation.kernel
+    others = others.filter(kernel__run__problem_version=kernel.run.problem_version_id)
+    others = others.exclude(kernel__content_hash=kernel.content_hash)
+    judged = [status.value for status in EvaluationStatus if status.judges_kernel]
+    return others.filter(status__in=judged).exists()
 
 
 def do_let_go(job_id: int, fence: int) -> None:
@@ -131,7 +164,7 @@ def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
     do_let_go(job_id, fence)
     if queue.release(job_id, fence, reason):
         return Receipt.RECORDED
-    return Receipt.RECORDED if do_fail_job(job_id, fence, reason) else Receipt.REFUSED
+    return Receipt.RECORDED if do_fail_job(job_id, fence, reason, reported=True) else Receipt.REFUSED
 
 
 def _locked(job_id: int) -> tuple[Run, Job]:
@@ -215,7 +248,7 @@ def _spend(run: Run, evaluation: Evaluation) -> None:
     if not evaluation.judges_kernel or evaluation.purpose != EvaluationPurpose.SEARCH:
         return
     # Budgets compare strategies, so they count only what a strategy has asked for.
-    searched = evaluation.kernel.author_kind not in budget.UNCOUNTED
+    searched = evaluation.kernel.author_kind not in UNCOUNTED
     counts = evaluation.first_of_id and searched
     run.spent_evaluations += 1 if counts else 0
     run.spent_device_s += evaluation.device_s

@@ -1,15 +1,17 @@
-"""Start a run once per idempotency key, however often a client sends the request."""
+"""Start a run or campaign once per idempotency key, however often a client sends the request."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from django.db import IntegrityError, transaction
 
-from optimizer.models import IdempotencyKey, Run, User
+from optimizer.models import Campaign, IdempotencyKey, Run, User
+
+Started = TypeVar("Started", Run, Campaign)
 
 
 class KeyReusedError(ValueError):
@@ -19,8 +21,8 @@ class KeyReusedError(ValueError):
         return "This Idempotency-Key was used for another request; a new request needs a new key."
 
 
-def do_once(user: User, key: str, request: Mapping[str, Any], start: Callable[[], Run]) -> tuple[Run, bool]:
-    """Call `start` unless the key was used before. Return the run and whether it was created now.
+def do_once(user: User, key: str, request: Mapping[str, Any], start: Callable[[], Started]) -> tuple[Started, bool]:
+    """Call `start` unless the key was used before. Return what was started, and whether it was now.
 
     Of two concurrent requests the second waits for the first one's commit. Raises KeyReusedError and whatever `start`
     raises, which leaves the key unused.
@@ -33,18 +35,22 @@ def do_once(user: User, key: str, request: Mapping[str, Any], start: Callable[[]
             # Insert first: a concurrent request with this key blocks on the unique index until this transaction
             # ends.
             row = IdempotencyKey.objects.create(user=user, key=key, request_hash=digest)
-            row.run = start()
-            row.save(update_fields=["run"])
-            return row.run, True
+            started = start()
+            row.keep(started)
+            return started, True
     except IntegrityError as error:
-        earlier = IdempotencyKey.objects.filter(user=user, key=key).first()
+        earlier = IdempotencyKey.objects.filter(user=user, key=key).select_related("run", "campaign").first()
         if earlier is None:  # it was another constraint, and is a bug
             raise
-        return _earlier(earlier, digest, error), False
+        # A different request under the same key is a mistake of the client, not a repetition.
+        if earlier.request_hash != digest or earlier.started is None:
+            raise KeyReusedError from error
+        # The hash is of the same request, so what it started is of the same kind.
+        return cast(Started, _whole(earlier.started)), False
 
 
-def _earlier(row: IdempotencyKey, digest: str, error: IntegrityError) -> Run:
-    # A different request under the same key is a mistake of the client, not a repetition.
-    if row.request_hash != digest or row.run_id is None:
-        raise KeyReusedError from error
-    return Run.objects.for_dashboard().get(pk=row.run_id)
+def _whole(started: Run | Campaign) -> Run | Campaign:
+    """Return the row with the joins that an answer needs."""
+    if isinstance(started, Run):
+        return Run.objects.for_dashboard().get(pk=started.pk)
+    return Campaign.objects.select_related("suite", "target", "team", "created_by").get(pk=started.pk)

@@ -68,7 +68,7 @@ def check_provider_fields(
     _check_numbers(new, faults)
     _check_prices(new, faults)
     if user.role_in(team) != TeamRole.OWNER:
-        faults["team"] = "Only a team's owners change its providers."
+        faults["team"] = "Only owners of the team manage its providers."
     if faults:
         raise ValidationError(faults)
     return new
@@ -103,7 +103,7 @@ def do_save_provider(user: User, team: Team, new: ProviderFields, old: Provider 
 def do_delete_provider(user: User, row: Provider) -> None:
     """Delete a provider and its key; past calls keep its name. Raises ValidationError for anybody but an owner."""
     if user.role_in(row.team) != TeamRole.OWNER:
-        raise ValidationError("Only a team's owners change its providers.")
+        raise ValidationError("Only owners of the team manage its providers.")
     with transaction.atomic():
         log_action(AuditAction.PROVIDER_DELETED, user, row.team, row.name)
         row.delete()

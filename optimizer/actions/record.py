@@ -25,9 +25,9 @@ def check_import_record(user: User, team: Team, name: str) -> None:
     """Check the person's rights and the name. Raises ValidationError."""
     role = user.role_in(team)
     if role is None or role.rank < TeamRole.OPERATOR.rank:
-        raise ValidationError("Only operators of a team bring records into it.")
+        raise ValidationError("Only operators import recordings.")
     if not name or slugify(name) != name:
-        raise ValidationError({"name": "Small letters, digits and dashes."})
+        raise ValidationError({"name": "Use lowercase letters, digits and dashes."})
     # Runs refer to a recording by name, so a name must never change its meaning.
     if name in shipped() or Record.objects.filter(team=team, name=name).exists():
-        raise ValidationError({"name": "There is a record of that name; records are never changed."})
+        raise ValidationError({"name": "A recording with this name exists."})

@@ -8,6 +8,7 @@ compared it with has changed. One current "request changes" blocks the release.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.core.exceptions import ValidationError
@@ -39,23 +40,24 @@ from runners.job import Effort
 
 @dataclass(frozen=True)
 class Condition:
-    """Hold one condition of a release in words, and whether it is met."""
+    """Hold one condition of a release in words, and whether it is met; `label` names the state while it is not."""
 
     text: str
     is_met: bool
+    label: str = "Awaiting measurement"
 
 
 def do_ask_release(user: User, kernel: Kernel, words: str = "") -> Release:
     """Request a release: queue a second measurement and notify the team's reviewers. Raises ValidationError."""
     if not may(user, kernel.run, "comment"):
-        raise ValidationError("You may not propose kernels of this run.")
+        raise ValidationError("Only reviewers request releases.")
     with transaction.atomic():
         run = lock_run(kernel.run_id)
         _check_proposable(kernel)
         rerun = dispatch(run, kernel, Effort.CONFIRM, first=False)
         release = Release.objects.create(kernel=kernel, note=words.strip()[:300], asked_by=user, rerun=rerun)
         log_action(AuditAction.RELEASE_ASKED, user, kernel)
-        text = f"{user} asks for a review of {run} #{kernel.number}, for release"
+        text = f"{user} requested a review of {run} #{kernel.number} for release"
         new = _notification(release, f"release-{release.pk}", text, NotificationKind.REVIEW, user)
         do_notify(_reviewers_of(kernel), new)
     return release
@@ -65,7 +67,7 @@ def do_release(user: User, release: Release) -> Release:
     """Release the kernel once every condition is met. Raises ValidationError with the unmet conditions."""
     kernel = release.kernel
     if not may(user, kernel.run, "operate"):
-        raise ValidationError("Operators release kernels.")
+        raise ValidationError("Only operators release kernels.")
     with transaction.atomic():
         lock_run(kernel.run_id)
         # Under the run's lock no new leader can supersede the kernel between the check and the release.
@@ -82,7 +84,7 @@ def do_release(user: User, release: Release) -> Release:
         release.mark_released(user, reviews)
         approved_by = [str(review.author) for review in reviews]
         log_action(AuditAction.RELEASE_MADE, user, kernel, approved_by=approved_by, rerun=release.rerun_id)
-        text = f"{kernel.run} #{kernel.number} is released"
+        text = f"{kernel.run} #{kernel.number} was released"
         members = list(kernel.run.team.members.all())
         new = _notification(release, f"released-{release.pk}", text, NotificationKind.RELEASE, user)
         do_notify(members, new)
@@ -93,7 +95,7 @@ def do_withdraw_release(user: User, release: Release) -> Release:
     """Withdraw a request or a release, as its requester or as an operator. Raises ValidationError."""
     run = release.kernel.run
     if release.asked_by_id != user.pk and not may(user, run, "operate"):
-        raise ValidationError("Operators withdraw releases, and who asked for one.")
+        raise ValidationError("Only operators, or whoever requested it, withdraw a release.")
     with transaction.atomic():
         release = Release.objects.select_for_update(of=("self",)).select_related("kernel__run").get(pk=release.pk)
         if release.state_choice.is_terminal:
@@ -107,16 +109,25 @@ def conditions_of(release: Release) -> list[Condition]:
     """Return the conditions of the team's rules for this release, each met or not."""
     kernel, team = release.kernel, release.kernel.run.team
     approvals, needed = len(approvals_of(kernel)), team.approvals_needed
-    people = "person has" if approvals == 1 else "people have"
-    found = [Condition(f"{approvals} different {people} approved; it takes {needed}.", approvals >= needed)]
+    found = [Condition(f"{approvals} of {needed} approvals.", approvals >= needed, "Awaiting approval")]
     against = [
         str(review.author) for review in _verdicts(kernel) if review.verdict == ReviewVerdict.REQUEST_CHANGES
     ]
     if against:
-        found.append(Condition(f"{', '.join(against)} asked for changes.", False))
+        found.append(Condition(f"{', '.join(against)} requested changes.", False, "Changes requested"))
     if team.rerun_needed:
         found.append(_rerun_condition(release.rerun))
     return found
+
+
+def standing_of(release: Release, conditions: Sequence[Condition]) -> tuple[str, str]:
+    """Return label and tone of the state, which for a request says what is still missing."""
+    if release.state != ReleaseState.ASKED:
+        return release.get_state_display(), release.state_choice.tone
+    missing = [one for one in conditions if not one.is_met]
+    if not missing:
+        return "Ready to release", "good"
+    return missing[0].label, "live"
 
 
 def approvals_of(kernel: Kernel) -> list[Review]:
@@ -160,15 +171,15 @@ def _verdicts(kernel: Kernel) -> list[Review]:
 
 def _rerun_condition(rerun: Evaluation | None) -> Condition:
     if rerun is None or rerun.state == EvaluationState.CANCELLED:
-        return Condition("The second measurement was cancelled: withdraw this and ask again.", False)
+        return Condition("The second measurement was cancelled. Withdraw this request and create a new one.", False)
     if rerun.state != EvaluationState.DONE:
-        return Condition("The second measurement is not there yet.", False)
+        return Condition("The second measurement is not finished.", False)
     # The second measurement must support the claim by itself; being merely close to the first is not enough.
     agrees = (
         rerun.status == EvaluationStatus.CORRECT and rerun.verdict == VerdictChoice.FASTER and not rerun.unconfirmed
     )
-    words = "agrees: correct and faster" if agrees else "does not agree"
-    return Condition(f"The second measurement {words}.", agrees)
+    words = "confirms the first: correct and faster" if agrees else "does not confirm the first"
+    return Condition(f"The second measurement {words}.", agrees, "Not confirmed")
 
 
 def _check_proposable(kernel: Kernel) -> None:
@@ -176,10 +187,10 @@ def _check_proposable(kernel: Kernel) -> None:
     if evaluation is None or evaluation.status != EvaluationStatus.CORRECT:
         raise ValidationError("Only a kernel that was measured and found correct can be released.")
     if evaluation.verdict != VerdictChoice.FASTER or evaluation.unconfirmed:
-        raise ValidationError("Only a kernel that is faster than the baseline, beyond doubt, can be released.")
+        raise ValidationError("Only a kernel that is faster than the baseline can be released.")
     open_states = [ReleaseState.ASKED, ReleaseState.RELEASED]
     if Release.objects.filter(kernel=kernel, state__in=open_states).exists():
-        raise ValidationError("This kernel is released, or somebody has asked for it already.")
+        raise ValidationError("This kernel is already released or requested.")
 
 
 def _replace_earlier(user: User, kernel: Kernel) -> None:

@@ -9,10 +9,6 @@ from optimizer.actions.audit import log_action
 from optimizer.enqueue import enqueue_retiming
 from optimizer.models import (
     AuditAction,
-    Evaluation,
-    EvaluationStatus,
-    Release,
-    ReleaseState,
     RetimeRound,
     Retiming,
     Target,
@@ -20,6 +16,7 @@ from optimizer.models import (
     TeamRole,
     User,
 )
+from optimizer.queries.watched import pairs_of, software_on
 
 
 def do_start_retiming(user: User | None, team: Team, target: Target, reason: str = "") -> RetimeRound:
@@ -29,16 +26,15 @@ def do_start_retiming(user: User | None, team: Team, target: Target, reason: str
     """
     role = TeamRole.OWNER if user is None else user.role_in(team)
     if role is None or role.rank < TeamRole.OPERATOR.rank:
-        raise ValidationError("Operators time released kernels again.")
-    released = Release.objects.filter(
-        state=ReleaseState.RELEASED, kernel__run__team=team, kernel__run__target=target
-    ).select_related("kernel__evaluation", "rerun", "kernel__run")
-    pairs = [(release, reference) for release in released if (reference := _reference(release)) is not None]
+        raise ValidationError("Only operators re-time released kernels.")
+    pairs = pairs_of(team.pk, target.pk)
     if not pairs:
-        raise ValidationError(f"{team} has released no kernel for {target.key}.")
+        raise ValidationError(f"{team} has no released kernels for {target.key}.")
     try:
         with transaction.atomic():
-            made = RetimeRound.objects.create(team=team, target=target, reason=reason[:200], created_by=user)
+            made = RetimeRound.objects.create(
+                team=team, target=target, reason=reason[:200], created_by=user, software=software_on(target.pk)
+            )
             Retiming.objects.bulk_create(
                 Retiming(round=made, run=release.kernel.run, kernel=release.kernel, reference=reference)
                 for release, reference in pairs
@@ -46,13 +42,5 @@ def do_start_retiming(user: User | None, team: Team, target: Target, reason: str
             log_action(AuditAction.RETIME_STARTED, user, team, subject=str(target.key), round=made.pk)
             enqueue_retiming(made.pk)
     except IntegrityError as error:
-        raise ValidationError("A round on this target is under way already.") from error
+        raise ValidationError("Re-timing on this target is already in progress.") from error
     return made
-
-
-def _reference(release: Release) -> Evaluation | None:
-    """Return the measurement to compare with: the second one, in cold processes, or else the first."""
-    for evaluation in (release.rerun, release.kernel.evaluation):
-        if evaluation is not None and evaluation.status == EvaluationStatus.CORRECT and evaluation.speedup:
-            return evaluation
-    return None

@@ -65,18 +65,16 @@ class Words:
 def check_words(user: User, run: Run, words: Words) -> Words:
     """Validate a comment and return it with storable text. Raises ValidationError with a text for the person."""
     if not may(user, run, "comment"):
-        raise ValidationError("You may not comment on this run.")
+        raise ValidationError("Only reviewers comment on this run.")
     body = storable_text(words.body).replace("\r\n", "\n").strip()
     if not body:
-        raise ValidationError("A comment says something.")
+        raise ValidationError("Enter a comment.")
     # Guidance takes room in every prompt and is stored together with the lines it quotes.
     most = MAX_CHARACTERS // 2 if words.is_guidance else MAX_COMMENT
     if len(body) > most:
         raise ValidationError(f"A comment has {most:,} characters at most; this one has {len(body):,}.")
     if words.is_guidance and run.state_choice.is_terminal:
-        raise ValidationError(
-            "This run has ended: no agent would read guidance. Comment without it, or clone the run."
-        )
+        raise ValidationError("This run has ended and takes no guidance. Comment without it, or clone the run.")
     return Words(body, words.is_guidance, words.for_lineage)
 
 
@@ -87,7 +85,7 @@ def check_place(place: Place) -> Place:
     """
     foreign = [one for one in (place.kernel, place.hypothesis) if one is not None and one.run_id != place.run.pk]
     if foreign:
-        raise ValidationError("That belongs to another run.")
+        raise ValidationError("This belongs to another run.")
     if place.first is None and place.last is None:
         return place
     if place.kernel is None:
@@ -160,7 +158,7 @@ def do_publish_review(
         elif elsewhere:
             review.delete()
         else:
-            raise ValidationError("There is nothing to publish: write a comment, or give a verdict.")
+            raise ValidationError("Nothing to submit: write a comment or choose a verdict.")
         for (other, about), comments in elsewhere.items():
             _publish(user, Review(run=runs[other], kernel_id=about, author=user), comments)
     return review
@@ -182,7 +180,7 @@ def do_say(user: User, where: Place | Thread, words: Words) -> Comment:
 def check_summary(user: User, run: Run, kernel: Kernel | None, verdict: ReviewVerdict, summary: str) -> str:
     """Validate a summary and return it. Raises ValidationError."""
     if not may(user, run, "comment"):
-        raise ValidationError("You may not comment on this run.")
+        raise ValidationError("Only reviewers comment on this run.")
     if kernel is None and verdict != ReviewVerdict.COMMENT:
         raise ValidationError("A verdict is on a kernel.")
     summary = storable_text(summary).replace("\r\n", "\n").strip()

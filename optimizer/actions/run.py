@@ -13,17 +13,19 @@ from pydantic import ValidationError as SettingsError
 from optimizer.actions.audit import log_action
 from optimizer.actions.job import do_cancel_jobs
 from optimizer.actions.notification import do_follow
+from optimizer.actions.quota import check_room_for_run
 from optimizer.calls.choice import ChoiceError, check_choices
 from optimizer.calls.lifecycle import do_cancel_calls
 from optimizer.calls.tool_calls import do_cancel_tool_calls
 from optimizer.enqueue import enqueue_run
-from optimizer.events.payloads import BudgetRaised
+from optimizer.events.payloads import BudgetRaised, RunStateChanged
 from optimizer.events.record import record
 from optimizer.loop.advance import enter
 from optimizer.loop.seeds import add_seeds
 from optimizer.models import AuditAction, ProblemVersion, Run, RunState, Target, Team, TeamRole, User
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import Budget, budget_of
+from optimizer.runs.budget import exhausted
 from optimizer.runs.languages import languages_for
 from optimizer.runs.locking import lock_run
 from optimizer.search import STRATEGIES
@@ -69,9 +71,7 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
     faults: dict[str, Any] = {}
     _note_fault(faults, "team", _may_start(user, new.team), "You may not start runs in this team.")
     _note_fault(faults, "strategy", new.strategy in STRATEGIES, f"There is no strategy {new.strategy!r}.")
-    _note_fault(
-        faults, "dispatcher", new.dispatcher in DISPATCHERS, f"There is no way {new.dispatcher!r} to runners."
-    )
+    _note_fault(faults, "dispatcher", new.dispatcher in DISPATCHERS, f"There is no dispatcher {new.dispatcher!r}.")
     _note_fault(faults, "baseline", new.baseline in set(Baseline), f"There is no baseline {new.baseline!r}.")
     _note_fault(faults, "objective", new.objective in set(Objective), f"There is no objective {new.objective!r}.")
     _note_fault(faults, "objective", *_objective_fits(new))
@@ -83,13 +83,18 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
     return new
 
 
-def do_start_run(user: User | None, new: NewRun) -> Run:
-    """Store the run and enqueue its first step. Raises ValidationError (see `check_start_run`)."""
+def do_start_run(user: User | None, new: NewRun, *, by_hand: bool = True) -> Run:
+    """Store the run and enqueue its first step. Raises ValidationError (see `check_start_run`).
+
+    Runs that a campaign starts for a person (`by_hand` False) have the campaign's limits instead of the person's.
+    """
     check_start_run(user, new)
     with transaction.atomic():
+        if by_hand:
+            check_room_for_run(user)
         run = Run.objects.create(
             team=new.team,
-            title=new.title[:200],
+            title=(new.title or default_title(new))[:200],
             problem_version=new.problem_version,
             target=new.target,
             strategy=new.strategy,
@@ -115,6 +120,12 @@ def do_start_run(user: User | None, new: NewRun) -> Run:
     return run
 
 
+def default_title(new: NewRun) -> str:
+    """Return the name of a run that was given none: `STARK · Row-wise softmax · AMD EPYC 9654`."""
+    strategy = STRATEGIES[new.strategy].title
+    return f"{strategy} · {new.problem_version.problem.title} · {new.target.title}"
+
+
 def do_pause_run(user: User | None, run: Run) -> Run:
     """Pause the run: open work ends, nothing new begins. Raises RunTransitionError."""
 
@@ -131,7 +142,7 @@ def do_resume_run(user: User | None, run: Run) -> Run:
     def resume(locked: Run) -> None:
         # A pending run may also enter the state running, but only the timer starts one.
         if locked.state != RunState.PAUSED:
-            raise RunTransitionError("only a paused run can go on")
+            raise RunTransitionError("only a paused run can be resumed")
         enter(locked, RunState.RUNNING)
         # One that was paused before its first step has no seeds yet, and only the step of a pending run adds them.
         if not locked.kernels.exists():
@@ -161,18 +172,47 @@ def do_raise_budget(user: User | None, run: Run, budget: Budget) -> Run:
 
     def change(locked: Run) -> None:
         if locked.state_choice.is_terminal:
-            raise RunTransitionError("this run has ended; clone it to go on")
-        limits = asdict(budget)
-        for kind, limit in limits.items():
-            setattr(locked, f"budget_{kind}", limit)
-        # Percentages of the old limits say nothing about the new ones.
-        locked.warned = {}
-        locked.save(update_fields=["warned", *(f"budget_{kind}" for kind in limits)])
-        figures = {kind: None if limit is None else float(limit) for kind, limit in limits.items()}
-        record(locked, BudgetRaised(limits=figures))
-        log_action(AuditAction.RUN_BUDGET, user, locked, limits=figures)
+            raise RunTransitionError("this run has ended; clone it to continue")
+        _set_limits(user, locked, budget)
 
     return _steer(run, change)
+
+
+def _set_limits(user: User | None, locked: Run, budget: Budget) -> None:
+    """Store the limits, with event and audit entry. Call under the run's lock."""
+    limits = asdict(budget)
+    for kind, limit in limits.items():
+        setattr(locked, f"budget_{kind}", limit)
+    # Percentages of the old limits say nothing about the new ones.
+    locked.warned = {}
+    locked.save(update_fields=["warned", *(f"budget_{kind}" for kind in limits)])
+    figures = {kind: None if limit is None else float(limit) for kind, limit in limits.items()}
+    record(locked, BudgetRaised(limits=figures))
+    log_action(AuditAction.RUN_BUDGET, user, locked, limits=figures)
+
+
+def do_continue_run(user: User | None, run: Run, budget: Budget) -> Run:
+    """Continue a run that finished because its budget was used up, under larger limits.
+
+    Raises ValidationError for limits that are still used up, RunTransitionError for a run that cannot continue.
+    """
+    if faults := _budget_faults(budget):
+        raise ValidationError(faults)
+
+    def reopen(locked: Run) -> None:
+        # A campaign has settled what its runs found, and nobody would settle it again.
+        if hasattr(locked, "campaign_cell"):
+            raise RunTransitionError("a run of a campaign cannot be continued; clone it")
+        if exhausted(locked) is None:
+            raise RunTransitionError("only a run that used up its budget can be continued; clone it")
+        _set_limits(user, locked, budget)
+        if still := exhausted(locked):
+            raise ValidationError(f"{still} Raise it to continue.")
+        locked.reopen()
+        record(locked, RunStateChanged(state=locked.state, reason="Continued with more budget."))
+        log_action(AuditAction.RUN_RESUMED, user, locked)
+
+    return _steer(run, reopen)
 
 
 def as_new_run(run: Run) -> NewRun:

@@ -86,7 +86,7 @@ def do_in_bulk(user: User, runs: Sequence[Run], verb: Bulk, tags: Sequence[str] 
             return do_stop_runs(user, runs)
         case "tag" | "untag":
             if not tags:
-                raise ValidationError("Name a tag first.")
+                raise ValidationError("Enter a tag.")
             return do_tag_runs(runs, tags, remove=verb == "untag")
 
 

@@ -38,7 +38,7 @@ def check_save_template(user: User, team: Team, name: str, values: Mapping[str, 
     name = storable_text(name).strip()
     role = user.role_in(team)
     if role is None or role.rank < TeamRole.OPERATOR.rank:
-        raise ValidationError("You may not keep templates for this team.")
+        raise ValidationError("Only operators save templates for this team.")
     if not 1 <= len(name) <= 80:
         raise ValidationError("A template has a name of 1 to 80 characters.")
     if len(values) > MAX_FIELDS:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from dataclasses import dataclass
 
+from django.db import DataError, IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -16,10 +18,15 @@ from optimizer.text.storable import storable
 from runners.dispatch.spool import Slip, Spool, SpoolDispatcher
 from runners.job import Effort, JobResult, Status
 from runners.job_source import Receipt, RunnerCard
+from runners.signing.keyring import Role
 
 # The machine behind a spool may be booked for days. Each sync renews the leases of jobs that are still there.
 LEASE = dt.timedelta(days=7)
 AT_ONCE = 64
+# What a value raises that no column takes. A database that is away raises something else, and is asked again.
+UNRECORDABLE = (ArithmeticError, DataError, IntegrityError, LookupError, RecursionError, TypeError, ValueError)
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,7 @@ def do_sync_spool(spool: Spool, target: Target, at_once: int = AT_ONCE) -> Synce
 
     Raises SpoolError; what was done until then is kept.
     """
+    spool.announce(Role.SITE)
     # Import first: results free places for new jobs, and a finished job needs no renewal.
     receipts = _import_results(spool)
     withdrawn = _withdraw_cancelled(spool, target)
@@ -60,11 +68,22 @@ def _import_results(spool: Spool) -> list[Receipt]:
             spool.refuse(slip, "results", "this result belongs to no job here")
             receipts.append(Receipt.REFUSED)
             continue
-        receipts.append(do_finish_job(slip.job_id, slip.fence, result))
-        # After the commit: a crash in between imports the result again, which changes nothing.
-        spool.acknowledge(slip)
+        receipts.append(_imported(spool, slip, result))
     _hand_back_refused(spool)
     return receipts
+
+
+def _imported(spool: Spool, slip: Slip, result: JobResult) -> Receipt:
+    """Record one result. One that cannot be recorded is refused, so that it holds up no other."""
+    try:
+        receipt = do_finish_job(slip.job_id, slip.fence, result)
+    except UNRECORDABLE as error:
+        logger.exception("the result of job %s in %s cannot be recorded", slip.job_id, spool.root)
+        spool.refuse(slip, "results", f"cannot be recorded: {type(error).__name__}: {error}")
+        return Receipt.REFUSED
+    # After the commit: a crash in between imports the result again, which changes nothing.
+    spool.acknowledge(slip)
+    return receipt
 
 
 def _hand_back_refused(spool: Spool) -> None:
@@ -119,14 +138,20 @@ def _register_runners(spool: Spool) -> None:
     """Update the rows of the workers that left cards in the spool, and pass on whether they shall drain."""
     for card, seen in spool.cards():
         target = Target.objects.filter(key=card.target).first()
-        if target is not None:
-            runner, _ = Runner.objects.update_or_create(name=card.name[:120], defaults=_row(card, target, seen))
-            spool.drain(card.name, runner.draining)
+        if target is None:
+            continue
+        try:
+            with transaction.atomic():
+                runner, _ = Runner.objects.update_or_create(name=card.name[:120], defaults=_row(card, target, seen))
+        except UNRECORDABLE:
+            logger.exception("the card of %r in %s cannot be recorded", card.name[:120], spool.root)
+            continue
+        spool.drain(card.name, runner.draining)
 
 
 def _row(card: RunnerCard, target: Target, seen: float) -> dict[str, object]:
     # The clock of a machine behind a spool may be ahead of ours, which would make a dead runner look alive.
-    heard = min(dt.datetime.fromtimestamp(seen, dt.UTC), timezone.now())
+    heard = dt.datetime.fromtimestamp(min(max(seen, 0.0), timezone.now().timestamp()), dt.UTC)
     job = card.facts.get("job")
     current = Job.objects.filter(pk=job, dispatcher=SpoolDispatcher.name) if isinstance(job, int) else None
     return {

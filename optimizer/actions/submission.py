@@ -17,6 +17,7 @@ from django.db import transaction
 
 from optimizer.access import may
 from optimizer.actions.audit import log_action
+from optimizer.actions.quota import check_room_for_kernel
 from optimizer.enqueue import enqueue_run
 from optimizer.events.hypotheses import record_hypothesis
 from optimizer.events.payloads import RunNoted
@@ -78,7 +79,7 @@ class Submission:
 def check_submit(user: User | None, run: Run, wanted: Submission) -> Submission:
     """Validate a submission under the run's lock and return it. Raises ValidationError."""
     if user is not None and not may(user, run, "operate"):
-        raise ValidationError("You may not submit kernels to this run.")
+        raise ValidationError("Only operators submit kernels to this run.")
     _check_run(run)
     _check_source(run, wanted.source)
     _check_claim(run, wanted)
@@ -99,6 +100,7 @@ def do_submit(user: User | None, run: Run, wanted: Submission) -> tuple[Kernel, 
             return known, False
         wanted = check_submit(user, locked, wanted)
         _check_room(locked, wanted)
+        check_room_for_kernel(user, len(wanted.source.text.encode()), measured=wanted.measure)
         number = locked.kernels.filter(author_kind=AuthorKind.AGENT).count() + 1
         key = f"external.{wanted.key or number}"
         if not wanted.key and locked.kernels.filter(key=key).exists():
@@ -115,12 +117,13 @@ def do_measure(user: User | None, kernel: Kernel) -> Kernel:
     with transaction.atomic():
         run = lock_run(kernel.run_id)
         if user is not None and not may(user, run, "operate"):
-            raise ValidationError("You may not measure kernels of this run.")
+            raise ValidationError("Only operators measure kernels of this run.")
         _check_run(run)
         row = run.kernels.select_related("evaluation").get(pk=kernel.pk)
         if getattr(row, "evaluation", None) is None or row.evaluation.state != EvaluationState.REPORTED:
-            raise ValidationError(f"#{row.number} is not one that was only reported.")
+            raise ValidationError(f"#{row.number} was measured already.")
         _check_budget(run)
+        check_room_for_kernel(user)
         begin_reported(run, row)
         enqueue_run(run.pk)
     return row
@@ -133,7 +136,7 @@ def do_finish_run(user: User | None, run: Run, reason: str = "") -> Run:
     with transaction.atomic():
         locked = lock_run(run.pk)
         if locked.finish_reason:
-            raise RunTransitionError("this run is being finished already")
+            raise RunTransitionError("this run is already finishing")
         locked.wind_down(f"Finished by {who}: {said}" if said else f"Finished by {who}.")
         record(locked, RunNoted(text=locked.finish_reason))
         log_action(AuditAction.RUN_FINISHED, user, locked)
@@ -149,7 +152,7 @@ def _check_run(run: Run) -> None:
             f"This run searches by itself ({strategy.title}). Submit to one of strategy external."
         )
     if run.state == RunState.PENDING:
-        raise ValidationError("This run has not begun yet: try again in a few seconds.")
+        raise ValidationError("This run has not started yet. Try again in a few seconds.")
     if run.state != RunState.RUNNING or run.finish_reason:
         state = (
             "being finished"
@@ -181,7 +184,7 @@ def _check_source(run: Run, source: Source) -> None:
     if len(source.text.encode()) > most:
         raise ValidationError({"source": f"A source has {most >> 10:,} KiB at most."})
     if not source.text.strip():
-        raise ValidationError({"source": "A kernel without text cannot be built."})
+        raise ValidationError({"source": "Enter the source."})
     allowed = set(languages_for(run.target.key)) & set(problem_of(run).languages)
     if source.language not in allowed:
         named = ", ".join(sorted(language.value for language in allowed))

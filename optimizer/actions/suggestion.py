@@ -12,13 +12,25 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from optimizer.access import may
+from optimizer.actions.quota import check_room_for_kernel
 from optimizer.diffs.merge import merge
 from optimizer.diffs.positions import ancestors
 from optimizer.events.hypotheses import record_hypothesis
-from optimizer.models import AuthorKind, EvaluationStatus, Hypothesis, HypothesisKind, Kernel, Run, RunState, User
+from optimizer.models import (
+    AuthorKind,
+    Comment,
+    EvaluationStatus,
+    Hypothesis,
+    HypothesisKind,
+    Kernel,
+    Run,
+    RunState,
+    User,
+)
 from optimizer.runs.kernels import add_kernel
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Draft
+from optimizer.text.markdown import suggested_lines
 from optimizer.text.storable import storable_text
 from runners.job import Language, Limits, Source
 
@@ -49,17 +61,17 @@ class Moved:
 def check_suggest(user: User, run: Run, wanted: Suggestion) -> Suggestion:
     """Validate a suggestion and return it with storable text. Raises ValidationError with a text for the person."""
     if not may(user, run, "comment"):
-        raise ValidationError("You may not change kernels of this run.")
+        raise ValidationError("Only reviewers suggest edits.")
     if run.state == RunState.STOPPING:
-        raise ValidationError("This run is being stopped. Once it has ended, it takes suggestions again.")
+        raise ValidationError("This run is stopping. Try again once it has stopped.")
     text = _like(wanted.base.source, storable_text(wanted.text))
     if text == wanted.base.source:
-        raise ValidationError("Nothing is changed yet.")
+        raise ValidationError("Nothing changed.")
     most = Limits().source_bytes
     if len(text.encode()) > most:
         raise ValidationError(f"A source has {most >> 10:,} KiB at most.")
     if not text.strip():
-        raise ValidationError("A kernel without text cannot be built.")
+        raise ValidationError("Enter the source.")
     title = storable_text(wanted.title).strip() or f"Edit of #{wanted.base.number}"
     return Suggestion(wanted.base, text, title[:200], storable_text(wanted.why).strip()[:MAX_WHY])
 
@@ -69,6 +81,7 @@ def do_suggest(user: User, wanted: Suggestion) -> Kernel:
     with transaction.atomic():
         run = lock_run(wanted.base.run_id)
         wanted = check_suggest(user, run, wanted)
+        check_room_for_kernel(user, len(wanted.text.encode()))
         # Unique under the run's lock, and kernels are never deleted.
         number = run.kernels.filter(author_kind=AuthorKind.PERSON).count() + 1
         hypothesis = _hypothesise(run, wanted, f"person.{number}")
@@ -84,6 +97,26 @@ def do_suggest(user: User, wanted: Suggestion) -> Kernel:
             report=wanted.why,
         )
         return add_kernel(run, draft, author=user)
+
+
+def suggestion_in(comment: Comment) -> Suggestion:
+    """Return the edit that a comment's `suggestion` block makes of its thread's lines. Raises ValidationError."""
+    thread, lines = comment.thread, suggested_lines(comment.body)
+    kernel, first, last = thread.kernel, thread.first_line, thread.last_line
+    if lines is None or kernel is None or first is None or last is None:
+        raise ValidationError("This comment suggests no lines.")
+    text = kernel.source.replace("\r\n", "\n").split("\n")
+    # The anchor never changes, and neither does the source of a kernel: the lines are where they were.
+    edited = "\n".join([*text[: first - 1], *lines, *text[last:]])
+    title = (
+        f"{thread.lines_label.capitalize()} of #{kernel.number}, suggested by {comment.author or 'a former member'}"
+    )
+    return Suggestion(kernel, edited, title, _without_block(comment.body))
+
+
+def _without_block(body: str) -> str:
+    """Return what a comment says before its suggestion: the reason."""
+    return body.partition("```")[0].strip()
 
 
 def base_moved(base: Kernel, text: str, seen: int) -> Moved | None:

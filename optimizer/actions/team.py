@@ -35,14 +35,14 @@ def do_make_team(user: User, name: str) -> Team:
     if not slug:
         raise ValidationError({"name": "A name needs letters or digits."})
     if user.is_service_account:
-        raise ValidationError("Service accounts make no teams.")
+        raise ValidationError("Service accounts cannot create teams.")
     try:
         with transaction.atomic():
             team = Team.objects.create(name=name.strip()[:100], slug=slug)
             Membership.objects.create(team=team, user=user, role=TeamRole.OWNER)
             log_action(AuditAction.TEAM_MADE, user, team, team.name)
     except IntegrityError as error:
-        raise ValidationError({"name": "There is a team of that name."}) from error
+        raise ValidationError({"name": "A team with this name exists."}) from error
     return team
 
 
@@ -50,7 +50,7 @@ def do_change_team(user: User, team: Team, name: str, approvals_needed: int, rer
     """Change the name or the rules for releases. Raises ValidationError."""
     _check_owner(user, team)
     if not name.strip() or not 1 <= approvals_needed <= 9:
-        raise ValidationError("A team has a name, and a release takes between 1 and 9 people.")
+        raise ValidationError("Enter a name, and between 1 and 9 approvals.")
     rules = {"approvals_needed": approvals_needed, "rerun_needed": rerun_needed}
     with transaction.atomic():
         before = {key: getattr(team, key) for key in rules}
@@ -98,9 +98,9 @@ def do_invite(user: User, team: Team, role: TeamRole, note_text: str, days: int)
     """
     _check_owner(user, team)
     if days not in INVITATION_DAYS:
-        raise ValidationError({"days": "An invitation lasts a day, a week or thirty days."})
+        raise ValidationError({"days": "Choose 1, 7 or 30 days."})
     if team.invitations.open().count() >= MAX_OPEN_INVITATIONS:
-        raise ValidationError(f"There are {MAX_OPEN_INVITATIONS} open invitations: revoke some first.")
+        raise ValidationError(f"At most {MAX_OPEN_INVITATIONS} open invitations. Revoke some first.")
     with transaction.atomic():
         made = Invitation.make(team, role, user, note_text.strip()[:200], timezone.now() + dt.timedelta(days=days))
         log_action(AuditAction.INVITATION_MADE, user, team, str(made[0]), role=role.value, days=days)
@@ -118,11 +118,11 @@ def do_revoke_invitation(user: User, invitation: Invitation) -> None:
 def do_accept_invitation(user: User, invitation: Invitation) -> Membership:
     """Join the team. An existing higher role is never lowered. Raises ValidationError."""
     if user.is_service_account:
-        raise ValidationError("Service accounts accept no invitations.")
+        raise ValidationError("Service accounts cannot accept invitations.")
     with transaction.atomic():
         # The claim and the membership are one transaction, so a failure does not use up the link.
         if not invitation.claim(user):
-            raise ValidationError("This invitation has been used, revoked or has expired.")
+            raise ValidationError("This invitation was used or revoked, or has expired.")
         membership, added = Membership.objects.select_for_update().get_or_create(
             team=invitation.team, user=user, defaults={"role": invitation.role}
         )
@@ -145,7 +145,7 @@ def do_register(invitation: Invitation, username: str, password: str) -> User:
             user = User.objects.create_user(username, password=password)
             do_accept_invitation(user, invitation)
     except IntegrityError as error:
-        raise ValidationError({"username": "That name is taken."}) from error
+        raise ValidationError({"username": "This name is taken."}) from error
     return user
 
 
@@ -173,7 +173,7 @@ def do_end_service_account(user: User, team: Team, account: User) -> None:
     """Disable a service account and revoke its tokens. Its past actions keep its name. Raises ValidationError."""
     _check_owner(user, team)
     if not account.is_service_account or account.role_in(team) is None:
-        raise ValidationError("That is no service account of this team.")
+        raise ValidationError("This is not a service account of this team.")
     with transaction.atomic():
         User.objects.filter(pk=account.pk).update(is_active=False)
         Membership.objects.filter(user=account).delete()
@@ -190,7 +190,7 @@ def do_set_privacy(user: User, run: Run, is_private: bool) -> None:
     if run.is_private == is_private:
         return
     if run.created_by_id != user.pk and user.role_in(run.team) != TeamRole.OWNER:
-        raise ValidationError("Who started a run decides who sees it, and the team's owners.")
+        raise ValidationError("Only whoever started the run, and owners of the team, change its visibility.")
     with transaction.atomic():
         Run.objects.filter(pk=run.pk).update(is_private=is_private)
         log_action(AuditAction.RUN_PRIVACY, user, run, private=is_private)
@@ -201,7 +201,7 @@ def do_set_privacy(user: User, run: Run, is_private: bool) -> None:
 
 def _check_owner(user: User, team: Team) -> None:
     if user.role_in(team) != TeamRole.OWNER:
-        raise ValidationError("Only a team's owners do that.")
+        raise ValidationError("Only owners of the team can do this.")
 
 
 def _locked_membership(team: Team, member: User) -> Membership:
@@ -209,7 +209,7 @@ def _locked_membership(team: Team, member: User) -> Membership:
     Team.objects.select_for_update().get(pk=team.pk)
     membership = Membership.objects.filter(team=team, user=member).first()
     if membership is None:
-        raise ValidationError("That person is not in the team.")
+        raise ValidationError("This person is not in the team.")
     return membership
 
 
@@ -218,4 +218,4 @@ def _check_not_last_owner(membership: Membership) -> None:
         return
     owners = Membership.objects.filter(team=membership.team, role=TeamRole.OWNER, user__is_active=True)
     if not owners.exclude(pk=membership.pk).exists():
-        raise ValidationError("A team has an owner: make somebody else one first.")
+        raise ValidationError("A team needs an owner. Make someone else owner first.")

@@ -24,7 +24,7 @@ def do_change_thread(user: User, thread: Thread, state: ThreadState) -> Thread:
     with transaction.atomic():
         run = lock_run(thread.run_id)
         if not may(user, run, "comment"):
-            raise ValidationError("You may not comment on this run.")
+            raise ValidationError("Only reviewers comment on this run.")
         row = Thread.objects.select_related("kernel", "state_by").get(pk=thread.pk)
         # Check the row as it is under the lock, not as the page showed it.
         _check_change(row, state)
@@ -59,7 +59,7 @@ def do_delete_draft(user: User, comment: Comment) -> None:
         row = Comment.objects.select_related("review", "thread").get(pk=comment.pk)
         _check_own(user, row)
         if not row.is_draft:
-            raise ValidationError("It is published: edit it, and what it said stays readable.")
+            raise ValidationError("Published comments cannot be deleted. Edit it instead.")
         thread, review = row.thread, row.review
         row.delete()
         # Drafts are invisible to others, so nobody misses an empty thread.
@@ -71,7 +71,7 @@ def do_delete_draft(user: User, comment: Comment) -> None:
 
 def _check_change(thread: Thread, state: ThreadState) -> None:
     if not thread.comments.filter(review__published_at__isnull=False).exists():
-        raise ValidationError("This thread is a draft: publish it, or delete the draft.")
+        raise ValidationError("This thread is a draft. Publish or delete it.")
     if thread.state == state:
         by = f", by {thread.state_by}" if thread.state_by else ""
         words = "open" if state == ThreadState.OPEN else f"{WORDS[state]} already{by}"
@@ -80,7 +80,7 @@ def _check_change(thread: Thread, state: ThreadState) -> None:
 
 def _check_own(user: User, comment: Comment) -> None:
     if comment.author_id != user.pk:
-        raise ValidationError("Only its author changes a comment.")
+        raise ValidationError("Only the author edits a comment.")
 
 
 def _replace(user: User, run: Run, comment: Comment, body: str) -> None:

@@ -18,15 +18,15 @@ def check_make_token(user: User, name: str, scopes: list[str], expires_at: dt.da
     """Validate the fields of a new token and return its scopes. Raises ValidationError."""
     unknown = sorted(set(scopes) - set(TokenScope.values))
     if unknown:
-        raise ValidationError({"scopes": f"There is no scope {', '.join(unknown)}."})
+        raise ValidationError({"scopes": f"Unknown scope: {', '.join(unknown)}."})
     if not scopes:
-        raise ValidationError({"scopes": "A token without a scope can do nothing: name one."})
+        raise ValidationError({"scopes": "Choose at least one scope."})
     if not name.strip() or len(name) > 100:
-        raise ValidationError({"name": "Name the token, in at most 100 characters."})
+        raise ValidationError({"name": "Enter a name of at most 100 characters."})
     if expires_at is not None and expires_at <= timezone.now():
-        raise ValidationError({"expires_at": "That is in the past."})
+        raise ValidationError({"expires_at": "Choose a date in the future."})
     if ApiToken.objects.usable().filter(user=user).count() >= MAX_TOKENS:
-        raise ValidationError(f"Nobody needs more than {MAX_TOKENS} tokens: revoke some first.")
+        raise ValidationError(f"At most {MAX_TOKENS} tokens. Revoke some first.")
     return [TokenScope(scope) for scope in scopes]
 
 
@@ -61,7 +61,7 @@ def _check_may_change(user: User, holder: User) -> None:
         return
     owned = holder.memberships.filter(team__memberships__user=user, team__memberships__role=TeamRole.OWNER)
     if not (holder.is_service_account and owned.exists()):
-        raise ValidationError("That is not your token.")
+        raise ValidationError("This is not your token.")
 
 
 def _tell(action: AuditAction, user: User, token: ApiToken) -> None:

@@ -44,7 +44,7 @@ def check_webhook(user: User, team: Team, url: str, events: list[str], *, allow_
     """Validate a webhook's fields and return its address. Raises ValidationError with the fields at fault."""
     faults: dict[str, str] = {}
     if user.role_in(team) != TeamRole.OWNER:
-        faults["team"] = "Only a team's owners decide who is told of its runs."
+        faults["team"] = "Only owners of the team manage its webhooks."
     elif Webhook.objects.filter(team=team).count() >= MAX_WEBHOOKS:
         faults["team"] = f"A team has {MAX_WEBHOOKS} webhooks at most."
     if not events or not set(events) <= set(WebhookEvent.values):
@@ -80,7 +80,7 @@ def do_make_webhook(
 def do_delete_webhook(user: User, row: Webhook) -> None:
     """Delete the webhook and its waiting deliveries. Raises ValidationError."""
     if user.role_in(row.team) != TeamRole.OWNER:
-        raise ValidationError("Only a team's owners decide who is told of its runs.")
+        raise ValidationError("Only owners of the team manage its webhooks.")
     row.delete()
 
 

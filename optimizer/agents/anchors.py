@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from optimizer.agents.line_search import common_prefixes
+
 # A change may need a second place, such as an include or a helper. More places are more than one instruction.
 MOST_BLOCKS = 4
 BEGIN, END = "<<<IMPROVE BEGIN>>>", "<<<IMPROVE END>>>"
@@ -159,14 +161,9 @@ def _without_advice(block: Sequence[str], known: set[str]) -> tuple[list[str], s
 def _span(block: Sequence[str], before: Sequence[str], known: Sequence[tuple[int, str]]) -> tuple[int, int]:
     """Return the lines of the source that a block covers; an empty block is a place after the line before it."""
     texts = [squeezed for _, squeezed in known]
-    context = [squeezed for line in before if (squeezed := _squeezed(line))]
-    starts = [at for at in range(len(texts) - len(block) + 1) if texts[at : at + len(block)] == list(block)]
-    # Among equal places, compare more and more of the lines before the block until one place is left.
-    for reach in range(1, len(context) + 1):
-        if len(starts) == 1:
-            break
-        closer = [at for at in starts if texts[max(0, at - reach) : at] == context[-reach:]]
-        starts = closer or starts
+    starts = [at for at, length in enumerate([*common_prefixes(block, texts), 0]) if length == len(block)]
+    if len(starts) > 1:
+        starts = _best_preceded(starts, [squeezed for line in before if (squeezed := _squeezed(line))], texts)
     if not starts:
         raise AnchorError(
             f"The lines between the anchors are not in the source as they stand, for example "
@@ -179,6 +176,14 @@ def _span(block: Sequence[str], before: Sequence[str], known: Sequence[tuple[int
         after = known[starts[0] - 1][0] + 1 if starts[0] else 0
         return after, after
     return known[starts[0]][0], known[starts[0] + len(block) - 1][0] + 1
+
+
+def _best_preceded(starts: Sequence[int], context: Sequence[str], texts: Sequence[str]) -> list[int]:
+    """Return those of the places that have the most lines of the context before them."""
+    backwards = common_prefixes(context[::-1], texts[::-1])[::-1]
+    reach = {at: backwards[at - 1] if at else 0 for at in starts}
+    furthest = max(reach.values())
+    return [at for at in starts if reach[at] == furthest]
 
 
 def _first_foreign(block: Sequence[str], texts: Sequence[str]) -> str:

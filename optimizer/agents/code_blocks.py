@@ -1,8 +1,7 @@
 """Parse code in a model's answer: fenced blocks, and SEARCH/REPLACE edits of a text that both sides know.
 
 Everything here is a pure function of hostile text. It ends in a result or in an AnswerError whose message tells the
-model, in its own terms, what to do differently. The run time is linear in the answer's length, except for edits, each
-of which is searched once in the basis.
+model, in its own terms, what to do differently. The run time is linear in the lengths of the answer and of the basis.
 """
 
 from __future__ import annotations
@@ -12,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-_FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})[ \t]*(?P<info>[^\s`]*)[^`\n]*$")
+from optimizer.agents.line_search import Places, find_blocks
+
+# Possessive repetitions (`*+`): trying every division of a long line between them would take quadratic time.
+_FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}+|~{3,}+)[ \t]*+(?P<info>[^\s`]*+)[^`\n]*+$")
 _SEARCH = re.compile(r"^\s*<{5,9} ?SEARCH\b")
 _DIVIDER = re.compile(r"^\s*={5,9}\s*$")
 _REPLACE = re.compile(r"^\s*>{5,9} ?REPLACE\b")
@@ -158,9 +160,11 @@ def apply_edits(basis: str, edits: Sequence[Edit]) -> str:
     overlap another.
     """
     lines = basis.split("\n")
-    bare = [line.rstrip() for line in lines]
     # Apply in order of position, so that the line numbers of later edits stay valid.
-    places = sorted((_place(bare, edit, number), number, edit) for number, edit in enumerate(edits, 1))
+    places = sorted(
+        (_only_place(found, edit, number), number, edit)
+        for number, (edit, found) in enumerate(zip(edits, places_of(edits, basis), strict=True), 1)
+    )
     result: list[str] = []
     position = 0
     for start, number, edit in places:
@@ -173,9 +177,11 @@ def apply_edits(basis: str, edits: Sequence[Edit]) -> str:
     return "\n".join(result + lines[position:])
 
 
-def contains(text: str, edit: Edit) -> bool:
-    """Return whether the edit's SEARCH occurs in a text, ignoring trailing spaces."""
-    return bool(_places([line.rstrip() for line in text.split("\n")], edit))
+def places_of(edits: Sequence[Edit], text: str) -> list[Places]:
+    """Return where the SEARCH of each edit occurs in a text."""
+    # Models drop trailing spaces when they copy lines, so these are not compared.
+    wanted = [[line.rstrip() for line in edit.search] for edit in edits]
+    return find_blocks(wanted, [line.rstrip() for line in text.split("\n")])
 
 
 def fence_after(line: str, fence: str) -> str:
@@ -206,32 +212,19 @@ def _malformed(number: int, why: str) -> AnswerError:
     return AnswerError(Fault.MALFORMED_EDIT, f"Line {number} of the answer: {why}.")
 
 
-def _place(bare: list[str], edit: Edit, number: int) -> int:
+def _only_place(found: Places, edit: Edit, number: int) -> int:
     """Return the index of the only line at which the edit's SEARCH begins. Raises AnswerError."""
-    places = _places(bare, edit)
     # An edit's SEARCH has a line that is not empty, see `_edit`.
     shown = next(line.strip() for line in edit.search if line.strip())[:80]
-    if not places:
+    if not found.count:
         raise AnswerError(
             Fault.SEARCH_MISSING,
             f"Edit {number}: the SEARCH text (with “{shown}”) is not in the kernel. Copy the lines exactly.",
         )
-    if len(places) > 1:
+    if found.count > 1:
         raise AnswerError(
             Fault.SEARCH_AMBIGUOUS,
-            f"Edit {number}: the SEARCH text (with “{shown}”) occurs {len(places)} times, at lines "
-            f"{', '.join(str(place + 1) for place in places[:5])}. Add lines around it until it is unique.",
+            f"Edit {number}: the SEARCH text (with “{shown}”) occurs {found.count} times, at lines "
+            f"{', '.join(str(place + 1) for place in found.first)}. Add lines around it until it is unique.",
         )
-    return places[0]
-
-
-def _places(bare: list[str], edit: Edit) -> list[int]:
-    """Return the lines at which the edit's SEARCH begins."""
-    # Models drop trailing spaces when they copy lines, so these are not compared.
-    wanted = [line.rstrip() for line in edit.search]
-    span = len(wanted)
-    return [
-        start
-        for start in range(len(bare) - span + 1)
-        if bare[start] == wanted[0] and bare[start : start + span] == wanted
-    ]
+    return found.first[0]

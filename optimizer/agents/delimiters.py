@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 DEFAULT_CAP = 8_000
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_LOOKALIKE = re.compile(r"[<＜‹«⟨〈]{2,}(?=\s*/?\s*(?:BEGIN|END)\s+DATA\b)", re.IGNORECASE)
+# Only whole runs of brackets and blanks are tried (`{2,}+`): trying their parts as well would take quadratic time.
+_LOOKALIKE = re.compile(r"(?<![<＜‹«⟨〈])[<＜‹«⟨〈]{2,}+(?=\s*+(?:/\s*+)?(?:BEGIN|END)\s+DATA\b)", re.IGNORECASE)
 _CHAT_TOKEN = re.compile(r"<\|[^|>\n]{1,40}\|>|\[/?INST\]|<</?SYS>>", re.IGNORECASE)
 _BACKTICKS = re.compile(r"(`|~){3,}")
 _KEPT_CONTROLS = {"\n", "\t"}

@@ -14,9 +14,9 @@ from optimizer.agents.code_blocks import (
     Edit,
     Fault,
     apply_edits,
-    contains,
     has_edits,
     only_block,
+    places_of,
     split_blocks,
     split_edits,
 )
@@ -26,7 +26,8 @@ MAX_REPORT_CHARACTERS = 20_000
 MAX_SOURCE_BYTES = 512 * 1024
 # Lines of up to so many characters, such as a closing brace, occur everywhere and prove no copying.
 SHORT_LINE = 8
-_LABEL = re.compile(r"^[#*\s]*(TITLE|REPORT|RUBRIC)[*\s]*:[* \t]*", re.IGNORECASE | re.MULTILINE)
+# A label stands on one line: with line ends in its repetitions, blank lines would cost quadratic time.
+_LABEL = re.compile(r"^[#* \t]*(TITLE|REPORT|RUBRIC)[* \t]*:[* \t]*", re.IGNORECASE | re.MULTILINE)
 
 
 @register
@@ -110,8 +111,9 @@ def _edited_blocks(text: str, anchored: Anchored) -> tuple[list[str], str]:
     edits, prose = split_edits(text)
     blocks = anchored.blocks()
     mine: list[list[Edit]] = [[] for _ in blocks]
+    found = [places_of(edits, block) for block in blocks]
     for number, edit in enumerate(edits, 1):
-        where = [at for at, block in enumerate(blocks) if contains(block, edit)]
+        where = [at for at, places in enumerate(found) if places[number - 1].count]
         if len(where) != 1:
             fault = Fault.SEARCH_AMBIGUOUS if where else Fault.SEARCH_MISSING
             raise AnswerError(

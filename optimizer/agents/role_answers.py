@@ -18,8 +18,11 @@ Paragraph = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1
 LEAST_GAIN, MOST_GAIN = -100, 100_000
 Per_cent = Annotated[float, Field(ge=LEAST_GAIN, le=MOST_GAIN)]
 
+# A range of gains is short. In a longer text, the pattern would try every part of a row of digits.
+MAX_GAIN_CHARACTERS = 200
 _GAIN = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*%?\s*(?:to|–|-|…|\.\.)\s*([-+]?\d+(?:\.\d+)?)")
-_LABEL = re.compile(r"^[#*\s]*(TITLE|INSTRUCTION|GAIN)\s*:\s*\**", re.IGNORECASE | re.MULTILINE)
+# A label stands on one line: with line ends in its repetitions, blank lines would cost quadratic time.
+_LABEL = re.compile(r"^[#* \t]*(TITLE|INSTRUCTION|GAIN)[ \t]*:[ \t]*\**", re.IGNORECASE | re.MULTILINE)
 
 
 @register
@@ -147,7 +150,7 @@ def _gain(text: str) -> tuple[float | None, float | None]:
     Typographic minus signs are accepted.
     """
     # Only the typographic minus sign: a dash may also separate the two numbers.
-    match = _GAIN.search(text.replace("\N{MINUS SIGN}", "-"))
+    match = _GAIN.search(text[:MAX_GAIN_CHARACTERS].replace("\N{MINUS SIGN}", "-"))
     if match is None:
         return None, None
     low, high = sorted(float(number) for number in match.groups())

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from optimizer.agents.delimiters import Delimiters, clean, neutralise
 from optimizer.agents.task_sections import SOURCE_CAP, plain
+from optimizer.queries.kernel_resources import changed_features, match
 from optimizer.queries.timing import CaseRow, case_rows, failure_lines, noise_warning
 from optimizer.search.base import History, HypothesisView, KernelView
 from optimizer.search.machinery.handoff import configurations, tuned_winners
@@ -25,6 +26,7 @@ REPORT_CAP = 3_000
 DIFF_SHARE = 0.6
 LINE_CAP = 200
 MOST_TRIALS = 8
+MOST_FEATURES = 16
 _ERROR = re.compile(r"\b(?:error|Error|undefined|assert)\b")
 
 
@@ -47,6 +49,7 @@ def kernel(
         outcome(kernel, delimiters),
         tuning(kernel, history),
         resources(kernel.result),
+        features(kernel, history),
         profile(kernel.result),
         machine_code(kernel, delimiters) if source else "",
     ]
@@ -172,6 +175,23 @@ def resources(result: JobResult | None) -> str:
     kernels = result.build.kernels if result and result.build else []
     lines = [line for line in map(_resource_line, kernels) if line]
     return "Resources from the compiler:\n" + "\n".join(lines) if lines else ""
+
+
+def features(kernel: KernelView, history: History) -> str:
+    """Return how the machine code differs from the parent's, one line per device kernel, or an empty text."""
+    parents = [history.kernel(key) for key in kernel.parent_keys[:1]]
+    before = next((one.result.build for one in parents if one and one.result), None)
+    build = kernel.result.build if kernel.result else None
+    lines = [_feature_line(report, match(report, before)) for report in (build.kernels if build else [])]
+    told = "\n".join(line for line in lines if line)
+    return f"Machine code against the parent's, before → now:\n{told}" if told else ""
+
+
+def _feature_line(now: KernelResources, before: KernelResources | None) -> str:
+    was = before.features if before else {}
+    changes = [f"{label} {was[name]:g} → {now.features[name]:g}"
+               for name, label in changed_features(was, now.features).items()]  # fmt: skip
+    return f"- `{now.name}`: " + ", ".join(changes[:MOST_FEATURES]) if changes else ""
 
 
 def profile(result: JobResult | None) -> str:

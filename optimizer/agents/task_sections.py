@@ -12,6 +12,7 @@ from optimizer.search.base import History
 from runners.job import Language, Limits, Objective
 from runners.problems.base import Argument, Case, Problem, Purpose, Role
 from runners.problems.prototype import COMPILED, prototype
+from runners.targets import ceilings_in
 
 SOURCE_CAP = 120_000
 _LANGUAGES = Path(__file__).parent / "prompts" / "languages"
@@ -92,7 +93,11 @@ def _ceilings(found: object) -> list[str]:
         for dtype, rate in rates
         if isinstance(rate, int | float) and rate
     ]
-    return lines[:8]
+    levels = ceilings_in({"ceilings": found}).levels
+    lines += [
+        f"{plain(level.name)} read bandwidth, all cores: {level.bandwidth / 1e9:.4g} GB/s" for level in levels
+    ]
+    return lines[:12]
 
 
 def _signature(problem: Problem, language: Language) -> str:

@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from ninja.errors import HttpError
 from ninja.security import HttpBearer, SessionAuth
 
+from optimizer.api.throttle import count_request
 from optimizer.models import ApiToken, TokenScope, User
 
 
@@ -19,10 +20,14 @@ class TokenAuth(HttpBearer):
         self.scope = scope
 
     def authenticate(self, request: HttpRequest, token: str) -> ApiToken | None:
-        """Return the token and set its owner as the request's user. Answers 403 for a token without the scope."""
+        """Return the token and set its owner as the request's user.
+
+        Answers 403 for a token without the scope, and 429 for one that asks too often.
+        """
         found = ApiToken.find(token)
         if found is None:
             return None
+        count_request(found.pk)
         if not found.allows(self.scope):
             raise HttpError(403, f"this token has no scope “{self.scope.value}”")
         # All later checks then treat the token's owner like a signed-in person.

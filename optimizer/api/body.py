@@ -1,9 +1,15 @@
-"""Define the base of request bodies."""
+"""Define the base of request bodies, and how they are decoded."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.http import HttpRequest
 from ninja import Schema
+from ninja.parser import Parser
 from pydantic import ConfigDict
+
+from optimizer.text.bounded_json import read_json
 
 
 class Body(Schema):
@@ -11,3 +17,11 @@ class Body(Schema):
 
     # A misspelled limit that is ignored would start an unlimited run.
     model_config = ConfigDict(extra="forbid")
+
+
+class BoundedParser(Parser):
+    """Decode bodies within limits of depth, numbers and strings."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        """Return the decoded body. Raises ValueError."""
+        return read_json(request.body)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
 from django.http import Http404, HttpRequest, HttpResponse
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Header, Query, Router, Schema, Status
 
 from optimizer.access import access_campaign
 from optimizer.actions import campaign as actions
+from optimizer.actions.once import KeyReusedError, do_once
 from optimizer.api.auth import caller, needs
 from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
@@ -136,10 +137,28 @@ def list_suites(request: HttpRequest) -> Any:
     return [_suite_out(row) for row in rows]
 
 
-@router.post("", response={201: CampaignOut, 422: Refusal}, auth=STEER, summary="Start a campaign")
-def start_campaign(request: HttpRequest, body: CampaignIn) -> Any:
-    """Start a campaign: every configuration on every chosen problem, once for each seed."""
-    return Status(201, _out(actions.do_start_campaign(caller(request), _new(request, body))))
+@router.post(
+    "",
+    response={201: CampaignOut, 200: CampaignOut, 409: Refusal, 422: Refusal},
+    auth=STEER,
+    summary="Start a campaign",
+)
+def start_campaign(
+    request: HttpRequest,
+    body: CampaignIn,
+    idempotency_key: Annotated[str, Header(alias="Idempotency-Key", max_length=100)] = "",
+) -> Any:
+    """Start a campaign: every configuration on every chosen problem, once for each seed.
+
+    With an `Idempotency-Key`, the same request starts one campaign however often it is sent. Repetitions answer 200.
+    """
+    start = lambda: actions.do_start_campaign(caller(request), _new(request, body))  # noqa: E731
+    try:
+        # The kind is part of what is compared: the key of a run starts no campaign.
+        made, is_new = do_once(caller(request), idempotency_key, {"campaign": body.model_dump(mode="json")}, start)
+    except KeyReusedError as error:
+        return Status(409, Refusal(detail=str(error)))
+    return Status(201 if is_new else 200, _out(made))
 
 
 @router.get("/{int:campaign_id}", response=CampaignOut, summary="One campaign")

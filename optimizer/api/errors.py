@@ -9,7 +9,9 @@ from django.core.exceptions import RequestDataTooBig, ValidationError
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI, Schema
+from ninja.errors import HttpError
 
+from optimizer.api.throttle import TooManyRequestsError
 from optimizer.models.run import RunTransitionError
 
 
@@ -30,6 +32,12 @@ def answer_errors(api: NinjaAPI) -> None:
             body["fields"] = error.message_dict
         return api.create_response(request, body, status=422)
 
+    @api.exception_handler(HttpError)
+    def not_answered(request: HttpRequest, error: HttpError) -> HttpResponse:
+        # Ninja says only that a body cannot be parsed. The decoder knows what is wrong or too much in it.
+        cause = f": {error.__cause__}" if isinstance(error.__cause__, ValueError) else ""
+        return api.create_response(request, {"detail": f"{error}{cause}"}, status=error.status_code)
+
     @api.exception_handler(RunTransitionError)
     def too_late(request: HttpRequest, error: RunTransitionError) -> HttpResponse:
         return api.create_response(request, {"detail": str(error)}, status=409)
@@ -38,6 +46,12 @@ def answer_errors(api: NinjaAPI) -> None:
     def too_large(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
         detail = f"A request holds at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE >> 20} MiB."
         return api.create_response(request, {"detail": detail}, status=413)
+
+    @api.exception_handler(TooManyRequestsError)
+    def too_often(request: HttpRequest, error: TooManyRequestsError) -> HttpResponse:
+        response = api.create_response(request, {"detail": str(error)}, status=429)
+        response["Retry-After"] = str(error.retry_after_s)
+        return response
 
     # Pydantic does not know every limit of the columns, and a client's mistake must not answer 500.
     @api.exception_handler(DataError)

@@ -162,8 +162,8 @@ def answer_prompt(request: HttpRequest, call_id: int, body: AnswerIn) -> Any:
 
 
 _WHY = {
-    PromptTakenError: "somebody else is at work on this prompt",
-    PromptClosedError: "this prompt waits no longer",
+    PromptTakenError: "someone else has claimed this prompt",
+    PromptClosedError: "this prompt is closed",
 }
 
 

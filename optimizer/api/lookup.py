@@ -29,13 +29,19 @@ class HitOut(Schema):
 
 
 class LeaderOut(Schema):
-    """Describe the best kernel of one run. `time_us` is the geometric mean of the medians of all cases."""
+    """Describe the best kernel of one run. `time_us` is the geometric mean of the medians of all cases.
+
+    The rank is by the speedup over `baseline`; kernels whose intervals overlap share one. `is_seed` marks a kernel that
+    no strategy wrote.
+    """
 
     rank: int
     run: int
     kernel: int
     strategy: str
     language: str
+    baseline: str
+    is_seed: bool
     time_us: float
     speedup: float | None
     speedup_low: float | None
@@ -63,7 +69,7 @@ class LeaderboardOut(Schema):
 
 @router.get("/search", response=list[HitOut])
 def look_up(request: HttpRequest, q: str, kind: str = "", limit: int = 8) -> Any:
-    """Search runs, kernels, hypotheses, findings and comments; the last word may be a prefix."""
+    """Search problems, runs, kernels, hypotheses, findings and comments; the last word may be a prefix."""
     kinds = tuple(name for name in (source.kind for source in SOURCES) if name == kind) if kind else ()
     if kind and not kinds:
         raise Http404("There is no such kind.")

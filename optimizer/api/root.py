@@ -13,6 +13,7 @@ from optimizer.api import (
     comparison,
     diffs,
     discussion,
+    endtoend,
     estimates,
     guidance,
     inbox,
@@ -22,6 +23,7 @@ from optimizer.api import (
     lookup,
     notifications,
     parameters,
+    problem_uploads,
     providers,
     releases,
     runners,
@@ -31,9 +33,10 @@ from optimizer.api import (
     templates,
     webhooks,
 )
+from optimizer.api.body import BoundedParser
 from optimizer.api.errors import answer_errors
 
-api = NinjaAPI(title="Kernel Scientist", version="1", urls_namespace="api", docs_url=None)
+api = NinjaAPI(title="Kernel Scientist", version="1", urls_namespace="api", docs_url=None, parser=BoundedParser())
 api.add_router("/runs", runs.router)
 api.add_router("/runs", kernels.router)
 api.add_router("/runs", diffs.router)
@@ -46,6 +49,7 @@ api.add_router("/runs", audience.router)
 api.add_router("/runs", comparison.router)
 api.add_router("/runs", estimates.router)
 api.add_router("/runs", parameters.router)
+api.add_router("/runs", endtoend.router)
 api.add_router("/campaigns", campaigns.router)
 api.add_router("/templates", templates.router)
 api.add_router("/teams", teams.router)
@@ -56,6 +60,7 @@ api.add_router("/findings", knowledge.router)
 api.add_router("/runners", runners.router)
 api.add_router("/webhooks", webhooks.router)
 api.add_router("/inbox", inbox.router)
+api.add_router("/problem-uploads", problem_uploads.router)
 api.add_router("", submissions.router)
 api.add_router("", lookup.router)
 api.add_router("", catalogue.router)

@@ -58,7 +58,7 @@ def list_templates(request: HttpRequest) -> Any:
     return templates_of(caller(request)).select_related("created_by")
 
 
-@router.post("", response={201: TemplateOut, 404: Refusal, 422: Refusal}, auth=WRITE, summary="Keep a template")
+@router.post("", response={201: TemplateOut, 404: Refusal, 422: Refusal}, auth=WRITE, summary="Save a template")
 def keep_template(request: HttpRequest, body: TemplateIn) -> Any:
     """Save a template, replacing the team's template of the same name. Omitted fields get the form's defaults."""
     user = caller(request)

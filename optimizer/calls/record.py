@@ -59,7 +59,7 @@ _KEY = re.compile(
     r"|AIza[A-Za-z0-9_-]{30,}|AKIA[A-Z0-9]{16})"
 )
 _CODE = re.compile(
-    r"(^ {0,3}```.*?^ {0,3}```|^\s*<{5,9} ?SEARCH\b.*?^\s*>{5,9} ?REPLACE\b)", flags=re.DOTALL | re.MULTILINE
+    r"(^ {0,3}```.*?^ {0,3}```|^[ \t]*<{5,9} ?SEARCH\b.*?^[ \t]*>{5,9} ?REPLACE\b)", flags=re.DOTALL | re.MULTILINE
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _SHORTEST_PHRASE = 5

@@ -87,7 +87,7 @@ def _start(campaign: Campaign, cell: CampaignCell) -> bool:
     try:
         # A savepoint: a refusal must leave nothing of the run behind.
         with transaction.atomic():
-            run = do_start_run(user, new_run_of(campaign, cell.configuration, cell, user))
+            run = do_start_run(user, new_run_of(campaign, cell.configuration, cell, user), by_hand=False)
             if user is not None:
                 # People follow the campaign, or they would be told of thousands of runs one by one.
                 do_follow(user, run, False)

@@ -7,7 +7,7 @@ claim that the referee did not confirm, or that a second measurement refuted, is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import plotly.graph_objects as go
@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 from optimizer.charts import style
 from optimizer.events.payloads import BestRefuted
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, LlmCall, Run, VerdictChoice
+from optimizer.queries.outcomes import COUNTED
 
 Axis = Literal["evaluations", "minutes", "usd"]
 AXES: dict[Axis, str] = {"evaluations": "Evaluations", "minutes": "Minutes since the start", "usd": "US dollars"}
@@ -29,7 +30,8 @@ GROUPS = (
 class Point:
     """Hold one kernel's first evaluation, in the order in which they ended.
 
-    `best` is the speedup of the kernel that led after it; `doubted` points never lead.
+    `evaluations` is how many were counted up to it (see `optimizer.queries.outcomes`). `best` is the speedup of the
+    kernel that led after it; `doubted` points never lead.
     """
 
     number: int
@@ -52,7 +54,7 @@ class Point:
 def points_of(run: Run) -> list[Point]:
     """Return the run's finished first evaluations with three queries."""
     fields = (
-        *("kernel__number", "status", "verdict", "unconfirmed", "finished_at"),
+        *("kernel__number", "counted", "status", "verdict", "unconfirmed", "finished_at"),
         *("speedup", "speedup_low", "speedup_high", "kernel_id", "opponent_id", "parent_verdict"),
     )
     # a kernel that another one beat side by side keeps its claim over the baseline
@@ -60,6 +62,7 @@ def points_of(run: Run) -> list[Point]:
     refuted = {number for number, by in said if by is None}
     rows = (
         Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE, finished_at__isnull=False)
+        .annotate(counted=COUNTED)
         .order_by("finished_at", "pk")
         .values_list(*fields)
     )
@@ -67,8 +70,11 @@ def points_of(run: Run) -> list[Point]:
     began = run.started_at or run.created_at
     spent = _Spending(run)
     lead = _Lead()
-    points = []
-    for count, (number, status, verdict, unconfirmed, ended, speedup, low, high, *pair) in enumerate(rows, 1):
+    points: list[Point] = []
+    count = 0
+    for number, counted, status, verdict, unconfirmed, ended, speedup, low, high, *pair in rows:
+        # Seeds come before the first evaluation, at zero: the axis ends at the number that the budget counts.
+        count += bool(counted)
         known = speedup if status == EvaluationStatus.CORRECT else None
         doubted = known is not None and (unconfirmed or number in refuted)
         # Only supported claims raise the curve, as only they can lead the run.
@@ -78,7 +84,14 @@ def points_of(run: Run) -> list[Point]:
         outcome = EvaluationStatus(status)
         usd = spent.until(ended)
         points.append(Point(number, outcome, verdict, count, minutes, usd, known, low, high, lead.speedup, doubted))
-    return points
+    return _with_headline(run, points)
+
+
+def _with_headline(run: Run, points: list[Point]) -> list[Point]:
+    """Let the line of a run that has ended come out at the figure that was settled in cold processes."""
+    if not points or run.best_speedup is None or not run.state_choice.is_terminal:
+        return points
+    return [*points[:-1], replace(points[-1], best=run.best_speedup)]
 
 
 class _Lead:

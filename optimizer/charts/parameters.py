@@ -1,4 +1,4 @@
-"""Draw tuned parameters: parallel coordinates and importance.
+"""Draw tuned parameters: parallel coordinates, slices, a contour of two parameters, and importance.
 
 Parallel coordinates are drawn as ordinary lines, because plotly's own trace for them compiles code from text, which
 our content security policy forbids.
@@ -14,6 +14,7 @@ from optimizer.charts import style
 from optimizer.queries.parameter_importance import Importance, TrialGroup, TunedTrial
 from runners.job import TunableValue
 
+COLOURS = (style.ACCENT, style.GOOD, style.WARN, style.LIVE, style.BAD)
 BANDS = (("Fastest fifth", style.GOOD, 2.2, 0.9), ("Second fifth", style.ACCENT, 1.2, 0.6),
          ("Middle fifth", style.MUTED, 1.0, 0.35), ("Fourth fifth", style.WARN, 1.0, 0.35),
          ("Slowest fifth", style.BAD, 1.0, 0.45))  # fmt: skip
@@ -47,6 +48,50 @@ def parallel(space: TrialGroup) -> go.Figure:
         shapes=[{**style.level(n, across="y"), "line": {"color": style.LINE, "width": 1}}
                 for n in range(len(space.names) + 1)],
     )  # fmt: skip
+
+
+def slices(space: TrialGroup) -> go.Figure:
+    """Draw the time of every trial over the values of each parameter, one parameter beside the other."""
+    traces = []
+    for n, name in enumerate(space.names):
+        values = sorted({trial.values[name] for trial in space.trials}, key=_order)
+        places = {value: f"{style.label(name, 16)} = {style.label(str(value), 12)}" for value in values}
+        # Trials come in no order of their values: sorted, the axis has them from the smallest on.
+        trials = sorted(space.trials, key=lambda trial: values.index(trial.values[name]))
+        traces.append(
+            go.Scatter(
+                x=[places[trial.values[name]] for trial in trials], y=[trial.time_us for trial in trials],
+                name=style.label(name, 20), mode="markers", customdata=[[trial.number] for trial in trials],
+                marker={"size": 7, "opacity": 0.75, "color": COLOURS[n % len(COLOURS)]},
+                hovertemplate="#%{customdata[0]}  %{y:.2f} µs<extra></extra>",
+            )
+        )  # fmt: skip
+    return style.figure(
+        traces, xaxis={"type": "category", "automargin": True}, yaxis={"title": {"text": "Time, µs"}}
+    )
+
+
+def contour(space: TrialGroup, rows: Sequence[Importance]) -> go.Figure:
+    """Draw the least time for each pair of values of the two most important parameters; empty pairs were not tried."""
+    names = [row.name for row in rows[:2]]
+    if len(names) < 2:
+        return style.figure([])
+    across, up = (sorted({trial.values[name] for trial in space.trials}, key=_order) for name in names)
+    least: dict[tuple[TunableValue, TunableValue], float] = {}
+    for trial in space.trials:
+        pair = (trial.values[names[0]], trial.values[names[1]])
+        least[pair] = min(trial.time_us, least.get(pair, trial.time_us))
+    cells = go.Heatmap(
+        x=[str(value) for value in across], y=[str(value) for value in up],
+        z=[[least.get((x, y)) for x in across] for y in up],
+        colorscale=[[0, style.GOOD], [0.5, style.WARN], [1, style.BAD]], colorbar={"title": {"text": "µs"}},
+        hovertemplate="%{x}, %{y}: %{z:.2f} µs<extra></extra>", hoverongaps=False,
+    )  # fmt: skip
+    return style.figure(
+        [cells],
+        xaxis={"type": "category", "title": {"text": style.label(names[0], 30)}},
+        yaxis={"type": "category", "title": {"text": style.label(names[1], 30)}},
+    )
 
 
 def importance(rows: Sequence[Importance]) -> go.Figure:

@@ -58,7 +58,10 @@ class Position:
 
 
 def positions(problem: Problem, target: Target, results: Iterable[CaseResult]) -> list[Position]:
-    """Return one position per timed case whose work the problem declares."""
+    """Return one position per timed case whose work the problem declares; none on a CPU without measured ceilings."""
+    results = list(results)
+    if target.family == "cpu" and all(result.roofline_us is None for result in results):
+        return []
     works = {case.name: problem.work(case) for case in problem.cases(target.key, Purpose.BENCHMARK)}
     timed = [(result, works.get(result.name)) for result in results if result.candidate_us]
     return [_position(target, result, work) for result, work in timed if work is not None]
@@ -71,7 +74,18 @@ def roofline(target: Target, placed: Sequence[Position], found: Ceilings) -> go.
         return style.figure([])
     reach = (min(one.intensity for one in shown) / ROOM, max(one.intensity for one in shown) * ROOM)
     dtypes = list(dict.fromkeys(one.dtype for one in shown))
-    traces = [
+    traces = _cpu_roofs(found, dtypes, reach) if target.family == "cpu" else _roofs(target, found, dtypes, reach)
+    rates = [rate for trace in traces for rate in trace.y] + [one.flops_per_s for one in shown]
+    return style.figure(
+        [*traces, _points(shown)],
+        xaxis=logarithmic("FLOP per byte", reach),
+        yaxis=logarithmic("FLOP per second", rates, prefixed=True),
+    )
+
+
+def _roofs(target: Target, found: Ceilings, dtypes: Sequence[str], reach: tuple[float, float]) -> list[go.Scatter]:
+    """Return the roofs of the data sheet by dtype, and those that a probe reached."""
+    sheet = [
         _roof(
             target.bandwidth,
             target.peak_flops.get(dtype),
@@ -82,24 +96,21 @@ def roofline(target: Target, placed: Sequence[Position], found: Ceilings) -> go.
         )
         for n, dtype in enumerate(dtypes)
     ]
-    traces += [
-        _roof(
-            found.bandwidth,
-            found.matmul_flops.get(dtype),
-            reach,
-            f"{dtype}, reached by a probe",
-            style.WARN,
-            "dot",
-        )
+    reached = [
+        _roof(found.bandwidth, found.matmul_flops.get(dtype), reach, f"{dtype}, measured", style.WARN, "dot")
         for dtype in dtypes
         if found.bandwidth or dtype in found.matmul_flops
     ]
-    rates = [rate for trace in traces for rate in trace.y] + [one.flops_per_s for one in shown]
-    return style.figure(
-        [*traces, _points(shown)],
-        xaxis=logarithmic("FLOP per byte", reach),
-        yaxis=logarithmic("FLOP per second", rates, prefixed=True),
-    )
+    return sheet + reached
+
+
+def _cpu_roofs(found: Ceilings, dtypes: Sequence[str], reach: tuple[float, float]) -> list[go.Scatter]:
+    """Return one roof per measured level of a processor's memory, up to its measured rate of arithmetic."""
+    peak = max((found.matmul_flops[dtype] for dtype in dtypes if dtype in found.matmul_flops), default=None)
+    return [
+        _roof(level.bandwidth, peak, reach, f"{level.name}, measured", style.MUTED, DASHES[n % 4])
+        for n, level in enumerate(found.levels)
+    ]
 
 
 def _position(target: Target, result: CaseResult, work: Work) -> Position:

@@ -2,8 +2,8 @@
 
 Patience anchors (Cohen) split the texts into regions; Myers' greedy algorithm compares each region, and a plain
 replacement is used where even that would take too long. Any hashable items can be compared. Realistic edits cost
-about O(n log n). A pathological pair is bounded by `most_edits` per region and falls back to "replace everything",
-which is always a correct diff.
+about O(n log n). A pathological pair is bounded by `most_edits` per region and by the steps of the whole comparison
+(`_Effort`), and falls back to "replace everything", which is always a correct diff.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from enum import StrEnum
 
 # Edits that Myers' algorithm may need in one region before the region is replaced as a whole.
 MOST_EDITS = 400
+# Steps that a comparison may take: so many, and so many for each item. Realistic edits take a few for each item. Texts
+# can be made in which every anchor splits off one line, and the next region is nearly as long.
+STEPS, STEPS_PER_ITEM = 2_000_000, 50
 
 
 class Tag(StrEnum):
@@ -50,6 +53,18 @@ class Match:
 Region = tuple[int, int, int, int]
 
 
+@dataclass
+class _Effort:
+    """Count the steps that a comparison may still take."""
+
+    steps: int
+
+    def spend(self, steps: int) -> bool:
+        """Take steps off, and return whether there were as many."""
+        self.steps -= steps
+        return self.steps >= 0
+
+
 def diff(a: Sequence[Hashable], b: Sequence[Hashable], most_edits: int = MOST_EDITS) -> list[Opcode]:
     """Return opcodes that turn `a` into `b`."""
     opcodes: list[Opcode] = []
@@ -76,6 +91,7 @@ def matches(a: Sequence[Hashable], b: Sequence[Hashable], most_edits: int = MOST
     left, right = _as_numbers(a, b)
     found: list[Match] = []
     regions: list[Region] = [(0, len(a), 0, len(b))]
+    effort = _Effort(STEPS + STEPS_PER_ITEM * (len(a) + len(b)))
     # An explicit stack instead of recursion: the depth is not bounded for hostile texts.
     while regions:
         a0, a1, b0, b1 = regions.pop()
@@ -83,13 +99,13 @@ def matches(a: Sequence[Hashable], b: Sequence[Hashable], most_edits: int = MOST
         # Trimming equal heads and tails is cheap and leaves most edits with a tiny region.
         found += [Match(a0, b0, head), Match(a1 - tail, b1 - tail, tail)]
         inner = (a0 + head, a1 - tail, b0 + head, b1 - tail)
-        if inner[0] < inner[1] and inner[2] < inner[3]:
+        if inner[0] < inner[1] and inner[2] < inner[3] and effort.spend(a1 - a0 + b1 - b0):
             anchors = _anchors(left, right, inner)
             if anchors:
                 regions += _between(anchors, inner)
                 found += [Match(i, j, 1) for i, j in anchors]
             else:
-                found += _myers(left, right, inner, most_edits)
+                found += _myers(left, right, inner, most_edits, effort)
     return _merged(found)
 
 
@@ -166,8 +182,9 @@ def _between(anchors: list[tuple[int, int]], region: Region) -> Iterator[Region]
     yield a0, a1, b0, b1
 
 
-def _myers(left: list[int], right: list[int], region: Region, most_edits: int) -> list[Match]:
-    """Return the matches of Myers' greedy shortest edit script (1986), or none after `most_edits` edits.
+def _myers(left: list[int], right: list[int], region: Region, most_edits: int, effort: _Effort) -> list[Match]:
+    """Return the matches of Myers' greedy shortest edit script (1986), or none after `most_edits` edits or too many
+    steps.
 
     k = x - y        diagonal; x and y are positions in the two regions
     furthest[k]      furthest x reached on diagonal k with the current number of edits
@@ -176,17 +193,22 @@ def _myers(left: list[int], right: list[int], region: Region, most_edits: int) -
     n, m = a1 - a0, b1 - b0
     furthest = {1: 0}
     trace: list[dict[int, int]] = []
+    advanced = 0
     for edits in range(min(n + m, most_edits) + 1):
+        if not effort.spend(edits + advanced):
+            break
+        advanced = 0
         # Remember each round: the path is reconstructed backwards from the end.
         trace.append(dict(furthest))
         for k in range(-edits, edits + 1, 2):
             # Extend whichever neighbouring diagonal reaches further: down inserts an item of b, right deletes one
             # of a.
             down = k == -edits or (k != edits and furthest.get(k - 1, -1) < furthest.get(k + 1, -1))
-            x = furthest.get(k + 1, 0) if down else furthest[k - 1] + 1
+            start = x = furthest.get(k + 1, 0) if down else furthest[k - 1] + 1
             while x < n and 0 <= x - k < m and left[a0 + x] == right[b0 + x - k]:
                 x += 1
             furthest[k] = x
+            advanced += x - start
             if x >= n and x - k >= m:
                 return _walk_back(trace, (n, m), (a0, b0))
     return []

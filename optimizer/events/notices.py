@@ -16,11 +16,24 @@ from optimizer.events.payloads import (
     BestChanged,
     BestRefuted,
     BudgetWarned,
+    EvaluationFinished,
     ReviewPublished,
     RunNoted,
     RunStateChanged,
 )
-from optimizer.models import Comment, Kernel, NotificationKind, Review, ReviewVerdict, Run, RunEvent, RunState, User
+from optimizer.models import (
+    AuthorKind,
+    Comment,
+    EvaluationStatus,
+    Kernel,
+    NotificationKind,
+    Review,
+    ReviewVerdict,
+    Run,
+    RunEvent,
+    RunState,
+    User,
+)
 from optimizer.queries.notifications import followers_of
 from optimizer.text.mentions import mentioned_names
 
@@ -67,7 +80,7 @@ def _state(event: RunEvent) -> None:
     state = RunState(event.payload["state"])
     if state.is_terminal:
         reason = event.payload.get("reason") or ""
-        text = f"{event.run} has ended: {state.label.lower()}{'. ' + reason if reason else ''}"
+        text = f"{event.run}: {state.label.lower()}{'. ' + reason if reason else ''}"
         _tell_followers(event, NotificationKind.ENDED, text, f"state-{event.seq}")
 
 
@@ -79,7 +92,7 @@ def _noted(event: RunEvent) -> None:
 def _budget(event: RunEvent) -> None:
     if event.payload["percent"] >= WARN_AT_PERCENT:
         kind = event.payload["kind"]
-        text = f"{event.run}: {event.payload['percent']} % of the budget for {kind.replace('_', ' ')} is spent"
+        text = f"{event.run}: {event.payload['percent']} % of the budget ({kind.replace('_', ' ')}) used"
         _tell_followers(event, NotificationKind.BUDGET, text, f"budget-{event.seq}")
 
 
@@ -92,29 +105,70 @@ def _reviewed(event: RunEvent) -> None:
     )
     # A person who is mentioned, replied to and reviewed gets one notification, for the strongest reason.
     told: set[int] = set()
-    for kind, people, text in _listeners(review, comments):
-        fresh = [person for person in people if person.pk not in told]
-        told |= {person.pk for person in fresh}
-        page, key = _review_page(review), f"review-{review.pk}"
-        do_notify(fresh, NewNotification(kind, key, text, page, review.run, review.author))
+    for kind, person, text, about in _listeners(review, comments):
+        if person.pk not in told:
+            told.add(person.pk)
+            link, key = _place_of(review, about), f"review-{review.pk}"
+            do_notify([person], NewNotification(kind, key, text, link, review.run, review.author))
 
 
-def _listeners(review: Review, comments: list[Comment]) -> list[tuple[NotificationKind, list[User], str]]:
-    """Return who is notified of a published review, in order of precedence. Nobody is notified twice."""
+def _listeners(review: Review, comments: list[Comment]) -> list[tuple[NotificationKind, User, str, Comment | None]]:
+    """Return who is notified of a published review, in order of precedence, and the comment that concerns them."""
     where = f"{review.run} #{review.kernel.number}" if review.kernel else str(review.run)
-    words = "\n".join([review.summary, *(comment.body for comment in comments)])
-    names = mentioned_names(words)
-    members = User.objects.filter(teams=review.run.team_id)
-    named = [person for person in members if person.username.casefold() in names]
-    others = User.objects.filter(comments__thread__in=[c.thread_id for c in comments],
-                                 comments__review__published_at__isnull=False).distinct()  # fmt: skip
     author = [review.kernel.author] if review.kernel and review.kernel.author else []
     verdict = review.verdict_choice.label.lower() if review.verdict != ReviewVerdict.COMMENT else "comments"
+    first = comments[0] if comments else None
     return [
-        (NotificationKind.MENTION, named, f"{review.author} mentions you on {where}"),
-        (NotificationKind.REPLY, list(others), f"{review.author} replies on {where}"),
-        (NotificationKind.REVIEW, author, f"{review.author} on your kernel {where}: {verdict}"),
-    ]
+        *((NotificationKind.MENTION, person, f"{review.author} mentioned you on {where}", comment)
+          for person, comment in _mentioned(review, comments)),
+        *((NotificationKind.REPLY, person, f"{review.author} replied on {where}", comment)
+          for person, comment in _answered(comments)),
+        *((NotificationKind.REVIEW, person, f"{review.author} reviewed your kernel {where}: {verdict}", first)
+          for person in author),
+    ]  # fmt: skip
+
+
+def _mentioned(review: Review, comments: list[Comment]) -> list[tuple[User, Comment | None]]:
+    """Return the members who are named, each with the first comment that names them; None for the summary."""
+    words: list[tuple[Comment | None, str]] = [(comment, comment.body) for comment in comments]
+    words.append((None, review.summary))
+    found: dict[User, Comment | None] = {}
+    members = {person.username.casefold(): person for person in User.objects.filter(teams=review.run.team_id)}
+    for comment, text in words:
+        for name in mentioned_names(text) & members.keys():
+            found.setdefault(members[name], comment)
+    return list(found.items())
+
+
+def _answered(comments: list[Comment]) -> list[tuple[User, Comment | None]]:
+    """Return those who wrote in the threads before, each with the first new comment there."""
+    found: dict[User, Comment | None] = {}
+    for comment in comments:
+        earlier = User.objects.filter(
+            comments__thread=comment.thread_id, comments__review__published_at__isnull=False
+        )
+        for person in earlier.distinct():
+            found.setdefault(person, comment)
+    return list(found.items())
+
+
+def _measured(event: RunEvent) -> None:
+    """Tell the author of a suggested edit what came of its first evaluation."""
+    payload = event.payload
+    if not payload["first"]:
+        return
+    kernels = Kernel.objects.select_related("run", "author", "evaluation")
+    kernel = kernels.filter(run=event.run_id, number=payload["number"], author_kind=AuthorKind.PERSON).first()
+    if kernel is None or kernel.author is None:
+        return
+    result = EvaluationStatus(payload["status"]).label.lower()
+    if payload.get("verdict"):
+        result = f"{result}, {payload['verdict']}"
+    text = f"Your edit #{kernel.number} in {event.run}: {result}"
+    key = f"measured-{kernel.pk}"
+    do_notify(
+        [kernel.author], NewNotification(NotificationKind.SUGGESTION, key, text, _kernel_page(kernel), event.run)
+    )
 
 
 def _tell_followers(event: RunEvent, kind: NotificationKind, text: str, key: str, link: str = "") -> None:
@@ -129,8 +183,13 @@ def _kernel_page(kernel: Kernel) -> str:
     return reverse("kernel_page", args=[kernel.run_id, kernel.number])
 
 
-def _review_page(review: Review) -> str:
-    return _kernel_page(review.kernel) if review.kernel else reverse("run_page", args=[review.run_id])
+def _place_of(review: Review, comment: Comment | None) -> str:
+    """Return the address of a comment, or of the page on which a review without comments is shown."""
+    if comment is not None:
+        return f"{reverse('thread_page', args=[comment.thread.run_id, comment.thread_id])}?comment={comment.pk}"
+    if review.kernel is not None:
+        return f"{reverse('diff_page', args=[review.kernel.run_id, review.kernel.number])}#review"
+    return reverse("discussion", args=[review.run_id])
 
 
 _ACTS: dict[str, Callable[[RunEvent], None]] = {
@@ -139,5 +198,6 @@ _ACTS: dict[str, Callable[[RunEvent], None]] = {
     RunStateChanged.type: _state,
     RunNoted.type: _noted,
     BudgetWarned.type: _budget,
+    EvaluationFinished.type: _measured,
     ReviewPublished.type: _reviewed,
 }

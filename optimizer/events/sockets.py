@@ -7,6 +7,8 @@ Messages name a run and its newest event; the table is the truth. Sending happen
 from __future__ import annotations
 
 import asyncio
+import atexit
+import concurrent.futures
 import logging
 import os
 import threading
@@ -58,6 +60,8 @@ def publish(group: str, message: dict[str, Any]) -> None:
     """Send to a group in the background. Never raises."""
     try:
         future = asyncio.run_coroutine_threadsafe(_send(group, message), _loop())
+        _pending.add(future)
+        future.add_done_callback(_pending.discard)
         # Nobody waits for the result; without a callback an error would be lost silently.
         future.add_done_callback(_complain)
     except Exception:
@@ -78,6 +82,13 @@ def _complain(future: Any) -> None:
         logger.warning("a message to the sockets was lost: %r", error)
 
 
+def _send_what_is_left() -> None:
+    """Wait for messages that are on their way: a command that changes a password ends at once."""
+    concurrent.futures.wait(list(_pending), timeout=SEND_PATIENCE_S)
+
+
+atexit.register(_send_what_is_left)
+_pending: set[concurrent.futures.Future[None]] = set()
 _lock = threading.Lock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
@@ -94,4 +105,4 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 # A fork may happen while another thread holds the lock, which would then stay locked in the child forever.
-os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
+os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock(), _pending=set()))

@@ -18,7 +18,7 @@ class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # Django does not
     class Meta:
         model = User
         fields = ["first_name", "last_name", "email"]
-        help_texts = {"email": "Where digests of your notifications go, if this installation sends mail."}
+        help_texts = {"email": "For notification digests."}
 
 
 class PasswordForm(PasswordChangeForm):

@@ -69,18 +69,21 @@ def _field(part: str, answerers: Choices, records: Choices) -> forms.Field:
     limits = {name: limits_of(info, 0) for name, info in Parameters.model_fields.items()}
     made: dict[str, forms.Field] = {
         "provider": forms.ChoiceField(label="Answered by", choices=answerers),
-        "model": forms.CharField(label="Model", max_length=120, help_text="Empty: the server's default."),
-        "record": forms.ChoiceField(label="Record", choices=records, help_text="For recorded answers."),
+        "model": forms.CharField(
+            label="Model",
+            max_length=120,
+            help_text="Optional.",
+            widget=forms.TextInput(attrs={"list": "known-models"}),
+        ),
+        "record": forms.ChoiceField(label="Recording", choices=records),
         "effort": forms.ChoiceField(
             label="Reasoning effort",
             choices=[("", "The server's default"), *((value, value) for value in get_args(Effort))],
         ),
-        "temperature": forms.FloatField(
-            label="Temperature", help_text="Empty: the role's own.", **limits["temperature"]
-        ),
+        "temperature": forms.FloatField(label="Temperature", help_text="Optional.", **limits["temperature"]),
         "max_tokens": forms.IntegerField(label="Longest answer", help_text="In tokens.", **limits["max_tokens"]),
         "expires_minutes": forms.FloatField(
-            label="Inbox waits", help_text="Minutes before a question lapses.", **limits["expires_minutes"]
+            label="Expires after", help_text="Minutes in the inbox.", **limits["expires_minutes"]
         ),
     }
     field = made[part]

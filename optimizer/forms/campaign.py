@@ -23,6 +23,7 @@ from optimizer.queries.budgets import Budget
 from optimizer.queries.suites import Subset, newest_suites
 from optimizer.search import STRATEGIES
 from optimizer.search.ablations import SETS
+from optimizer.text.bounded_json import JsonLimitError, read_json
 from runners.dispatch import DISPATCHERS
 from runners.job import Baseline
 
@@ -32,32 +33,37 @@ GIB = 1 << 30
 class CampaignForm(forms.Form):
     """Enter suite, target, seeds, baselines and limits. `user` determines the offered teams."""
 
-    title = forms.CharField(max_length=120, required=False, help_text="Empty: named by its suite.")
+    title = forms.CharField(max_length=120, required=False, help_text="Optional")
     team = forms.ModelChoiceField(Team.objects.none(), to_field_name="slug", empty_label=None)
     suite = forms.ModelChoiceField(Suite.objects.none(), empty_label=None)
     problems = forms.CharField(
         required=False, max_length=20_000, widget=forms.Textarea(attrs={"rows": 2}), label="Only these problems",
-        help_text="Names or patterns such as level1/*, one a line or comma-separated. Empty: all.",
+        help_text="Names or patterns such as level1/*, one per line or comma-separated. Default: all.",
     )  # fmt: skip
-    count = forms.IntegerField(required=False, min_value=1, label="Draw", help_text="So many of them. Empty: all.")
-    draw_seed = forms.IntegerField(initial=0, min_value=0, label="Seed of the draw")
+    count = forms.IntegerField(
+        required=False,
+        min_value=1,
+        label="Sample size",
+        help_text="Number of problems to draw at random. Default: all.",
+    )
+    draw_seed = forms.IntegerField(initial=0, min_value=0, label="Sampling seed")
     most_gib = forms.FloatField(
-        required=False, min_value=0, label="Largest footprint, GiB", help_text="Leaves larger problems out."
+        required=False, min_value=0, label="Largest footprint, GiB", help_text="Larger problems are skipped."
     )
     target = forms.ModelChoiceField(Target.objects.none(), to_field_name="key", empty_label=None)
-    dispatcher = forms.ChoiceField(label="Way to the runners")
+    dispatcher = forms.ChoiceField(label="Run on")
     objective = forms.ChoiceField(choices=ObjectiveChoice.choices, initial=ObjectiveChoice.DEVICE, label="Optimise")
     baselines = forms.MultipleChoiceField(
         widget=forms.CheckboxSelectMultiple,
-        help_text="Runs search against the first; winners are timed beside all.",
+        help_text="Runs use the first; winners are timed against all.",
     )
-    seeds = forms.CharField(initial="0, 1, 2", max_length=2000, help_text="One run for each seed. 0-4 means five.")
-    parallel_runs = forms.IntegerField(initial=1, min_value=1, max_value=MAX_PARALLEL, label="Runs at once")
+    seeds = forms.CharField(initial="0, 1, 2", max_length=2000, help_text="One run per seed, for example 0-4.")
+    parallel_runs = forms.IntegerField(initial=1, min_value=1, max_value=MAX_PARALLEL, label="Parallel runs")
     limit_usd = forms.DecimalField(required=False, min_value=0, max_digits=10, decimal_places=4, label="US dollars")
     limit_tokens = forms.IntegerField(required=False, min_value=1, label="Tokens")
     limit_device_minutes = forms.FloatField(required=False, min_value=0, label="Device minutes")
-    order_seed = forms.IntegerField(initial=0, min_value=0, label="Seed of the order")
-    is_private = forms.BooleanField(required=False, label="Visible to me and the team's owners only")
+    order_seed = forms.IntegerField(initial=0, min_value=0, label="Order seed")
+    is_private = forms.BooleanField(required=False, label="Private: visible to you and the team's owners")
 
     def __init__(self, user: User, data: Any = None, **options: Any) -> None:
         super().__init__(data, **options)
@@ -110,9 +116,9 @@ class ConfigurationForm(forms.Form):
     strategy = forms.ChoiceField(choices=[(name, one.title) for name, one in STRATEGIES.items()], initial="tune")
     settings = forms.CharField(
         required=False, max_length=20_000, widget=forms.Textarea(attrs={"rows": 2}),
-        help_text="JSON, or NAME=VALUE lines.",
+        help_text="JSON, or one NAME=VALUE per line.",
     )  # fmt: skip
-    provider = forms.CharField(required=False, max_length=60, help_text="A model server, or inbox or replay.")
+    provider = forms.CharField(required=False, max_length=60, help_text="A model provider, inbox or replay.")
     model = forms.CharField(required=False, max_length=120, label="Model or recording")
     evaluations = forms.IntegerField(required=False, min_value=1, initial=30)
     usd = forms.DecimalField(required=False, min_value=0, max_digits=10, decimal_places=4, label="US dollars")
@@ -176,18 +182,20 @@ def parse_settings(text: str) -> dict[str, Any]:
     text = text.strip()
     if text.startswith("{"):
         try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ValidationError("This is not JSON.") from error
+            found = read_json(text)
+        except JsonLimitError as error:
+            raise ValidationError(f"This JSON is refused: {error}.") from error
+        except ValueError as error:
+            raise ValidationError("Enter valid JSON.") from error
         return dict(found)
     settings: dict[str, Any] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, equals, value = line.partition("=")
         if not equals:
-            raise ValidationError(f"Write NAME=VALUE: {line[:60]}")
+            raise ValidationError(f"Expected NAME=VALUE: {line[:60]}")
         try:
-            settings[name.strip()] = json.loads(value)
-        except (ValueError, RecursionError):
+            settings[name.strip()] = read_json(value)
+        except ValueError:
             settings[name.strip()] = value.strip()
     return settings
 
@@ -198,7 +206,7 @@ def parse_seeds(text: str) -> list[int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 40:
-            raise ValidationError("Write numbers and ranges, such as 0, 1, 5-7.")
+            raise ValidationError("Enter numbers and ranges, such as 0, 1, 5-7.")
         low, high = int(first), int(last) if dash else int(first)
         # Check before the range is built: 0-999999999999 would take all memory.
         if high < low or high - low >= MAX_SEEDS or high >= 2**63:

@@ -13,4 +13,4 @@ class LimitsForm(forms.Form):
     limit_usd = forms.DecimalField(required=False, min_value=0, max_digits=10, decimal_places=4, label="US dollars")
     limit_tokens = forms.IntegerField(required=False, min_value=1, label="Tokens")
     limit_device_minutes = forms.FloatField(required=False, min_value=0, label="Device minutes")
-    parallel_runs = forms.IntegerField(min_value=1, max_value=MAX_PARALLEL, label="Runs at once")
+    parallel_runs = forms.IntegerField(min_value=1, max_value=MAX_PARALLEL, label="Parallel runs")

@@ -26,9 +26,9 @@ class FindingForm(forms.Form):
     title = forms.CharField(max_length=200)
     text = forms.CharField(
         max_length=50_000, widget=forms.Textarea(attrs={"rows": 14}),
-        help_text="Markdown. Say how it is known: a measurement, a manual, a paper.",
+        help_text="Markdown. Cite the measurement, manual or paper.",
     )  # fmt: skip
-    source = forms.CharField(max_length=400, required=False, help_text="Where it can be read up.")
+    source = forms.CharField(max_length=400, required=False, help_text="Link or reference.")
 
     def __init__(
         self, user: User, data: Any = None, *, finding: Finding | None = None, initial: Any = None
@@ -50,11 +50,11 @@ class FindingForm(forms.Form):
 class FindingFilterForm(forms.Form):
     """Filter findings; unknown values are ignored."""
 
-    q = forms.CharField(required=False, max_length=100, label="Holds")
+    q = forms.CharField(required=False, max_length=100, label="Contains")
     target = forms.ChoiceField(required=False)
     problem = forms.ChoiceField(required=False)
     origin = forms.ChoiceField(required=False, choices=ORIGINS, label="By")
-    old = forms.BooleanField(required=False, label="Superseded too")
+    old = forms.BooleanField(required=False, label="Include superseded")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

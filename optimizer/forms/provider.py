@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 
 from optimizer.actions.provider import ProviderFields, check_provider_fields
 from optimizer.models import Provider, ProviderApi, Team, TeamRole, User
+from optimizer.text.bounded_json import BoundedDecoder
 
 FIELD_NAMES = tuple(field.name for field in dataclass_fields(ProviderFields))
 
@@ -18,12 +19,12 @@ class ProviderForm(forms.Form):
     """Create a provider (`row` None) or change one, which keeps its team."""
 
     team = forms.ModelChoiceField(Team.objects.none(), to_field_name="slug", empty_label=None)
-    name = forms.SlugField(max_length=60, help_text="What runs call it: small letters, digits and dashes.")
+    name = forms.SlugField(max_length=60, help_text="Lowercase letters, digits and dashes.")
     base_url = forms.CharField(
-        label="Base address",
+        label="Base URL",
         max_length=400,
         widget=forms.URLInput(attrs={"placeholder": "https://api.example.com/v1"}),
-        help_text="Of an OpenAI-compatible server, with its version: …/v1. For Azure …/openai/v1.",
+        help_text="OpenAI-compatible, including the version: …/v1. For Azure …/openai/v1.",
     )
     key = forms.CharField(
         required=False,
@@ -32,28 +33,27 @@ class ProviderForm(forms.Form):
         # A key that was typed once is never sent back to the browser, not even after an error in another field.
         widget=forms.PasswordInput(render_value=False, attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
-    forget_key = forms.BooleanField(required=False, label="Forget the stored key")
-    default_model = forms.CharField(
-        required=False, max_length=120, help_text="Asked where a run names no model of its own."
-    )
+    forget_key = forms.BooleanField(required=False, label="Delete the stored key")
+    default_model = forms.CharField(required=False, max_length=120, help_text="Used when a run names no model.")
     api = forms.ChoiceField(label="API", choices=ProviderApi.choices)
     concurrency = forms.IntegerField(
-        min_value=1, initial=4, help_text="Questions at the same time, from all runs and machines together."
+        min_value=1, initial=4, help_text="Concurrent calls, over all runs and machines."
     )
-    timeout_s = forms.FloatField(label="Longest answer (s)", min_value=1, initial=900)
-    silence_s = forms.FloatField(label="Longest silence (s)", min_value=1, initial=300)
+    timeout_s = forms.FloatField(label="Answer timeout (s)", min_value=1, initial=900)
+    silence_s = forms.FloatField(label="Stream timeout (s)", min_value=1, initial=300)
     prices = forms.JSONField(
+        decoder=BoundedDecoder,
         required=False,
         initial=dict,
         widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}),
-        help_text='Your own, in USD per million tokens: {"model": {"input": 2, "cached": 0.5, "output": 8}}. They go '
-        "before the list prices; a model without a price is shown as unknown.",
+        help_text='USD per million tokens: {"model": {"input": 2, "cached": 0.5, "output": 8}}. They go '
+        "before the list prices.",
     )
-    is_enabled = forms.BooleanField(required=False, initial=True, label="Runs may use it")
+    is_enabled = forms.BooleanField(required=False, initial=True, label="Enabled")
     allow_private = forms.BooleanField(
         required=False,
-        label="May be on a private network",
-        help_text="For servers on this machine or in your network. Only administrators decide this.",
+        label="Allow private network addresses",
+        help_text="For servers on this machine or in your network. Administrators only.",
     )
 
     def __init__(self, user: User, data: Any = None, *, row: Provider | None = None) -> None:
@@ -65,16 +65,16 @@ class ProviderForm(forms.Form):
         if row is None or not row.has_key:
             del self.fields["forget_key"]
         self.fields["key"].help_text = (
-            "Stored encrypted and never shown. Leave empty to keep the one there is."
+            "Stored encrypted and never shown. Leave empty to keep the current key."
             if row is not None and row.has_key
-            else "Stored encrypted and never shown. Servers without one need none."
+            else "Stored encrypted and never shown. Optional."
         )
 
     def clean_prices(self) -> dict[str, Any]:
         """Return the prices as an object. Raises ValidationError."""
         prices = self.cleaned_data["prices"] or {}
         if not isinstance(prices, dict):
-            raise ValidationError("An object with one entry a model.")
+            raise ValidationError("Enter an object with one entry per model.")
         return prices
 
     def clean(self) -> dict[str, Any]:

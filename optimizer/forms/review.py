@@ -11,7 +11,7 @@ from optimizer.actions.review import MAX_COMMENT, Words
 from optimizer.models import ReviewVerdict, Side, ThreadState
 
 _PLACE = re.compile(r"(\d{1,12})\.(\d{1,9})")
-GUIDANCE = (("", "for people"), ("run", "guidance for the whole run"), ("lineage", "guidance for this lineage"))
+GUIDANCE = (("", "no"), ("run", "guidance for the run"), ("lineage", "guidance for this lineage"))
 
 
 def place_of(text: str) -> tuple[int, int] | None:
@@ -29,7 +29,7 @@ def text_area(label: str, rows: int, **attributes: Any) -> forms.CharField:
 class WordsForm(forms.Form):
     """Enter one comment: its text, its audience, and whether it is published at once."""
 
-    body = text_area("Comment", 4, placeholder="Markdown; @name mentions somebody of the team")
+    body = text_area("Comment", 4, placeholder="Markdown; @name mentions a member of the team")
     guidance = forms.ChoiceField(label="For the agents", required=False, choices=GUIDANCE)
     now = forms.BooleanField(required=False)
 
@@ -61,7 +61,7 @@ class PublishForm(forms.Form):
     verdict = forms.ChoiceField(
         label="Verdict", choices=ReviewVerdict.choices, initial=ReviewVerdict.COMMENT, widget=forms.RadioSelect
     )
-    summary = text_area("Summary", 3, placeholder="What you think of it as a whole (not needed)")
+    summary = text_area("Summary", 3, placeholder="Optional")
 
 
 class StateForm(forms.Form):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Any, ClassVar, cast
 
 from django import forms
@@ -32,11 +34,31 @@ DEFAULT_COLUMNS = ("problem", "target", "strategy", "state", "best", "evaluation
 SORTS = {
     "id": "pk",
     "title": "title",
+    "problem": "problem_version__problem__title",
+    "target": "target__title",
+    "strategy": "strategy",
     "state": "state",
-    "best": "best_speedup",
+    "best": "best_speedup_low",
     "evaluations": "spent_evaluations",
     "cost": "spent_usd",
     "started": "created_at",
+    "duration": "active_s",
+    "by": "created_by__username",
+    "seed": "seed",
+    "team": "team__name",
+    "tags": "tags",
+    "notes": "notes",
+}
+# Where the search box looks for a text.
+SEARCHED = (
+    "title__icontains", "notes__icontains", "strategy__icontains", "problem_version__problem__title__icontains",
+    "problem_version__problem__slug__icontains", "target__title__icontains", "target__key__icontains",
+)  # fmt: skip
+GROUPS = {
+    "problem": "problem_version__problem__title",
+    "target": "target__title",
+    "strategy": "strategy",
+    "tag": "tags",
 }
 DEFAULT_SORT = "-started"
 
@@ -52,6 +74,9 @@ class RunFilterForm(forms.Form):
     tag = forms.CharField(required=False, max_length=TAG_CHARS)
     mine = forms.BooleanField(required=False, label="Mine only")
     archived = forms.BooleanField(required=False, label="Archived")
+    group = forms.ChoiceField(
+        required=False, label="Group by", choices=[("", "None"), *((key, key.capitalize()) for key in GROUPS)]
+    )
     cols = forms.MultipleChoiceField(required=False, choices=list(COLUMNS.items()), label="Columns")
 
     exact: ClassVar[dict[str, str]] = {
@@ -99,8 +124,7 @@ class RunFilterForm(forms.Form):
         if tag := values.get("tag"):
             runs = runs.filter(tags__contains=[tag])
         if text := values.get("q"):
-            named = Q(title__icontains=text) | Q(problem_version__problem__title__icontains=text)
-            runs = runs.filter(named | Q(notes__icontains=text) | Q(tags__contains=[text]))
+            runs = runs.filter(Q(tags__contains=[text]) | reduce(or_, (Q(**{path: text}) for path in SEARCHED)))
         return runs.filter(created_by_id=user_id) if values.get("mine") else runs
 
 
@@ -111,11 +135,14 @@ def runs_selected_by(query: QueryDict, user: User) -> QuerySet[Run]:
     return ordered(form.narrow(mine, user.pk), query.get("sort", DEFAULT_SORT))
 
 
-def ordered(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
-    """Sort by a key of SORTS, `-` for descending; rows without a value come last, ties are newest first."""
+def ordered(runs: QuerySet[Run], sort: str, group: str = "") -> QuerySet[Run]:
+    """Sort by a key of SORTS, `-` for descending; rows without a value come last, ties are newest first.
+
+    With a key of GROUPS, the groups come one after the other, each sorted.
+    """
     key = SORTS.get(sort.removeprefix("-"))
     if key is None:
-        return ordered(runs, DEFAULT_SORT)
+        return ordered(runs, DEFAULT_SORT, group)
     first = F(key).desc(nulls_last=True) if sort.startswith("-") else F(key).asc(nulls_last=True)
     # A unique last key keeps the pages of the table stable.
-    return runs.order_by(first, "-pk")
+    return runs.order_by(*([GROUPS[group]] if group in GROUPS else []), first, "-pk")

@@ -15,8 +15,8 @@ class SignInForm(AuthenticationForm):
     """
 
     error_messages = {
-        "invalid_login": "Name or password is wrong. Mind upper and lower case.",
-        "inactive": "This account is switched off.",
+        "invalid_login": "Wrong name or password. Both are case-sensitive.",
+        "inactive": "This account is disabled.",
     }
 
     def clean(self) -> dict[str, Any]:

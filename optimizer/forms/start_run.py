@@ -30,6 +30,7 @@ from optimizer.forms.strategy_settings import (
     settings_initial,
     settings_values,
 )
+from optimizer.llm.prices import price_of
 from optimizer.models import ObjectiveChoice, Problem, Provider, Record, Run, Target, Team, TeamRole, User
 from optimizer.queries.budgets import Budget
 from optimizer.search import STRATEGIES
@@ -38,6 +39,7 @@ from runners.job import Baseline
 
 DEFAULT_STRATEGY = "tune"
 DEFAULT_MINUTES = 30
+DEFAULT_USD = 5
 COPIED = ("strategy", "title", "baseline", "objective", "seed", "dispatcher", "guidance", "is_private")
 DISPATCH_PREFIX = "dispatch."
 MOST_ROLES = 20
@@ -50,28 +52,26 @@ class StartRunForm(forms.Form):
     problem = forms.ModelChoiceField(Problem.objects.none(), to_field_name="slug", empty_label=None)
     target = forms.ModelChoiceField(Target.objects.none(), to_field_name="key", empty_label=None)
     strategy = forms.ChoiceField()
-    title = forms.CharField(max_length=200, required=False, help_text="Empty: named by its number.")
+    title = forms.CharField(max_length=200, required=False, help_text="Optional.")
     team = forms.ModelChoiceField(Team.objects.none(), to_field_name="slug", empty_label=None)
-    baseline = forms.ChoiceField(help_text="What speedups are measured against.")
+    baseline = forms.ChoiceField(help_text="Speedups are over this.")
     objective = forms.ChoiceField(
         required=False,
         label="Optimise",
         choices=ObjectiveChoice.choices,
         initial=ObjectiveChoice.DEVICE,
-        help_text="Call time is what a caller of eager code sees: fewer launches count as a gain.",
+        help_text="Call time includes the host.",
     )
-    seed = forms.IntegerField(
-        initial=0, min_value=0, help_text="The same seed and history give the same decisions."
-    )
+    seed = forms.IntegerField(initial=0, min_value=0, help_text="Optional.")
     budget_evaluations = forms.IntegerField(
-        required=False, min_value=1, label="Evaluations", help_text="Kernels to try; seeds come on top."
+        required=False, min_value=1, label="Evaluations", help_text="Seeds are not counted."
     )
     budget_minutes = forms.FloatField(
         required=False,
         min_value=0,
         label="Minutes",
         initial=DEFAULT_MINUTES,
-        help_text="Of running, pauses left out.",
+        help_text="Without pauses.",
     )
     budget_usd = forms.DecimalField(
         required=False,
@@ -81,17 +81,15 @@ class StartRunForm(forms.Form):
         label="US dollars",
         help_text="For model calls.",
     )
-    budget_tokens = forms.IntegerField(
-        required=False, min_value=1, label="Tokens", help_text="In and out together."
-    )
+    budget_tokens = forms.IntegerField(required=False, min_value=1, label="Tokens", help_text="Input and output.")
     budget_device_minutes = forms.FloatField(
-        required=False, min_value=0, label="Device minutes", help_text="Of checking and timing."
+        required=False, min_value=0, label="Device minutes", help_text="Checking and timing."
     )
     guidance = forms.CharField(
-        required=False, max_length=8000, widget=forms.Textarea(attrs={"rows": 4}), help_text="Read by the agents."
+        required=False, max_length=8000, widget=forms.Textarea(attrs={"rows": 4}), help_text="Part of every prompt."
     )
-    dispatcher = forms.ChoiceField(label="Way to the runners")
-    is_private = forms.BooleanField(required=False, label="Visible to me and the team's owners only")
+    dispatcher = forms.ChoiceField(label="Run on")
+    is_private = forms.BooleanField(required=False, label="Private: visible to you and the team's owners")
 
     def __init__(
         self, user: User, data: Any = None, *, given: Mapping[str, Any], clone_of: Run | None = None
@@ -117,22 +115,41 @@ class StartRunForm(forms.Form):
     def _offer(self) -> None:
         self._choose("problem", Problem.objects.order_by("title"))
         self._choose("target", Target.objects.order_by("key"))
-        self._choose("team", teams_to_start_in(self.user))
+        teams = teams_to_start_in(self.user)
+        self._choose("team", teams)
+        # The page hides the only team there is, and a hidden field sends nothing but its initial value.
+        if len(only := teams[:2]) == 1:
+            self.fields["team"].initial = only[0].slug
         self.fields["strategy"].choices = [(name, one.title) for name, one in STRATEGIES.items()]  # type: ignore[attr-defined]
         self.fields["baseline"].choices = [(one.value, one.value.replace("_", " ")) for one in Baseline]  # type: ignore[attr-defined]
         self.fields["dispatcher"].choices = [(name, one.title) for name, one in DISPATCHERS.items()]  # type: ignore[attr-defined]
         # A default of the strategy, since a sensible number of evaluations depends on the search.
         self.fields["budget_evaluations"].initial = self.strategy_class.default_evaluations
+        if self.strategy_class.needs_model and self.costs_money():
+            self.fields["budget_usd"].initial = DEFAULT_USD
 
     def _answerers(self) -> tuple[Choices, Choices]:
         """Return everybody who may answer (servers of the teams, people, recordings), and the recordings."""
-        servers = Provider.objects.usable_by(self.user).enabled().values_list("name", flat=True)
+        servers = self._servers().values_list("name", flat=True)
         records = Record.objects.filter(team__in=teams_to_start_in(self.user)).order_by("name")
-        people = [("inbox", "People and outside agents, through the inbox")]
+        people = [("inbox", "Inbox: people and external agents")]
         replay = [("replay", "Recorded answers")] if records else []
         # Servers of several teams may share a name, which stands for the server of the run's own team.
         named = [(name, name) for name in dict.fromkeys(servers)]
         return [*named, *people, *replay], [("", "None"), *((row.name, str(row)) for row in records)]
+
+    def _servers(self) -> QuerySet[Provider]:
+        return Provider.objects.usable_by(self.user).enabled()
+
+    def costs_money(self) -> bool:
+        """Return whether the server that is offered first has a price: only then can a limit in dollars hold."""
+        first = self._servers().first()
+        return first is not None and price_of(first.default_model, first.base_url, first.prices) is not None
+
+    def known_models(self) -> list[str]:
+        """Return the models that the offered servers have by default or a price for, for completion."""
+        rows = self._servers().values_list("default_model", "prices")
+        return sorted({model for default, prices in rows for model in (default, *(prices or {})) if model})
 
     def _choose(self, name: str, rows: QuerySet[Any]) -> None:
         cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = rows
@@ -149,6 +166,10 @@ class StartRunForm(forms.Form):
     def differs_by_role(self) -> bool:
         """Return whether any role has an entry of its own."""
         return any(box.value() or box.errors for _, boxes in self.answer_rows()[1:] for box in boxes)
+
+    def has_advanced_errors(self) -> bool:
+        """Return whether a field of the folded part is at fault, which then opens."""
+        return any(self[name].errors for name in ("baseline", "objective", "seed", "dispatcher", "is_private"))
 
     def dispatch_boxes(self) -> dict[str, list[forms.BoundField]]:
         """Return the fields of the dispatchers that have settings, by the dispatcher's title."""

@@ -15,7 +15,5 @@ class SuggestionForm(forms.Form):
         widget=forms.Textarea({"rows": 30, "spellcheck": "false", "autocapitalize": "off", "wrap": "off"}),
     )
     title = forms.CharField(label="Title", required=False, max_length=200)
-    why = forms.CharField(
-        label="Why it should be faster, or right", required=False, widget=forms.Textarea({"rows": 3})
-    )
+    why = forms.CharField(label="Reason", required=False, widget=forms.Textarea({"rows": 3}))
     seen = forms.IntegerField(min_value=0, widget=forms.HiddenInput)

@@ -11,8 +11,7 @@ from optimizer.actions.team import INVITATION_DAYS
 from optimizer.models import Team, TeamRole, User
 
 ROLE_HELP = (
-    "A viewer reads; a reviewer comments and approves; an operator starts and steers runs; "
-    "an owner does all of it and looks after the team."
+    "Viewers read; reviewers comment and approve; operators start and control runs; owners also manage the team."
 )
 
 
@@ -26,13 +25,13 @@ class TeamRulesForm(forms.ModelForm):  # type: ignore[type-arg]  # Django does n
     """Edit the team's name and its rules for releases."""
 
     approvals_needed = forms.IntegerField(
-        min_value=1, max_value=9, help_text="Different people who have to approve a kernel before it is released."
+        min_value=1, max_value=9, help_text="Approvals that a release needs, by different people."
     )
 
     class Meta:
         model = Team
         fields = ["name", "approvals_needed", "rerun_needed"]
-        labels = {"rerun_needed": "A second measurement has to agree"}
+        labels = {"rerun_needed": "Require a second measurement that confirms the first"}
 
 
 class RoleForm(forms.Form):
@@ -45,7 +44,9 @@ class InviteForm(RoleForm):
     """Enter the details of an invitation for one person."""
 
     role = forms.ChoiceField(choices=TeamRole.choices, initial=TeamRole.REVIEWER, help_text=ROLE_HELP)
-    note = forms.CharField(max_length=200, required=False, label="For whom", help_text="For your own list.")
+    note = forms.CharField(
+        max_length=200, required=False, label="Note", help_text="Optional, for example the invited person."
+    )
     days = forms.TypedChoiceField(
         coerce=int, choices=[(days, f"{days} day{'s' if days > 1 else ''}") for days in INVITATION_DAYS], initial=7,
         label="Valid for",
@@ -55,7 +56,7 @@ class InviteForm(RoleForm):
 class ServiceAccountForm(forms.Form):
     """Enter the details of an account for a program."""
 
-    name = forms.CharField(max_length=60, help_text="What it is for: ci, nightly, dashboard.")
+    name = forms.CharField(max_length=60, help_text="For example ci, nightly or dashboard.")
     role = forms.ChoiceField(choices=[pair for pair in TeamRole.choices if pair[0] != TeamRole.OWNER])
 
 

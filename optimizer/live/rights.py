@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from channels.db import database_sync_to_async
+from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.models import Session
 from django.utils import timezone
+from django.utils.crypto import constant_time_compare
 
 from optimizer.models import Run, User
 
@@ -34,10 +36,21 @@ def person_of(scope: Any) -> User:
 @database_sync_to_async
 def _refusal(user_id: int, session_key: str | None, run_id: int | None) -> int | None:
     user = User.objects.filter(pk=user_id, is_active=True).first()
-    # A session may have been ended from another browser while this socket stays open.
-    alive = Session.objects.filter(session_key=session_key, expire_date__gt=timezone.now())
-    if user is None or (session_key is not None and not alive.exists()):
+    if user is None or (session_key is not None and not _is_signed_in(user, session_key)):
         return NOT_SIGNED_IN
     if run_id is None or Run.objects.visible_to(user).filter(pk=run_id).exists():
         return None
     return NO_SUCH_RUN
+
+
+def _is_signed_in(user: User, session_key: str) -> bool:
+    """Return whether the session still exists, is the person's, and was begun with the present password."""
+    row = Session.objects.filter(session_key=session_key, expire_date__gt=timezone.now()).first()
+    if row is None:
+        return False
+    # As Django's `get_user` does at every request; a socket has none after the first.
+    session = row.get_decoded()
+    begun_with = str(session.get(HASH_SESSION_KEY, ""))
+    return session.get(SESSION_KEY) == str(user.pk) and constant_time_compare(
+        begun_with, user.get_session_auth_hash()
+    )

@@ -52,8 +52,25 @@ PRIVATE = tuple(
         "fc00::/7",
     )
 )
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_COMPATIBLE = ipaddress.IPv6Network("::/96")
+# IPv6 prefixes whose last 32 bits are an IPv4 address: IPv4-compatible and mapped ones, SIIT's translated ones
+# (RFC 2765), and NAT64's well-known prefix (RFC 6052).
+_ENDS_IN_IPV4 = tuple(
+    ipaddress.IPv6Network(text) for text in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")
+)
+# Never public, whatever the version of Python says: newer ones know more of them (gh-113171, gh-124217).
+RESERVED = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "192.0.0.0/24",  # protocol assignments
+        "198.18.0.0/15",  # measurements between networks
+        "64:ff9b:1::/48",  # NAT64 within a site: where the IPv4 address stands is its operator's choice
+        "100::/64",  # discarded
+        "2001:2::/48",  # measurements between networks
+        "2001:db8::/32",  # documentation
+        "3fff::/20",  # documentation
+        "5f00::/16",  # segment routing within a site
+    )
+)
 
 
 class ForbiddenAddressError(ValueError):
@@ -95,7 +112,7 @@ def check_address(address: IpAddress, *, allow_private: bool) -> None:
                 raise ForbiddenAddressError(
                     f"{address} is a private address; an administrator can allow it for this provider"
                 )
-        elif not candidate.is_global or candidate.is_multicast:
+        elif not candidate.is_global or candidate.is_multicast or _is_reserved(candidate):
             raise ForbiddenAddressError(f"{address} is not a public address")
 
 
@@ -192,12 +209,16 @@ def _within(address: IpAddress, network: IpNetwork) -> bool:
     return address.version == network.version and address in network
 
 
+def _is_reserved(address: IpAddress) -> bool:
+    return any(_within(address, network) for network in RESERVED)
+
+
 def _embedded(address: IpAddress) -> list[ipaddress.IPv4Address]:
-    """Return the IPv4 addresses that an IPv6 address stands for: mapped, compatible, 6to4, Teredo and NAT64."""
+    """Return the IPv4 addresses that an IPv6 address stands for: 6to4, Teredo and `_ENDS_IN_IPV4`."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
-    found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    found = [address.sixtofour, *(address.teredo or ())]
     # `::` and `::1` also lie in the IPv4-compatible range but are not embedded IPv4 addresses.
-    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
+    if int(address) > 1 and any(address in network for network in _ENDS_IN_IPV4):
         found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     return [embedded for embedded in found if embedded is not None]

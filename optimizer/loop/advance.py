@@ -25,11 +25,11 @@ from optimizer.loop.seeds import add_seeds, seeds_are_open
 from optimizer.loop.steps import take_steps
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, JobState, Run, RunState
 from optimizer.queries.budgets import budget_lines
+from optimizer.queries.jobs import jobs_of
 from optimizer.queries.memory import shortage_of
 from optimizer.queries.runners import absence_of_runners
 from optimizer.runs import best, budget
 from optimizer.runs.ceiling import ceiling_reached
-from optimizer.runs.dispatch import jobs_of
 from optimizer.runs.history import history_of
 from optimizer.runs.locking import try_lock_run
 from optimizer.runs.strategies import settings_of, strategy_of

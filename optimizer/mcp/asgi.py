@@ -1,5 +1,8 @@
 """Serve MCP over streamable HTTP beside Django, for requests with an API token.
 
+Requests do not pass through Django's middleware, so what it does for the API is done here with Django's own code: the
+host, the redirect to https, the size of the body. The token's rate is that of the API, which tools count on again.
+
 Sessions are not kept: every request says who asks, and any web process may answer it. The SDK's manager needs a task
 group that outlives requests, and Daphne has no start-up event, so it is opened with the first request of each loop.
 """
@@ -7,19 +10,31 @@ group that outlives requests, and Daphne has no start-up event, so it is opened 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from channels.db import database_sync_to_async
+from django.core.exceptions import DisallowedHost
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpResponse
+from django.middleware.security import SecurityMiddleware
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 
+from optimizer.api.throttle import TooManyRequestsError, count_request
 from optimizer.mcp.server import make_server
 from optimizer.models import ApiToken, TokenScope
+from optimizer.text.bounded_json import JsonLimitError, check_nesting
 
 PATH = "/mcp"
+# A message holds a kernel or two. What it takes to decode the worst one of this size holds the event loop for less than
+# a tenth of a second.
+MOST_BYTES = 1 << 20
+MOST_CONTAINERS = 10_000
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -34,20 +49,26 @@ class McpApplication:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Route by path. Requests without a usable token never reach the MCP server."""
+        """Route by path. Requests that the API would refuse never reach the MCP server."""
         if scope["type"] != "http" or scope["path"].rstrip("/") != PATH:
             return await self._others(scope, receive, send)
-        if not await _has_token(scope):
-            return await _refuse(send)
+        refusal = _refused_by_site(scope) or await database_sync_to_async(_refused_token)(scope)
+        if refusal is not None:
+            return await refusal.answer(send)
+        body = await _whole_body(receive)
+        if body is None:
+            return await _too_large().answer(send)
+        if (fault := await asyncio.to_thread(_fault, body)) is not None:
+            return await Refusal(400, f"This message is refused: {fault}.").answer(send)
         application = await self._application()
-        return await application({**scope, "path": PATH}, receive, send)
+        return await application({**scope, "path": PATH}, _replayed(body, receive), send)
 
     async def _application(self) -> Application:
         """Return this loop's MCP application. Of requests that come at once, the first one makes it."""
         loop = asyncio.get_running_loop()
         if loop not in self._applications:
             server = make_server()
-            # The Host header is not checked: a page that was rebound to this address has no token to send.
+            # The host was checked against ALLOWED_HOSTS already.
             security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
             self._applications[loop] = server.streamable_http_app(
                 streamable_http_path=PATH, json_response=True, stateless_http=True, transport_security=security
@@ -67,20 +88,90 @@ async def _keep_open(manager: StreamableHTTPSessionManager, ready: asyncio.Event
         await asyncio.Event().wait()
 
 
-async def _has_token(scope: Any) -> bool:
-    """Return whether the request carries a usable token that may read. Each tool checks what else it needs."""
+@dataclass(frozen=True)
+class Refusal:
+    """Hold an answer that is no one of the MCP server, in the API's shape."""
+
+    status: int
+    detail: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    async def answer(self, send: Any) -> None:
+        """Send it."""
+        body = json.dumps({"detail": self.detail}).encode()
+        given = {"content-type": "application/json", "content-length": str(len(body)),
+                 "x-content-type-options": "nosniff", **self.headers}  # fmt: skip
+        headers = [(name.encode(), value.encode()) for name, value in given.items()]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _refused_by_site(scope: Any) -> Refusal | None:
+    """Return the refusal of what Django's middleware would refuse by headers alone."""
+    request = ASGIRequest({**scope, "method": scope.get("method", "GET")}, io.BytesIO())
+    try:
+        request.get_host()
+    except DisallowedHost:
+        return Refusal(400, "This site has another name: see ALLOWED_HOSTS.")
+    # A token that is sent in the clear must not work, or nobody would notice.
+    elsewhere = SecurityMiddleware(lambda _: HttpResponse()).process_request(request)
+    if elsewhere is not None:
+        return Refusal(elsewhere.status_code, "This site is reached by https.", {"location": elsewhere["Location"]})
+    length = request.headers.get("Content-Length", "0")
+    too_large = length.isdecimal() and int(length[:18]) > MOST_BYTES
+    return _too_large() if too_large else None
+
+
+def _refused_token(scope: Any) -> Refusal | None:
+    """Return the refusal of a request without a usable token that may read, or of one that asks too often.
+
+    Each tool checks what else it needs.
+    """
     given = next((value for name, value in scope["headers"] if name.lower() == b"authorization"), b"")
     kind, _, secret = given.decode("latin-1").partition(" ")
-    if kind.lower() != "bearer" or not secret:
-        return False
-    found = await database_sync_to_async(ApiToken.find)(secret.strip())
-    return found is not None and found.allows(TokenScope.READ)
+    found = ApiToken.find(secret.strip()) if kind.lower() == "bearer" and secret else None
+    if found is None or not found.allows(TokenScope.READ):
+        words = "Send an API token with the scope “read”: Authorization: Bearer ks_…"
+        return Refusal(401, words, {"www-authenticate": 'Bearer realm="kernel-scientist"'})
+    try:
+        count_request(found.pk)
+    except TooManyRequestsError as error:
+        return Refusal(429, str(error), {"retry-after": str(error.retry_after_s)})
+    return None
 
 
-async def _refuse(send: Any) -> None:
-    words = "Send an API token with the scope “read”: Authorization: Bearer ks_…"
-    body = json.dumps({"detail": words}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()),
-               (b"www-authenticate", b'Bearer realm="kernel-scientist"')]  # fmt: skip
-    await send({"type": "http.response.start", "status": 401, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _too_large() -> Refusal:
+    return Refusal(413, f"A message holds at most {MOST_BYTES >> 20} MiB.")
+
+
+async def _whole_body(receive: Any) -> bytes | None:
+    """Return the body, or None if it is larger than the limit: one that is sent in pieces states no length."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return bytes(body)
+        body += message.get("body", b"")
+        if len(body) > MOST_BYTES:
+            return None
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def _fault(body: bytes) -> str | None:
+    """Return what is too much in a message. The SDK decodes it in the event loop, which waits meanwhile."""
+    try:
+        check_nesting(body.decode(errors="replace"), MOST_CONTAINERS)
+    except JsonLimitError as error:
+        return str(error)
+    return None
+
+
+def _replayed(body: bytes, receive: Any) -> Callable[[], Awaitable[Any]]:
+    """Return a `receive` that gives the body first, and then whatever comes, such as the end of the connection."""
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_message() -> Any:
+        return waiting.pop() if waiting else await receive()
+
+    return next_message

@@ -23,6 +23,7 @@ from optimizer.models.choices import (
     ToolState,
     VerdictChoice,
 )
+from optimizer.models.endtoend import EndToEndReport
 from optimizer.models.evaluation import Evaluation, Measurement
 from optimizer.models.event import RunEvent
 from optimizer.models.finding import Finding
@@ -35,6 +36,7 @@ from optimizer.models.kernel import Kernel, KernelParent
 from optimizer.models.llm_call import LlmCall
 from optimizer.models.notification import Follow, Notification, NotificationChoice, NotificationKind
 from optimizer.models.problem import Problem, ProblemVersion
+from optimizer.models.problem_upload import ProblemUpload, UploadState
 from optimizer.models.provider import Provider, ProviderApi, ProviderKind, Record
 from optimizer.models.release import Release, ReleaseState
 from optimizer.models.retiming import RetimeRound, RetimeVerdict, Retiming
@@ -42,6 +44,7 @@ from optimizer.models.review import Comment, CommentEdit, Review, ReviewVerdict,
 from optimizer.models.run import Run
 from optimizer.models.run_template import RunTemplate
 from optimizer.models.runner import Runner
+from optimizer.models.saved_view import SavedView
 from optimizer.models.suite import Suite, SuiteEntry
 from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
@@ -63,6 +66,7 @@ __all__ = [
     "Comment",
     "CommentEdit",
     "DeliveryState",
+    "EndToEndReport",
     "Evaluation",
     "EvaluationPurpose",
     "EvaluationState",
@@ -87,6 +91,7 @@ __all__ = [
     "NotificationKind",
     "ObjectiveChoice",
     "Problem",
+    "ProblemUpload",
     "ProblemVersion",
     "Provider",
     "ProviderApi",
@@ -104,6 +109,7 @@ __all__ = [
     "RunState",
     "RunTemplate",
     "Runner",
+    "SavedView",
     "Side",
     "Suite",
     "SuiteEntry",
@@ -115,6 +121,7 @@ __all__ = [
     "TokenScope",
     "ToolCall",
     "ToolState",
+    "UploadState",
     "User",
     "VerdictChoice",
     "Webhook",

@@ -15,6 +15,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from optimizer.models.team import User
+from optimizer.models.titles import TitleField
 
 PREFIX = "ks_"
 SEEN_EVERY = dt.timedelta(minutes=5)
@@ -51,7 +52,7 @@ class ApiToken(models.Model):
     """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
-    name = models.CharField(max_length=100)
+    name = TitleField(max_length=100)
     hash = models.CharField(max_length=64, unique=True)
     hint = models.CharField(max_length=12)
     scopes = models.JSONField(default=list)

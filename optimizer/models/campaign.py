@@ -21,6 +21,7 @@ from optimizer.models.run import Run
 from optimizer.models.suite import Suite
 from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
+from optimizer.models.titles import TitleField
 
 
 class CampaignTransitionError(ValueError):
@@ -85,7 +86,7 @@ class Campaign(models.Model):
     """
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="campaigns")
-    title = models.CharField(max_length=120)
+    title = TitleField(max_length=120)
     suite = models.ForeignKey(Suite, on_delete=models.PROTECT, related_name="campaigns")
     target = models.ForeignKey(Target, on_delete=models.PROTECT, related_name="campaigns")
     baselines = ArrayField(models.CharField(max_length=40))
@@ -162,7 +163,7 @@ class CampaignConfiguration(models.Model):
 
     campaign = models.ForeignKey(Campaign, on_delete=models.CASCADE, related_name="configurations")
     position = models.PositiveSmallIntegerField()
-    name = models.CharField(max_length=60)
+    name = TitleField(max_length=60)
     strategy = models.CharField(max_length=40)
     settings = models.JSONField(default=dict, blank=True)
     providers = models.JSONField(default=dict, blank=True)
@@ -191,7 +192,7 @@ class CampaignCell(models.Model):
     campaign = models.ForeignKey(Campaign, on_delete=models.CASCADE, related_name="cells")
     configuration = models.ForeignKey(CampaignConfiguration, on_delete=models.CASCADE, related_name="cells")
     problem_version = models.ForeignKey(ProblemVersion, on_delete=models.PROTECT, related_name="campaign_cells")
-    name = models.CharField(max_length=200)
+    name = TitleField(max_length=200)
     seed = models.BigIntegerField()
     order = models.PositiveIntegerField()
     run = models.OneToOneField(Run, null=True, blank=True, on_delete=models.RESTRICT, related_name="campaign_cell")

@@ -56,6 +56,7 @@ class EvaluationPurpose(models.TextChoices):
     SEARCH = "", "Search"
     SETTLING = "settling", "Settling of a campaign"
     RETIMING = "retiming", "Regression watch"
+    RANKING = "ranking", "Leaderboard"
 
 
 class EvaluationStatus(models.TextChoices):

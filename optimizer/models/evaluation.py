@@ -100,6 +100,11 @@ class Evaluation(models.Model):
         """
         return wire.from_plain(JobResult, self.result) if self.result else None
 
+    @property
+    def state_choice(self) -> EvaluationState:
+        """Return the state with its label, tone and whether it is final."""
+        return EvaluationState(self.state)
+
     def as_readable_result(self) -> JobResult | None:
         """Return the stored result, or None when it cannot be decoded by this version.
 

@@ -11,6 +11,7 @@ from optimizer.models.run import Run
 from optimizer.models.search_text import FINDING_WORDS
 from optimizer.models.target import Target
 from optimizer.models.team import Team, User
+from optimizer.models.titles import TitleField
 
 
 class Finding(models.Model):
@@ -27,7 +28,7 @@ class Finding(models.Model):
     run = models.ForeignKey(Run, null=True, blank=True, on_delete=models.CASCADE, related_name="findings")
     key = models.CharField(max_length=120, blank=True)
     kind = models.CharField(max_length=20, default="finding")
-    title = models.CharField(max_length=200, blank=True)
+    title = TitleField(max_length=200, blank=True)
     text = models.TextField()
     origin = models.CharField(max_length=20, default="agent")
     source = models.CharField(max_length=400, blank=True)

@@ -13,6 +13,7 @@ from django.db.models.functions import Coalesce, NullIf
 from optimizer.models.choices import HypothesisKind
 from optimizer.models.run import Run
 from optimizer.models.search_text import HYPOTHESIS_WORDS
+from optimizer.models.titles import TitleField
 
 _SERVED_BY = NullIf(KeyTextTransform("served_by", "call__transport"), Value(""), output_field=models.TextField())
 # The same as `LlmCall.model_name`, as an expression over the call behind a hypothesis.
@@ -65,7 +66,7 @@ class Hypothesis(models.Model):
     key = models.CharField(max_length=120)
     kind = models.CharField(max_length=16, choices=HypothesisKind.choices)
     round = models.PositiveIntegerField(default=0)
-    title = models.CharField(max_length=300)
+    title = TitleField(max_length=300)
     description = models.TextField(blank=True)
     rubric = models.TextField(blank=True)
     basis = models.ForeignKey(

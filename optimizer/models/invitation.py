@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from optimizer.models.choices import TeamRole
 from optimizer.models.team import Team, User
+from optimizer.models.titles import TitleField
 
 
 class InvitationQuerySet(models.QuerySet["Invitation"]):
@@ -31,7 +32,7 @@ class Invitation(models.Model):
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="invitations")
     role = models.CharField(max_length=16, choices=TeamRole.choices, default=TeamRole.VIEWER)
-    note = models.CharField(max_length=200, blank=True)
+    note = TitleField(max_length=200, blank=True)
     hash = models.CharField(max_length=64, unique=True)
     created_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)

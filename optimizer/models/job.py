@@ -41,6 +41,8 @@ class Job(models.Model):
             # a claim takes what a lost worker left, or else the oldest of the lowest priority number; each is found
             # at the head of its own index, however many jobs wait or run
             models.Index(fields=["queue", "priority", "id"], condition=Q(state="queued"), name="job_waiting"),
+            # the history of a runner, newest first
+            models.Index(fields=["worker", "-id"], name="job_of_worker"),
             models.Index(fields=["queue", "lease_until"], condition=Q(state="running"), name="job_leased"),
         ]
 

@@ -13,6 +13,7 @@ from optimizer.models.hypothesis import Hypothesis
 from optimizer.models.run import Run
 from optimizer.models.search_text import KERNEL_WORDS
 from optimizer.models.team import User
+from optimizer.models.titles import TitleField
 from runners.job import Language, Source
 
 
@@ -50,7 +51,7 @@ class Kernel(models.Model):
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="kernels")
     number = models.PositiveIntegerField()
     key = models.CharField(max_length=120)
-    title = models.CharField(max_length=200, blank=True)
+    title = TitleField(max_length=200, blank=True)
     author_kind = models.CharField(max_length=10, choices=AuthorKind.choices)
     author = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     language = models.CharField(max_length=10)

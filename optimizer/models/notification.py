@@ -15,16 +15,22 @@ from optimizer.models.team import User
 class NotificationKind(models.TextChoices):
     """List the kinds of notifications. A person can switch each of them off, on the site and as mail."""
 
-    MENTION = "mention", "Somebody mentions me"
-    REPLY = "reply", "Somebody replies in a thread of mine"
-    REVIEW = "review", "A review is asked of my team, or a kernel of mine is reviewed"
-    BEST = "best", "A run that I follow has a new best kernel"
-    ENDED = "ended", "A run that I follow has ended"
-    STUCK = "stuck", "A run that I follow does not get on"
-    BUDGET = "budget", "A run that I follow has spent 80 % of a budget"
-    RELEASE = "release", "A kernel of my team is released"
-    CAMPAIGN = "campaign", "A campaign of mine has ended"
-    WATCH = "watch", "A released kernel of my team has become slower, faster or wrong"
+    MENTION = "mention", "Mentions of you"
+    REPLY = "reply", "Replies in your threads"
+    REVIEW = "review", "Review requests for your team, and reviews of your kernels"
+    SUGGESTION = "suggestion", "Results of edits that you suggested"
+    BEST = "best", "New best kernels in runs you follow"
+    ENDED = "ended", "Ends of runs you follow"
+    STUCK = "stuck", "Runs you follow that need attention"
+    BUDGET = "budget", "Runs you follow that have used 80 % of a budget"
+    RELEASE = "release", "Releases of your team's kernels"
+    CAMPAIGN = "campaign", "Ends of your campaigns"
+    WATCH = "watch", "Regressions of released kernels"
+
+    @property
+    def in_app(self) -> bool:
+        """Return whether the kind is shown by default. A run may change its leader every few minutes."""
+        return self is not NotificationKind.BEST
 
     @property
     def by_mail(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from optimizer.models.titles import TitleField
 from runners import wire
 from runners.job import ProblemBundle
 
@@ -15,7 +16,7 @@ class Problem(models.Model):
     """Store a kernel problem under a stable slug. `origin` is `shipped`, or the path or name it was imported from."""
 
     slug = models.SlugField(max_length=120, unique=True)
-    title = models.CharField(max_length=200)
+    title = TitleField(max_length=200)
     origin = models.CharField(max_length=300, default="shipped")
     created_at = models.DateTimeField(auto_now_add=True)
 

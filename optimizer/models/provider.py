@@ -9,6 +9,7 @@ from django.db.models import Q
 
 from optimizer.models.choices import TeamRole
 from optimizer.models.team import Team, User
+from optimizer.models.titles import TitleField
 from optimizer.secrets import keys
 
 
@@ -118,7 +119,7 @@ class Record(models.Model):
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="records")
     name = models.SlugField(max_length=80)
-    title = models.CharField(max_length=200, blank=True)
+    title = TitleField(max_length=200, blank=True)
     content = models.JSONField()
     created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)

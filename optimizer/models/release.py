@@ -13,6 +13,7 @@ from optimizer.models.kernel import Kernel
 from optimizer.models.review import Review
 from optimizer.models.run import Run
 from optimizer.models.team import User
+from optimizer.models.titles import TitleField
 
 
 class ReleaseState(models.TextChoices):
@@ -72,7 +73,7 @@ class Release(models.Model):
 
     kernel = models.ForeignKey(Kernel, on_delete=models.CASCADE, related_name="releases")
     state = models.CharField(max_length=10, choices=ReleaseState.choices, default=ReleaseState.ASKED)
-    note = models.CharField(max_length=300, blank=True)
+    note = TitleField(max_length=300, blank=True)
     asked_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     asked_at = models.DateTimeField(auto_now_add=True)
     rerun = models.OneToOneField(Evaluation, null=True, on_delete=models.SET_NULL, related_name="release")

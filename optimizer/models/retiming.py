@@ -11,6 +11,7 @@ from optimizer.models.kernel import Kernel
 from optimizer.models.run import Run
 from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
+from optimizer.models.titles import TitleField
 
 
 class RetimeVerdict(models.TextChoices):
@@ -49,11 +50,16 @@ class RetimeRoundQuerySet(models.QuerySet["RetimeRound"]):
 
 
 class RetimeRound(models.Model):
-    """Store one round: a team's released kernels of one target, timed again. `reason` says what started it."""
+    """Store one round: a team's released kernels of one target, timed again. `reason` says what started it.
+
+    `software` lists what the target's live runners ran on at the start, a dictionary of versions each: the same is no
+    reason for another round.
+    """
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="retime_rounds")
     target = models.ForeignKey(Target, on_delete=models.PROTECT, related_name="retime_rounds")
-    reason = models.CharField(max_length=200, blank=True)
+    reason = TitleField(max_length=200, blank=True)
+    software = models.JSONField(default=list)
     created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     finished_at = models.DateTimeField(null=True, blank=True)

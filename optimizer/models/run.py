@@ -15,6 +15,7 @@ from optimizer.models.problem import ProblemVersion
 from optimizer.models.search_text import RUN_WORDS
 from optimizer.models.target import Target
 from optimizer.models.team import Membership, Team, User
+from optimizer.models.titles import TitleField
 
 _NEXT_SEQ = "UPDATE optimizer_run SET last_seq = last_seq + 1 WHERE id = %s RETURNING last_seq"
 
@@ -57,7 +58,7 @@ class Run(models.Model):
     """
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="runs")
-    title = models.CharField(max_length=200, blank=True)
+    title = TitleField(max_length=200, blank=True)
     problem_version = models.ForeignKey(ProblemVersion, on_delete=models.PROTECT, related_name="runs")
     target = models.ForeignKey(Target, on_delete=models.PROTECT, related_name="runs")
     strategy = models.CharField(max_length=40)
@@ -89,7 +90,7 @@ class Run(models.Model):
 
     state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.PENDING)
     stop_reason = models.CharField(max_length=300, blank=True)
-    finish_reason = models.CharField(max_length=300, blank=True)
+    finish_reason = TitleField(max_length=300, blank=True)
     last_seq = models.PositiveBigIntegerField(default=0)
     best_kernel = models.ForeignKey("Kernel", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     best_speedup = models.FloatField(null=True, blank=True)
@@ -149,6 +150,12 @@ class Run(models.Model):
         if self.state_choice.is_terminal or self.state == RunState.STOPPING:
             raise RunTransitionError(f"a run that is {self.state_choice.label.lower()} cannot be finished")
         self.finish_reason = reason[:300]
+        self.save(update_fields=["finish_reason"])
+
+    def reopen(self) -> None:
+        """Change a finished run back to running; what it settled and spent stays."""
+        self._enter(RunState.RUNNING, RunState.FINISHED)
+        self.finish_reason = ""
         self.save(update_fields=["finish_reason"])
 
     def end(self, state: RunState, reason: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from optimizer.models.team import Team, User
+from optimizer.models.titles import TitleField
 
 
 class RunTemplate(models.Model):
@@ -15,7 +16,7 @@ class RunTemplate(models.Model):
     """
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="run_templates")
-    name = models.CharField(max_length=80)
+    name = TitleField(max_length=80)
     values = models.JSONField(default=dict, blank=True)
     created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)

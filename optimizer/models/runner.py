@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from optimizer.models.job import Job
 from optimizer.models.target import Target
+from optimizer.models.titles import TitleField
 
 LOST_AFTER = dt.timedelta(seconds=60)
 
@@ -31,7 +32,7 @@ class Runner(models.Model):
     heartbeat_at = models.DateTimeField()
     started_at = models.DateTimeField(auto_now_add=True)
     draining = models.BooleanField(default=False)
-    drain_note = models.CharField(max_length=300, blank=True)
+    drain_note = TitleField(max_length=300, blank=True)
 
     def __str__(self) -> str:
         return self.name

@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from optimizer.models.problem import ProblemVersion
+from optimizer.models.titles import TitleField
 
 
 class Suite(models.Model):
@@ -20,7 +21,7 @@ class Suite(models.Model):
 
     slug = models.SlugField(max_length=80)
     number = models.PositiveIntegerField(default=1)
-    title = models.CharField(max_length=200)
+    title = TitleField(max_length=200)
     origin = models.CharField(max_length=300, blank=True)
     version = models.CharField(max_length=80, blank=True)
     licence = models.CharField(max_length=120, blank=True)
@@ -44,7 +45,7 @@ class SuiteEntry(models.Model):
 
     suite = models.ForeignKey(Suite, on_delete=models.CASCADE, related_name="entries")
     position = models.PositiveIntegerField()
-    name = models.CharField(max_length=200)
+    name = TitleField(max_length=200)
     problem_version = models.ForeignKey(
         ProblemVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="suite_entries"
     )

@@ -6,6 +6,7 @@ from django.contrib.auth.models import AbstractUser
 from django.db import models
 
 from optimizer.models.choices import TeamRole
+from optimizer.models.titles import TitleField
 
 
 class User(AbstractUser):
@@ -28,7 +29,7 @@ class Team(models.Model):
     agrees with the first.
     """
 
-    name = models.CharField(max_length=100)
+    name = TitleField(max_length=100)
     slug = models.SlugField(unique=True)
     approvals_needed = models.PositiveSmallIntegerField(default=2)
     rerun_needed = models.BooleanField(default=True)

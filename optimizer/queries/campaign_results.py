@@ -264,11 +264,13 @@ def costs_of(campaign: Campaign, results: Results, goals: Sequence[float] = GOAL
     """
     steps = steps_by_cell(campaign)
     baseline = campaign.baselines[0]
-    return [
-        _costs(one, goal, [cell for cell in results.cells if cell.configuration == one.pk], steps, baseline)
-        for one in results.configurations
-        for goal in goals
-    ]
+    found = []
+    for one in results.configurations:
+        # Once for all goals: a large campaign has thousands of cells.
+        scored = [(cell, cell.score(baseline)) for cell in results.cells if cell.configuration == one.pk]
+        counted = [(cell, score) for cell, score in scored if math.isfinite(score)]
+        found += [_costs(one, goal, counted, steps) for goal in goals]
+    return found
 
 
 def bands_of(campaign: Campaign, results: Results, kind: str, points: int = 40) -> dict[str, Band]:
@@ -349,13 +351,12 @@ def _share(cell: CellResult, baseline: str) -> float:
 
 
 def _costs(
-    one: CampaignConfiguration, goal: float, cells: Sequence[CellResult], steps: Mapping[int, Any], baseline: str
+    one: CampaignConfiguration, goal: float, counted: Sequence[tuple[CellResult, float]], steps: Mapping[int, Any]
 ) -> Costs:
-    counted = [cell for cell in cells if math.isfinite(cell.score(baseline))]
-    first = [_first(steps[cell.pk], goal) if cell.score(baseline) >= goal else None for cell in counted]
-    problems = {cell.problem for cell in counted}
+    first = [_first(steps[cell.pk], goal) if score >= goal else None for cell, score in counted]
+    problems = {cell.problem for cell, _ in counted}
     share = defaultdict(list)
-    for cell, step in zip(counted, first, strict=True):
+    for (cell, _), step in zip(counted, first, strict=True):
         share[cell.problem].append(step is not None)
     reached = statistics.wilson(sum(sum(hits) / len(hits) for hits in share.values()), len(problems))
     median = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from optimizer.models import AuthorKind, Evaluation, EvaluationState, EvaluationStatus, Run, User, VerdictChoice
+from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Run, User, VerdictChoice
 from optimizer.queries.intervals import Interval, geometric_mean, share
+from optimizer.queries.outcomes import JUDGED, SEARCHED
 
 MOST = 8
 
@@ -62,7 +63,7 @@ def outcomes_of(runs: Sequence[Run]) -> list[Outcome]:
     """Return one outcome per run, in their order, with two queries."""
     rows: dict[int, list[Row]] = {run.pk: [] for run in runs}
     ended = Evaluation.objects.filter(first_of__run__in=runs, state=EvaluationState.DONE)
-    tried = ended.exclude(kernel__author_kind=AuthorKind.SEED).order_by("pk")
+    tried = ended.filter(SEARCHED & JUDGED).order_by("pk")
     columns = tried.values_list("first_of__run", "status", "verdict", "unconfirmed", "speedup")
     for run_id, status, verdict, unconfirmed, speedup in columns:
         rows[run_id or 0].append(Row(status, verdict, unconfirmed, speedup))

@@ -18,6 +18,7 @@ import numpy as np
 from optimizer.models import Evaluation, Kernel, Measurement
 from optimizer.queries.comparison import on_same_ground
 from optimizer.queries.kernel_resources import LABELS as RESOURCES
+from optimizer.queries.kernel_resources import changed_features, tidy
 from runners.job import CaseResult, JobResult, KernelResources
 
 # Used where a result has no noise floor: differences below one per cent mean nothing on the machines we know.
@@ -53,7 +54,7 @@ class ResourceChange:
     def difference(self) -> float | None:
         """Return new minus old where both are numbers."""
         if isinstance(self.old, int | float) and isinstance(self.new, int | float):
-            return self.new - self.old
+            return round(self.new - self.old, 3)
         return None
 
 
@@ -246,7 +247,16 @@ def _rows(name: str, old: KernelResources | None, new: KernelResources | None) -
     for key in extras:
         was, now = (one.extra.get(key) if one else None for one in (old, new))
         rows += _extra(name, key.replace("_", " "), was, now)
-    return rows
+    return rows + _changed_features(name, old, new)
+
+
+def _changed_features(name: str, old: KernelResources | None, new: KernelResources | None) -> list[ResourceChange]:
+    """Return the static features that differ; there are dozens, and what stayed says nothing about the change."""
+    was, now = (one.features if one else {} for one in (old, new))
+    return [
+        ResourceChange(name, label, tidy(was[key]), tidy(now[key]))
+        for key, label in changed_features(was, now).items()
+    ]
 
 
 def _extra(name: str, label: str, was: Any, now: Any) -> list[ResourceChange]:

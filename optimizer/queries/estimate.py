@@ -9,7 +9,7 @@ it. Without similar runs the figures are None: nothing is guessed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,8 @@ def estimate_run(
     """Estimate from past runs that the person may see, preferring the most similar group that is not empty.
 
     The groups are: same problem, target, strategy and models (only where `providers` is given, in the form of
-    `Run.providers`); same problem, target and strategy; same target and strategy.
+    `Run.providers`); same problem, target and strategy; same target and strategy; for device time only, same problem
+    and target.
     """
     ended = Run.objects.visible_to(seen_by).filter(target=target, strategy=strategy, spent_evaluations__gt=0)
     ended = ended.filter(state__in=[state for state in RunState if state.is_terminal])
@@ -83,7 +84,17 @@ def estimate_run(
         return estimate(_past(alike), budget, "same problem, target, strategy and models")
     if same:
         return estimate(_past(same), budget, "same problem, target and strategy")
-    return estimate(_past(_newest(ended)), budget, "same target and strategy, other problems")
+    if others := _newest(ended):
+        return estimate(_past(others), budget, "same target and strategy, other problems")
+    return _by_other_strategies(problem, target, budget, seen_by)
+
+
+def _by_other_strategies(problem: Problem, target: Target, budget: Budget, seen_by: User) -> Estimate:
+    """Estimate device time alone from the problem's other runs: an evaluation takes what it takes, whoever asks."""
+    runs = Run.objects.visible_to(seen_by).filter(problem_version__problem=problem, target=target)
+    ended = runs.filter(state__in=[state for state in RunState if state.is_terminal], spent_evaluations__gt=0)
+    found = estimate(_past(_newest(ended)), budget, "same problem and target, other strategies")
+    return replace(found, minutes=None, usd=None, tokens=None)
 
 
 def estimate(past: Sequence[PastRun], budget: Budget, likeness: str = "") -> Estimate:

@@ -1,4 +1,4 @@
-"""Search runs, kernels, hypotheses, findings and comments with PostgreSQL's full-text search over GIN indexes.
+"""Search problems, runs, kernels, hypotheses, findings and comments with PostgreSQL's full-text search.
 
 Each searchable kind is one entry of `SOURCES`. The last word of a query is a prefix, so that results appear while
 somebody types. Quotes, `or` and `-` work as in web search engines.
@@ -18,13 +18,14 @@ from django.db.models import F, Model, Q, QuerySet, TextField, Value
 from django.db.models.functions import Concat, Left, Replace
 from django.urls import reverse
 
-from optimizer.models import Comment, Finding, Hypothesis, Kernel, Membership, Run, User
+from optimizer.models import Comment, Finding, Hypothesis, Kernel, Membership, Problem, Run, User
 from optimizer.models.search_text import (
     COMMENT_WORDS,
     CONFIG,
     FINDING_WORDS,
     HYPOTHESIS_WORDS,
     KERNEL_WORDS,
+    PROBLEM_WORDS,
     RUN_WORDS,
 )
 
@@ -253,6 +254,10 @@ def _comments(user: User) -> QuerySet[Comment]:
     )
 
 
+def _show_problem(problem: Problem) -> tuple[str, str, str]:
+    return problem.title, problem.slug, reverse("problem_page", args=[problem.slug])
+
+
 def _show_run(run: Run) -> tuple[str, str, str]:
     return str(run), run.problem_version.problem.title, reverse("run_page", args=[run.pk])
 
@@ -284,6 +289,7 @@ def _joined(first: str, second: str) -> Concat:
 
 
 SOURCES = (
+    Source("problem", "Problems", lambda user: Problem.objects.all(), PROBLEM_WORDS, _show_problem, F("title")),
     Source("run", "Runs", _runs, RUN_WORDS, _show_run, F("guidance")),
     Source(
         "kernel", "Kernels", lambda user: _of_runs(Kernel.objects.all(), user, "number"),

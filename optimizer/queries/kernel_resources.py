@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from runners.job import BuildReport, KernelResources
+from runners.static_features import LABELS as FEATURES
 
 LABELS = {
     "vgpr": "Vector registers (VGPR)",
@@ -45,7 +46,7 @@ class ResourceRow:
 def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list[ResourceRow]:
     """Return the rows with at least one value. Device kernels are matched by name, or by being the only one."""
     kernels = build.kernels if build else []
-    pairs = [(one, _match(one, parent)) for one in kernels]
+    pairs = [(one, match(one, parent)) for one in kernels]
     rows = [_row(text, [(getattr(one, name), old and getattr(old, name)) for one, old in pairs])
             for name, text in LABELS.items()]  # fmt: skip
     extra = dict.fromkeys(name for one in kernels for name in one.extra)
@@ -59,14 +60,45 @@ def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list
     return [row for row in rows if any(figure.value is not None for figure in row.values)]
 
 
-def _match(one: KernelResources, parent: BuildReport | None) -> KernelResources | None:
+def feature_rows(build: BuildReport | None, parent: BuildReport | None) -> list[ResourceRow]:
+    """Return a row for each static feature that is not 0 in some kernel or in its parent."""
+    kernels = build.kernels if build else []
+    pairs = [(one.features, old.features if (old := match(one, parent)) else {}) for one in kernels]
+    rows = [
+        (label, [(new.get(name), old.get(name)) for new, old in pairs])
+        for name, label in FEATURES.items()
+        if any(side.get(name) for pair in pairs for side in pair)
+    ]
+    return [_row(label, values) for label, values in rows]
+
+
+def changed_features(old: Mapping[str, float], new: Mapping[str, float]) -> dict[str, str]:
+    """Return the labels of the features that both sides have and that differ, by name, in the order of the labels."""
+    both = old.keys() & new.keys()
+    return {name: label for name, label in FEATURES.items() if name in both and not _alike(old[name], new[name])}
+
+
+def _alike(one: float, other: float) -> bool:
+    # Ratios of counts differ in their last digits only.
+    return abs(one - other) <= 1e-6 * max(abs(one), abs(other), 1e-12)
+
+
+def match(one: KernelResources, parent: BuildReport | None) -> KernelResources | None:
+    """Return the parent's kernel of the same name, or its only one."""
     others = parent.kernels if parent else []
     named = next((other for other in others if other.name == one.name), None)
     return named or (others[0] if len(others) == 1 else None)
 
 
 def _row(label: str, values: Sequence[tuple[Any, Any]]) -> ResourceRow:
-    return ResourceRow(label, [ResourceFigure(new, _change(new, old)) for new, old in values])
+    return ResourceRow(label, [ResourceFigure(tidy(new), tidy(_change(new, old))) for new, old in values])
+
+
+def tidy(value: Any) -> Any:
+    """Return a figure as a page shows it: a whole number where it is one, else three digits."""
+    if not isinstance(value, float):
+        return value
+    return int(value) if value.is_integer() else round(value, 3)
 
 
 def _change(new: Any, old: Any) -> int | float | None:

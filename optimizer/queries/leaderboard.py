@@ -1,19 +1,36 @@
-"""Rank the fastest kernels of a problem on a target over all runs, and list published figures."""
+"""Rank the fastest kernels of a problem on a target over all runs, and list published figures.
+
+Times of different sessions do not compare: a machine is slower on one day than on another. What compares is the speedup
+over the baseline that was timed alongside, in turns. A kernel's rank is one more than the number of kernels that are
+proven better, whose interval lies above its own; kernels that cannot be told apart share a rank, as in Chatbot Arena
+(Chiang et al. 2024).
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from django.db.models import Count, Max
+from django.db.models import Count, F, Max, QuerySet
 
-from optimizer.models import Problem, Run, Target, User
+from optimizer.models import (
+    AuthorKind,
+    Evaluation,
+    EvaluationPurpose,
+    EvaluationStatus,
+    Problem,
+    Run,
+    Target,
+    User,
+)
 
 LEADERS = 50
+RETIMED = ("speedup", "speedup_low", "speedup_high", "time_us", "finished_at")
 PUBLISHED = Path(__file__).with_name("published.toml")
 
 
@@ -21,8 +38,9 @@ PUBLISHED = Path(__file__).with_name("published.toml")
 class Leader:
     """Hold the best kernel of one run.
 
-    `time_us` is the geometric mean of the medians of all cases. The speedup is against the run's own baseline, timed
-    alongside.
+    The speedup is against the run's own baseline, timed alongside; where the kernel was timed again for the board at
+    `retimed_at`, it is that one. `time_us` is the geometric mean of the medians of all cases. `is_seed` marks a kernel
+    that no strategy wrote. `pk` is the kernel's, `kernel` its number in the run.
     """
 
     rank: int
@@ -38,6 +56,19 @@ class Leader:
     speedup_high: float | None
     by: str
     version: int
+    is_seed: bool = False
+    retimed_at: dt.datetime | None = None
+    pk: int = 0
+
+    @property
+    def low(self) -> float:
+        """Return the lower end of the speedup's interval, the speedup where there is no interval."""
+        return self.speedup_low or self.speedup or 0.0
+
+    @property
+    def high(self) -> float:
+        """Return the upper end of the speedup's interval, the speedup where there is no interval."""
+        return self.speedup_high or self.speedup or 0.0
 
 
 @dataclass(frozen=True)
@@ -80,24 +111,59 @@ class Board:
     best_speedup: float
 
 
-def leaders_of(user: User, problem: Problem, target: Target, version: int | None = None) -> list[Leader]:
-    """Return the best kernels of the runs that a person may see, fastest first.
+def leaders_of(
+    user: User, problem: Problem, target: Target, version: int | None = None, baseline: str = ""
+) -> list[Leader]:
+    """Return the best kernels of the runs that a person may see, best first, ranked within their baseline.
 
-    Times are comparable only within one version of the problem, since others have other cases.
+    Speedups compare only within one version of the problem, since others have other cases, and against one baseline:
+    without `baseline`, the one that most runs have.
     """
+    runs = _timed_runs(user, problem, target, version)
+    baseline = baseline or next(iter(baselines_of(user, problem, target, version)), "")
+    columns = (
+        "pk", "title", "best_kernel__number", "strategy", "best_kernel__language", "baseline",
+        "best_kernel__evaluation__time_us", "best_speedup", "best_speedup_low", "best_speedup_high",
+        "created_by__username", "problem_version__number", "best_kernel__author_kind", "best_kernel",
+    )  # fmt: skip
+    shown = runs.filter(baseline=baseline).order_by(F("best_speedup_low").desc(nulls_last=True), "pk")
+    leaders = [_leader(*row) for row in shown.values_list(*columns)[:LEADERS]]
+    return ranked(_with_retimings(leaders))
+
+
+def baselines_of(user: User, problem: Problem, target: Target, version: int | None = None) -> list[str]:
+    """Return the baselines of the timed runs that a person may see, the most common one first."""
+    rows = _timed_runs(user, problem, target, version).order_by().values_list("baseline").annotate(n=Count("pk"))
+    return [baseline for baseline, _ in sorted(rows, key=lambda row: (-row[1], row[0]))]
+
+
+def ranked(leaders: Sequence[Leader]) -> list[Leader]:
+    """Return the leaders with their ranks, best first; those that share a rank by their lower bound."""
+    placed = [replace(one, rank=1 + sum(other.low > one.high for other in leaders)) for one in leaders]
+    return sorted(placed, key=lambda one: (one.rank, -one.low, one.run))
+
+
+def _timed_runs(user: User, problem: Problem, target: Target, version: int | None) -> QuerySet[Run]:
     # A subquery of ids: joined directly, the visibility rules would multiply rows before the limit applies.
     seen = Run.objects.visible_to(user).order_by().values("pk")
     runs = Run.objects.filter(
         pk__in=seen, target=target, problem_version__problem=problem, best_kernel__evaluation__time_us__isnull=False
     )
-    runs = runs.filter(problem_version__number=version) if version else runs
-    columns = (
-        "pk", "title", "best_kernel__number", "strategy", "best_kernel__language", "baseline",
-        "best_kernel__evaluation__time_us", "best_speedup", "best_speedup_low", "best_speedup_high",
-        "created_by__username", "problem_version__number",
-    )  # fmt: skip
-    rows = runs.order_by("best_kernel__evaluation__time_us", "pk").values_list(*columns)[:LEADERS]
-    return [_leader(rank, *row) for rank, row in enumerate(rows, 1)]
+    return runs.filter(problem_version__number=version) if version else runs
+
+
+def _with_retimings(leaders: Sequence[Leader]) -> list[Leader]:
+    """Put the newest timing for the board in place of the run's own, which another session measured. One query."""
+    rows = Evaluation.objects.filter(
+        kernel__in=[one.pk for one in leaders], purpose=EvaluationPurpose.RANKING,
+        status=EvaluationStatus.CORRECT, speedup__isnull=False,
+    ).order_by("pk")  # fmt: skip
+    again = {row[0]: row[1:] for row in rows.values_list("kernel", *RETIMED)}
+    return [_retimed(one, *again[one.pk]) if one.pk in again else one for one in leaders]
+
+
+def _retimed(leader: Leader, speedup: float, low: float, high: float, time_us: float, at: dt.datetime) -> Leader:
+    return replace(leader, speedup=speedup, speedup_low=low, speedup_high=high, time_us=time_us, retimed_at=at)
 
 
 def boards_for(user: User) -> list[Board]:
@@ -145,8 +211,8 @@ def _without_scope(row: dict[str, Any], kind: Any) -> Any:
     return kind(**{name: value for name, value in row.items() if name not in ("problem", "targets")})
 
 
-def _leader(rank: int, run: int, title: str, kernel: int, strategy: str, language: str, baseline: str,
+def _leader(run: int, title: str, kernel: int, strategy: str, language: str, baseline: str,
             time_us: float, speedup: float | None, low: float | None, high: float | None, by: str | None,
-            version: int) -> Leader:  # fmt: skip
-    return Leader(rank, run, title or f"Run {run}", kernel, strategy, language, baseline, time_us, speedup, low, high,
-                  by or "the system", version)  # fmt: skip
+            version: int, author: str, pk: int) -> Leader:  # fmt: skip
+    return Leader(0, run, title or f"Run {run}", kernel, strategy, language, baseline, time_us, speedup, low, high,
+                  by or "the system", version, author == AuthorKind.SEED, None, pk)  # fmt: skip

@@ -33,7 +33,7 @@ def unread_of(user_id: int) -> int:
 
 def wanted_of(kind: NotificationKind, row: NotificationChoice | None) -> Wanted:
     """Return the stored preference, or the kind's default."""
-    return Wanted(row.in_app, row.by_mail) if row else Wanted(True, kind.by_mail)
+    return Wanted(row.in_app, row.by_mail) if row else Wanted(kind.in_app, kind.by_mail)
 
 
 def mentionable_names(team: Team) -> frozenset[str]:

@@ -35,6 +35,12 @@ def signed_receipt(kernel: Kernel, *, with_files: bool) -> str:
     return receipt.dumps(receipt.sign(statement, key, spec if with_files else None))
 
 
+def has_receipt(kernel: Kernel) -> bool:
+    """Return whether the kernel has a verdict of its own that can be signed."""
+    evaluation = _newest(kernel)
+    return evaluation is not None and evaluation.judges_kernel
+
+
 def installation_public_key() -> str:
     """Return the public key of this installation in hexadecimal."""
     return keys.public_key_of(keys.installation_key(key_file()))

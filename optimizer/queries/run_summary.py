@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import Count
-
-from optimizer.models import (
-    CallState,
-    Evaluation,
-    EvaluationState,
-    EvaluationStatus,
-    LlmCall,
-    Run,
-    ToolCall,
-)
+from optimizer.models import CallState, Evaluation, EvaluationState, LlmCall, Run, ToolCall
 from optimizer.models.choices import OPEN_CALL_STATES, OPEN_TOOL_STATES
 from optimizer.queries.budgets import WARN_AT_PERCENT
+from optimizer.queries.outcomes import Outcomes, count_outcomes
+from optimizer.search import STRATEGIES
+from optimizer.search.base import Stage
 
-STAGES = (
-    ("select", "Select", ("selector",)),
-    ("design", "Design", ("designer", "plan")),
-    ("write", "Write", ("writer", "code", "debug", "solo")),
+# The stages of the harness by how their names begin; every other stage of it is a check.
+HARNESS = (
     ("build", "Build", ("screen", "static", "build")),
     ("check", "Check", ("small", "test", "check", "correct", "hidden")),
     ("time", "Time", ("quick", "full", "confirm", "tim", "baseline")),
@@ -30,7 +21,7 @@ STAGES = (
 
 @dataclass(frozen=True)
 class StageNow:
-    """Hold one stage of the strip and the work in it: `#12 tests`, `designer waiting`."""
+    """Hold one stage of the strip and the work in it: `#12 tests`, `designer: waiting`."""
 
     key: str
     label: str
@@ -67,52 +58,45 @@ class RunSummary:
 
     stages: list[StageNow]
     budgets: list[BudgetBar]
-    outcomes: list[tuple[EvaluationStatus, int]]
-    evaluated: int
-    correct: int
-    queued: int
+    outcomes: Outcomes
 
 
 def summarise(run: Run) -> RunSummary:
     """Read the run's open work and outcomes."""
-    counts = _counts(run)
-    outcomes = [
-        (status, counts[key]) for status in EvaluationStatus if (key := (EvaluationState.DONE, status)) in counts
-    ]
-    return RunSummary(
-        stages=_stages(run),
-        budgets=_budgets(run),
-        outcomes=outcomes,
-        evaluated=sum(count for _, count in outcomes),
-        correct=dict(outcomes).get(EvaluationStatus.CORRECT, 0),
-        queued=sum(count for (state, _), count in counts.items() if state == EvaluationState.QUEUED),
-    )
+    return RunSummary(stages=_stages(run), budgets=_budgets(run), outcomes=count_outcomes(run))
 
 
-def stage_of(name: str) -> str:
-    """Return the strip's stage for a role or for a stage name of the harness."""
+def harness_stage(name: str) -> str:
+    """Return the strip's stage for a stage name of the harness."""
     name = name.lower()
-    return next((key for key, _, starts in STAGES if name.startswith(starts)), "check")
+    return next((key for key, _, starts in HARNESS if name.startswith(starts)), "check")
 
 
-def _counts(run: Run) -> dict[tuple[str, str], int]:
-    # Confirmations are left out: the summary counts kernels and not measurements.
-    rows = Evaluation.objects.filter(first_of__run=run).values_list("state", "status").annotate(n=Count("pk"))
-    return {(state, status): n for state, status, n in rows}
+def agent_stages(strategy: str) -> tuple[Stage, ...]:
+    """Return what the strategy's agents do in a round; nothing for a strategy that no longer exists."""
+    known = STRATEGIES.get(strategy)
+    return known.stages if known else ()
 
 
 def _stages(run: Run) -> list[StageNow]:
-    doing: dict[str, list[str]] = {key: [] for key, _, _ in STAGES}
+    agents = agent_stages(run.strategy)
+    doing: dict[str, list[str]] = {
+        key: [] for key in (*(one.label for one in agents), *(key for key, *_ in HARNESS))
+    }
+    stage_of_role = {role: one.label for one in agents for role in one.roles}
     calls = LlmCall.objects.filter(run=run, state__in=OPEN_CALL_STATES)
     for role, state in calls.values_list("role", "state")[:20]:
-        doing[stage_of(role)].append(f"{role}: {CallState(state).label.lower()}")
+        # A role of an older version of the strategy has no stage any more; the first one shows that it works.
+        stage = stage_of_role.get(role) or next(iter(doing))
+        doing[stage].append(f"{role}: {CallState(state).label.lower()}")
     tools = ToolCall.objects.filter(run=run, state__in=OPEN_TOOL_STATES)
     for role, name, stage in tools.values_list("turn__call__role", "name", "stage")[:20]:
-        doing[stage_of(stage or "build")].append(f"{role}: {name}")
+        doing[harness_stage(stage or "build")].append(f"{role}: {name}")
     running = Evaluation.objects.filter(kernel__run=run, state=EvaluationState.RUNNING)
     for number, stage in running.values_list("kernel__number", "stage")[:20]:
-        doing[stage_of(stage or "build")].append(f"#{number} {stage}".strip())
-    return [StageNow(key, label, tuple(doing[key])) for key, label, _ in STAGES]
+        doing[harness_stage(stage or "build")].append(f"#{number} {stage}".strip())
+    shown = [(one.label, one.label) for one in agents] + [(key, label) for key, label, _ in HARNESS]
+    return [StageNow(key, label, tuple(doing[key])) for key, label in shown]
 
 
 def _budgets(run: Run) -> list[BudgetBar]:

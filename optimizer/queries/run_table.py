@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Kernel, Run
+from optimizer.models import EvaluationStatus, Kernel, Run
 from optimizer.queries.budgets import budget_lines
+from optimizer.queries.outcomes import count_outcomes
 from optimizer.queries.timing import roofline_text
 from runners.job import Objective
 
@@ -92,8 +93,7 @@ def _line(kernel: Kernel, *, has_call: bool = False) -> str:
 
 
 def _failures(run: Run) -> str:
-    ended = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE)
-    bad = [status for status in ended.values_list("status", flat=True) if status != EvaluationStatus.CORRECT]
-    counts = {status: bad.count(status) for status in dict.fromkeys(bad)}
-    named = ", ".join(f"{count} {EvaluationStatus(status).label.lower()}" for status, count in counts.items())
-    return f"Not correct: {named}." if named else "Every kernel was correct."
+    outcomes = count_outcomes(run)
+    named = ", ".join(f"{count} {status.label.lower()}" for status, count in outcomes.failures)
+    told = f"{outcomes.correct} of {outcomes.evaluated} evaluations correct"
+    return f"{told}; {named}." if named else f"{told}."

@@ -7,8 +7,9 @@ import datetime as dt
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from optimizer.models import CallState, Job, JobState, LlmCall, Runner
+from optimizer.models import CallState, Job, JobLog, JobState, LlmCall, Runner
 from optimizer.models.runner import LOST_AFTER
+from optimizer.queue import LOG_CHUNK_CHARS
 from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher
 from runners.dispatch.kernelbot import KernelBotDispatcher
@@ -18,10 +19,10 @@ from runners.job import Effort
 # Runners behind a spool report only when its directory is synchronised.
 SPOOL_LOST_AFTER = dt.timedelta(minutes=15)
 _HOW_TO_START = {
-    CeleryDispatcher.name: "Start one on the machine that has the device: "
+    CeleryDispatcher.name: "Start one on the machine with the device: "
     "celery -A kernelsci_site worker -Q bench.{target} -c 1",
-    SpoolDispatcher.name: "Jobs wait until somebody runs: manage.py spool sync DIR --target {target}",
-    KernelBotDispatcher.name: "Start one that has an account at KernelBot: "
+    SpoolDispatcher.name: "Jobs wait until you run: manage.py spool sync DIR --target {target}",
+    KernelBotDispatcher.name: "Start one with an account at KernelBot: "
     "celery -A kernelsci_site worker -Q kernelbot.{target} -c 1",
 }
 
@@ -43,7 +44,22 @@ def absence_of_runners(target: str, dispatcher: str) -> str:
     if live_runners(target, dispatcher).exists():
         return ""
     how = _HOW_TO_START[dispatcher].format(target=target)
-    return f"No runner for {target} is there. Kernels are built here meanwhile; measuring waits for one. {how}"
+    return f"Waiting for a runner for {target}. Kernels are built meanwhile. {how}"
+
+
+def history_of(runner: Runner, most: int) -> list[Job]:
+    """Return the runner's newest jobs with what they were about."""
+    about = ("evaluation__kernel__run__problem_version__problem", "tool_call__turn", "tool_call__run")
+    jobs = Job.objects.filter(worker=runner.name[:100]).select_related(*about)
+    heavy = ("spec", "evaluation__result", "evaluation__kernel__source", "evaluation__kernel__report",
+             "evaluation__kernel__meta", "evaluation__kernel__run__problem_version__bundle")  # fmt: skip
+    return list(jobs.defer(*heavy).order_by("-pk")[:most])
+
+
+def log_tail(job: Job, most_chars: int) -> str:
+    """Return the end of the live log of a job's newest attempt."""
+    chunks = JobLog.objects.filter(job=job, fence=job.fence).order_by("-seq").values_list("text", flat=True)
+    return "".join(reversed(list(chunks[: 1 + most_chars // LOG_CHUNK_CHARS])))[-most_chars:]
 
 
 def at_work() -> list[str]:

@@ -209,7 +209,9 @@ def _bootstrap_mean(values: Array, seed: int) -> Interval | None:
 
 
 def _resampled_means(values: Array, seed: int) -> Array:
-    means: Array = _draws(len(values), seed) @ values / len(values)
+    # In the draws' own precision, or the whole matrix would be copied for each product. The error, about 1e-7 of a
+    # value, is far below that of drawing.
+    means: Array = (_draws(len(values), seed) @ values.astype(np.float32)).astype(float) / len(values)
     return means
 
 

@@ -20,6 +20,8 @@ FLAG_WORDS: dict[str, str] = {
     "by call time.",
     Flag.SYNCHRONISES: "The call waits for the device inside: judged by call time.",
     Flag.HOST_BOUND: "Limited by the host's launches; device time alone would hide this.",
+    Flag.OVERWRITES_OUTPUT: "Every call returns the same memory: copy an output before the next call if you keep it. "
+    "Call time contains that copy.",
     Flag.SLOW_REFERENCE: "The reference loops in Python; the speedup says little about the kernel.",
 }
 # Ratio of call time to device time from which a case counts as limited by the host.

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from optimizer.charts.curve import Point, points_of
 from optimizer.models import Evaluation, EvaluationStatus, Hypothesis, Kernel, Run
+from optimizer.queries.headline import headline_evaluation
 from optimizer.queries.run_summary import RunSummary, summarise
 from optimizer.queries.settled import settled_in
 from optimizer.queries.timing import CaseRow, case_rows, has_call_time, newest_noise_warning
@@ -24,7 +25,7 @@ HYPOTHESES = 60
 class Facts:
     """Hold everything in a report.
 
-    `line` is the best kernel with its ancestors, oldest first. `result` is the harness's result for the best kernel,
+    `line` is the best kernel with its ancestors, oldest first. `result` is the harness's result behind the headline,
     and `rows` are its cases, with call time where `has_call` is True. `settings` are the strategy's with defaults
     filled in. `warm_start` names the kernels of earlier runs with which this one began. `settled` are the
     confirmations in cold processes. `noise` warns of a noisy machine.
@@ -50,7 +51,7 @@ class Facts:
 def facts_of(run: Run) -> Facts:
     """Read the facts of a run."""
     best = run.best_kernel
-    evaluation = getattr(best, "evaluation", None)
+    evaluation = headline_evaluation(run)
     chosen = Hypothesis.objects.filter(run=run, measured_gain__isnull=False).order_by("-measured_gain")
     result = evaluation.as_readable_result() if evaluation else None
     return Facts(

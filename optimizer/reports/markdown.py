@@ -40,7 +40,8 @@ def _outcome(facts: Facts) -> str:
     rows += [("Optimised", run.get_objective_display())] if facts.has_call or run.objective == "call" else []
     rows += [("Noise", facts.noise)] if facts.noise else []
     rows += [("Warm start", ", ".join(facts.warm_start))] if facts.warm_start else []
-    rows += [(status.label, count) for status, count in facts.summary.outcomes]
+    rows += [(f"of these {status.label.lower()}", count) for status, count in facts.summary.outcomes.by_status]
+    rows += [("Seeds and others", others)] if (others := facts.summary.outcomes.others) else []
     return _table(("", ""), [(name, str(value)) for name, value in rows])
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from optimizer.events.payloads import BudgetWarned
 from optimizer.events.record import record
-from optimizer.models import AuthorKind, Evaluation, EvaluationState, Run
+from optimizer.models import Evaluation, EvaluationState, Run
 from optimizer.queries.budgets import LABELS, WARN_AT_PERCENT, budget_lines
-
-# Kernels that no strategy has searched for: every run has the seeds, and a person's edit is not the strategy's.
-UNCOUNTED = (AuthorKind.SEED, AuthorKind.PERSON)
+from optimizer.queries.outcomes import SEARCHED
 
 
 def exhausted(run: Run) -> str | None:
@@ -24,13 +22,8 @@ def exhausted(run: Run) -> str | None:
 
 def counted_open(run: Run) -> int:
     """Count the open evaluations that will count against the budget."""
-    return (
-        Evaluation.objects.filter(first_of__run=run, state__in=[EvaluationState.QUEUED, EvaluationState.RUNNING])
-        .exclude(kernel__author_kind__in=UNCOUNTED)
-        # A duplicate costs no evaluation, since it takes over the outcome of its original.
-        .exclude(kernel__meta__has_key="twin_of")
-        .count()
-    )
+    waiting = [EvaluationState.QUEUED, EvaluationState.RUNNING]
+    return Evaluation.objects.filter(SEARCHED, first_of__run=run, state__in=waiting).count()
 
 
 def evaluations_left(run: Run) -> int | None:

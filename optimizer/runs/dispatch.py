@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
 
 from optimizer.models import (
     Evaluation,
@@ -104,11 +103,6 @@ def queue_job(run: Run, evaluation: Evaluation, baseline: Baseline | None = None
     )
     notify_on_commit(dispatcher, job.queue)
     return job
-
-
-def jobs_of(run: Run) -> QuerySet[Job]:
-    """Return all jobs of a run, of evaluations and of tool calls."""
-    return Job.objects.filter(Q(evaluation__kernel__run=run) | Q(tool_call__run=run))
 
 
 def notify_on_commit(dispatcher: str, queue: str) -> None:

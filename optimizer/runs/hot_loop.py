@@ -7,8 +7,9 @@ ever shown as data.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 # A longer loop would crowd out the rest of a prompt.
 MOST_LINES = 80
@@ -38,8 +39,12 @@ def hot_loop(assembly: Mapping[str, str]) -> dict[str, str]:
 def _hottest(lines: Sequence[str]) -> str:
     """Return the lines of the innermost loop with most work in it, or an empty text."""
     loops = list(_loops(lines))
-    innermost = [one for one in loops if not any(_inside(other, one) for other in loops)]
-    fitting = [(start, end) for start, end in innermost if LEAST_LINES <= end - start <= MOST_LINES]
+    innermost = _innermost(loops)
+    fitting = [
+        (start, end)
+        for start, end in loops
+        if (start, end) in innermost and LEAST_LINES <= end - start <= MOST_LINES
+    ]
     best = max(fitting, key=lambda loop: _work(lines[slice(*loop)]), default=None)
     if best is None or not _work(lines[slice(*best)]):
         return ""
@@ -69,9 +74,16 @@ def _loops(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
             start = number + 1
 
 
-def _inside(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Return True where a loop lies in another one."""
-    return one != other and other[0] <= one[0] and one[1] <= other[1]
+def _innermost(loops: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Return the loops in which no other one lies."""
+    found: set[tuple[int, int]] = set()
+    nearest_end = math.inf
+    # From the last beginning to the first: a loop has another one inside if one that begins later ends in it.
+    for start, end in sorted(set(loops), key=lambda loop: (-loop[0], loop[1])):
+        if end < nearest_end:
+            found.add((start, end))
+            nearest_end = end
+    return found
 
 
 def _work(lines: Sequence[str]) -> float:

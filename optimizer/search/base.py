@@ -367,6 +367,14 @@ class Finish:
 Step = Ask | Hypothesise | Draft | Note | Finish
 
 
+@dataclass(frozen=True)
+class Stage:
+    """Name a part of a strategy's round for people, with the roles whose questions belong to it."""
+
+    label: str
+    roles: tuple[str, ...]
+
+
 class Strategy(ABC):
     """Provide the base class of all strategies, which are registered in `optimizer.search.STRATEGIES`."""
 
@@ -379,6 +387,8 @@ class Strategy(ABC):
     # Whether kernels come from outside, so that wanting nothing means to wait and not to be stuck.
     waits_outside: ClassVar[bool] = False
     roles: ClassVar[tuple[str, ...]] = ()
+    # What its agents do in a round, in order; build, check and time follow for every strategy.
+    stages: ClassVar[tuple[Stage, ...]] = ()
 
     @abstractmethod
     def decide(self, history: History) -> list[Step]:

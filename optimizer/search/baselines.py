@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from optimizer.search.attempts import Attempt, AttemptStrategy, SoloSettings, solo_draft
-from optimizer.search.base import Draft, History, KernelView, StrategySettings
+from optimizer.search.base import Draft, History, KernelView, Stage, StrategySettings
 from optimizer.search.flow import Flow
 from optimizer.search.tree import Node, Tree
 
@@ -25,6 +25,7 @@ class SoloStrategy(AttemptStrategy):
 
     Settings = SoloSettings
     roles: ClassVar[tuple[str, ...]] = ("solo",)
+    stages: ClassVar[tuple[Stage, ...]] = (Stage("Write", ("solo",)),)
 
     def opening_role(self, node: KernelView, settings: StrategySettings) -> str:
         """Return the only agent's role."""
@@ -72,6 +73,7 @@ class Reflexion(SoloStrategy):
     summary = "Every attempt revises the one before it, after a reflection on what came of it."
     Settings = ReflexionSettings
     roles = ("solo", "reflect")
+    stages = (Stage("Reflect", ("reflect",)), Stage("Write", ("solo",)))
 
     def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
         """Return the last attempt in every case."""

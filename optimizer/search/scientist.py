@@ -27,6 +27,7 @@ from optimizer.search.base import (
     KernelView,
     Note,
     RecordedAsk,
+    Stage,
     fastest,
 )
 from optimizer.search.flow import Flow, FlowStrategy
@@ -93,6 +94,12 @@ class Scientist(FlowStrategy):
     Settings = ScientistSettings
     default_evaluations = 30
     roles = ("selector", "designer", "writer", "findings")
+    stages = (
+        Stage("Learn", ("digest", "findings", "librarian")),
+        Stage("Select", ("selector",)),
+        Stage("Design", ("designer",)),
+        Stage("Write", ("writer",)),
+    )
 
     def play(self, flow: Flow) -> None:
         """Bootstrap the findings, then play rounds until the budget is spent."""
@@ -108,7 +115,7 @@ class Scientist(FlowStrategy):
             kernels = Round(flow, settings, number).play()
             empty_rounds = 0 if any(kernels) else empty_rounds + 1
             if empty_rounds >= MAX_FAILED_ROUNDS:
-                return flow.finish(f"{MAX_FAILED_ROUNDS} rounds in a row brought no kernel")
+                return flow.finish(f"Stopped: no new kernel in {MAX_FAILED_ROUNDS} rounds")
         return None
 
 

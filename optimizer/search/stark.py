@@ -8,7 +8,7 @@ from pydantic import Field
 
 from optimizer.search import tree
 from optimizer.search.attempts import Attempt, AttemptSettings, AttemptStrategy, instruction, solo_draft
-from optimizer.search.base import CallView, Draft, History, KernelView, StrategySettings
+from optimizer.search.base import CallView, Draft, History, KernelView, Stage, StrategySettings
 from optimizer.search.flow import Flow
 from optimizer.search.machinery.proposals import propose, target_language
 from runners.job import Source
@@ -43,6 +43,7 @@ class Stark(AttemptStrategy):
     Settings = StarkSettings
     default_evaluations = 30
     roles = ("plan", "code", "debug")
+    stages = (Stage("Plan", ("plan",)), Stage("Code", ("code", "solo")), Stage("Debug", ("debug",)))
 
     def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:
         """Return the tree, or the last attempt when the search is ablated."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django import template
@@ -12,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, RunState, VerdictChoice
 from optimizer.queries.timing import roofline_text
@@ -22,6 +25,7 @@ register = template.Library()
 register.filter("plain_log", plain_log)
 
 NOTHING = "–"
+TITLE_CHARS = 80
 
 
 @register.simple_tag
@@ -113,6 +117,12 @@ def seconds(value: float | None) -> str:
 
 
 @register.filter
+def short_time(value: float | None) -> str:
+    """Format a time in seconds in the most readable unit, with significant digits."""
+    return micros(1e6 * value if isinstance(value, int | float) else None)
+
+
+@register.filter
 def gain(value: float | None) -> str:
     """Format a gain in per cent with its sign."""
     return NOTHING if value is None else f"{value:+.1f} %"
@@ -143,9 +153,49 @@ def scientific(value: float | None) -> str:
 
 
 @register.filter
+def first_clause(text: str) -> str:
+    """Return the first clause of a sentence, at most 80 characters, for a heading."""
+    clause = re.split(r"(?<=\w)(?:[.;:](?:\s|$)|,(?=\s[^=,]+(?:,|$)))|\s[–—(-]\s?", text.strip(), maxsplit=1)[0]
+    return Truncator(clause).chars(TITLE_CHARS)
+
+
+@register.filter
 def or_dash(value: Any) -> Any:
     """Return a dash for None and empty text; zero stays."""
     return NOTHING if value is None or value == "" else value
+
+
+@register.filter
+def underscores(value: str) -> str:
+    """Return a name of the code as words: `torch_eager` is `torch eager`."""
+    return value.replace("_", " ")
+
+
+@register.filter
+def as_rows(value: Any) -> list[tuple[str, str]]:
+    """Flatten nested data into rows of a dotted name and a value in words, for a description list instead of JSON."""
+    return list(_rows("", value))
+
+
+def _rows(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _rows(f"{name}.{key}" if name else str(key), inner)
+    elif isinstance(value, list | tuple) and any(isinstance(item, Mapping | list | tuple) for item in value):
+        for number, inner in enumerate(value, 1):
+            yield from _rows(f"{name}.{number}" if name else str(number), inner)
+    elif isinstance(value, list | tuple):
+        yield name, ", ".join(map(_in_words, value)) or NOTHING
+    else:
+        yield name, _in_words(value)
+
+
+def _in_words(value: Any) -> str:
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @register.filter

@@ -7,9 +7,13 @@ from typing import Any
 from django import template
 from django.conf import settings
 
-from optimizer.access import may
-from optimizer.models import Follow, Kernel, Release, ReleaseState, Run
+from optimizer.models import EndToEndReport, Kernel, Release, ReleaseState, Run
+from optimizer.queries.receipts import has_receipt
+from optimizer.reports.submission import offers_for
 from optimizer.text import browsers
+from optimizer.views.run_head import head_context
+
+SHOWN_REPORTS = 5
 
 register = template.Library()
 register.filter(browsers.browser_name)
@@ -21,16 +25,10 @@ def company() -> str:
     return settings.OIDC_NAME if settings.OIDC_SERVER else ""
 
 
-@register.inclusion_tag("parts/run_person.html", takes_context=True)
-def run_person(context: dict[str, Any], run: Run) -> dict[str, Any]:
-    """Render the buttons to follow the run and to hide it from the team."""
-    user = context["request"].user
-    return {
-        "run": run,
-        "csrf_token": context.get("csrf_token"),
-        "follows": Follow.objects.filter(user=user, run=run).exists(),
-        "may_hide": run.created_by_id == user.pk or may(user, run, "own"),
-    }
+@register.inclusion_tag("runs/_head.html", takes_context=True)
+def run_head(context: dict[str, Any], run: Run, tab: str) -> dict[str, Any]:
+    """Render the head of a run's page, of which `tab` names the address."""
+    return {"csrf_token": context.get("csrf_token"), **head_context(run, context["request"].user, tab)}
 
 
 @register.inclusion_tag("parts/kernel_release.html")
@@ -39,3 +37,26 @@ def kernel_release(run: Run, kernel: Kernel) -> dict[str, Any]:
     states = [ReleaseState.ASKED, ReleaseState.RELEASED]
     release = Release.objects.filter(kernel=kernel, state__in=states).first()
     return {"run": run, "kernel": kernel, "release": release}
+
+
+@register.inclusion_tag("kernels/_use.html")
+def kernel_use(run: Run, kernel: Kernel) -> dict[str, Any]:
+    """Render how the kernel leaves the site: export formats, the signed receipt, and what it gained in programs."""
+    return {
+        "run": run,
+        "kernel": kernel,
+        "offers": offers_for(kernel),
+        "has_receipt": has_receipt(kernel),
+        **_endtoend(kernel),
+    }
+
+
+@register.inclusion_tag("kernels/_endtoend.html")
+def kernel_endtoend(kernel: Kernel) -> dict[str, Any]:
+    """Render the newest end-to-end reports of the kernel."""
+    return _endtoend(kernel)
+
+
+def _endtoend(kernel: Kernel) -> dict[str, Any]:
+    rows = list(EndToEndReport.objects.filter(kernel=kernel).select_related("author")[:SHOWN_REPORTS])
+    return {"endtoend": rows, "no_gain": bool(rows) and not any(row.finding == "Faster" for row in rows)}

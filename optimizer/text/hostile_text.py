@@ -13,6 +13,8 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Characters that reorder or hide text: "Trojan Source" (Boucher and Anderson 2021)
 UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
+# Of these, the ones that reorder. Others have a use in a title: they join letters of some scripts and parts of emoji.
+_REORDERING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _DIAGNOSTIC = re.compile(
     r"^(?P<file>[^\s:()]+):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?P<kind>fatal error|error|warning): (?P<text>.+)$"
 )
@@ -55,6 +57,11 @@ def sanitized_text(text: str) -> str:
 def sanitized_line(text: str) -> str:
     """Return an agent's text as `sanitized_text` does, on one line, for titles."""
     return " ".join(sanitized_text(text).split())
+
+
+def without_reordering(text: str) -> str:
+    """Return a text without the characters that show it, or what stands beside it, in another order."""
+    return _REORDERING.sub("", text)
 
 
 def unseen_name(character: str) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from runners.wire import storable_text
 
-def storable_text(text: str) -> str:
-    """Replace what PostgreSQL refuses, NUL characters and lone surrogates, by U+FFFD."""
-    return text.replace("\x00", "�").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+__all__ = ["storable", "storable_text"]
 
 
 def storable(value: Any) -> Any:

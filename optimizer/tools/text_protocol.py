@@ -77,11 +77,12 @@ def _sections(text: str) -> list[tuple[str, list[str]]]:
 
 def _call(name: str, body: list[str]) -> RequestedTool:
     arguments: dict[str, Any] = {}
-    while body and (match := _ARGUMENT.match(body[0])):
+    read = 0
+    while read < len(body) and (match := _ARGUMENT.match(body[read])):
         arguments[match["name"]] = match["value"].strip()
-        body = body[1:]
+        read += 1
     try:
-        arguments |= _kernel("\n".join(body))
+        arguments |= _kernel("\n".join(body[read:]))
     except AnswerError as error:
         return RequestedTool(name, arguments, fault=str(error))
     return RequestedTool(name, arguments)

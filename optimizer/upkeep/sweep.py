@@ -17,13 +17,22 @@ from django.db.models.functions import Now
 from optimizer import queue
 from optimizer.actions.inbox import do_expire_prompts
 from optimizer.actions.job import do_fail_job, do_let_go
+from optimizer.actions.problem_upload import do_drop_old_uploads
 from optimizer.calls.lifecycle import do_give_up_lost_call
-from optimizer.enqueue import enqueue_call, enqueue_campaign, enqueue_delivery, enqueue_retiming, enqueue_run
+from optimizer.enqueue import (
+    enqueue_call,
+    enqueue_campaign,
+    enqueue_delivery,
+    enqueue_retiming,
+    enqueue_run,
+    enqueue_upload,
+)
 from optimizer.models import (
     CallState,
     Campaign,
     DeliveryState,
     LlmCall,
+    ProblemUpload,
     RetimeRound,
     Run,
     RunState,
@@ -52,6 +61,8 @@ def sweep() -> dict[str, int]:
         "enqueued_campaigns": _each(_idle_campaigns(), enqueue_campaign),
         "enqueued_retimings": _each(_idle_rounds(), enqueue_retiming),
         "enqueued_deliveries": _each(_due_deliveries(), enqueue_delivery),
+        "enqueued_uploads": _each(_unheard_uploads(), enqueue_upload),
+        "dropped_uploads": do_drop_old_uploads(),
     }
 
 
@@ -107,3 +118,9 @@ def _due_deliveries() -> list[int]:
     """Return due deliveries, including those whose sender was lost, since a claim moves `next_at` past its lease."""
     due = WebhookDelivery.objects.filter(state=DeliveryState.WAITING, next_at__lt=Now())
     return list(due.order_by("next_at").values_list("pk", flat=True)[:50])
+
+
+def _unheard_uploads() -> list[int]:
+    # As with calls: the original message has had its time.
+    waiting = ProblemUpload.objects.claimable().filter(created_at__lt=Now() - ENQUEUE_AGAIN_AFTER)
+    return list(waiting.order_by("pk").values_list("pk", flat=True)[:50])

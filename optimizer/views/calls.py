@@ -11,29 +11,32 @@ from django.views.decorators.http import require_safe
 from optimizer.access import access_run
 from optimizer.calls.transcript import transcript_of
 from optimizer.models import LlmCall, Run
-from optimizer.queries.calls import LONG, line_of, totals_of
+from optimizer.queries.calls import LONG, by_rounds, call_rounds, line_of, totals_of
+from optimizer.queries.prompt_sections import sections_of
 from optimizer.reports.files import as_attachment
 from optimizer.views.signed_in import user_of
 
-PER_PAGE = 50
+PER_PAGE = 100
 
 
 @login_required
 @require_safe
 def calls(request: HttpRequest, run_id: int) -> HttpResponse:
-    """List the run's calls, newest first; `?role=` selects one role."""
+    """Show the run's calls as a tree: rounds, newest first, their questions and attempts; `?role=` selects one role."""
     run = access_run(user_of(request), run_id, "view")
     mine = LlmCall.objects.filter(run=run)
     roles = list(mine.order_by("role").values_list("role", flat=True).distinct())
     role = request.GET.get("role", "")
     shown = mine.filter(role=role) if role in roles else mine
-    page = Paginator(shown.order_by("-pk").defer(*LONG), PER_PAGE).get_page(request.GET.get("page"))
+    ids = by_rounds(shown.order_by("pk").values_list("pk", "key"))
+    page = Paginator(ids, PER_PAGE).get_page(request.GET.get("page"))
+    rows = shown.defer(*LONG).in_bulk(list(page))
     context = {
         "run": run,
         "roles": roles,
         "role": role,
         "page": page,
-        "lines": [line_of(call) for call in page],
+        "rounds": call_rounds([rows[pk] for pk in page if pk in rows]),
         "total": totals_of(shown),
     }
     return render(request, "calls/list.html", context)
@@ -53,6 +56,7 @@ def call_page(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
         "hypotheses": call.hypotheses.order_by("pk"),
         "findings": call.findings.order_by("pk"),
         "transcript": transcript_of(call),
+        "sections": sections_of(call),
     }
     return render(request, "calls/page.html", context)
 

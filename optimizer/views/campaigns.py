@@ -19,7 +19,8 @@ from optimizer.charts import campaigns as charts
 from optimizer.forms.campaign_limits import LimitsForm
 from optimizer.models import Campaign, RetimeRound, Suite, User
 from optimizer.models.campaign import CampaignTransitionError
-from optimizer.queries.campaign_results import THRESHOLDS, Results, bands_of, costs_of, results_of
+from optimizer.queries.campaign_overview import overview_of
+from optimizer.queries.campaign_results import THRESHOLDS, Results, bands_of, results_of
 from optimizer.queries.campaign_spending import settling_device_s, spent_by_configuration, total
 from optimizer.reports.campaign import FORMS
 from optimizer.reports.files import as_attachment
@@ -129,7 +130,7 @@ def campaign_limits(request: HttpRequest, campaign_id: int) -> HttpResponse:
     form = LimitsForm(request.POST)
     access_campaign(user_of(request), campaign_id, "operate")
     if not form.is_valid():
-        messages.error(request, "A limit is a number above zero, and there are 1 to 64 runs at once.")
+        messages.error(request, "Enter limits above zero, and 1 to 64 parallel runs.")
         return redirect("campaign_page", campaign_id=campaign_id)
     values = form.cleaned_data
     limits = actions.Limits(values["limit_usd"], values["limit_tokens"], values["limit_device_minutes"])
@@ -143,7 +144,7 @@ def _steer(request: HttpRequest, campaign_id: int, act: Callable[[User, Campaign
     try:
         act(user_of(request), campaign)
     except CampaignTransitionError as refusal:
-        messages.error(request, f"Not possible: {refusal}.")
+        messages.error(request, f"{str(refusal).capitalize()}.")
     except ValidationError as refusal:
         messages.error(request, " ".join(refusal.messages))
     return redirect("campaign_page", campaign_id=campaign_id)
@@ -151,23 +152,23 @@ def _steer(request: HttpRequest, campaign_id: int, act: Callable[[User, Campaign
 
 def _context(request: HttpRequest, campaign: Campaign) -> dict[str, Any]:
     spent = spent_by_configuration(campaign)
-    results = results_of(campaign)
     baseline = _baseline(request, campaign)
+    overview = overview_of(campaign, baseline)
     whole = total(spent)
     limits = {kind: getattr(campaign, f"limit_{kind}") for kind in ("usd", "tokens", "device_minutes")}
     return {
         "campaign": campaign,
-        "results": results,
+        "results": overview,
         "baseline": baseline,
-        "summaries": results.summaries(baseline),
-        "differences": results.differences(baseline),
-        "costs": costs_of(campaign, results),
-        "spent": [(one, spent.get(one.pk)) for one in results.configurations],
+        "summaries": overview.summaries,
+        "differences": overview.differences,
+        "costs": overview.costs,
+        "spent": [(one, spent.get(one.pk)) for one in overview.configurations],
         "total": whole,
         "limits": [(kind, whole.of(kind), limit) for kind, limit in limits.items() if limit is not None],
         "settling_s": settling_device_s(campaign),
-        "unresolved": results.unresolved()[:PER_PAGE],
-        "unresolved_count": len(results.unresolved()),
+        "unresolved": overview.unresolved,
+        "unresolved_count": overview.unresolved_count,
         "axes": charts.SPENDING,
         "may_operate": may_in_team(user_of(request), campaign.team, "operate"),
         "limits_form": LimitsForm(initial={name: getattr(campaign, name) for name in LimitsForm.base_fields}),

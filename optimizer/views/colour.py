@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
-from pygments.lexer import Lexer
-from pygments.lexers import get_lexer_by_name
-from pygments.token import STANDARD_TYPES, Token, _TokenType
-
+from optimizer.text.renderer import RENDERER, RenderingError
+from optimizer.text.rendering import Tokens
 from runners.job import Language
-
-# Pairs of (CSS class, text) that together make up one line.
-Tokens = Sequence[tuple[str, str]]
 
 # Longer lines are generated and may take a regular expression very long, so they get no colour.
 LONGEST_LINE = 2_000
@@ -33,14 +28,16 @@ LEXERS: dict[str, str] = {
     Language.PYTHON: "python",
     "assembly": "gas",
 }
+# What has no end reaches to the end of its line or of the text: looking for one at every quote would take quadratic
+# time.
 _C_SPANS = re.compile(
     r'//[^\n]*|/\*.*?(?:\*/|\Z)|R"(\w{0,16})\(.*?(?:\)\1"|\Z)'
-    r'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|\\\n',
+    r'|"(?:\\.|[^"\\\n])*+"?|\'(?:\\.|[^\'\\\n])*+\'?|\\\n',
     re.DOTALL,
 )
 _PYTHON_SPANS = re.compile(
     r'\#[^\n]*|"""(?:\\.|[^\\])*?(?:"""|\Z)|\'\'\'(?:\\.|[^\\])*?(?:\'\'\'|\Z)'
-    r'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'',
+    r'|"(?:\\.|[^"\\\n])*+"?|\'(?:\\.|[^\'\\\n])*+\'?',
     re.DOTALL,
 )
 _SPANS = {"cpp": _C_SPANS, "cuda": _C_SPANS, "python": _PYTHON_SPANS}
@@ -51,14 +48,25 @@ def coloured(lines: Sequence[str], wanted: Iterable[int], language: str) -> dict
     name = LEXERS.get(language, "text")
     inside = _lines_inside(tuple(lines), name)
     found: dict[int, Tokens] = {}
-    for first, last in _blocks(sorted(wanted)):
-        start = first
-        # Go back to a line at which a lexer may begin.
-        while start in inside:
-            start -= 1
-        block = _lexed(lines[start : last + 1], name)
-        found.update((start + offset, tokens) for offset, tokens in enumerate(block) if start + offset >= first)
+    for start, last in _whole_blocks(_blocks(sorted(wanted)), inside):
+        block = lexed(lines[start : last + 1], name)
+        found.update((start + offset, tokens) for offset, tokens in enumerate(block))
     return found
+
+
+def _whole_blocks(blocks: Iterable[tuple[int, int]], inside: Collection[int]) -> list[tuple[int, int]]:
+    """Move the beginnings back to lines at which a lexer may begin, and join the blocks that then overlap."""
+    whole: list[tuple[int, int]] = []
+    for first, last in blocks:
+        start = first
+        while start in inside and not (whole and start <= whole[-1][1]):
+            start -= 1
+        # Within one long comment every block would begin with the comment, and lex all of it.
+        if whole and start <= whole[-1][1]:
+            whole[-1] = (whole[-1][0], last)
+        else:
+            whole.append((start, last))
+    return whole
 
 
 def plain(line: str) -> Tokens:
@@ -98,19 +106,14 @@ def _blocks(wanted: Sequence[int]) -> Iterable[tuple[int, int]]:
         yield first, last
 
 
-def _lexed(lines: Sequence[str], name: str) -> list[Tokens]:
-    """Return the tokens line by line, without colour for texts that would take a lexer too long."""
+def lexed(lines: Sequence[str], name: str) -> list[Tokens]:
+    """Return the tokens line by line, without colour for texts that take a lexer too long."""
     if name == "text" or sum(map(len, lines)) > MOST_CHARACTERS or any(len(line) > LONGEST_LINE for line in lines):
         return [plain(line) for line in lines]
-    result: list[list[tuple[str, str]]] = [[]]
-    for kind, text in _lexer(name).get_tokens("\n".join(lines)):
-        first, *others = text.split("\n")
-        css = _css_class(kind)
-        if first:
-            result[-1].append((css, first))
-        for piece in others:
-            result.append([(css, piece)] if piece else [])
-    return _whole(result, lines)
+    try:
+        return _whole(RENDERER.render("lexed", name, list(lines)), lines)
+    except RenderingError:
+        return [plain(line) for line in lines]
 
 
 def _whole(found: Sequence[Tokens], lines: Sequence[str]) -> list[Tokens]:
@@ -118,15 +121,3 @@ def _whole(found: Sequence[Tokens], lines: Sequence[str]) -> list[Tokens]:
     if len(found) >= len(lines) and all("".join(t for _, t in found[n]) == line for n, line in enumerate(lines)):
         return list(found[: len(lines)])
     return [plain(line) for line in lines]
-
-
-@lru_cache
-def _lexer(name: str) -> Lexer:
-    return get_lexer_by_name(name, stripnl=False, ensurenl=True)
-
-
-@lru_cache(maxsize=512)
-def _css_class(kind: _TokenType) -> str:
-    while kind not in STANDARD_TYPES and kind is not Token:
-        kind = kind.parent
-    return str(STANDARD_TYPES.get(kind, ""))

@@ -8,6 +8,7 @@ of rows.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +20,8 @@ from optimizer.diffs.folding import Gap, gaps
 from optimizer.diffs.intraline import Span
 from optimizer.diffs.rows import Row, RowKind, Text, TextDiff
 from optimizer.text.hostile_text import UNSEEN, unseen_name
-from optimizer.views.colour import Tokens, coloured, plain
+from optimizer.text.rendering import Tokens
+from optimizer.views.colour import coloured, plain
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 CRLF_SHARE = 0.9
@@ -43,6 +45,7 @@ class Painter:
         """Return rows start … end - 1, with a row for every gap."""
         lines = _Lines(self.diff, self.language, [number for number in range(start, end) if number in shown])
         hidden = {gap.start: gap for gap in gaps(start, end, shown)}
+        starts = [*hidden, end]
         parts: list[str] = []
         number = start
         while number < end:
@@ -50,7 +53,7 @@ class Painter:
                 parts.append(self._gap(hidden[number]))
                 number = hidden[number].end
                 continue
-            stop = min([end, *(gap for gap in hidden if gap > number)])
+            stop = starts[bisect_right(starts, number)]
             parts += (
                 self._split(lines, number, stop) if self.layout == "split" else self._unified(lines, number, stop)
             )

@@ -19,9 +19,10 @@ from optimizer.diffs.rows import TextDiff
 from optimizer.forms.review import PublishForm, ThreadForm
 from optimizer.models import Comment, Guidance, Kernel, Review, ReviewVerdict, Thread, ThreadState, User
 from optimizer.queries.notifications import mentionable_names
+from optimizer.text.markdown import suggested_lines
 from optimizer.views.safe_html import markdown
 
-__all__ = ["Placed", "ThreadView", "first_parents", "forms", "placed", "views_of"]
+__all__ = ["Placed", "ThreadView", "first_parents", "forms", "placed", "views_about", "views_of"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class CommentView:
     guidance: Guidance | None
     # A published approval that was given before the comment was edited.
     edited_after: Review | None
+
+    @property
+    def suggests(self) -> bool:
+        """Return True for a published comment on lines with a block that says what should stand there."""
+        on_lines = self.comment.thread.first_line is not None
+        return on_lines and not self.comment.is_draft and suggested_lines(self.comment.body) is not None
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class ThreadView:
     @property
     def moves(self) -> list[tuple[str, str]]:
         """Return the states that it can enter from here, with the labels of the buttons."""
-        words = {ThreadState.OPEN: "Open again", ThreadState.RESOLVED: "Resolve", ThreadState.DROPPED: "Drop"}
+        words = {ThreadState.OPEN: "Reopen", ThreadState.RESOLVED: "Resolve", ThreadState.DROPPED: "Drop"}
         if self.thread.state_choice.is_terminal:
             return [(ThreadState.OPEN, words[ThreadState.OPEN])]
         return [(state, words[state]) for state in (ThreadState.RESOLVED, ThreadState.DROPPED)]
@@ -122,6 +129,13 @@ def views_of(user: User, threads: Sequence[Thread], request: HttpRequest) -> lis
     return views
 
 
+def views_about(user: User, kernel: Kernel, request: HttpRequest) -> list[ThreadView]:
+    """Return the threads that were started on a kernel, open ones first."""
+    threads = Thread.objects.visible_to(user).filter(kernel=kernel).only("pk", "state").order_by("pk")
+    views = views_of(user, list(threads), request)
+    return sorted(views, key=lambda view: view.thread.state_choice.is_terminal)
+
+
 def drafts_beside(user: User, old: Kernel | None, new: Kernel) -> QuerySet[Comment]:
     """Return the drafts that the person sees on the page of these two: on either side, ported here, or about `new`."""
     shown = [thread.pk for thread, _ in _threads(user, old, new)]
@@ -137,6 +151,7 @@ def forms(user: User, new: Kernel, old: Kernel | None, here: str) -> dict[str, A
     initial = {"kernel": new.number, "old": beside}
     return {
         "may_comment": True,
+        "people": sorted(new.run.team.members.filter(is_active=True).values_list("username", flat=True)),
         "here": here,
         "thread_form": ThreadForm(initial=initial, auto_id="say-%s"),
         "publish_form": PublishForm(auto_id="publish-%s"),

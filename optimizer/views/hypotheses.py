@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 
 from optimizer.access import access_run
 from optimizer.charts.hypotheses import calibration, predictions
-from optimizer.models import Hypothesis, Run
+from optimizer.models import Hypothesis, HypothesisKind, Run
 from optimizer.views.signed_in import user_of
 
 CHARTS = {"ranges": predictions, "calibration": calibration}
@@ -42,6 +42,20 @@ class BoardRow:
     bar: RangeBar | None
 
 
+@dataclass(frozen=True)
+class BoardRound:
+    """Hold a round: what was tried or proposed in it, and what was folded because nobody built it."""
+
+    number: int
+    tried: list[BoardRow]
+    folded: list[BoardRow]
+
+    @property
+    def measured(self) -> int:
+        """Return how many of the round's hypotheses were measured."""
+        return sum(row.hypothesis.measured_gain is not None for row in self.tried)
+
+
 @login_required
 @require_safe
 def hypotheses(request: HttpRequest, run_id: int) -> HttpResponse:
@@ -54,7 +68,7 @@ def hypotheses(request: HttpRequest, run_id: int) -> HttpResponse:
         rounds[row.round].append(BoardRow(row, range_bar(row, scale)))
     context = {
         "run": run,
-        "rounds": sorted(rounds.items(), reverse=True),
+        "rounds": [_round(number, rounds[number]) for number in sorted(rounds, reverse=True)],
         "calibrations": Hypothesis.objects.filter(run=run).calibrations(),
         "measured": sum(row.measured_gain is not None for row in rows),
     }
@@ -70,6 +84,28 @@ def hypotheses_chart(request: HttpRequest, run_id: int) -> HttpResponse:
     if draw is None:
         raise Http404
     return HttpResponse(draw(_of(run)).to_json(), content_type="application/json")
+
+
+def _round(number: int, rows: Sequence[BoardRow]) -> BoardRound:
+    """Return the round with measured hypotheses first, best gain first, then chosen ones, then the rest."""
+    shown = sorted(rows, key=lambda row: _rank(row.hypothesis))
+    # Avenues are ideas from which experiments are made: many, long, and never built themselves.
+    return BoardRound(
+        number,
+        [row for row in shown if _is_tried(row.hypothesis)],
+        [row for row in shown if not _is_tried(row.hypothesis)],
+    )
+
+
+def _rank(row: Hypothesis) -> tuple[bool, float, bool, int]:
+    gain = row.measured_gain
+    return gain is None, -(gain or 0.0), not row.chosen, row.pk
+
+
+def _is_tried(row: Hypothesis) -> bool:
+    # Instructions, repairs and tunings are carried out as they are written.
+    is_proposal = row.kind in (HypothesisKind.AVENUE, HypothesisKind.EXPERIMENT)
+    return row.chosen or row.measured_gain is not None or not is_proposal
 
 
 def scale_of(rows: Sequence[Hypothesis]) -> tuple[float, float]:

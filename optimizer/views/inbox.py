@@ -63,16 +63,31 @@ def prompt_page(request: HttpRequest, call_id: int) -> HttpResponse:
         }
         return render(request, "inbox/prompt.html", context, status=422)
     except PromptTakenError:
-        messages.error(request, "Somebody else is at work on this prompt.")
+        messages.error(request, "Someone else claimed this prompt.")
         return redirect("prompt_page", call_id=call_id)
     except PromptClosedError:
-        messages.error(request, "This prompt waits no longer.")
+        messages.error(request, "This prompt was closed.")
         return redirect("inbox")
     if answer is None:
-        messages.success(request, "The tools are at work. Their results appear here.")
+        messages.success(request, "Tools are running. Their results appear here.")
         return redirect("prompt_page", call_id=call_id)
-    messages.success(request, f"{call.role} {call.key} is answered; the run goes on.")
+    messages.success(request, f"Answered {call.role} {call.key}.")
     return redirect("inbox")
+
+
+@login_required
+@require_safe
+def prompt_state(request: HttpRequest, call_id: int) -> HttpResponse:
+    """Return the state of a prompt; where it is not `?was=` any more, with a link that loads the page again.
+
+    The page itself is left alone: somebody may be writing an answer in it.
+    """
+    call = access_prompt(user_of(request), call_id)
+    changed = call.state != request.GET.get("was")
+    tone = CallState(call.state).tone
+    return render(
+        request, "inbox/_state.html", {"call": call, "tone": tone, "changed": changed, "follows": not changed}
+    )
 
 
 @login_required
@@ -87,9 +102,9 @@ def prompt_claim(request: HttpRequest, call_id: int) -> HttpResponse:
         else:
             do_claim_prompt(user, call)
     except PromptTakenError:
-        messages.error(request, "Somebody else is at work on this prompt.")
+        messages.error(request, "Someone else claimed this prompt.")
     except PromptClosedError:
-        messages.error(request, "This prompt waits no longer.")
+        messages.error(request, "This prompt was closed.")
         return redirect("inbox")
     return redirect("prompt_page", call_id=call_id)
 
@@ -105,6 +120,7 @@ def _context(request: HttpRequest, call: LlmCall) -> dict[str, Any]:
         "text": fenced(draft.text) if (draft := last_draft(call)) else "",
         "tools": [tool for tool in toolbox_of(call).tools.values() if tool.effort is not None],
         "tone": CallState(call.state).tone,
+        "follows": call.state in (CallState.WAITING, CallState.TOOLS),
         "holder": _holder(request, call),
     }
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from allauth.core.internal.ratelimit import consume
 from django.contrib import messages
 from django.contrib.auth import login
 from django.http import HttpRequest, HttpResponse
@@ -16,11 +13,11 @@ from django.views.decorators.http import require_http_methods
 from optimizer.actions import team as actions
 from optimizer.forms.team import JoinForm
 from optimizer.models import Invitation, User
+from optimizer.views.attempts import caller_of, give_back, take_attempt
 from optimizer.views.refusals import attempt, filled_in
 
-# Tokens have 256 bits; the limit keeps a scan from loading the database. Links are opened with GET, which allauth
-# counts only when told.
-LIMIT: dict[str, Any] = {"app": "allauth.account", "action": "invitation", "limit_get": True}
+# Tokens have 256 bits; the limit keeps a scan from loading the database.
+ACTION, MOST_ATTEMPTS, WINDOW_S = "invitation", 5, 900
 
 
 @sensitive_post_parameters("password1", "password2")
@@ -31,10 +28,13 @@ def join(request: HttpRequest, token: str) -> HttpResponse:
 
     A link that does not work says so, and reveals nothing of what it was.
     """
-    invitation = Invitation.find(token) if consume(request, dry_run=True, **LIMIT) else None
+    caller = caller_of(request)
+    # Counted before the look-up, since many requests at once would all find the limit not yet reached.
+    allowed = take_attempt(ACTION, caller, MOST_ATTEMPTS, WINDOW_S)
+    invitation = Invitation.find(token) if allowed else None
     if invitation is None:
-        consume(request, **LIMIT)
         return render(request, "teams/join_closed.html", status=404)
+    give_back(ACTION, caller)
     if isinstance(request.user, User):
         return _join_as(request, request.user, invitation)
     return _join_anew(request, invitation)

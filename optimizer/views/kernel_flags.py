@@ -25,7 +25,7 @@ WORDS: dict[str, tuple[str, str]] = {
         "warn",
     ),
     Flag.NEEDS_REVIEW: (
-        "A speedup this large is more often a mistake than a discovery: somebody should read it.",
+        "Unusually large speedup: review this kernel before you rely on it.",
         "warn",
     ),
     Flag.NONDETERMINISTIC: ("Not deterministic: the same input gave other bits the second time.", "warn"),

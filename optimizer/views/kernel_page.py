@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.utils.text import Truncator
 from django.views.decorators.http import require_safe
 
 from optimizer.access import access_run
@@ -18,8 +19,9 @@ from optimizer.charts import cases as charts
 from optimizer.charts.roofline import Position, positions, roofline
 from optimizer.models import Evaluation, Kernel, LlmCall, Measurement, Run
 from optimizer.queries.judged import as_judged
-from optimizer.queries.kernel_resources import resource_rows
+from optimizer.queries.kernel_resources import feature_rows, resource_rows
 from optimizer.queries.memory import memory_text, too_large_text
+from optimizer.queries.prediction import prediction_of
 from optimizer.queries.timing import (
     case_rows,
     failure_lines,
@@ -31,6 +33,7 @@ from optimizer.queries.timing import (
 from optimizer.reports.files import as_attachment
 from optimizer.runs.history import problem_of
 from optimizer.text.hostile_text import Diagnostic, diagnostics_in, unseen_in
+from optimizer.views.diff_threads import views_about
 from optimizer.views.kernel_flags import determinism, observations, warns
 from optimizer.views.safe_html import SourceLine, source_lines
 from optimizer.views.signed_in import user_of
@@ -39,6 +42,8 @@ from runners.problems.base import ProblemError
 from runners.profiling.summary import in_words, notes_in
 from runners.targets import TARGETS, ceilings_in
 from runners.wire import WireError
+
+ASSEMBLY_CHARS = 60_000
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,13 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     """Show the kernel with its first evaluation, or with the one that `?evaluation=` names."""
     kernel = _kernel(request, run_id, number)
     evaluations = list(kernel.evaluations.select_related("target", "opponent").order_by("pk"))
+    # The page's parts ask for the kernel's first evaluation, which need not be read again.
+    if first := next((one for one in evaluations if one.first_of_id == kernel.pk), None):
+        kernel.evaluation = first
     evaluation = _chosen(request, evaluations)
     result = evaluation.as_readable_result() if evaluation else None
+    build = result.build if result else None
+    parent_build = _parent_build(kernel) if build else None
     measurements = list(evaluation.measurements.order_by("pk")) if evaluation else []
     context = {
         "run": kernel.run,
@@ -68,8 +78,11 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         "lines": _lines(kernel, result),
         **_timing(result),
         "unseen": unseen_in(kernel.source),
-        "resources": resource_rows(result.build, _parent_build(kernel)) if result and result.build else [],
-        "resource_names": [one.name for one in result.build.kernels] if result and result.build else [],
+        "resources": resource_rows(build, parent_build),
+        "features": feature_rows(build, parent_build),
+        "prediction": prediction_of(kernel),
+        "resource_names": [one.name for one in build.kernels] if build else [],
+        "assembly": _assembly(result),
         "profile": in_words(result.profile) if result else [],
         "profile_notes": notes_in(result.profile) if result else [],
         "positions": _positions(kernel, result),
@@ -78,9 +91,23 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         "determinism": determinism(result),
         "questions": _questions(kernel),
         "samples": [row for row in measurements if row.samples_us],
+        "threads": views_about(user_of(request), kernel, request),
+        "here": request.get_full_path(),
         **_kin(kernel),
     }
     return render(request, "kernels/page.html", context)
+
+
+@login_required
+@require_safe
+def kernel_state(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
+    """Return how the evaluation of an unfinished kernel stands; once it is done, ask the page to load again."""
+    kernel = _kernel(request, run_id, number)
+    evaluation = _chosen(request, list(kernel.evaluations.order_by("pk")))
+    answer = render(request, "kernels/_state.html", {"run": kernel.run, "kernel": kernel, "evaluation": evaluation})
+    if evaluation is not None and evaluation.state_choice.is_terminal:
+        answer["HX-Refresh"] = "true"
+    return answer
 
 
 @login_required
@@ -127,10 +154,11 @@ def kernel_roofline_chart(request: HttpRequest, run_id: int, number: int) -> Htt
 
 def _kernel(request: HttpRequest, run_id: int, number: int) -> Kernel:
     run = access_run(user_of(request), run_id, "view")
-    kernels = Kernel.objects.select_related(
-        "hypothesis__call", "call", "author", "run__problem_version__problem", "run__target"
-    )
-    return get_object_or_404(kernels, run=run, number=number)
+    kernels = Kernel.objects.select_related("hypothesis__call", "call", "author")
+    kernel = get_object_or_404(kernels, run=run, number=number)
+    # The run that was authorised, with its joins.
+    kernel.run = run
+    return kernel
 
 
 def _evaluation(request: HttpRequest, run_id: int, number: int) -> Evaluation:
@@ -159,6 +187,12 @@ def _lines(kernel: Kernel, result: JobResult | None) -> list[ShownLine]:
         for diagnostic in diagnostics_in(result.build.log):
             by_line[diagnostic.line].append(diagnostic)
     return [ShownLine(line, by_line[line.number]) for line in source_lines(kernel.source, kernel.language)]
+
+
+def _assembly(result: JobResult | None) -> list[tuple[str, str]]:
+    """Return the machine code by name, each cut to what a page can hold."""
+    found = result.build.assembly if result and result.build else {}
+    return [(name, Truncator(text).chars(ASSEMBLY_CHARS)) for name, text in found.items()]
 
 
 def _parent_build(kernel: Kernel) -> BuildReport | None:
@@ -209,6 +243,9 @@ def _kin(kernel: Kernel) -> dict[str, Any]:
         "parents": light.filter(child_links__kernel=kernel).order_by("child_links__rank"),
         "children": light.filter(parent_links__parent=kernel).order_by("number")[:50],
         "previous_number": kernel.number - 1 if kernel.number > 0 else None,
+        "next_number": light.filter(run=kernel.run, number=kernel.number + 1)
+        .values_list("number", flat=True)
+        .first(),
         "is_best": kernel.run.best_kernel_id == kernel.pk,
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from optimizer.actions.finding import FindingSupersededError, do_edit_finding, do_write_finding, may_edit
+from optimizer.diffs.differ import Tag, diff
 from optimizer.forms.finding import FindingFilterForm, FindingForm, teams_to_write_in
 from optimizer.models import Finding
 from optimizer.queries.fulltext import findings_seen_by
@@ -124,9 +124,13 @@ def changes_of(older: Finding | None, newer: Finding) -> list[Change]:
     """Return the lines that a version removed and added; nothing for the first one."""
     if older is None:
         return []
-    kinds = {"+ ": "ins", "- ": "del"}
-    lines = difflib.ndiff(older.text.splitlines(), newer.text.splitlines())
-    return [Change(kinds[line[:2]], line[2:]) for line in lines if line[:2] in kinds]
+    old, new = older.text.splitlines(), newer.text.splitlines()
+    changes: list[Change] = []
+    for code in diff(old, new):
+        if code.tag is not Tag.EQUAL:
+            changes += [Change("del", line) for line in old[code.a0 : code.a1]]
+            changes += [Change("ins", line) for line in new[code.b0 : code.b1]]
+    return changes
 
 
 def _seen(request: HttpRequest) -> QuerySet[Finding]:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
-from django.views.decorators.http import require_safe
+from urllib.parse import urlencode
 
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.template.defaultfilters import pluralize
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from optimizer.actions.ranking import TOP, do_retime_leaders
 from optimizer.models import Problem, Target
-from optimizer.queries.leaderboard import boards_for, bounds_for, leaders_of, published_for, published_suites
+from optimizer.queries.leaderboard import (
+    baselines_of,
+    boards_for,
+    bounds_for,
+    leaders_of,
+    published_for,
+    published_suites,
+)
 from optimizer.text.whole_numbers import parse_whole_number
 from optimizer.views.signed_in import user_of
 
@@ -24,18 +38,48 @@ def leaderboards(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def leaderboard(request: HttpRequest, slug: str, key: str) -> HttpResponse:
-    """Show one problem on one target, in one version, since other versions have other cases."""
-    problem, target = get_object_or_404(Problem, slug=slug), get_object_or_404(Target, key=key)
-    numbers = list(problem.versions.order_by("-number").values_list("number", flat=True))
-    wanted = parse_whole_number(request.GET.get("version"))
-    version = wanted if wanted in numbers else numbers[0]
+    """Show one problem on one target, in one version and against one baseline: only those speedups compare."""
+    problem, target, version, baseline = _asked(request, slug, key)
+    user = user_of(request)
+    baselines = baselines_of(user, problem, target, version)
+    baseline = baseline if baseline in baselines else next(iter(baselines), "")
     context = {
         "problem": problem,
         "target": target,
-        "versions": numbers,
+        "versions": list(problem.versions.order_by("-number").values_list("number", flat=True)),
         "version": version,
-        "leaders": leaders_of(user_of(request), problem, target, version),
+        "baselines": baselines,
+        "baseline": baseline,
+        "leaders": leaders_of(user, problem, target, version, baseline),
+        "top": TOP,
         "published": published_for(problem.slug, target.key),
         "bounds": bounds_for(problem.slug, target.key),
     }
     return render(request, "leaderboards/page.html", context)
+
+
+@login_required
+@require_POST
+def leaderboard_retime(request: HttpRequest, slug: str, key: str) -> HttpResponse:
+    """Time the top of the leaderboard together."""
+    problem, target, version, baseline = _asked(request, slug, key)
+    user = user_of(request)
+    try:
+        count = do_retime_leaders(user, leaders_of(user, problem, target, version, baseline))
+    except ValidationError as refusal:
+        messages.error(request, " ".join(refusal.messages))
+    else:
+        messages.success(
+            request, f"{count} kernel{pluralize(count)} queued. The ranking follows when they are timed."
+        )
+    query = urlencode({"version": version, "baseline": baseline})
+    return redirect(f"{reverse('leaderboard', args=[slug, key])}?{query}")
+
+
+def _asked(request: HttpRequest, slug: str, key: str) -> tuple[Problem, Target, int, str]:
+    """Return problem, target, version and baseline that an address or form names; the newest version by default."""
+    problem, target = get_object_or_404(Problem, slug=slug), get_object_or_404(Target, key=key)
+    asked = request.POST if request.method == "POST" else request.GET
+    numbers = list(problem.versions.order_by("-number").values_list("number", flat=True))
+    wanted = parse_whole_number(asked.get("version"))
+    return problem, target, wanted if wanted in numbers else numbers[0], asked.get("baseline", "")

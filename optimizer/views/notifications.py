@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
@@ -13,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from optimizer.access import access_run
 from optimizer.actions import notification as actions
 from optimizer.actions.team import do_set_privacy
-from optimizer.models import Notification, NotificationKind
+from optimizer.models import Notification, NotificationKind, Run
 from optimizer.queries.notifications import Wanted, choices_of
 from optimizer.views.refusals import attempt
 from optimizer.views.signed_in import user_of
@@ -29,8 +31,16 @@ def notifications(request: HttpRequest) -> HttpResponse:
     rows = Notification.objects.readable_by(user_of(request)).select_related("run", "actor")
     only_unread = request.GET.get("show") == "unread"
     page = Paginator(rows.unread() if only_unread else rows, PER_PAGE).get_page(request.GET.get("page"))
-    context = {"page": page, "only_unread": only_unread}
+    context = {"page": page, "groups": grouped(page), "only_unread": only_unread}
     return render(request, "notifications/list.html", context)
+
+
+def grouped(rows: Iterable[Notification]) -> list[tuple[Run | None, list[Notification]]]:
+    """Return the rows by run, the run with the newest first; what is about no run stands together."""
+    groups: dict[int | None, tuple[Run | None, list[Notification]]] = {}
+    for row in rows:
+        groups.setdefault(row.run_id, (row.run, []))[1].append(row)
+    return list(groups.values())
 
 
 @login_required
@@ -62,7 +72,7 @@ def notification_settings(request: HttpRequest) -> HttpResponse:
             for kind in NotificationKind
         }
         actions.do_choose(user, chosen)
-        messages.success(request, "Stored.")
+        messages.success(request, "Saved.")
         return redirect("notification_settings")
     return render(request, "notifications/settings.html", {"choices": choices_of(user).items()})
 
@@ -83,6 +93,6 @@ def run_privacy(request: HttpRequest, run_id: int) -> HttpResponse:
     user = user_of(request)
     run = access_run(user, run_id, "operate")
     private = request.POST.get("private") == "on"
-    said = "Only its starter and the team's owners see this run now." if private else "The team sees this run now."
+    said = "This run is now private." if private else "This run is now visible to the team."
     attempt(request, lambda: do_set_privacy(user, run, private), said)
     return redirect("run_page", run_id=run.pk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import plotly.graph_objects as go
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -35,12 +36,21 @@ def tuned(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def tuned_chart(request: HttpRequest, run_id: int, name: str) -> HttpResponse:
-    """Return `parallel` or `importance` as plotly JSON."""
+    """Return `parallel`, `slices`, `contour` or `importance` as plotly JSON; `?axis=` chooses among the first three."""
     space = _chosen(request, spaces_of(_run(request, run_id)))
     if space is None:
         raise Http404
-    figure = charts.parallel(space) if name == "parallel" else charts.importance(importances(space))
+    if name == "importance":
+        figure = charts.importance(importances(space))
+    else:
+        figure = {"slices": charts.slices, "contour": _contour}.get(request.GET.get("axis", name), charts.parallel)(
+            space
+        )
     return HttpResponse(figure.to_json(), content_type="application/json")
+
+
+def _contour(space: TrialGroup) -> go.Figure:
+    return charts.contour(space, importances(space))
 
 
 def _run(request: HttpRequest, run_id: int) -> Run:

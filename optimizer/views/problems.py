@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models import Count, OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from optimizer.models import Problem, ProblemVersion, Run, Target, User
+from optimizer.queries.leaderboard import Leader, leaders_of
 from optimizer.text.whole_numbers import COUNT_DIGITS, parse_whole_number
 from optimizer.views.safe_html import markdown
 from optimizer.views.signed_in import user_of
@@ -18,7 +19,7 @@ from runners.problems import open_bundle
 from runners.problems.base import Problem as ReadProblem
 from runners.problems.base import ProblemError, Purpose
 
-LEADERS = 20
+LEADERS = 5
 
 
 @login_required
@@ -51,7 +52,7 @@ def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
         "version": version,
         "versions": versions,
         "description": markdown(version.description),
-        "leaders": _leaders(user_of(request), problem),
+        "boards": _boards(user_of(request), problem, version.number),
         **_read(version),
     }
     return render(request, "problems/page.html", context)
@@ -83,12 +84,8 @@ def _cases(problem: ReadProblem, targets: list[Target]) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda row: list(Purpose).index(row["purpose"]))
 
 
-def _leaders(user: User, problem: Problem) -> QuerySet[Run]:
-    """Return the best runs that the person may see, fastest against their baseline first."""
-    visible = Run.objects.visible_to(user).order_by().values("pk")
-    runs = Run.objects.filter(pk__in=visible, problem_version__problem=problem, best_speedup__isnull=False)
-    return (
-        runs.select_related("target", "best_kernel", "created_by", "problem_version")
-        .defer("problem_version__bundle", "best_kernel__source", "best_kernel__report", "best_kernel__meta")
-        .order_by("target__key", "-best_speedup_low", "-best_speedup")[:LEADERS]
-    )
+def _boards(user: User, problem: Problem, version: int) -> list[tuple[Target, list[Leader]]]:
+    """Return the first of each target's leaderboard, as its own page ranks them."""
+    targets = Target.objects.filter(runs__problem_version__problem=problem).distinct().order_by("title")
+    boards = [(target, leaders_of(user, problem, target, version)[:LEADERS]) for target in targets]
+    return [(target, leaders) for target, leaders in boards if leaders]

@@ -35,7 +35,7 @@ def profile(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         saved = filled_in(form, lambda: actions.do_change_profile(user, **form.cleaned_data))
         if saved is not None:
-            messages.success(request, "Stored.")
+            messages.success(request, "Saved.")
             return redirect("profile")
     return render(request, "account/profile.html", {"form": form})
 
@@ -80,7 +80,7 @@ def session_end(request: HttpRequest, session_id: int) -> HttpResponse:
 def sessions_end_others(request: HttpRequest) -> HttpResponse:
     """Sign out every other browser."""
     count = actions.do_end_other_sessions(user_of(request), request.session.session_key)
-    messages.success(request, f"{count} other browsers are signed out.")
+    messages.success(request, f"Signed out {count} other browsers.")
     return redirect("sessions")
 
 
@@ -125,5 +125,5 @@ def _change_password(request: HttpRequest, form: SetPasswordForm[User]) -> HttpR
     request.session.save()
     UserSession.objects.create_from_request(request)
     actions.do_end_other_sessions(user_of(request), request.session.session_key)
-    messages.success(request, "The password is changed. Every other browser is signed out.")
+    messages.success(request, "Password changed. All other browsers were signed out.")
     return redirect("profile")

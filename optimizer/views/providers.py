@@ -39,7 +39,7 @@ def providers(request: HttpRequest) -> HttpResponse:
 def provider_new(request: HttpRequest) -> HttpResponse:
     """Add a model server."""
     if not owned_teams(user_of(request)).exists():
-        raise Http404("Only a team's owners change its providers.")
+        raise Http404("Only owners of the team manage its providers.")
     return _edit(request, None)
 
 
@@ -58,7 +58,7 @@ def provider_delete(request: HttpRequest, provider_id: int) -> HttpResponse:
     user = user_of(request)
     row = owned_provider(user, provider_id)
     do_delete_provider(user, row)
-    messages.success(request, f"{row.name} and its key are gone.")
+    messages.success(request, f"Deleted {row.name} and its key.")
     return redirect("providers")
 
 
@@ -79,6 +79,6 @@ def _edit(request: HttpRequest, row: Provider | None) -> HttpResponse:
     form = ProviderForm(user, request.POST if request.method == "POST" else None, row=row)
     if request.method == "POST" and form.is_valid():
         saved = do_save_provider(user, form.cleaned_data["team"], form.entered, row)
-        messages.success(request, f"{saved.name} is stored. Try it before a run depends on it.")
+        messages.success(request, f"Saved {saved.name}. Test it before you use it in a run.")
         return redirect("providers")
     return render(request, "providers/form.html", {"form": form, "provider": row})

@@ -42,7 +42,7 @@ def release_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse
     kernel = get_object_or_404(Kernel.objects.select_related("run__team", "author"), run=run, number=number)
     if request.method == "POST":
         note = request.POST.get("note", "")
-        said = "Asked for. It is measured once more, and the team's reviewers have been told."
+        said = "Release requested. The kernel is measured again, and the reviewers were notified."
         attempt(request, lambda: actions.do_ask_release(user, kernel, note), said)
         return redirect("release_page", run_id=run_id, number=number)
     return render(request, "releases/page.html", _context(request, kernel))
@@ -54,7 +54,7 @@ def release_make(request: HttpRequest, release_id: int) -> HttpResponse:
     """Release the kernel."""
     row = _release(request, release_id, "operate")
     if attempt(request, lambda: actions.do_release(user_of(request), row)):
-        messages.success(request, f"Kernel #{row.kernel.number} is released.")
+        messages.success(request, f"Released kernel #{row.kernel.number}.")
     return _back(row)
 
 
@@ -91,12 +91,15 @@ def _context(request: HttpRequest, kernel: Kernel) -> dict[str, Any]:
     rows = list(Release.objects.filter(kernel=kernel).with_kernel())
     current = next((row for row in rows if not row.state_choice.is_terminal), None)
     first = Evaluation.objects.filter(first_of=kernel).select_related("job").first()
+    conditions = actions.conditions_of(current) if current and current.state == ReleaseState.ASKED else []
     return {
         "run": kernel.run,
         "kernel": kernel,
         "release": current,
         "past": [row for row in rows if row is not current],
-        "conditions": actions.conditions_of(current) if current and current.state == ReleaseState.ASKED else [],
+        "conditions": conditions,
+        "is_ready": all(one.is_met for one in conditions),
+        "standing": actions.standing_of(current, conditions) if current else None,
         "approvals": list(current.approvals.all()) if current and current.released_at else _standing(kernel),
         "first": first,
         "differences": actions.differences_of(first, current.rerun if current else None),

@@ -17,12 +17,14 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from optimizer.access import access_comment, access_kernel, access_run, access_thread, may
-from optimizer.actions.review import Place, do_begin_thread, do_publish_review, do_reply, do_say
+from optimizer.actions.review import MAX_COMMENT, Place, do_begin_thread, do_publish_review, do_reply, do_say
 from optimizer.actions.thread import do_change_thread, do_delete_draft, do_edit_comment
 from optimizer.forms.review import EditForm, PublishForm, StateForm, ThreadForm, WordsForm, place_of
 from optimizer.models import Comment, Hypothesis, Kernel, ReviewVerdict, Run, Side, Thread, ThreadState, User
+from optimizer.queries.notifications import mentionable_names
 from optimizer.text.whole_numbers import COUNT_DIGITS, parse_whole_number
 from optimizer.views.diff_threads import drafts_beside, views_of
+from optimizer.views.safe_html import markdown
 from optimizer.views.signed_in import user_of
 
 SHOWN_THREADS = 200
@@ -53,14 +55,16 @@ def discussion(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def thread_page(request: HttpRequest, run_id: int, thread_id: int) -> HttpResponse:
-    """Redirect to the place where the thread was started."""
+    """Redirect to the place where the thread was started, to `?comment=` where one is named."""
     thread = access_thread(user_of(request), run_id, thread_id, "view")
+    comment = parse_whole_number(request.GET.get("comment"))
+    place = f"thread-{thread.pk}" if comment is None else f"comment-{comment}"
     if thread.kernel is None:
-        return redirect(f"{reverse('discussion', args=[run_id])}?show=all#thread-{thread.pk}")
+        return redirect(f"{reverse('discussion', args=[run_id])}?show=all#{place}")
     # The page opens the row of the line even if it is folded away.
     line = f"&line=n{thread.last_line}" if thread.last_line else ""
     address = reverse("diff_page", args=[run_id, thread.kernel.number])
-    return redirect(f"{address}?against=parent{line}#thread-{thread.pk}")
+    return redirect(f"{address}?against=parent{line}#{place}")
 
 
 @login_required
@@ -81,6 +85,14 @@ def thread_new(request: HttpRequest, run_id: int) -> HttpResponse:
         return do_begin_thread(user, place, form.words, about)
 
     return _done(request, run, form, say)
+
+
+@login_required
+@require_POST
+def comment_preview(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Return a comment's text as it would be shown."""
+    run = access_run(user_of(request), run_id, "comment")
+    return HttpResponse(markdown(request.POST.get("body", "")[:MAX_COMMENT], mentionable_names(run.team)))
 
 
 @login_required
@@ -175,6 +187,7 @@ def _run_forms(user: User, run: Run, request: HttpRequest) -> dict[str, Any]:
     hypothesis = _hypothesis(run, parse_whole_number(request.GET.get("hypothesis")))
     return {
         "may_comment": may(user, run, "comment"),
+        "people": sorted(run.team.members.filter(is_active=True).values_list("username", flat=True)),
         "hypothesis": hypothesis,
         "thread_form": ThreadForm(initial={"hypothesis": hypothesis.pk if hypothesis else ""}, auto_id="say-%s"),
         "publish_form": PublishForm(auto_id="publish-%s"),

@@ -41,5 +41,5 @@ def run_archive(request: HttpRequest, run_id: int) -> HttpResponse:
     run = access_run(user_of(request), run_id, "operate")
     archived = request.POST.get("archived") == "1"
     do_archive_runs([run], archived=archived)
-    messages.success(request, "The run is in the archive." if archived else "The run is back in the table.")
+    messages.success(request, "Run archived." if archived else "Run restored.")
     return redirect("run_page", run_id=run.pk)

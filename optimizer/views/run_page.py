@@ -8,7 +8,7 @@ from typing import Any, get_args
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
 from django.db.models import F, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -19,21 +19,23 @@ from optimizer.actions import run as actions
 from optimizer.actions.submission import do_finish_run
 from optimizer.charts import curve as charts
 from optimizer.forms.budget import BudgetForm
-from optimizer.models import EvaluationStatus, Kernel, Run, RunState, User
+from optimizer.models import EvaluationStatus, Kernel, Run, User
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.run_summary import summarise
 from optimizer.queries.runners import absence_of_runners
 from optimizer.queries.timing import newest_noise_warning
-from optimizer.search import STRATEGIES, strategy_titles
+from optimizer.search import settings_in_force
 from optimizer.text.whole_numbers import parse_whole_number
 from optimizer.views import feed
 from optimizer.views.run_guidance import guidance_context
+from optimizer.views.run_head import actions_context, asks_models
 from optimizer.views.run_labels import labels_context
 from optimizer.views.run_workers import workers_of
 from optimizer.views.signed_in import user_of
 from runners.dispatch import DISPATCHERS
 
 KERNELS_PER_PAGE = 50
+BEST_KERNELS = 10
 CURVE_ROWS = 500
 KERNEL_SORTS = {
     "number": "number",
@@ -58,7 +60,7 @@ def run_page(request: HttpRequest, run_id: int) -> HttpResponse:
     """Show everything about a run. The page works without scripts, which only keep it fresh."""
     run = access_run(user_of(request), run_id, "view")
     items = feed.latest_items(run)
-    context = _live_context(run, user_of(request)) | _kernels_context(request, run)
+    context = _live_context(run, user_of(request)) | _best_kernels_context(run)
     context |= guidance_context(run, user_of(request)) | labels_context(run, user_of(request))
     context |= {
         "feed_tabs": feed.TABS,
@@ -66,6 +68,7 @@ def run_page(request: HttpRequest, run_id: int) -> HttpResponse:
         "items": items,
         "last_seq": items[-1].seq if items else 0,
         "axes": charts.AXES,
+        "setting_groups": _settings(run),
     }
     return render(request, "runs/page.html", context)
 
@@ -92,9 +95,13 @@ def run_workers(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_safe
 def run_kernels(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Return the table of kernels alone."""
+    """List the kernels of a run; for htmx the table alone, with `?best=1` that of the run's page."""
     run = access_run(user_of(request), run_id, "view")
-    return render(request, "runs/_kernels.html", _kernels_context(request, run))
+    if not request.headers.get("HX-Request"):
+        return render(request, "runs/kernels.html", _kernels_context(request, run))
+    is_best = request.GET.get("best") == "1"
+    context = _best_kernels_context(run) if is_best else _kernels_context(request, run)
+    return render(request, "runs/_kernels.html", context)
 
 
 @login_required
@@ -151,12 +158,13 @@ def run_finish(request: HttpRequest, run_id: int) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_budget(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Change the limits of a live run."""
+    """Change the limits of a live run, or continue one that used up its budget."""
     run = access_run(user_of(request), run_id, "operate")
     form = BudgetForm(run, request.POST if request.method == "POST" else None)
+    change = actions.do_continue_run if run.state_choice.is_terminal else actions.do_raise_budget
     if request.method == "POST" and form.is_valid():
         try:
-            actions.do_raise_budget(user_of(request), run, form.budget)
+            change(user_of(request), run, form.budget)
             return redirect("run_page", run_id=run.pk)
         except (ValidationError, RunTransitionError) as refusal:
             form.add_error(None, refusal if isinstance(refusal, ValidationError) else str(refusal))
@@ -173,17 +181,25 @@ def _steer(request: HttpRequest, run_id: int, action: Callable[[User, Run], Any]
 
 
 def _live_context(run: Run, user: User) -> dict[str, Any]:
-    state = RunState(run.state)
-    strategy = STRATEGIES.get(run.strategy)
-    return _workers_context(run) | {
-        "asks_models": strategy is None or strategy.needs_model,
-        "state": state,
-        "summary": summarise(run),
-        "noise_warning": newest_noise_warning(run),
-        "strategy_title": strategy_titles().get(run.strategy, run.strategy),
-        "can_pause": state in (RunState.RUNNING, RunState.PENDING),
-        "can_stop": not state.is_terminal and state != RunState.STOPPING,
-    }
+    return (
+        _workers_context(run)
+        | actions_context(run, user)
+        | {
+            "asks_models": asks_models(run),
+            "summary": summarise(run),
+            "noise_warning": newest_noise_warning(run),
+        }
+    )
+
+
+def _settings(run: Run) -> list[tuple[str, Any]]:
+    """Return the run's settings by group; groups without any are left out."""
+    groups = (
+        ("Strategy", settings_in_force(run.strategy, run.settings)),
+        ("Models", run.providers),
+        ("Run on", {"dispatcher": run.dispatcher, **run.dispatch_settings}),
+    )
+    return [(name, values) for name, values in groups if values]
 
 
 def _workers_context(run: Run) -> dict[str, Any]:
@@ -194,16 +210,27 @@ def _workers_context(run: Run) -> dict[str, Any]:
     return {"run": run, "workers": workers_of(run), "absence": absence}
 
 
+def _best_kernels_context(run: Run) -> dict[str, Any]:
+    """Return the kernels that rank first, for the run's own page; those without a speedup come last."""
+    numbers = _sorted(Kernel.objects.filter(run=run), "-speedup").values_list("pk", flat=True)
+    page = Paginator(numbers, BEST_KERNELS).get_page(1)
+    return _table_context(run, page, "-speedup") | {"is_best": True}
+
+
 def _kernels_context(request: HttpRequest, run: Run) -> dict[str, Any]:
     sort = request.GET.get("sort", "number")
     show = request.GET.get("show", "")
     # ids first: only one page of the run's kernels is worth its wide columns
     numbers = _sorted(_shown(Kernel.objects.filter(run=run), show), sort).values_list("pk", flat=True)
     page = Paginator(numbers, KERNELS_PER_PAGE).get_page(request.GET.get("page"))
+    return _table_context(run, page, sort) | {"show": show, "kernel_filters": FILTER_LABELS}
+
+
+def _table_context(run: Run, page: Page[int], sort: str) -> dict[str, Any]:
     wide = Kernel.objects.for_table().defer("source", "report", "meta", "evaluation__result")
     kernels = _sorted(wide.filter(pk__in=list(page.object_list)), sort)
-    return {"run": run, "page": page, "kernels": kernels, "sort": sort, "show": show, "best_id": run.best_kernel_id,
-            "has_call": any(_call_us(kernel) for kernel in kernels), "kernel_filters": FILTER_LABELS}  # fmt: skip
+    return {"run": run, "page": page, "kernels": kernels, "sort": sort, "best_id": run.best_kernel_id,
+            "has_call": any(_call_us(kernel) for kernel in kernels)}  # fmt: skip
 
 
 def _call_us(kernel: Kernel) -> float | None:

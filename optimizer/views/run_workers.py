@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import F, QuerySet
 
 from optimizer.models import Job, JobLog, JobState, Run
-from optimizer.runs.dispatch import jobs_of
+from optimizer.queries.jobs import jobs_of
 from optimizer.text.hostile_text import plain_log
 
 SHOWN = 12

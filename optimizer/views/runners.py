@@ -14,9 +14,17 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from optimizer.actions.runner import do_drain_runner, do_undrain_runner
-from optimizer.models import Job, JobState, Run, Runner, User
+from optimizer.models import Job, JobState, Run, Runner, Target, User
+from optimizer.queries.runners import history_of, log_tail
 from optimizer.queries.timing import noise_floor_from, noise_text, noise_warning
 from optimizer.views.signed_in import user_of
+from runners.targets import TARGETS
+
+HISTORY = 50
+LOG_CHARS = 20_000
+VARIABLES = "export DATABASE_URL=… REDIS_URL=… SECRET_KEY=… PROVIDER_KEY_SECRETS=…"
+# The variable that shows a worker one device only, by vendor.
+VISIBLE_DEVICES = {"amd": "HIP_VISIBLE_DEVICES", "nvidia": "CUDA_VISIBLE_DEVICES"}
 
 
 @dataclass(frozen=True)
@@ -52,17 +60,69 @@ def runners(request: HttpRequest) -> HttpResponse:
 
 
 @login_required
+@require_safe
+def runner_page(request: HttpRequest, runner_id: int) -> HttpResponse:
+    """Show one runner: its machine, noise floor, ceilings, newest jobs and the end of a log.
+
+    Jobs of runs that the person may not see are counted and not named.
+    """
+    user = user_of(request)
+    runner = get_object_or_404(Runner.objects.select_related("target", "current_job"), pk=runner_id)
+    _add_noise(runner)
+    jobs = history_of(runner, HISTORY)
+    seen = set(
+        Run.objects.visible_to(user).filter(pk__in=[_run_id(job) for job in jobs]).values_list("pk", flat=True)
+    )
+    shown = next((job for job in jobs if _run_id(job) in seen), None)
+    context = {
+        "runner": runner,
+        "jobs": [(job, _run_id(job) in seen) for job in jobs],
+        "log_job": shown,
+        "log": log_tail(shown, LOG_CHARS) if shown else "",
+        "may_drain": user.is_superuser,
+    }
+    return render(request, "runners/page.html", context)
+
+
+@login_required
+@require_safe
+def runner_add(request: HttpRequest) -> HttpResponse:
+    """Show the commands that start a runner, for the target that is chosen."""
+    targets = list(Target.objects.order_by("title"))
+    chosen = next((one for one in targets if one.key == request.GET.get("target")), None)
+    chosen = chosen or next((one for one in targets if one.key == "cpu"), None)
+    context = {"targets": targets, "chosen": chosen, "variables": VARIABLES, "command": _command(chosen)}
+    return render(request, "runners/add.html", context)
+
+
+@login_required
 @require_POST
 def runner_drain(request: HttpRequest, runner_id: int) -> HttpResponse:
     """Drain a runner or undrain it."""
     runner = _operated(request, runner_id)
     if request.POST.get("drain") == "off":
         do_undrain_runner(user_of(request), runner)
-        messages.success(request, f"{runner.name} takes jobs again.")
+        messages.success(request, f"Resumed {runner.name}.")
     else:
         do_drain_runner(user_of(request), runner, request.POST.get("note", "").strip())
-        messages.success(request, f"{runner.name} finishes its job and takes no other.")
-    return redirect("runners")
+        messages.success(request, f"Draining {runner.name}: it finishes its job and takes no more.")
+    return redirect("runner_page", runner_id=runner.pk)
+
+
+def _command(target: Target | None) -> str:
+    """Return the command that starts a worker for the first device of a target's kind."""
+    key = target.key if target else "cpu"
+    visible = VISIBLE_DEVICES.get(TARGETS[key].vendor) if key in TARGETS else None
+    shown = f"{visible}=0 " if visible else ""
+    return f"{shown}celery -A kernelsci_site worker -Q bench.{key} -c 1 -n {key}-0@%h"
+
+
+def _run_id(job: Job) -> int | None:
+    """Return the run that a job belongs to."""
+    if job.evaluation is not None:
+        return job.evaluation.kernel.run_id
+    tool = getattr(job, "tool_call", None)
+    return tool.run_id if tool is not None else None
 
 
 def _operated(request: HttpRequest, runner_id: int) -> Runner:

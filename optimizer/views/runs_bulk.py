@@ -38,8 +38,8 @@ def runs_bulk(request: HttpRequest) -> HttpResponse:
         messages.error(request, " ".join(refusal.messages))
     else:
         left = len(seen) - len(runs)
-        more = f" {left} left alone: your role there does not allow it." if left else ""
-        messages.info(request, said + more if named else "No run was ticked.")
+        more = f" {left} unchanged: your role there does not allow it." if left else ""
+        messages.info(request, said + more if named else "No runs selected.")
     return redirect(_back(request))
 
 
@@ -53,8 +53,7 @@ def _do(request: HttpRequest, user: User, runs: list[Run]) -> str:
     return f"{_runs(changed)} {_DONE[verb]}{' ' + ', '.join(tags) if tags else ''}."
 
 
-_DONE = {"archive": "put into the archive", "unarchive": "taken out of the archive", "tag": "got", "untag": "lost",
-         "stop": "told to stop"}  # fmt: skip
+_DONE = {"archive": "archived", "unarchive": "restored", "tag": "tagged", "untag": "untagged", "stop": "stopping"}
 
 
 def _named(request: HttpRequest) -> list[int]:

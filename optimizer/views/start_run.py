@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from optimizer.access import access_run
 from optimizer.actions.run import do_start_run
 from optimizer.actions.run_template import access_template, templates_of
+from optimizer.forms.presets import PRESETS, preset_values
 from optimizer.forms.start_run import StartRunForm, values_of
 from optimizer.models import Run
 from optimizer.search import STRATEGIES
@@ -25,7 +26,7 @@ from optimizer.views.signed_in import user_of
 
 # Maximum length of an address, in characters. Servers and chat programs truncate longer ones.
 LONGEST_ADDRESS = 12_000
-NOT_FIELDS = ("clone", "template", "csrfmiddlewaretoken", "template_name")
+NOT_FIELDS = ("clone", "template", "preset", "csrfmiddlewaretoken", "template_name")
 
 
 @login_required
@@ -41,12 +42,17 @@ def start_run(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def start_run_link(request: HttpRequest) -> HttpResponse:
-    """Redirect to the form under an address that holds all its fields."""
+    """Redirect to the form under an address that holds all its fields, those of a chosen preset in their place."""
     form = posted_form(request)
     values = form.as_address() | ({"clone": str(form.clone_of.pk)} if form.clone_of else {})
+    preset = dict(preset_values(request.POST.get("preset", "")))
+    if not form.costs_money():
+        # A limit in dollars is refused where the price of a model is unknown.
+        preset.pop("budget_usd", None)
+    values |= preset
     if len(urlencode(values)) > LONGEST_ADDRESS:
         values.pop("guidance", None)
-        messages.warning(request, "The guidance is too long for an address and was left out of it.")
+        messages.warning(request, "The guidance is too long for a link and was left out.")
     return redirect(f"{reverse('start_run')}?{urlencode(values)}")
 
 
@@ -61,6 +67,7 @@ def form_context(form: StartRunForm) -> dict[str, Any]:
         "form": form,
         "strategy": form.strategy_class,
         "strategies": STRATEGIES,
+        "presets": PRESETS,
         "clone_of": form.clone_of,
         "templates": templates_of(form.user),
         "outlook": estimate_of(form),

@@ -23,7 +23,7 @@ from optimizer.views.start_run import form_context, posted_form
 BUILT_IN_WORDS = {
     "inbox": "People and outside agents answer through the inbox; there is no server to ask.",
     "replay": "Answers come from the record; there is no server to ask.",
-    "": "Choose who answers first.",
+    "": "Choose a provider first.",
 }
 
 
@@ -75,12 +75,12 @@ def template_save(request: HttpRequest) -> HttpResponse:
     values = {name: text for name, text in form.as_address().items() if name != "team"}
     try:
         if team is None:
-            raise ValidationError("Choose the team that the template is for.")
+            raise ValidationError("Choose a team for the template.")
         row = do_save_template(form.user, team, request.POST.get("template_name", ""), values | {"team": team.slug})
     except ValidationError as refusal:
         context = form_context(form) | {"template_fault": " ".join(refusal.messages)}
         return render(request, "runs/start.html", context)
-    messages.success(request, f"The form is kept as “{row.name}” for {row.team}.")
+    messages.success(request, f"Saved template “{row.name}” for {row.team}.")
     return redirect(f"/runs/new/?template={row.pk}")
 
 
@@ -90,5 +90,5 @@ def template_delete(request: HttpRequest, template_id: int) -> HttpResponse:
     """Delete a template."""
     row = access_template(user_of(request), template_id)
     do_delete_template(row)
-    messages.success(request, f"The template “{row.name}” is gone.")
+    messages.success(request, f"Deleted template “{row.name}”.")
     return redirect("start_run")

@@ -9,16 +9,16 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.html import format_html
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
-from optimizer.access import access_kernel
-from optimizer.actions.suggestion import Moved, Suggestion, base_moved, check_suggest, do_suggest
+from optimizer.access import access_kernel, access_run
+from optimizer.actions.suggestion import Moved, Suggestion, base_moved, check_suggest, do_suggest, suggestion_in
 from optimizer.diffs.folding import Gap, visible_rows
 from optimizer.diffs.rows import compare
 from optimizer.forms.suggestion import SuggestionForm
-from optimizer.models import Kernel, User
+from optimizer.models import Comment, Kernel, User
 from optimizer.views.diff_markup import Painter
 from optimizer.views.signed_in import user_of
 
@@ -44,6 +44,21 @@ def suggest(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     return render(request, "review/suggest.html", context, status=422 if form.errors else 200)
 
 
+@login_required
+@require_POST
+def comment_measure(request: HttpRequest, run_id: int, comment_id: int) -> HttpResponse:
+    """Make a kernel of the lines that a comment suggests, with the person as its author, and queue it."""
+    user = user_of(request)
+    run = access_run(user, run_id, "comment")
+    comments = Comment.objects.visible_to(user).select_related("thread__kernel", "author")
+    comment = get_object_or_404(comments, pk=comment_id, thread__run=run)
+    try:
+        return _submitted(request, user, check_suggest(user, run, suggestion_in(comment)))
+    except ValidationError as refusal:
+        messages.error(request, " ".join(refusal.messages))
+        return redirect("thread_page", run_id=run_id, thread_id=comment.thread_id)
+
+
 def _initial(base: Kernel) -> dict[str, Any]:
     return {"text": base.source, "seen": base.run.kernels.aggregate(last=Max("number"))["last"]}
 
@@ -54,9 +69,7 @@ def _suggestion(base: Kernel, form: SuggestionForm) -> Suggestion:
 
 def _submitted(request: HttpRequest, user: User, wanted: Suggestion) -> HttpResponse:
     kernel = do_suggest(user, wanted)
-    messages.success(
-        request, f"Your edit is kernel #{kernel.number}. It is built, checked and timed like any other."
-    )
+    messages.success(request, f"Queued your edit as kernel #{kernel.number}.")
     return redirect("kernel_page", run_id=kernel.run_id, number=kernel.number)
 
 

@@ -48,7 +48,7 @@ class WebhookForm(forms.Form):
     events = forms.MultipleChoiceField(
         choices=WebhookEvent.choices, widget=forms.CheckboxSelectMultiple, initial=list(WebhookEvent.values)
     )
-    allow_private = forms.BooleanField(required=False, label="May be on a private network")
+    allow_private = forms.BooleanField(required=False, label="Allow private network addresses")
 
     def __init__(self, user: User, data: Any = None) -> None:
         super().__init__(data)
@@ -79,7 +79,7 @@ def token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
     # Another person's token is not found, rather than forbidden, so that ids reveal nothing.
     row = get_object_or_404(ApiToken, pk=token_id, user=user_of(request))
     do_revoke_token(user_of(request), row)
-    messages.success(request, f"{row} is revoked.")
+    messages.success(request, f"Revoked {row}.")
     return redirect("tokens")
 
 
@@ -109,7 +109,7 @@ def webhook_delete(request: HttpRequest, webhook_id: int) -> HttpResponse:
     """Delete a webhook."""
     row = owned_webhook(user_of(request), webhook_id)
     do_delete_webhook(user_of(request), row)
-    messages.success(request, f"{row} is told nothing any more.")
+    messages.success(request, f"Removed {row}.")
     return redirect("webhooks")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import shutil
@@ -10,11 +9,14 @@ import tempfile
 from pathlib import Path
 
 from runners.job import BuildReport
+from runners.sandbox import remove_tree
 from runners.state import state_dir
 from runners.wire import WireError, dumps, loads
 
 # Builds are small, but a search makes thousands; beyond this many of one kind, the oldest tenth goes.
 MOST_ENTRIES = 5000
+# Libraries have some ten kilobytes, but a hostile source can make one of 256 MiB.
+MOST_BYTES = 4 << 30
 
 
 class BuildCache:
@@ -24,16 +26,15 @@ class BuildCache:
     artefacts of that kind together: the entries that were fetched longest ago go first.
     """
 
-    def __init__(self, kind: str, key: str, most_bytes: int | None = None) -> None:
+    def __init__(self, kind: str, key: str, most_bytes: int = MOST_BYTES) -> None:
         self._entry = state_dir("builds", kind) / key
         self._most_bytes = most_bytes
 
     def fetch(self, artefact: Path) -> BuildReport | None:
         """Copy the artefact to `artefact` and return the report, marked as cached; None where there is no entry."""
         try:
-            if self._most_bytes is not None:
-                # The time stamp is what makes pruning least-recently-used.
-                os.utime(self._entry)
+            # The time stamp is what makes pruning least-recently-used.
+            os.utime(self._entry)
             report = loads(BuildReport, (self._entry / "report.json").read_text())
             if report.ok:
                 shutil.copyfile(self._entry / "artefact", artefact)
@@ -55,24 +56,22 @@ class BuildCache:
             # Renaming onto an entry that another process stored meanwhile fails, and its entry is as good.
             folder.rename(self._entry)
         except OSError:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
         self._prune()
 
     def _prune(self) -> None:
         entries = [entry for entry in os.scandir(self._entry.parent) if entry.is_dir()]
         entries.sort(key=_used_at)
         doomed = entries[: MOST_ENTRIES // 10] if len(entries) > MOST_ENTRIES else []
-        if self._most_bytes is not None:
-            doomed += _beyond(entries[len(doomed) :], self._most_bytes)
+        doomed += _beyond(entries[len(doomed) :], self._most_bytes)
         # Several workers prune at the same time, so an entry may be gone already.
         for entry in doomed:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(entry.path)
+            remove_tree(Path(entry.path))
 
 
 def _beyond(entries: list[os.DirEntry[str]], most_bytes: int) -> list[os.DirEntry[str]]:
     """Return the oldest entries, first in the list, that must go for the others to fit; the newest stays."""
-    sizes = [_artefact_bytes(Path(entry.path)) for entry in entries]
+    sizes = [_entry_bytes(Path(entry.path)) for entry in entries]
     total, count = sum(sizes), 0
     while total > most_bytes and count < len(entries) - 1:
         total -= sizes[count]
@@ -87,8 +86,8 @@ def _used_at(entry: os.DirEntry[str]) -> float:
         return 0.0
 
 
-def _artefact_bytes(entry: Path) -> int:
+def _entry_bytes(entry: Path) -> int:
     try:
-        return (entry / "artefact").stat().st_size
+        return sum(file.stat().st_size for file in entry.iterdir())
     except OSError:
         return 0

@@ -24,6 +24,7 @@ from runners.job import KernelResources, Language
 FIXED_FLAGS = ("-fopenmp", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas")
 # Only switches that change how code is generated. Others could read files (-include, -fplugin) or write them (-o,
 # -dumpdir).
+_NUMBER = re.compile(r"\d+\.\d+")
 _SWITCHES = (
     "fast-math|associative-math|reciprocal-math|finite-math-only|signed-zeros|trapping-math|math-errno"
     "|unsafe-math-optimizations|unroll-loops|unroll-all-loops|tree-vectorize|tree-slp-vectorize|strict-aliasing"
@@ -80,9 +81,10 @@ def compiler() -> str:
 
 @cache
 def compiler_version(path: str) -> str:
-    """Return the first line of `--version`."""
+    """Return the first line of `--version` that names one: nvcc begins with its title and copyright."""
     answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
-    return answer.stdout.partition("\n")[0]
+    lines = answer.stdout.splitlines()
+    return next((line for line in lines if _NUMBER.search(line)), lines[0] if lines else "")
 
 
 @cache

@@ -25,7 +25,7 @@ _NOISE = re.compile(
 )
 _TARGET = re.compile(r"\b[0-9a-f]+ <([^>+]*)(?:\+0x[0-9a-f]+)?>")
 _RELATIVE = re.compile(r"-?0x[0-9a-f]+\(%rip\)")
-_COMMENT = re.compile(r"\s+# [0-9a-f]+ <.*$")
+_COMMENT = re.compile(r"(?<!\s)\s++# [0-9a-f]+ <.*$")
 
 
 def disassembler() -> str | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from runners.backends.base import BuildRequest
 from runners.backends.compiling import Compiled, Toolbox, compile_source, digest, moved_library
+from runners.backends.mca import llvm_mca, simulator
 from runners.backends.native import NativeBackend
 from runners.backends.resources import capped, from_amdgcn
 from runners.backends.rocm import rocm_directory
@@ -52,8 +53,8 @@ class HipBackend(NativeBackend):
         return ["-Wall", "-Wno-unused-command-line-argument", *_device_only(target(request.target))]
 
     def fingerprint(self, command: list[str]) -> list[str]:
-        """Return the path of hipcc, empty where it is not installed."""
-        return [hipcc() or ""]
+        """Return the paths of hipcc and of llvm-mca, empty where they are not installed."""
+        return [hipcc() or "", llvm_mca() or ""]
 
     def product_name(self) -> str:
         """Return the library's name, or that of the assembly, which is all that a stock clang makes."""
@@ -84,7 +85,7 @@ class HipBackend(NativeBackend):
     ) -> tuple[list[KernelResources], dict[str, str]]:
         """Return what the assembly at `product` says of each kernel, and the assembly."""
         text = product.read_text(errors="replace")
-        return from_amdgcn(text), {"amdgcn": capped(text)}
+        return from_amdgcn(text, simulator(request)), {"amdgcn": capped(text)}
 
 
 def hipcc() -> str | None:

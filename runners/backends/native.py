@@ -16,6 +16,7 @@ from runners.backends.base import Artefact, Backend, BuildRequest, chosen_tunabl
 from runners.backends.cache import BuildCache
 from runners.backends.compiling import Toolbox, compile_source, digest, macro_text, moved_library
 from runners.job import BuildReport, KernelResources, Source
+from runners.static_features import VERSION
 from runners.targets import target
 from runners.tunables import DeclaredSpace, parse
 
@@ -110,5 +111,5 @@ class NativeBackend(Backend):
         return f"{self.title} kernels are built for {self.vendor_title} GPUs, not for {wanted.title}"
 
     def _cache_key(self, request: BuildRequest, command: list[str]) -> str:
-        parts = [request.source.text, request.symbol, command, *self.fingerprint(command)]
+        parts = [request.source.text, request.symbol, command, VERSION, *self.fingerprint(command)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

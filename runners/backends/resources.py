@@ -6,18 +6,25 @@ The texts come from compilers that read hostile source, so they are capped and e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from runners.job import KernelResources
+from runners.static_features import Dialect, Listing, features_of
 from runners.targets import Target
+
+# Return the cycles of a listing's hottest block, or None where no simulator knows the architecture.
+Simulator = Callable[[Listing], float | None]
 
 # A hostile source can make a compiler print gigabytes.
 ASSEMBLY_CHARS = 256 << 10
 # Matrix instructions tell whether a kernel uses the units that its peak refers to.
-AMD_MATRIX = re.compile(r"^\s*v_s?mfma\w*", re.MULTILINE)
-PTX_MATRIX = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)\S*", re.MULTILINE)
+# A listing may repeat the source, in which anything can stand; no figure of a compiler has more digits.
+_NUMBER = re.compile(r"[0-9]{1,12}")
+# Blanks of one line only: `\s` would run over line ends, and blank lines would cost quadratic time.
+AMD_MATRIX = re.compile(r"^[ \t]*v_s?mfma\w*", re.MULTILINE)
+PTX_MATRIX = re.compile(r"^[ \t]*(?:@!?%p\d+[ \t]+)?(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)\S*", re.MULTILINE)
 SASS_MATRIX = re.compile(r"\b(?:[HIQDBO]?G?MMA|UTC[HIQOX]*MMA)(?:\.\w+)+")
 X86_VECTORS = {"512": re.compile(r"%zmm\d"), "256": re.compile(r"%ymm\d"), "128": re.compile(r"%xmm\d")}
 _METADATA = {
@@ -38,8 +45,8 @@ def capped(text: str, limit: int = ASSEMBLY_CHARS) -> str:
     return f"{text[: limit // 2]}\n… {len(text) - limit} characters left out …\n{text[-limit // 2 :]}"
 
 
-def from_amdgcn(assembly: str) -> list[KernelResources]:
-    """Return the kernels of an amdgcn assembly listing.
+def from_amdgcn(assembly: str, simulate: Simulator | None = None) -> list[KernelResources]:
+    """Return the kernels of an amdgcn assembly listing, with their static features.
 
     They are read from its metadata (LLVM AMDGPU usage guide, "Code Object V5 Metadata") and the comments after each
     function. `vgpr` counts vector registers of both kinds together, as the hardware allocates them; `agpr` of these
@@ -62,9 +69,15 @@ def from_amdgcn(assembly: str) -> list[KernelResources]:
                 occupancy=_comment(body, "Occupancy"),
                 code_bytes=_comment(body, "codeLenInByte"),
                 matrix_instructions=len(AMD_MATRIX.findall(body)),
+                features=_features(Dialect.AMDGCN, body, simulate),
             )
         )
     return kernels
+
+
+def _features(dialect: Dialect, body: str | None, simulate: Simulator | None = None) -> dict[str, float]:
+    listing = Listing.read(dialect, body or "")
+    return features_of(listing, simulate(listing) if simulate else None)
 
 
 def _amd_functions(assembly: str) -> Iterator[tuple[str, str]]:
@@ -74,16 +87,16 @@ def _amd_functions(assembly: str) -> Iterator[tuple[str, str]]:
 
 
 def _field(entry: str, name: str) -> str | None:
-    found = re.search(rf"^\s*(?:- )?\.{name}:\s*'?([^'\n]+?)'?\s*$", entry, re.MULTILINE)
+    found = re.search(rf"^[ \t]*(?:- )?\.{name}:[ \t]*'?([^'\n]+?)'?[ \t]*$", entry, re.MULTILINE)
     return found[1] if found else None
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 
 def _comment(body: str, name: str) -> int | None:
-    found = re.search(rf"^; {name}\s*[:=] (\d+)", body, re.MULTILINE)
+    found = re.search(rf"^; {name}\s*[:=] (\d{{1,12}})", body, re.MULTILINE)
     return int(found[1]) if found else None
 
 
@@ -97,13 +110,14 @@ def from_ptxas(report: str, sass: str = "") -> list[KernelResources]:
         kernels.append(
             KernelResources(
                 name,
-                registers=_found(part, r"Used (\d+) registers"),
+                registers=_found(part, r"Used (\d{1,12}) registers"),
                 # ptxas leaves a figure out when it is zero.
-                lds_bytes=_found(part, r"(\d+) bytes smem") or 0,
-                scratch_bytes=_found(part, r"(\d+) bytes stack frame"),
+                lds_bytes=_found(part, r"(\d{1,12}) bytes smem") or 0,
+                scratch_bytes=_found(part, r"(\d{1,12}) bytes stack frame"),
                 matrix_instructions=len(SASS_MATRIX.findall(body)) if body is not None else None,
                 code_bytes=_code_bytes(body) if body is not None else None,
-                extra={"spill_store_bytes": _found(part, r"(\d+) bytes spill stores") or 0},
+                extra={"spill_store_bytes": _found(part, r"(\d{1,12}) bytes spill stores") or 0},
+                features=_features(Dialect.SASS, body),
             )
         )
     return kernels
@@ -115,24 +129,25 @@ def from_sass_usage(usage: str, sass: str) -> list[KernelResources]:
     return [
         KernelResources(
             name,
-            registers=_found(line, r"REG:(\d+)"),
-            lds_bytes=_found(line, r"SHARED:(\d+)"),
-            scratch_bytes=_found(line, r"STACK:(\d+)"),
+            registers=_found(line, r"REG:(\d{1,12})"),
+            lds_bytes=_found(line, r"SHARED:(\d{1,12})"),
+            scratch_bytes=_found(line, r"STACK:(\d{1,12})"),
             matrix_instructions=len(SASS_MATRIX.findall(functions.get(name, ""))),
             code_bytes=_code_bytes(functions.get(name, "")),
+            features=_features(Dialect.SASS, functions.get(name)),
         )
         for name, line in re.findall(r"Function (\S+?):\s*\n\s*(.*)", usage)
     ]
 
 
 def _sass_functions(sass: str) -> Iterator[tuple[str, str]]:
-    for part in re.split(r"^\s*Function : ", sass, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^[ \t]*Function : ", sass, flags=re.MULTILINE)[1:]:
         yield part.split(maxsplit=1)[0], part
 
 
 def _code_bytes(body: str) -> int | None:
     """Return the code's size in bytes: 16 after the last address, the length of an instruction since Volta."""
-    addresses = re.findall(r"/\*([0-9a-f]{4,})\*/\s+\S", body)
+    addresses = re.findall(r"/\*([0-9a-f]{4,12})\*/\s+\S", body)
     return int(addresses[-1], 16) + 16 if addresses else None
 
 

@@ -17,17 +17,28 @@ from typing import Any
 
 from runners.backends.base import Artefact, BuildRequest, SampleArgument
 from runners.backends.compiling import Toolbox, log_of, policy
+from runners.backends.mca import llvm_mca, simulator
 from runners.backends.python import PythonBackend
-from runners.backends.resources import PTX_MATRIX, capped, from_amdgcn, from_sass_usage, with_occupancy
+from runners.backends.resources import (
+    PTX_MATRIX,
+    Simulator,
+    capped,
+    from_amdgcn,
+    from_sass_usage,
+    with_occupancy,
+)
 from runners.errors import InfraFailure
 from runners.job import BuildReport, KernelResources, Language
 from runners.sandbox import ResultFileError, Sandboxed, python_paths, read_result_file, spawn
 from runners.state import read_json, state_dir, write_json
+from runners.static_features import VERSION
 from runners.targets import Target, target
-from runners.wire import from_plain, to_plain
+from runners.wire import from_plain, to_plain, travels
 
 RECORDER = Path(__file__).with_name("triton_record.py")
 RECORD_MEMORY_BYTES = 6 << 30
+# What the recorder writes at most (`triton_record`); a module that writes its own report may claim more.
+MOST_VARIANTS, MOST_ERROR, MOST_EXTRA, MOST_SHARED_BYTES = 64, 64 << 10, 4096, 1 << 30
 ANSWER_BYTES = 64 << 20
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 
@@ -66,6 +77,7 @@ def _recorded(request: BuildRequest, module: Path, wanted: Target) -> BuildRepor
 
 def _key(request: BuildRequest, module: Path, wanted: Target) -> str:
     parts = [module.read_text(), to_plain(list(request.samples)), wanted.key, RECORDER.read_text()]
+    parts += [VERSION, llvm_mca() or ""]
     return hashlib.sha256(json.dumps([*parts, _version("triton"), _version("torch")]).encode()).hexdigest()
 
 
@@ -91,7 +103,11 @@ def _record(request: BuildRequest, module: Path, wanted: Target) -> BuildReport:
     answer = _answer(process, out)
     if answer is None:
         return BuildReport(False, seconds, False, log or "the compiler left no report")
-    return _report(request, wanted, answer, seconds, log)
+    try:
+        return _report(request, wanted, answer, seconds, log)
+    # The module has run in the process that wrote the report, and may have written anything.
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        return BuildReport(False, seconds, False, f"the compiler's report cannot be read: {type(error).__name__}")
 
 
 def _spec(request: BuildRequest, module: Path, wanted: Target) -> dict[str, Any]:
@@ -131,15 +147,15 @@ def _answer(process: Sandboxed, out: Path) -> dict[str, Any] | None:
 
 
 def _report(request: BuildRequest, wanted: Target, answer: dict[str, Any], seconds: float, log: str) -> BuildReport:
-    error = str(answer.get("error") or "")
-    variants = [variant for variant in answer["variants"] if isinstance(variant, dict)]
-    kernels = [_resources(variant) for variant in variants]
+    error = capped(str(answer.get("error") or ""), MOST_ERROR)
+    variants = [variant for variant in answer["variants"] if isinstance(variant, dict)][:MOST_VARIANTS]
+    simulate = simulator(request) if wanted.vendor == "amd" else None
+    kernels = [_resources(variant, simulate) for variant in variants]
     assembly: dict[str, str] = {}
     for number, variant in enumerate(variants):
         for kind, text in dict(variant.get("assembly") or {}).items():
-            assembly.setdefault(
-                f"{kind}:{variant.get('name')}:{number}", capped(str(text), (1 << 20) // len(variants))
-            )
+            title = f"{str(kind)[:20]}:{str(variant.get('name'))[:200]}:{number}"
+            assembly.setdefault(title, capped(str(text), (1 << 20) // len(variants)))
     if not variants and not error:
         log = f"{log}\nno Triton kernel was launched".strip()
     if wanted.vendor == "nvidia":
@@ -148,16 +164,17 @@ def _report(request: BuildRequest, wanted: Target, answer: dict[str, Any], secon
     return BuildReport(not error, seconds, False, error or log, None if error else hexdigest, kernels, assembly)
 
 
-def _resources(variant: dict[str, Any]) -> KernelResources:
+def _resources(variant: dict[str, Any], simulate: Simulator | None) -> KernelResources:
     """Return the resources of one compiled variant, with its launch options and constants."""
     texts = {kind: str(text) for kind, text in dict(variant.get("assembly") or {}).items()}
-    extra = {key: variant.get(key) for key in ("constants", "num_warps", "num_stages")}
+    stated = {key: variant.get(key) for key in ("constants", "num_warps", "num_stages")}
+    extra = {key: value for key, value in stated.items() if len(json.dumps(value)) <= MOST_EXTRA and travels(value)}
     shared = variant.get("shared_bytes")
-    found = from_amdgcn(texts.get("amdgcn", "")) or from_sass_usage(
+    found = from_amdgcn(texts.get("amdgcn", ""), simulate) or from_sass_usage(
         str(variant.get("usage") or ""), str(variant.get("sass") or "")
     )
     base = found[0] if found else KernelResources(str(variant.get("name"))[:200])
     if not found and "ptx" in texts:
         base = dataclasses.replace(base, matrix_instructions=len(PTX_MATRIX.findall(texts["ptx"])))
-    lds_bytes = shared if isinstance(shared, int) else base.lds_bytes
+    lds_bytes = shared if type(shared) is int and 0 <= shared <= MOST_SHARED_BYTES else base.lds_bytes
     return dataclasses.replace(base, lds_bytes=lds_bytes, extra={**base.extra, **extra})

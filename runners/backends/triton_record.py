@@ -9,6 +9,7 @@ Pointers are assumed to be aligned to 16 bytes, as torch allocates. Needs the st
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import subprocess
@@ -183,3 +184,4 @@ def main(spec_path: str, out: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:3])
+    gc.freeze()  # an interpreter that ends collects garbage several times over, here in vain

@@ -57,8 +57,9 @@ class GpuNativeCallee(NativeCallee):
         """Return what a call launches (see `insight.kernels`). Needs torch in this process."""
         return insight.kernels(lambda: self._function(*arguments))
 
-    def release(self) -> None:
-        """Do nothing: this process knows of no memory that a C function keeps."""
+    def release(self) -> int:
+        """Return 0: this process knows of no memory that a C function keeps."""
+        return 0
 
     def floor_ns(self) -> list[int]:
         """Return device times in ns of the smallest possible launch."""

@@ -10,7 +10,7 @@ from . import insight
 from .caches import name_architecture
 from .device_bytes import DeviceBytes
 from .device_clock import DeviceClock, Reached
-from .module import ModuleCallee, WrongOutput
+from .module import ModuleCallee, WrongOutput, saved
 from .structure import tensors_in
 
 
@@ -40,10 +40,15 @@ class GpuModuleCallee(ModuleCallee):
     def steady(self, calls: list[dict[str, Any]], warm_ns: int, repeats: int) -> list[int]:
         """Make calls in a loop, and return the two times of `DeviceClock.steady`."""
         values = [prepared["values"] for prepared in calls]
-        times, results = self._clock.steady(self._function, values, warm_ns, repeats)
+        # Whoever calls such a function in a loop and wants all outputs has to copy them as well.
+        function = self._saving if self.overwrites else self._function
+        times, results = self._clock.steady(function, values, warm_ns, repeats)
         for prepared, result in zip(calls, results, strict=True):
             prepared["result"] = result
         return times
+
+    def _saving(self, *values: Any) -> Any:
+        return saved(self._function(*values))
 
     def finish(self, prepared: dict[str, Any], call: dict[str, list[float]]) -> None:
         """Check the outputs, copy them into the arena and wait for that. Raises WrongOutput."""
@@ -69,6 +74,8 @@ class GpuModuleCallee(ModuleCallee):
         """Return device times in ns of the smallest possible launch."""
         return self._clock.floor_ns()
 
-    def release(self) -> None:
-        """Give back the memory that torch keeps for later calls."""
+    def release(self) -> int:
+        """Give back the memory that torch keeps for later calls. Return the most bytes that it held so far."""
+        held_bytes = torch.cuda.max_memory_reserved()
         torch.cuda.empty_cache()
+        return held_bytes

@@ -65,6 +65,7 @@ class ModuleCallee:
         self._case: dict[str, Any] = {}
         self._function: Any = None
         self._room: deque[list[torch.Tensor]] = deque()
+        self.overwrites = False
 
     def set_case(self, case: dict[str, Any]) -> None:
         """Take the layout of the coming calls. The callable is made again if its setup has changed."""
@@ -104,6 +105,17 @@ class ModuleCallee:
         prepared["result"] = result
         return elapsed
 
+    def finds_overwritten(self, made: list[dict[str, Any]]) -> bool:
+        """Return whether calls of a request returned the same memory, unless that was known; remember it."""
+        known = self.overwrites
+        places = [{t.data_ptr() for t in plain_tensors(each["result"]) if t.numel()} for each in made]
+        self.overwrites = known or sum(map(len, places)) > len(set[int]().union(*places))
+        return self.overwrites and not known
+
+    def save(self, prepared: dict[str, Any]) -> None:
+        """Replace what a call returned by copies, if all of it is plain tensors, which copying makes no work for."""
+        prepared["result"] = saved(prepared["result"])
+
     def finish(self, prepared: dict[str, Any], call: dict[str, list[Any]]) -> None:
         """Check the outputs strictly and copy them into the arena. Raises WrongOutput."""
         tensors, specs = tensors_in(prepared["result"]), self._case["outputs"]
@@ -112,6 +124,17 @@ class ModuleCallee:
         for tensor, spec, offset in zip(tensors, specs, call["outputs"], strict=True):
             check_output(tensor, spec)
             tensor_at(self._arena, spec, offset).copy_(tensor)
+
+
+def plain_tensors(result: Any) -> list[torch.Tensor]:
+    """Return the tensors of a result that hold memory of their own, which a subclass may not."""
+    return [each for each in tensors_in(result) if type(each) is torch.Tensor and each.layout is torch.strided]
+
+
+def saved(result: Any) -> Any:
+    """Return copies of a result's tensors, or the result itself if it holds anything else."""
+    tensors = plain_tensors(result)
+    return [tensor.clone() for tensor in tensors] if len(tensors) == len(tensors_in(result)) else result
 
 
 def _dense_bytes(spec: dict[str, Any]) -> int:

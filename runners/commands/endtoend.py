@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +19,10 @@ if TYPE_CHECKING:
     from runners.endtoend.measuring import EndToEnd
 
 REPORT = "endtoend.json"
-DIFFERS, NOT_CALLED = 4, 5
+DIFFERS, NOT_CALLED, NOT_STORED = 4, 5, 6
+# The address of a kernel's page, as a person copies it from the browser.
+_PAGE = re.compile(r"(?P<site>https?://[^/\s]+)/runs/(?P<run>\d+)/kernels/(?P<number>\d+)(?:[/?#]\S*)?")
+STORED_WITHIN_S = 30.0
 
 
 def add_parser(subparsers: Any) -> None:
@@ -30,12 +37,26 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--rounds", type=int, default=7, help="of four calls in each (default: %(default)s)")
     parser.add_argument("--timeout-s", type=float, default=1800.0, help="limit for one process")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the report as well")
+    parser.add_argument(
+        "--store", type=_page, metavar="ADDRESS",
+        help="store the report beside the kernel with this page; the variable KERNELSCI_TOKEN holds an API token",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and print. Return 0, 1 if the program fails, 4 if results differ, 5 if a kernel was never called."""
+    """Measure and print.
+
+    Return 0, 1 if the program fails, 4 if results differ, 5 if a kernel was never called, 6 if all is well but for the
+    site, which did not store the report.
+    """
     from runners.endtoend.measuring import Order, measure
+
+    # Before the program runs, which may take hours.
+    token = os.environ.get("KERNELSCI_TOKEN", "")
+    if arguments.store and not token:
+        print("python -m runners endtoend: --store needs an API token in KERNELSCI_TOKEN", file=sys.stderr)
+        return 2
 
     order = Order(
         arguments.script, tuple(arguments.package), tuple(arguments.arguments), arguments.call,
@@ -52,7 +73,42 @@ def run(arguments: argparse.Namespace) -> int:
     places = [Path(package) / REPORT for package in arguments.package if (Path(package) / "src").is_dir()]
     for place in [*places, *([arguments.json] if arguments.json else [])]:
         place.write_text(report)
-    return DIFFERS if not found.agrees else 0 if found.was_called else NOT_CALLED
+    is_stored = not arguments.store or _store(arguments.store, report, token)
+    if not found.agrees or not found.was_called:
+        return NOT_CALLED if found.agrees else DIFFERS
+    return 0 if is_stored else NOT_STORED
+
+
+def _page(text: str) -> str:
+    """Return the address to which reports of a kernel's page are sent. Raises ArgumentTypeError."""
+    found = _PAGE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text}: not a kernel's page, such as https://SITE/runs/3/kernels/7/")
+    return f"{found['site']}/api/v1/runs/{found['run']}/kernels/{found['number']}/endtoend"
+
+
+def _store(address: str, report: str, token: str) -> bool:
+    """Send the report to the site and print what became of it. Return whether it is stored."""
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(address, report.encode(), headers)  # noqa: S310 - `_page` let http(s) through
+    try:
+        with urllib.request.urlopen(request, timeout=STORED_WITHIN_S):  # noqa: S310 - as above
+            print("  stored beside the kernel")
+            return True
+    except urllib.error.HTTPError as error:
+        print(f"python -m runners endtoend: not stored: {_refusal(error)}", file=sys.stderr)
+    except OSError as error:
+        print(f"python -m runners endtoend: not stored: {error}", file=sys.stderr)
+    return False
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    """Return the site's reason, or the status alone where the answer is not one of its API."""
+    try:
+        detail = json.loads(error.read(100_000))["detail"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{error.code} {error.reason}"
+    return str(detail)[:1000]
 
 
 def in_words(found: EndToEnd) -> str:

@@ -48,12 +48,13 @@ def _text(wanted: Target, found: dict[str, Any]) -> str:
     for dtype, rate in found["matmul_flops"].items():
         peak = wanted.peak_flops[dtype]
         lines.append(f"  {dtype} matrix product {rate / 1e12:.1f} TFLOP/s, {rate / peak:.0%} of {peak / 1e12:.1f}")
+    lines += [f"  {one['name']} read {one['bandwidth'] / 1e9:.0f} GB/s" for one in found.get("levels", [])]
     return "\n".join(lines)
 
 
 def _share(found: dict[str, Any], wanted: Target) -> str:
     return (
         f"{found['copy_bandwidth'] / wanted.bandwidth:.0%} of the data sheet's"
-        if wanted.bandwidth
+        if wanted.bandwidth and wanted.family == "gpu"
         else "no data sheet"
     )

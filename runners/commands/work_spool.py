@@ -15,6 +15,7 @@ from runners.dispatch.spool import Spool, SpoolDispatcher, SpoolError
 from runners.dispatch.spool_source import SpoolSource
 from runners.harness import evaluate
 from runners.job import Effort
+from runners.signing.keyring import Role
 from runners.targets import UnknownTarget, canonical
 from runners.worker import work_once
 
@@ -51,7 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _work(arguments: argparse.Namespace) -> int:
     target = canonical(arguments.target)
-    source = SpoolSource(Spool(arguments.directory), target)
+    spool = Spool(arguments.directory)
+    spool.announce(Role.RUNNER)
+    source = SpoolSource(spool, target)
     try:
         return _work_until_told(source, target, 0.0 if arguments.once else arguments.idle_exit)
     except KeyboardInterrupt:
@@ -63,12 +66,24 @@ def _work_until_told(source: SpoolSource, target: str, patience_s: float | None)
     queue = SpoolDispatcher().queue_for(target, Effort.FULL)
     card = card_of(f"spool@{socket.gethostname()}-{os.getpid()}", target, (queue,))
     done, idle_since = 0, time.monotonic()
+    said: set[str] = set()
     while True:
         draining = source.check_in(card)
         if not draining and work_once(source, queue, card.name, evaluate):
             done, idle_since = done + 1, time.monotonic()
             print(f"{done} jobs done", flush=True)
+        elif strangers := set(source.spool.strangers) - said:
+            said |= strangers
+            print("\n".join(map(not_trusted, sorted(strangers))), file=sys.stderr, flush=True)
         elif patience_s is not None and time.monotonic() - idle_since >= patience_s:
             return done
         else:
             time.sleep(POLL_S)
+
+
+def not_trusted(public: str) -> str:
+    """Return what to do about jobs of a site that is not trusted."""
+    return (
+        f"jobs are left alone: they are signed by a site that is not trusted here. Compare {public} with what "
+        f"`manage.py keys` shows there, then: python -m runners keys trust site {public}"
+    )

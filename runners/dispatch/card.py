@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import socket
 from collections.abc import Sequence
-from pathlib import Path
 
+from runners.backends.software import driver, software_of
 from runners.harness.devices.gpu_state import gpu_fixed, product_name
 from runners.job_source import RunnerCard
-from runners.sandbox import probe
+from runners.sandbox.probe import confinement_here
 from runners.targets import TARGETS
 
 VISIBLE_DEVICES = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-# Both files are readable without any tool of the vendor.
-DRIVERS = {"nvidia": Path("/proc/driver/nvidia/version"), "amdgpu": Path("/sys/module/amdgpu/version")}
-_VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 
 def card_of(name: str, target: str, queues: Sequence[str]) -> RunnerCard:
@@ -29,7 +25,7 @@ def card_of(name: str, target: str, queues: Sequence[str]) -> RunnerCard:
         target=target,
         queues=tuple(queues),
         device=(product_name(gpu_fixed(known)) or known.title) if known else target,
-        sandbox=probe().value,
+        sandbox=confinement_here(),
         facts={
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -37,20 +33,10 @@ def card_of(name: str, target: str, queues: Sequence[str]) -> RunnerCard:
             "python": platform.python_version(),
             "kernel": platform.release(),
             "driver": driver(),
+            "software": software_of(target),
             "visible_devices": visible_devices(),
         },
     )
-
-
-def driver() -> str:
-    """Return the GPU driver, such as `nvidia 580.65.06` or `amdgpu 6.12.12`, or an empty text if there is none."""
-    for name, path in DRIVERS.items():
-        try:
-            found = _VERSION.search(path.read_text(errors="replace"))
-        except OSError:
-            continue
-        return f"{name} {found[0]}" if found else name
-    return "amdgpu" if Path("/dev/kfd").exists() else ""
 
 
 def visible_devices() -> str:

@@ -8,26 +8,30 @@
     cancel/    cancelled      an empty file of the job's name
     lost/      put back       as many bytes as workers were lost with the job
     runners/   workers        one card for each worker
+    keys/      announced      public keys of those who use the directory
 
 Every step is a rename on one file system, so a reader never sees half a file and of two workers one gets the job. A
 file is written under a dotted name, flushed to disk and then renamed. A worker that dies leaves its claim with an old
 heartbeat; the next worker puts it back, and after `MOST_LOST` times reports that in a result. A result is in
 `results/` before its claim is removed, so a crash in between at worst repeats work and never loses it.
 
-The other users of the directory are not trusted: nothing is read or written through a link.
+The other users of the directory are not trusted. Nothing is read or written through a link. Jobs are signed by a site,
+results and cards by a runner, and each end takes only what a key that it trusts has signed: its own, those that were
+pinned (`python -m runners keys`), and in a directory to which nobody else can write those that are announced there. The
+signature covers the file's kind and name. What a stranger has signed stays where it is until its key is pinned.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -35,15 +39,21 @@ from runners import wire
 from runners.dispatch.base import Dispatcher
 from runners.job import PROTOCOL_VERSION, Effort, JobResult, JobSpec, Status
 from runners.job_source import Beat, RunnerCard
+from runners.sandbox.removal import remove_tree
 from runners.sandbox.results import ResultFileError, read_result_file
+from runners.signing import envelope
+from runners.signing.envelope import EnvelopeError
+from runners.signing.keyring import KeyFileError, Keyring, Role, name_of, read_public_key
+from runners.state import is_own
 
-FOLDERS = ("jobs", "claimed", "results", "done", "refused", "cancel", "lost", "runners")
+FOLDERS = ("jobs", "claimed", "results", "done", "refused", "cancel", "lost", "runners", "keys")
 # A claim without a heartbeat for so long is put back; by the file system's clock, which all machines share.
 ABANDONED_AFTER_S = 300.0
 # A job that ends its worker each time must not circulate for ever.
 MOST_LOST = 3
 # The other side may be hostile or broken; samples and assembly of a real result stay far below this.
 MOST_BYTES = 64 << 20
+MOST_CARD_BYTES, MOST_CARDS = 64 << 10, 1000
 # A job in one of these folders is known; cancel/ and lost/ hold only marks.
 KNOWING = ("jobs", "claimed", "results", "done")
 # Anything else in a shared directory is none of our business.
@@ -53,8 +63,18 @@ _NAME = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}\.json")
 M = TypeVar("M", JobSpec, JobResult)
 
 
+# Who signs what lies in a folder.
+SIGNERS = {"jobs": Role.SITE, "claimed": Role.SITE, "results": Role.RUNNER, "runners": Role.RUNNER}
+# What is wrong with a file that is none of ours.
+UNREADABLE = (wire.WireError, ResultFileError, EnvelopeError)
+
+
 class SpoolError(Exception):
     """Report that the directory can't be used as a spool. The message says where and why."""
+
+
+class StrangerError(Exception):
+    """Report that a file is signed by a key that is not trusted here."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +113,57 @@ class SpoolDispatcher(Dispatcher):
 
 
 class Spool:
-    """Read and write the directory. Creating a Spool makes the folders."""
+    """Read and write the directory. Creating a Spool makes the folders, and checks whose they are.
 
-    def __init__(self, root: Path) -> None:
+    `strangers` holds the public keys that were met and are not trusted, with their roles.
+    """
+
+    def __init__(self, root: Path, keyring: Keyring | None = None) -> None:
         self.root = root
+        self.keyring = keyring or Keyring()
+        self.strangers: dict[str, Role] = {}
         try:
             for folder in FOLDERS:
-                (root / folder).mkdir(parents=True, exist_ok=True)
+                (root / folder).mkdir(mode=0o775, parents=True, exist_ok=True)
+            self._check_folders()
         except OSError as error:
             raise SpoolError(f"{error.filename}: {error.strerror}") from error
-        if links := [folder for folder in FOLDERS if (root / folder).is_symlink()]:
-            raise SpoolError(f"{root / links[0]}: is a link; a spool's folders are plain ones")
+
+    def _check_folders(self) -> None:
+        """Raise SpoolError for a folder that anybody can write to, or that is not of the spool's owner."""
+        owners = {0, os.geteuid(), self.root.stat().st_uid}
+        for place in (self.root, *(self.root / folder for folder in FOLDERS)):
+            found = place.lstat() if place != self.root else place.stat()
+            if not stat.S_ISDIR(found.st_mode):
+                raise SpoolError(f"{place}: is a link; a spool's folders are plain ones")
+            if found.st_mode & stat.S_IWOTH:
+                raise SpoolError(f"{place}: everybody can write to it (chmod o-w)")
+            if found.st_uid not in owners:
+                raise SpoolError(f"{place}: belongs to user {found.st_uid}, not to the owner of {self.root}")
+
+    @property
+    def is_private(self) -> bool:
+        """Return whether nobody but this user can write to the directory."""
+        return is_own(self.root) and all(is_own(self.root / folder) for folder in FOLDERS)
+
+    def announce(self, role: Role) -> None:
+        """Put our public key of that role there, for others to pin or, in a private directory, to trust."""
+        public = self.keyring.public(role)
+        name = f"{role}-{name_of(public)}.pub"
+        if not (self.root / "keys" / name).exists():
+            self._write("keys", name, f"{public}\n".encode())
+
+    def _trusts(self, role: Role, public: str) -> bool:
+        return self.keyring.trusts(role, public) or (self.is_private and self._is_announced(role, public))
+
+    def _is_announced(self, role: Role, public: str) -> bool:
+        name = f"{role}-{name_of(public)}.pub"
+        with suppress(ResultFileError, KeyFileError):
+            text = read_result_file(self.root / "keys", name, MOST_CARD_BYTES, os.geteuid()).decode(
+                "ascii", "replace"
+            )
+            return read_public_key(text) == public
+        return False
 
     def offer(self, slip: Slip, spec: JobSpec) -> None:
         """Put a job there, once: a job that is anywhere in the spool already is left as it is.
@@ -111,15 +171,20 @@ class Spool:
         Raises SpoolError, for example on a full disk; nothing half-written stays.
         """
         if not any(os.path.lexists(self.root / folder / slip.name) for folder in KNOWING):
-            self._write("jobs", slip.name, wire.dumps(spec))
+            self._write_signed("jobs", slip.name, wire.dumps(spec))
 
     def take(self, target: str | None = None) -> tuple[Slip, JobSpec] | None:
-        """Claim the oldest job (of that target), or None. A file that is no job is moved to refused/."""
+        """Claim the oldest job (of that target), or None.
+
+        A file that is no job is moved to refused/, and a job of a site that is not trusted is left alone.
+        """
         # The oldest first: slips are sorted by job number.
         for slip in self._slips("jobs"):
             try:
                 spec = self._spec("jobs", slip)
-            except (wire.WireError, ResultFileError) as error:
+            except StrangerError:
+                continue
+            except UNREADABLE as error:
                 self.refuse(slip, "jobs", str(error))
                 continue
             if target in (None, spec.target) and self._claim(slip):
@@ -136,7 +201,7 @@ class Spool:
 
     def deliver(self, slip: Slip, result: JobResult) -> None:
         """Put the result there, then drop the claim. Raises SpoolError; repeating is safe."""
-        self._write("results", slip.name, wire.dumps(result))
+        self._write_signed("results", slip.name, wire.dumps(result))
         self._drop("claimed", slip)
 
     def let_go(self, slip: Slip) -> None:
@@ -162,13 +227,20 @@ class Spool:
         return returned
 
     def results(self) -> Iterator[tuple[Slip, JobResult]]:
-        """Yield the results that wait to be taken in. A file that is none (a link, garbage, too large) goes to
-        refused/."""
+        """Yield the results that wait to be taken in.
+
+        A file that is none (a link, garbage, too large, not signed) goes to refused/, and a result of a runner that is
+        not trusted is left alone.
+        """
         for slip in self._slips("results"):
             try:
-                yield slip, _spoken(wire.loads(JobResult, self._read("results", slip.name)))
-            except (wire.WireError, ResultFileError) as error:
+                result = _spoken(wire.loads(JobResult, self._read_signed("results", slip.name)))
+            except StrangerError:
+                continue
+            except UNREADABLE as error:
                 self.refuse(slip, "results", str(error))
+            else:
+                yield slip, result
 
     def acknowledge(self, slip: Slip) -> None:
         """Record that a result was taken in."""
@@ -180,9 +252,11 @@ class Spool:
 
         A file that another process has taken away meanwhile is left alone.
         """
-        if self._move(slip.name, folder, "refused"):
-            with suppress(SpoolError):
-                self._write("refused", _reason_name(slip), reason[:4000])
+        with suppress(SpoolError):
+            # A folder of that name would keep the file from being moved there, and the queue from going on.
+            remove_tree(self.root / "refused" / slip.name)
+            if self._move(slip.name, folder, "refused"):
+                self._write("refused", _reason_name(slip), wire.storable_text(reason[:4000]).encode())
 
     def refused(self) -> Iterator[tuple[Slip, str]]:
         """Yield the files that were put aside, with the reasons."""
@@ -194,7 +268,7 @@ class Spool:
 
     def cancel(self, slip: Slip) -> None:
         """Withdraw a waiting job, or ask its worker to stop."""
-        self._write("cancel", slip.name, "")
+        self._write("cancel", slip.name, b"")
         if self._move(slip.name, "jobs", "done"):
             self.forget(slip)
 
@@ -210,26 +284,27 @@ class Spool:
     def introduce(self, card: RunnerCard) -> bool:
         """Write or renew a worker's card. Return whether the worker should drain."""
         name = _card_name(card.name)
-        self._write("runners", f"{name}.json", json.dumps(asdict(card)))
+        self._write_signed("runners", f"{name}.json", wire.dumps(card))
         return os.path.lexists(self.root / "runners" / f"{name}.drain")
 
     def drain(self, worker: str, wanted: bool) -> None:
         """Ask a worker to claim no more, or to go on."""
         mark = f"{_card_name(worker)}.drain"
         if wanted:
-            self._write("runners", mark, "")
+            self._write("runners", mark, b"")
         else:
             (self.root / "runners" / mark).unlink(missing_ok=True)
 
     def cards(self) -> Iterator[tuple[RunnerCard, float]]:
-        """Yield the workers' cards with the time of their last renewal. Unreadable ones are skipped."""
-        for path in sorted((self.root / "runners").glob("[!.]*.json")):
+        """Yield the workers' cards with the time of their last renewal. Those of strangers and unreadable ones are
+        skipped."""
+        for path in sorted((self.root / "runners").glob("[!.]*.json"))[:MOST_CARDS]:
             try:
-                seen = path.lstat()
-                plain = json.loads(read_result_file(path.parent, path.name, 1 << 20, seen.st_uid))
-                yield wire.from_plain(RunnerCard, plain), seen.st_mtime
-            except (ValueError, OSError):
+                seen = path.lstat().st_mtime
+                card = wire.loads(RunnerCard, self._read_signed("runners", path.name, MOST_CARD_BYTES))
+            except (*UNREADABLE, StrangerError, OSError):
                 continue
+            yield card, seen
 
     def _claim(self, slip: Slip) -> bool:
         """Claim a job. The heartbeat comes before the move, or another worker could return the claim for its old
@@ -248,13 +323,13 @@ class Spool:
             lost = 1
         if lost >= MOST_LOST:
             return self._give_up(slip)
-        self._write("lost", slip.name, "." * lost)
+        self._write("lost", slip.name, b"." * lost)
         return self._move(slip.name, "claimed", "jobs")
 
     def _give_up(self, slip: Slip) -> bool:
         try:
             job_id = self._spec("claimed", slip).job_id
-        except (wire.WireError, ResultFileError) as error:
+        except (*UNREADABLE, StrangerError) as error:
             self.refuse(slip, "claimed", str(error))
             return False
         reason = f"spool: its worker was lost {MOST_LOST} times"
@@ -285,16 +360,26 @@ class Spool:
         return sorted((slip for slip in found if slip), key=lambda slip: (slip.job_id, slip.fence))
 
     def _spec(self, folder: str, slip: Slip) -> JobSpec:
-        return _spoken(wire.loads(JobSpec, self._read(folder, slip.name)))
+        return _spoken(wire.loads(JobSpec, self._read_signed(folder, slip.name)))
 
-    def _read(self, folder: str, name: str) -> bytes:
+    def _read_signed(self, folder: str, name: str, most_bytes: int = MOST_BYTES) -> bytes:
+        """Return a message that a key which is trusted for that folder has signed. Raises StrangerError for another
+        key, EnvelopeError and ResultFileError."""
+        role = SIGNERS[folder]
+        public, message = envelope.opened(self._read(folder, name, most_bytes), _purpose(folder, name))
+        if not self._trusts(role, public):
+            self.strangers[public] = role
+            raise StrangerError(f"{name}: signed by the {role} {name_of(public)}, which is not trusted here")
+        return message
+
+    def _read(self, folder: str, name: str, most_bytes: int = MOST_BYTES) -> bytes:
         """Read a file, but never through a link, because the other machine is not trusted."""
         path = self.root / folder / name
         try:
             owner = path.lstat().st_uid
         except OSError as error:
             raise ResultFileError(f"{path}: {error.strerror}") from error
-        return read_result_file(path.parent, name, MOST_BYTES, owner)
+        return read_result_file(path.parent, name, most_bytes, owner)
 
     def _move(self, name: str, source: str, to: str) -> bool:
         """Move a file between folders. Return False if it was not there. Raises SpoolError."""
@@ -312,7 +397,11 @@ class Spool:
         except OSError as error:
             raise SpoolError(f"{self.root / folder / slip.name}: {error.strerror}") from error
 
-    def _write(self, folder: str, name: str, text: str) -> None:
+    def _write_signed(self, folder: str, name: str, text: str) -> None:
+        sealed = envelope.sealed(self.keyring.secret(SIGNERS[folder]), _purpose(folder, name), text.encode())
+        self._write(folder, name, sealed)
+
+    def _write(self, folder: str, name: str, data: bytes) -> None:
         """Write a file whole or not at all. Raises SpoolError.
 
         The temporary name is random, so nobody can have put a link there.
@@ -321,8 +410,8 @@ class Spool:
         part = final.with_name(f".{name}.{secrets.token_hex(8)}")
         try:
             descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
                 # Renaming before the data is on disk could leave an empty file after a crash.
                 file.flush()
                 os.fsync(file.fileno())
@@ -338,6 +427,11 @@ def _spoken(message: M) -> M:
     if message.protocol_version != PROTOCOL_VERSION:
         raise wire.WireError(f"protocol version {message.protocol_version}; this side speaks {PROTOCOL_VERSION}")
     return message
+
+
+def _purpose(folder: str, name: str) -> str:
+    """Return what a signature of a file covers beside its content. A claimed job is the job that was offered."""
+    return f"{'jobs' if folder == 'claimed' else folder}/{name}"
 
 
 def _card_name(worker: str) -> str:

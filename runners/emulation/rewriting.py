@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 _LITERALS = re.compile(
     r'//(?:\\\n|[^\n])*|/\*.*?(?:\*/|\Z)|R"(?P<mark>[^()\\\s]{0,16})\(.{0,1000}?\)(?P=mark)"'
-    r'|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])*\'',
+    # A literal without an end reaches to the end of its line: looking for one at every quote would take quadratic time.
+    r'|"(?:\\.|[^"\\\n])*+"?|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])*+\'?',
     re.DOTALL,
 )
 # Every repetition is bounded and no two can share a text, so that hostile sources cannot make the search slow.

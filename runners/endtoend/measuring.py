@@ -7,6 +7,7 @@ Intervals and verdicts are those of the harness (`runners.harness.timing.statist
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -52,7 +53,8 @@ class EndToEnd:
 
     `speedup` is the time without divided by the time with. `error` is the largest error of a result relative to its
     tolerance, 1 at the limit, and `own_error` that of the program against itself. `calls` counts what the kernels
-    served, and `missed` why torch computed instead, by package.
+    served, and `missed` why torch computed instead, by package. `kernels` has the content hash of each package's
+    kernel, by which a site knows what the report is about; a package without provenance has none.
     """
 
     script: str
@@ -72,6 +74,7 @@ class EndToEnd:
     prints_alike: bool | None
     calls: dict[str, int]
     missed: dict[str, dict[str, int]]
+    kernels: dict[str, str]
     device: str
     sessions: int
     rounds: int
@@ -155,7 +158,8 @@ def _judged(
         without_s=_median(sessions, (0, 3)), with_s=_median(sessions, (1, 2)),
         speedup=gained.median, low=gained.low, high=gained.high, floor=floor, verdict=_verdict(gained, floor),
         prints_alike=alike, calls={name: totals[name].pop(KERNEL, 0) for name in names},
-        missed={name: dict(totals[name]) for name in names}, device=(counts or sessions)[0]["device"],
+        missed={name: dict(totals[name]) for name in names},
+        kernels=_kernels(order.packages, names), device=(counts or sessions)[0]["device"],
         sessions=order.sessions, rounds=order.rounds if order.function else 1, **parity,
     )  # fmt: skip
 
@@ -195,6 +199,21 @@ def _located(packages: Sequence[str]) -> tuple[list[str], list[str]]:
                 f"{package}: neither the folder of an exported package nor the name of an installed one"
             )
     return paths, names
+
+
+def _kernels(packages: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Return the content hash of each package's kernel, by name, from the provenance that the export wrote."""
+    found = {}
+    for package, name in zip(packages, names, strict=True):
+        folder = Path(package) / "src" / name
+        if not folder.is_dir():
+            spec = importlib.util.find_spec(name)
+            folder = Path(spec.origin).parent if spec and spec.origin else folder
+        try:
+            found[name] = str(json.loads((folder / "provenance.json").read_text())["kernel"]["content_hash"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return found
 
 
 def _why(done: subprocess.CompletedProcess[str]) -> str:

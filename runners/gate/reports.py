@@ -23,13 +23,14 @@ _FENCE = re.compile(r"`{3,}")
 def junit(decision: Decision, problem: str, candidate: str, against: str) -> str:
     """Return JUnit XML with two tests, `correct` and `not slower`, for the test page of a CI service."""
     ruling = decision.ruling
+    lacks_answer = ruling in (Ruling.NO_VERDICT, Ruling.UNDECIDED)
     failures = sum(ruling is one for one in (Ruling.WRONG, Ruling.SLOWER))
     suite = xml.Element(
         "testsuite",
         name=SUITE,
         tests="2",
         failures=str(failures),
-        errors=str(int(ruling is Ruling.NO_VERDICT)),
+        errors=str(int(lacks_answer)),
         skipped=str(int(ruling is Ruling.WRONG)),
         time=f"{_seconds(decision):.3f}",
     )
@@ -39,15 +40,15 @@ def junit(decision: Decision, problem: str, candidate: str, against: str) -> str
     )
     if ruling is Ruling.WRONG:
         xml.SubElement(speed, "skipped", message="a wrong kernel is not compared")
+    if ruling is Ruling.UNDECIDED:
+        xml.SubElement(speed, "error", message=_xml(decision.reason)[:LOG_CAP], type=ruling.in_words)
     xml.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + xml.tostring(suite, encoding="unicode") + "\n"
 
 
 def markdown(decision: Decision, problem: str, candidate: str, against: str) -> str:
     """Return a summary for a pull request or a job's page."""
-    mark = {Ruling.NOT_SLOWER: "✅", Ruling.NO_VERDICT: "⚠️", Ruling.SLOWER: "❌", Ruling.WRONG: "❌"}[
-        decision.ruling
-    ]
+    mark = {Ruling.NOT_SLOWER: "✅", Ruling.SLOWER: "❌", Ruling.WRONG: "❌"}.get(decision.ruling, "⚠️")
     result = decision.deciding
     lines = [f"### {mark} {_cell(candidate)}: {decision.ruling.in_words}", "", _fenced(decision.reason), ""]
     lines += [f"Compared with {_cell(against)} on {_cell(problem)}, {len(decision.looks)} time"
@@ -68,7 +69,8 @@ def plain(decision: Decision) -> dict[str, Any]:
         "ruling": decision.ruling.in_words,
         "exit_code": int(decision.ruling),
         "reason": decision.reason,
-        "tolerance": decision.tolerance,
+        "tolerance": decision.rules.tolerance,
+        "detect": decision.rules.detect,
         "looks": [to_plain(look) for look in decision.looks],
     }
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-import shutil
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -65,10 +63,11 @@ from runners.job import (
 from runners.problems import open_bundle
 from runners.problems.base import Problem, ProblemError, Purpose
 from runners.profiling.summary import summary
-from runners.sandbox import SandboxError
+from runners.sandbox import SandboxError, work_folder
 from runners.targets import UnknownTarget, target
 
 PLANS = {Effort.CHECK: QUICK, Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
+SCREEN = "screen"
 # Failures that say little without the side and the stage in which they happened.
 PLACED = (Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY)
 # Far enough that no noise of a quick timing makes up for it.
@@ -122,22 +121,30 @@ class Evaluation:
             self._note_breakdown(str(error))
         except Exception as error:
             log.exception("the harness failed on job %s", self.spec.job_id)
+            if self._stages.current == SCREEN and not isinstance(error, OSError):
+                # Nothing but the candidate's text has been looked at, so a text is what no reader was prepared for.
+                return self._rejected_as_unreadable(error)
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(where.filename).name}:{where.lineno}"
             self._note_breakdown(f"harness: {type(error).__name__}: {error} ({place})")
         return self._assembled()
 
+    def _rejected_as_unreadable(self, error: Exception) -> JobResult:
+        reason = f"the source cannot be read: {type(error).__name__}: {error}"[:1000]
+        self._note_failure(CandidateFailure(Status.REJECTED, reason))
+        return self._assembled()
+
     def _cascade(self) -> None:
         self._target = target(self.spec.target)
         problem = self._problem = open_bundle(self.spec.problem)
-        with self._stages.stage("screen"):
+        with self._stages.stage(SCREEN):
             if problem.obstacles:
                 raise CandidateFailure(Status.REJECTED, f"not evaluated here: {'; '.join(problem.obstacles)}")
             if complaints := screen.complaints(self.spec, problem):
                 raise CandidateFailure(Status.REJECTED, "; ".join(complaints))
             self._flags += screen.advice(self.spec, problem)
         device = device_for(self._target.vendor, self._target.flush_bytes)
-        with self._folder() as folder:
+        with work_folder("job-") as folder:
             if self.spec.effort is Effort.BUILD:
                 self._built(self.spec.candidate, problem, folder)
                 self._status = Status.CORRECT
@@ -537,11 +544,14 @@ class Evaluation:
         if claimed.median > REVIEW_FACTOR:
             self._flags.append(Flag.NEEDS_REVIEW)
         self._flags += sorted({reason for case in timings.sessions for reason in timings.waits(case)})
+        if timings.overwrites:
+            self._flags.append(Flag.OVERWRITES_OUTPUT)
         if against:
             raise CandidateFailure(Status.SUSPECT, "; ".join(against))
 
     def _note_failure(self, failure: CandidateFailure) -> None:
         self._status = failure.status
+        self._sandbox = self._sandbox or failure.level
         prefix = f"{failure.case}: " if failure.case else ""
         reason, stage = f"{prefix}{failure.reason}", self._stages.current
         self._failures.append(Failure(failure.side, stage, reason))
@@ -595,16 +605,6 @@ class Evaluation:
         if "gpu_at_end" not in self._seen or self._target.family == "cpu":
             return None
         return {**self._seen["gpu_at_end"].result(), "before": self._seen["gpu_before"].result()}
-
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        """Make the job's own directory, readable by the sandbox's user, and remove it afterwards."""
-        folder = Path(tempfile.mkdtemp(prefix="kernelsci-job-"))
-        folder.chmod(0o755)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _nothing() -> None:

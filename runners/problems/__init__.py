@@ -8,6 +8,7 @@ Problem; `find` lists what lies below a directory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from runners.job import ProblemBundle
@@ -25,6 +26,16 @@ SHIPPED = Path(__file__).parent / "shipped"
 def shipped() -> list[str]:
     """Return the names of the problems that ship with this package."""
     return sorted(path.name for path in SHIPPED.iterdir() if (path / declaration.ENTRY).is_file())
+
+
+def is_shipped(bundle: ProblemBundle) -> bool:
+    """Return whether a bundle is, byte for byte, a problem that ships with this package."""
+    return bundle.content_hash in _shipped_hashes()
+
+
+@cache
+def _shipped_hashes() -> frozenset[str]:
+    return frozenset(_read(SHIPPED / name).content_hash for name in shipped())
 
 
 def load(name_or_path: str | Path) -> ProblemBundle:

@@ -1,8 +1,8 @@
 """Warn about tasks that are not worth optimising, by the filters of robust-kbench (Lange et al. 2025, section 3).
 
-They run the reference and so run the problem's code: `examine` does that in a process of its own, with limits. The
-same process derives the C signature of a KernelBench problem (`runners.problems.deriving`); `with_signature` asks
-only for that.
+They run the reference and so run the problem's code: `examine` does that in a sandbox, without network, secrets or
+anything to write to, as a candidate's code is run. The same process derives the C signature of a KernelBench problem
+(`runners.problems.deriving`); `with_signature` asks only for that.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runners import wire
 from runners.job import ProblemBundle
 from runners.problems import kernelbench
 from runners.problems.base import CallInputs, Case, Problem, ProblemError, Purpose
+from runners.problems.confined import marked_line, run_module
+from runners.problems.footprint import footprint_of
 from runners.problems.signature import FILE, read_signature
 from runners.problems.slow_reference import slow_loop
 from runners.problems.structure import is_tensor
 from runners.problems.tolerance import Tolerance
+from runners.sandbox import Completed, KillReason, SandboxError
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +43,27 @@ TRACING_SHARE = 0.5
 # A mark of our own, because the problem's code may print anything to standard output.
 _ANSWER = "kernel-scientist-examination "
 _SIGNATURE = "kernel-scientist-signature "
+_STAGE = "kernel-scientist-stage "
+_NO_NETWORK = (
+    "Name or service",
+    "name resolution",
+    "Network is unreachable",
+    "ConnectionError",
+    "URLError",
+    "socket",
+)
+_NO_MEMORY = ("MemoryError", "not enough memory", "can't allocate memory", "Cannot allocate memory")
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class SeenTensor:
+    """Describe an input or output of the case that was run: its layout, and the tolerance of an output."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    tolerance: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +72,8 @@ class Examination:
 
     `failure` is None if the reference ran. `seconds` is the time of the slowest reference call, `case` names what was
     run. `signature` is the text of the generated file of that name, empty for formats that declare theirs and if the
-    process ended before.
+    process ended before. `footprint_bytes` counts inputs, weights and outputs by case, where counting them needs no
+    data. `inputs` and `outputs` describe the case `checked`.
     """
 
     failure: str | None
@@ -60,6 +82,10 @@ class Examination:
     case: str = ""
     reduced: str = ""
     signature: str = ""
+    footprint_bytes: dict[str, int] = field(default_factory=dict)
+    checked: str = ""
+    inputs: tuple[SeenTensor, ...] = ()
+    outputs: tuple[SeenTensor, ...] = ()
 
 
 @dataclass
@@ -72,28 +98,36 @@ class Observation:
     outputs: list[torch.Tensor]
     outputs_of_others: list[torch.Tensor]
     tolerances: list[Tolerance] = field(default_factory=list)
+    narrow: list[torch.Tensor] = field(default_factory=list)
 
 
 def examine(
     bundle: ProblemBundle, target: str = "cpu", timeout_s: float = 60.0, memory_bytes: int = 6 << 30
 ) -> Examination:
-    """Run a middling test and the smallest benchmark case of a problem in a fresh process, and judge the outputs."""
-    answer, log, code = _answered({"bundle": wire.to_plain(bundle), "target": target}, timeout_s, memory_bytes)
-    signature = _line(answer, _SIGNATURE)
-    if code is None:
-        return Examination(f"not finished after {timeout_s:g} s", signature=signature)
-    return replace(_read_answer(answer, log, code), signature=signature)
+    """Run a middling test and the smallest benchmark case of a problem in a sandbox, and judge the outputs."""
+    try:
+        ended = _answered({"bundle": wire.to_plain(bundle), "target": target}, timeout_s, memory_bytes)
+    except SandboxError as error:
+        return Examination(f"not run: {error}")
+    signature = marked_line(ended.stdout, _SIGNATURE)
+    if ended.killed_reason is not None:
+        return Examination(_why_killed(ended, timeout_s, memory_bytes), signature=signature)
+    return replace(_read_answer(ended), signature=signature)
 
 
 def with_signature(bundle: ProblemBundle, timeout_s: float = 60.0, memory_bytes: int = 6 << 30) -> ProblemBundle:
     """Add the derived C signature to a KernelBench bundle that has none.
 
-    Other bundles are returned unchanged, and so is one whose code does not answer in time.
+    Other bundles are returned unchanged, and so is one whose code does not answer in time, or that no sandbox can run
+    here.
     """
     if bundle.format != kernelbench.FORMAT or FILE in bundle.files:
         return bundle
-    answer, _, _ = _answered({"bundle": wire.to_plain(bundle), "target": ""}, timeout_s, memory_bytes)
-    return signed(bundle, _line(answer, _SIGNATURE))
+    try:
+        ended = _answered({"bundle": wire.to_plain(bundle), "target": ""}, timeout_s, memory_bytes)
+    except SandboxError:
+        return bundle
+    return signed(bundle, marked_line(ended.stdout, _SIGNATURE))
 
 
 def signed(bundle: ProblemBundle, signature: str) -> ProblemBundle:
@@ -111,29 +145,23 @@ def signed(bundle: ProblemBundle, signature: str) -> ProblemBundle:
     return made
 
 
-def _answered(request: dict[str, Any], timeout_s: float, memory_bytes: int) -> tuple[bytes, bytes, int | None]:
-    """Run a fresh process under limits.
-
-    Return what it printed and logged, and its exit code, None if it ran out of time.
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "runners.problems.filters"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        env=_environment(),
-        cwd="/",
-    )
+def _answered(request: dict[str, Any], timeout_s: float, memory_bytes: int) -> Completed:
+    """Run this module in a sandbox under limits, and return how it ended."""
     derive_s = timeout_s * TRACING_SHARE if request["target"] else timeout_s
-    text = json.dumps({**request, "memory_bytes": memory_bytes, "derive_s": derive_s}).encode()
-    try:
-        answer, log = process.communicate(text, timeout=timeout_s)
-        return answer, log, process.returncode
-    except subprocess.TimeoutExpired as expired:
-        return expired.stdout or b"", expired.stderr or b"", None
-    finally:
-        _end(process)
+    asked = {**request, "memory_bytes": memory_bytes, "derive_s": derive_s}
+    # The process limits itself, so that too large an allocation is an error with a line; the sandbox's limit counts
+    # what is resident, with torch's own libraries.
+    return run_module("runners.problems.filters", asked, timeout_s, memory_bytes + GIB)
+
+
+def _why_killed(ended: Completed, timeout_s: float, memory_bytes: int) -> str:
+    stage = marked_line(ended.stdout, _STAGE) or "reading it"
+    if ended.killed_reason is KillReason.TIMEOUT:
+        return f"not finished after {timeout_s:g} s while {stage}"
+    if ended.killed_reason is KillReason.MEMORY:
+        return f"more than {memory_bytes >> 30} GiB of memory used while {stage}"
+    reason = ended.killed_reason.value if ended.killed_reason else ""
+    return f"stopped at the limit of {reason} while {stage}"
 
 
 def warnings_of(observed: Observation) -> list[str]:
@@ -257,8 +285,9 @@ def observe(problem: Problem, case: Case) -> Observation:
     observed = Observation(problem, first, second, [], [])
     observed.outputs = problem.expected(replace(first, values=_copied(first)))
     observed.outputs_of_others = problem.expected(replace(second, values=_copied(second)))
-    narrow = problem.reference(replace(first, values=_copied(first)))
-    observed.tolerances = [problem.tolerance(str(out.dtype).removeprefix("torch.")) for out in narrow]
+    observed.narrow = problem.reference(replace(first, values=_copied(first)))
+    dtypes = [str(out.dtype).removeprefix("torch.") for out in observed.narrow]
+    observed.tolerances = [problem.tolerance(dtype) for dtype in dtypes]
     return observed
 
 
@@ -272,7 +301,7 @@ def _copied(inputs: CallInputs) -> dict[str, object]:
     return {name: value.clone() if is_tensor(value) else value for name, value in inputs.values.items()}
 
 
-def _examined(bundle: ProblemBundle, target: str) -> Examination:
+def _examined(bundle: ProblemBundle, target: str, memory_bytes: int) -> Examination:
     """Run the filters on a test of middling size, and time the smallest benchmark. This runs in the examining
     process."""
     from runners.problems import open_bundle
@@ -284,9 +313,57 @@ def _examined(bundle: ProblemBundle, target: str) -> Examination:
     if not (tests or benchmarks):
         return Examination(f"no case for target {target}")
     middle = (tests or benchmarks)[len(tests or benchmarks) // 2]
-    warnings = warnings_of(observe(problem, middle))
     timed = (benchmarks or tests)[0]
-    return Examination(None, tuple(warnings), _reference_s(problem, timed), timed.name, timed.reduced)
+    _tell_stage("importing it")
+    footprints = _footprints(problem, target)
+    largest = max(footprints.get(case.name, 0) for case in (middle, timed))
+    if largest > memory_bytes:
+        needed, allowed = largest / GIB, memory_bytes / GIB
+        return Examination(
+            f"its smallest case needs {needed:.1f} GiB of memory, and {allowed:g} GiB are allowed here",
+            footprint_bytes=footprints,
+        )
+    _tell_stage("running its reference")
+    observed = observe(problem, middle)
+    warnings = tuple(warnings_of(observed))
+    seconds = _reference_s(problem, timed)
+    inputs, outputs = _seen_inputs(observed), _seen_outputs(observed)
+    return Examination(
+        None, warnings, seconds, timed.name, timed.reduced, "", footprints, middle.name, inputs, outputs
+    )
+
+
+def _tell_stage(doing: str) -> None:
+    """Say what comes next, so that a process which is killed then can be told from one that is killed later."""
+    sys.__stdout__.write(f"{_STAGE}{doing}\n")  # type: ignore[union-attr]
+    sys.__stdout__.flush()  # type: ignore[union-attr]
+
+
+def _footprints(problem: Problem, target: str) -> dict[str, int]:
+    """Count the bytes of every case of this target and of GPUs, of those that tell them without data."""
+    cases = [case for key in (target, "gpu") for purpose in Purpose for case in problem.cases(key, purpose)]
+    found = {case.name: footprint_of(problem, case) for case in {case.name: case for case in cases}.values()}
+    return {name: footprint.total for name, footprint in found.items() if footprint is not None}
+
+
+def _seen_inputs(observed: Observation) -> tuple[SeenTensor, ...]:
+    values = observed.inputs.values.items()
+    return tuple(_seen(_input_name(name), value) for name, value in values if is_tensor(value))
+
+
+def _input_name(name: str) -> str:
+    """Return what an input is called on pages: positional ones have a number for a name."""
+    return f"input {name}" if name[:1].isdecimal() else name
+
+
+def _seen_outputs(observed: Observation) -> tuple[SeenTensor, ...]:
+    allowed = [f"rtol {t.rtol:g}, atol {t.atol:g}" for t in observed.tolerances]
+    pairs = zip(observed.narrow, allowed, strict=True)
+    return tuple(_seen(f"output {n}", value, words) for n, (value, words) in enumerate(pairs))
+
+
+def _seen(name: str, value: torch.Tensor, tolerance: str = "") -> SeenTensor:
+    return SeenTensor(name[:80], str(value.dtype).removeprefix("torch."), tuple(value.shape), tolerance)
 
 
 def _reference_s(problem: Problem, case: Case) -> float:
@@ -297,32 +374,23 @@ def _reference_s(problem: Problem, case: Case) -> float:
     return time.perf_counter() - start
 
 
-def _environment() -> dict[str, str]:
-    root = str(Path(__file__).resolve().parents[2])
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "OMP_NUM_THREADS") if name in os.environ}
-    return {**kept, "PYTHONPATH": root, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        # The problem's code may have started processes of its own; they share the session that was made for it.
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _line(answer: bytes, mark: str) -> str:
-    """Return the last line with that mark, without the mark, or an empty text."""
-    for line in reversed(answer.decode("utf-8", "replace").splitlines()):
-        if line.startswith(mark):
-            return line.removeprefix(mark)
-    return ""
-
-
-def _read_answer(answer: bytes, log: bytes, code: int | None) -> Examination:
-    if line := _line(answer, _ANSWER):
-        return wire.loads(Examination, line)
-    tail = log.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit code {code}"]
+def _read_answer(ended: Completed) -> Examination:
+    if line := marked_line(ended.stdout, _ANSWER):
+        with contextlib.suppress(wire.WireError):
+            return wire.loads(Examination, line)
+    code = ended.exit_code if ended.exit_code is not None else f"signal {ended.signal}"
+    tail = ended.stderr.strip().splitlines()[-1:] or [f"exit code {code}"]
     return Examination(f"the process ended early: {tail[0][:300]}")
+
+
+def _in_words(error: Exception, memory_bytes: int) -> str:
+    """Describe what a problem's code raised, with the limit that it met where one explains it."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    if any(mark in text for mark in _NO_MEMORY):
+        return f"{text} (at most {memory_bytes / GIB:g} GiB are allowed here)"
+    if isinstance(error, OSError) and any(mark in text for mark in _NO_NETWORK):
+        return f"{text} (a problem has no network)"
+    return text
 
 
 def _print_signature(bundle: ProblemBundle, limit_s: float) -> None:
@@ -347,7 +415,7 @@ def _print_signature(bundle: ProblemBundle, limit_s: float) -> None:
     print(_SIGNATURE + wire.dumps(signature), flush=True)
 
 
-def _main() -> None:
+def main() -> None:
     """Answer a request on stdin with marked lines on stdout.
 
     The signature comes first: it takes a second, and running the reference may take all the time there is. Without a
@@ -357,16 +425,13 @@ def _main() -> None:
     limit = int(request["memory_bytes"])
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     bundle = wire.from_plain(ProblemBundle, request["bundle"])
+    _tell_stage("importing it")
     if bundle.format == kernelbench.FORMAT:
         _print_signature(bundle, float(request["derive_s"]))
     if not request["target"]:
         return
     try:
-        answer = _examined(bundle, str(request["target"]))
+        answer = _examined(bundle, str(request["target"]), limit)
     except Exception as error:  # whatever the problem's code raises is the finding
-        answer = Examination(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        answer = Examination(_in_words(error, limit))
     print(_ANSWER + wire.dumps(answer), flush=True)
-
-
-if __name__ == "__main__":
-    _main()

@@ -16,7 +16,9 @@ from collections.abc import Iterable, Iterator
 from runners.problems.syntax import NOT_PYTHON, module_tree
 
 # Names that candidates give to what they have built, whose functions may be called `topk` too.
-_EXTENSION = re.compile(r"(ext|mod|module|lib|library|kernel|op)s?(\(\))?$", re.IGNORECASE)
+_EXTENSION = re.compile(r"(ext|mod|module|lib|library|kernel|op)s?$", re.IGNORECASE)
+# No operation of torch has as many names in its path.
+LONGEST_CHAIN = 16
 
 
 def forbidden_in(text: str, forbidden: Iterable[str]) -> list[str]:
@@ -44,6 +46,7 @@ def _canonical(name: str) -> str:
 def _used(tree: ast.Module) -> Iterator[str]:
     """Yield every dotted name in full, and `method NAME` for methods whose result is used."""
     aliases = _aliases(tree)
+    modules = {name.partition(".")[0] for name in aliases.values()}
     yield from aliases.values()
     unused = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -54,15 +57,24 @@ def _used(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Call) and (found := _got(node, aliases)) is not None:
             yield found
         if isinstance(node, ast.Call) and id(node) not in unused:  # `names.sort()` sorts a list, in place
-            yield from _method(node, aliases)
+            yield from _method(node, aliases, modules)
 
 
-def _method(call: ast.Call, aliases: dict[str, str]) -> Iterator[str]:
+def _method(call: ast.Call, aliases: dict[str, str], modules: set[str]) -> Iterator[str]:
     """Yield `method NAME` for a call on what may be a tensor: no imported module, no extension of the candidate."""
-    if isinstance(call.func, ast.Attribute) and not _EXTENSION.search(ast.unparse(call.func.value)):
+    if isinstance(call.func, ast.Attribute) and not _EXTENSION.search(_last_name(call.func.value)):
         root = (_dotted(call.func, aliases) or "").partition(".")[0]
-        if root not in {name.partition(".")[0] for name in aliases.values()}:
+        if root not in modules:
             yield f"method {call.func.attr}"
+
+
+def _last_name(node: ast.expr) -> str:
+    """Return the last name of `a.b` or `a.b()`, or nothing of another expression."""
+    if isinstance(node, ast.Call) and not node.args and not node.keywords:
+        node = node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _got(node: ast.Call, aliases: dict[str, str]) -> str | None:
@@ -75,9 +87,10 @@ def _got(node: ast.Call, aliases: dict[str, str]) -> str | None:
 
 
 def _dotted(node: ast.expr, aliases: dict[str, str]) -> str | None:
-    """Return a chain of names in full, None where it starts from anything but an imported or plain name."""
+    """Return a chain of names in full, None where it is long or starts from anything but an imported or plain name."""
     parts: list[str] = []
-    while isinstance(node, ast.Attribute):
+    # A limit, because every link of a chain is looked at, and each would walk down the rest.
+    while isinstance(node, ast.Attribute) and len(parts) < LONGEST_CHAIN:
         parts.append(node.attr)
         node = node.value
     if not isinstance(node, ast.Name):
@@ -102,14 +115,14 @@ def _aliases(tree: ast.Module) -> dict[str, str]:
 
 def _without_comments(text: str, tree: ast.Module) -> str:
     """Return the text with comments and docstrings blanked; literal strings stay, since kernels are written in them."""
-    lines = text.splitlines(keepends=True)
+    lines = [list(line) for line in text.splitlines(keepends=True)]
     for first, start, last, end in [*_docstrings(tree), *_comments(text)]:
         for number in range(first - 1, last):
             line = lines[number]
             left = start if number == first - 1 else 0
-            right = end if number == last - 1 else len(line.rstrip("\r\n"))
-            lines[number] = line[:left] + " " * (right - left) + line[right:]
-    return "".join(lines)
+            right = min(end, len(line)) if number == last - 1 else len("".join(line).rstrip("\r\n"))
+            line[left:right] = " " * (right - left)
+    return "".join(character for line in lines for character in line)
 
 
 Span = tuple[int, int, int, int]

@@ -34,7 +34,7 @@ _LADDER = (  # batches at most, everything else divided by
     *((16, 1), (4, 1), (4, 2), (2, 2), (4, 4), (2, 4), (4, 8), (4, 16), (4, 32), (4, 64)),
     *((4, 256), (4, 1024), (2, 4096), (1, 4096)),
 )
-_DECLARED = re.compile(r"^\s*#\s*@cpu\s+(.+)$", re.MULTILINE)
+_DECLARED = re.compile(r"^[ \t]*#[ \t]*@cpu[ \t]+(.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from runners.problems.syntax import NOT_PYTHON, module_tree
 ENTRIES = ("Model", "reference", "ref_kernel")
 # A few rounds over heads or levels are ordinary code.
 FEWEST_ROUNDS = 5
+# Calls in a row, `torch.abs(x).max().item()`, of which the first one is looked up.
+LONGEST_CHAIN = 40
 _CUTTING = {"unbind", "split", "chunk", "tensor_split"}
 
 
@@ -61,9 +63,13 @@ def _is_over_tensors(loop: ast.For | ast.While) -> bool:
         return False
     if _calls(loop.iter) & _CUTTING:
         return True
-    is_range = bool(_calls(loop.iter) & {"range", "enumerate"})
-    return is_range and any(
-        _cuts(node, counted, loop) for node in ast.walk(loop) if isinstance(node, ast.Subscript)
+    if not _calls(loop.iter) & {"range", "enumerate"}:
+        return False
+    called = {id(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
+    return any(
+        _cuts(node, counted)
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Subscript) and id(node) not in called
     )
 
 
@@ -75,13 +81,11 @@ def _few_rounds(iterated: ast.expr) -> bool:
     return False
 
 
-def _cuts(node: ast.Subscript, counted: set[str], loop: ast.For) -> bool:
-    """Return whether a subscript cuts a tensor with the loop's counter: `x[:, t]`, `x[t]`; not `self.layers[i](x)`."""
+def _cuts(node: ast.Subscript, counted: set[str]) -> bool:
+    """Return whether a subscript that is not called cuts a tensor with the loop's counter: `x[:, t]`, `x[t]`."""
     if not counted & {n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name)}:
         return False
-    called = any(isinstance(other, ast.Call) and other.func is node for other in ast.walk(loop))
-    of_self = isinstance(node.value, ast.Attribute) and isinstance(node.slice, ast.Name)
-    return not called and not of_self
+    return not (isinstance(node.value, ast.Attribute) and isinstance(node.slice, ast.Name))
 
 
 def _calls(node: ast.AST) -> set[str]:
@@ -94,4 +98,14 @@ def _calls(node: ast.AST) -> set[str]:
 
 
 def _is_torch_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith(("torch.", "F.", "nn."))
+    """Return whether a node is a call on one of torch's modules, such as `torch.any(x)` or `torch.abs(x).max()`."""
+    if not isinstance(node, ast.Call):
+        return False
+    first: ast.expr = node.func
+    # A limit, because every call of a chain is looked at, and each would walk down the rest.
+    for _ in range(LONGEST_CHAIN):
+        if isinstance(first, ast.Call):
+            first = first.func
+        elif isinstance(first, ast.Attribute | ast.Subscript):
+            first = first.value
+    return isinstance(first, ast.Name) and first is not node.func and first.id in ("torch", "F", "nn")

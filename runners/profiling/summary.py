@@ -33,8 +33,13 @@ def summary(target: Target, work: Mapping[str, Work | None], times_us: Mapping[s
 def _case(target: Target, work: Work | None, time_us: float) -> dict[str, Any] | None:
     if work is None or time_us <= 0:
         return None
+    level = ceilings(target.key).level_for(work.bytes)
+    if target.family == "cpu" and level is None:
+        # Nothing is measured with which the times could be compared.
+        return None
     compute, memory = _compute_share(target, work, time_us), _memory_share(target, work, time_us)
     return {
+        **({"level": level.name} if level is not None else {}),
         "bound": bound_by(compute, memory),
         "time_us": time_us,
         "compute_share": round(compute, 4),
@@ -54,7 +59,9 @@ def _compute_share(target: Target, work: Work, time_us: float) -> float:
 
 
 def _memory_share(target: Target, work: Work, time_us: float) -> float:
-    bandwidth = ceilings(target.key).bandwidth or target.bandwidth
+    found = ceilings(target.key)
+    level = found.level_for(work.bytes)
+    bandwidth = level.bandwidth if level is not None else found.bandwidth or target.bandwidth
     return work.bytes / bandwidth * 1e6 / time_us if bandwidth else 0.0
 
 
@@ -82,7 +89,10 @@ def notes_in(profile: Mapping[str, Any]) -> list[str]:
 def _case_words(name: str, case: Mapping[str, Any]) -> str:
     if not {"bound", "compute_share", "memory_share"} <= case.keys():
         return ""
-    shares = f"{case['compute_share']:.0%} of the arithmetic ceiling, {case['memory_share']:.0%} of the bandwidth"
+    level = f" of {plain_level}" if (plain_level := str(case.get("level", ""))[:16]) else ""
+    shares = (
+        f"{case['compute_share']:.0%} of the arithmetic ceiling, {case['memory_share']:.0%} of the bandwidth{level}"
+    )
     return f"{name}: bound by {case['bound']}; {shares}"
 
 

@@ -16,12 +16,15 @@ from runners.sandbox.base import (
 )
 from runners.sandbox.launch import prepare
 from runners.sandbox.orphans import sweep_orphans
-from runners.sandbox.paths import python_paths, share
+from runners.sandbox.paths import PACKAGE, command_of, python_paths, share
 from runners.sandbox.probe import ProbeReport, allowed_level, probe, probe_report
 from runners.sandbox.process import Sandboxed
+from runners.sandbox.removal import remove_tree
 from runners.sandbox.results import ResultFileError, read_result_file
+from runners.sandbox.workspace import new_folder, work_folder
 
 __all__ = [
+    "PACKAGE",
     "Completed",
     "Devices",
     "KillReason",
@@ -33,14 +36,18 @@ __all__ = [
     "SandboxPolicy",
     "Sandboxed",
     "Usage",
+    "command_of",
+    "new_folder",
     "probe",
     "probe_report",
     "python_paths",
     "read_result_file",
+    "remove_tree",
     "run",
     "share",
     "spawn",
     "sweep_orphans",
+    "work_folder",
 ]
 
 

@@ -53,6 +53,11 @@ class SandboxLevel(StrEnum):
         return self in (SandboxLevel.BUBBLEWRAP, SandboxLevel.LANDLOCK)
 
 
+def confinement(level: SandboxLevel, *, grouped: bool) -> str:
+    """Return what is stored with results: the level, and whether a control group bounds what the job takes."""
+    return f"{level.value}+cgroup" if grouped else level.value
+
+
 class Devices(StrEnum):
     """Name the accelerators that a process may open."""
 
@@ -69,6 +74,8 @@ class KillReason(StrEnum):
     OUTPUT = "output"
     DISK = "disk"
     CANCELLED = "cancelled"
+    HOST = "host"
+    """The machine ran short of memory, whoever took it."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +83,10 @@ class ResourceLimits:
     """Limit what a process and its descendants may use together.
 
     The kernel counts `file_bytes`, `open_files` and `cpu_s` for each process alone. `memory_bytes` is resident memory
-    and includes shared memory that was passed in. `processes` counts threads too. `scratch_bytes` is the size of the
-    scratch directory and the most that the writable paths may grow to. `output_bytes` limits standard output and
-    error together; more ends the process. `log_bytes` of each stream are kept, its head and its tail.
+    with page tables and what sockets may hold, and includes shared memory that was passed in. `processes` counts
+    threads too. `scratch_bytes` is the size of the scratch directory and the most that the writable paths may grow
+    to. `output_bytes` limits standard output and error together; more ends the process. `log_bytes` of each stream
+    are kept, its head and its tail.
     """
 
     wall_s: float = 60.0
@@ -110,7 +118,7 @@ class SandboxPolicy:
     `scratch` names the scratch directory: processes that give the same name find theirs at the same path, one at a
     time. Under bubblewrap every process finds it at the same path, even at the same time. `local_sockets` lets the
     process connect UNIX sockets of its own, as profilers do between their halves. Only bubblewrap grants it, because
-    no sockets of the host are visible there.
+    no sockets of the host are visible there. `sample_s` is how often the supervisor looks at what the process uses.
     """
 
     read_only: tuple[Path, ...] = ()
@@ -121,6 +129,7 @@ class SandboxPolicy:
     cpus: frozenset[int] | None = None
     local_sockets: bool = False
     scratch: str = ""
+    sample_s: float = 0.02
 
     def __post_init__(self) -> None:
         for path in (*self.read_only, *self.writable):

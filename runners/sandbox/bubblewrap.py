@@ -21,7 +21,7 @@ from pathlib import Path
 
 from runners.sandbox.base import Devices, ResourceLimits, SandboxError, SandboxPolicy
 from runners.sandbox.devices import device_binds
-from runners.sandbox.orphans import supervisor_name
+from runners.sandbox.supervisor import supervisor_name
 
 SCRATCH = Path("/tmp")  # noqa: S108 - a private tmpfs inside the sandbox
 # On merged-/usr systems these are links, on older ones directories.

@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -30,9 +29,10 @@ from pathlib import Path
 from runners.sandbox.base import SandboxError, SandboxPolicy
 from runners.sandbox.bubblewrap import HARDWARE_PATHS, SYSTEM_LINKS, SYSTEM_PATHS, rlimits
 from runners.sandbox.devices import device_binds
-from runners.sandbox.orphans import supervisor_name
-from runners.sandbox.scratch import named_scratch, remove_tree
+from runners.sandbox.removal import remove_tree
+from runners.sandbox.scratch import named_scratch
 from runners.sandbox.seccomp import filter_program
+from runners.sandbox.workspace import new_folder
 
 CAP_DAC_READ_SEARCH = 2
 # What programs expect of /dev; none of these reaches hardware.
@@ -101,7 +101,7 @@ def make_scratch(uid: int | None, undo: ExitStack, name: str = "") -> Path:
     if name:
         scratch = named_scratch(name, undo)
     else:
-        scratch = Path(tempfile.mkdtemp(prefix=f"{supervisor_name()}-"))
+        scratch = new_folder("scratch-", 0o700)
         undo.callback(remove_tree, scratch)
     if uid is not None:
         os.chown(scratch, uid, uid)

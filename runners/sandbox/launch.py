@@ -18,6 +18,7 @@ from pathlib import Path
 from runners.sandbox.account import own_account
 from runners.sandbox.base import Devices, SandboxError, SandboxLevel, SandboxPolicy
 from runners.sandbox.bubblewrap import SCRATCH, bubblewrap_argv
+from runners.sandbox.cgroup import Group, own_group
 from runners.sandbox.landlock import config_for, launcher_argv, make_scratch
 from runners.sandbox.seccomp import filter_program
 
@@ -33,7 +34,8 @@ class Launch:
     """Describe a process that is ready to start.
 
     `status_fd` is our end of the status pipe, for reading; `fds` must be passed on. `stop_signal` asks the launcher
-    to end everything. `disk` lists the directories whose size is limited. `close` undoes all preparations.
+    to end everything. `disk` lists the directories whose size is limited. `group` is the job's control group, if there
+    are any here. `close` undoes all preparations.
     """
 
     level: SandboxLevel
@@ -46,6 +48,7 @@ class Launch:
     disk: tuple[Path, ...] = ()
     cwd: Path = Path("/")
     started: Callable[[], None] = lambda: None
+    group: Group | None = None
     _undo: ExitStack = field(default_factory=ExitStack)
 
     def close(self) -> None:
@@ -57,6 +60,8 @@ def prepare(level: SandboxLevel, argv: Sequence[str], policy: SandboxPolicy, pas
     _check_paths(policy)
     with ExitStack() as undo:
         launch = _PREPARERS[level](argv, policy, undo)
+        if (group := own_group(policy.limits, undo)) is not None:
+            launch.group, launch.argv = group, group.joining(launch.argv)
         launch.fds += tuple(pass_fds)
         launch._undo = undo.pop_all()
         return launch

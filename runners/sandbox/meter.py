@@ -7,15 +7,23 @@ nothing.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from runners.sandbox.removal import DIRECTORY
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Walking a tree takes time, and a hostile process could make it endless.
-MAX_FILES = 100_000
+MAX_FILES, MAX_DEPTH = 100_000, 128
+UNLIMITED = 1 << 62
+# What a UNIX socket's queue holds by default (net.core.wmem_default), with the kernel's own bookkeeping; the filter
+# refuses larger ones.
+SOCKET_BYTES, FEW_SOCKETS = 256 << 10, 16
 
 
 @dataclass(frozen=True)
@@ -87,23 +95,112 @@ def _pss_bytes(pid: int) -> int:
     return sample([pid]).memory_bytes
 
 
-def disk_bytes(directories: Iterable[Path]) -> int:
+def disk_bytes(directories: Iterable[Path], pids: Iterable[int] = ()) -> int:
     """Return the bytes of blocks in use below these directories, without following symbolic links.
 
-    More than `MAX_FILES` entries count as unlimited.
+    Files that the processes have unlinked and still hold open count too. More than `MAX_FILES` entries or `MAX_DEPTH`
+    levels count as unlimited: nothing that a compiler or kernel needs looks like that.
     """
-    total, entries, waiting = 0, 0, [os.fspath(path) for path in directories]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as listing:
-                for entry in listing:
-                    entries += 1
-                    # Blocks rather than sizes, so that sparse files count for what they take.
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    if entries > MAX_FILES:
-                        return 1 << 62
-        except OSError:
-            continue
+    total, entries, devices = 0, 0, set[int]()
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            devices.add(directory.lstat().st_dev)
+        for found, depth in _below(directory):
+            entries += 1
+            # Blocks rather than sizes, so that sparse files count for what they take.
+            total += found.st_blocks * 512
+            if entries > MAX_FILES or depth > MAX_DEPTH:
+                return UNLIMITED
+    return total + (unlinked_bytes(pids, devices) if devices else 0)
+
+
+def _below(top: Path) -> Iterator[tuple[os.stat_result, int]]:
+    """Yield what lies below a directory, with its depth, by descriptors: a path may be too long to be opened.
+
+    One directory is open for each level. What vanishes meanwhile is left out.
+    """
+    with contextlib.ExitStack() as everything:
+        levels: list[_Level] = []
+        _descend(levels, everything, os.fspath(top), None)
+        while levels:
+            level = levels[-1]
+            entry = next(level.listing, None)
+            if entry is None:
+                level.close()
+                levels.pop()
+                continue
+            with contextlib.suppress(OSError):
+                found = os.stat(entry.name, dir_fd=level.directory, follow_symlinks=False)
+                yield found, len(levels)
+                if stat.S_ISDIR(found.st_mode) and len(levels) <= MAX_DEPTH:
+                    _descend(levels, everything, entry.name, level.directory)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Hold a directory that is being listed."""
+
+    directory: int
+    listing: Iterator[os.DirEntry[str]]
+    close: Callable[[], None]
+
+
+def _descend(levels: list[_Level], everything: contextlib.ExitStack, name: str, parent: int | None) -> None:
+    with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+        directory = os.open(name, DIRECTORY, dir_fd=parent)
+        opened.callback(os.close, directory)
+        listing = opened.enter_context(os.scandir(directory))
+        kept = opened.pop_all()
+        # Closing twice does nothing, so that a walk that is broken off closes what is left.
+        everything.callback(kept.close)
+        levels.append(_Level(directory, listing, kept.close))
+
+
+def unlinked_bytes(pids: Iterable[int], devices: set[int]) -> int:
+    """Return the bytes of unlinked files on these devices that the processes hold open, each counted once."""
+    found: dict[tuple[int, int], int] = {}
+    for place in (place for pid in pids for place in _descriptors(pid)):
+        with contextlib.suppress(OSError):
+            held = os.stat(place)  # noqa: PTH116 - a link of /proc that leads to no path
+            if held.st_nlink == 0 and stat.S_ISREG(held.st_mode) and held.st_dev in devices:
+                found[held.st_dev, held.st_ino] = held.st_blocks * 512
+    return sum(found.values())
+
+
+def socket_bytes(pids: Iterable[int]) -> int:
+    """Return the most that the buffers of the processes' sockets can hold: memory that no process's size shows.
+
+    Few sockets count as none, since everybody talks through one.
+    """
+    sockets: set[str] = set()
+    for place in (place for pid in pids for place in _descriptors(pid)):
+        with contextlib.suppress(OSError):
+            target = os.readlink(place)  # noqa: PTH115
+            if target.startswith("socket:"):
+                sockets.add(target)
+    return max(0, len(sockets) - FEW_SOCKETS) * SOCKET_BYTES
+
+
+def _descriptors(pid: int) -> list[str]:
+    try:
+        return [f"/proc/{pid}/fd/{number}" for number in os.listdir(f"/proc/{pid}/fd")]  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def page_table_bytes(pids: Iterable[int]) -> int:
+    """Return the memory of the processes' page tables, which is not part of their resident memory."""
+    total = 0
+    for pid in pids:
+        status = _read(f"/proc/{pid}/status")
+        at = status.find(b"VmPTE:")
+        if at >= 0:
+            total += int(status[at + 6 : status.index(b"kB", at)]) * 1024
     return total
+
+
+def available_bytes() -> int:
+    """Return what the kernel estimates that programs can still allocate on this machine, without swapping."""
+    text = _read("/proc/meminfo")
+    at = text.find(b"MemAvailable:")
+    return int(text[at + 13 : text.index(b"kB", at)]) * 1024 if at >= 0 else UNLIMITED

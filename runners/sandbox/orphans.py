@@ -9,39 +9,63 @@ parent itself, but leaves its scratch directory, which bears the same name, on t
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-import re
 import signal
-import tempfile
 from pathlib import Path
 
-from runners.sandbox.scratch import remove_tree, sweep_named
+from runners.sandbox.base import SandboxError
+from runners.sandbox.cgroup import sweep_groups
+from runners.sandbox.removal import DIRECTORY, remove_at
+from runners.sandbox.scratch import sweep_named
+from runners.sandbox.supervisor import PREFIX, names_the_dead
+from runners.sandbox.workspace import work_root
 
-PREFIX = "ks"
-START_TIME_FIELD = 19  # of /proc/PID/stat, counted after the command name
-
-
-def supervisor_name() -> str:
-    """Return a name for this process that is unique on this host: process namespace, id and start time."""
-    return f"{PREFIX}-{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}"
+logger = logging.getLogger(__name__)
 
 
 def sweep_orphans() -> list[int]:
-    """Kill the processes and remove the scratch directories that dead supervisors of this process namespace left.
+    """Kill the processes and remove the folders that dead supervisors of this process namespace left.
 
-    Returns the process ids that were killed. Call it when a worker starts and from time to time.
+    Returns the process ids that were killed. Call it when a worker starts and from time to time. Never raises: what
+    cannot be removed stays, with a line in the log.
     """
-    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}-*-*-*-*"):
-        if _names_the_dead(path.name.rpartition("-")[0]):
-            remove_tree(path)
-    sweep_named()
-    hit: list[int] = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        if _names_the_dead(_sandbox_name(path)):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(int(path.parent.name), signal.SIGKILL)
-                hit.append(int(path.parent.name))
-    return hit
+    try:
+        _sweep_folders(work_root())
+        sweep_named()
+        sweep_groups()
+    except (OSError, SandboxError):
+        logger.warning("what earlier jobs left could not be swept", exc_info=True)
+    return [pid for name in _processes() if (pid := _ended(int(name))) is not None]
+
+
+def _sweep_folders(root: Path) -> None:
+    directory = os.open(root, DIRECTORY)
+    try:
+        names = [name for name in os.listdir(directory) if name.startswith(f"{PREFIX}-")]  # noqa: PTH208 - a descriptor
+        for name in names:
+            if names_the_dead("-".join(name.split("-")[:4])) and not remove_at(directory, name):
+                logger.warning("%s/%s cannot be removed", root, name)
+    finally:
+        os.close(directory)
+
+
+def _processes() -> list[str]:
+    return [path.name for path in Path("/proc").glob("[0-9]*")]
+
+
+def _ended(pid: int) -> int | None:
+    """Kill a process if it is the sandbox of a dead supervisor, and return its id then."""
+    with contextlib.suppress(OSError):
+        # Opened before it is looked at: the number may be another process's by the time the signal is sent.
+        descriptor = os.pidfd_open(pid)
+        try:
+            if names_the_dead(_sandbox_name(Path(f"/proc/{pid}/cmdline"))):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                return pid
+        finally:
+            os.close(descriptor)
+    return None
 
 
 def _sandbox_name(cmdline: Path) -> str:
@@ -52,23 +76,3 @@ def _sandbox_name(cmdline: Path) -> str:
     except (OSError, ValueError, IndexError):
         return ""
     return found if arguments[0].endswith(b"/bwrap") else ""
-
-
-def _names_the_dead(name: str) -> bool:
-    """Return whether this name was given by a supervisor of our process namespace that no longer lives."""
-    match = re.fullmatch(rf"{PREFIX}-(\d+)-(\d+)-(\d+)", name)
-    # Process ids mean nothing outside their namespace, and a number may have been reused: the start time tells.
-    return match is not None and match[1] == _namespace() and _start_time(int(match[2])) != match[3]
-
-
-def _namespace() -> str:
-    return str(Path("/proc/self/ns/pid").stat().st_ino)
-
-
-def _start_time(pid: int) -> str:
-    """Return the process's start in clock ticks since boot, or an empty text if it is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[START_TIME_FIELD]

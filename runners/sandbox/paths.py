@@ -6,6 +6,20 @@ import os
 import sys
 from pathlib import Path
 
+# This package's folder, which a sandbox must show for `command_of`.
+PACKAGE = Path(__file__).parents[1]
+# Makes a package of that one folder: what lies beside it is neither shown nor on the import path. -I leaves out the
+# working directory, which the sandboxed code may write to.
+_BOOTSTRAP = (
+    "import sys, types; package = types.ModuleType('runners'); package.__path__ = [sys.argv[1]]; "
+    "sys.modules['runners'] = package; import importlib; importlib.import_module(sys.argv[2]).main(*sys.argv[3:])"
+)
+
+
+def command_of(module: str, *arguments: str) -> list[str]:
+    """Return the command line that calls `main` of one of our modules in a sandbox that shows PACKAGE."""
+    return [sys.executable, "-I", "-c", _BOOTSTRAP, str(PACKAGE), module, *arguments]
+
 
 def python_paths() -> tuple[Path, ...]:
     """Return what this interpreter, its standard library and its installed packages need read-only.

@@ -14,8 +14,10 @@ from runners.sandbox.base import (
     SandboxError,
     SandboxLevel,
     SandboxPolicy,
+    confinement,
     unsandboxed_allowed,
 )
+from runners.sandbox.cgroup import delegation
 from runners.sandbox.launch import prepare
 from runners.sandbox.orphans import sweep_orphans
 from runners.sandbox.process import Sandboxed
@@ -34,6 +36,11 @@ class ProbeReport:
         """Return one line for each level that was tried, for `doctor`."""
         failed = [f"{level}: {reason}" for level, reason in self.reasons.items()]
         return [*failed, f"{self.level}: works"]
+
+
+def confinement_here() -> str:
+    """Return how firmly jobs are confined on this machine, as it is stored with results."""
+    return confinement(probe(), grouped=delegation().base is not None)
 
 
 def probe() -> SandboxLevel:

@@ -18,16 +18,25 @@ import time
 from collections.abc import Iterable
 from typing import NoReturn
 
-from runners.sandbox.base import Completed, KillReason, SandboxError, SandboxPolicy, Usage
+from runners.sandbox.base import Completed, KillReason, SandboxError, SandboxPolicy, Usage, confinement
 from runners.sandbox.capture import Capture
 from runners.sandbox.launch import Launch, sealed_input
-from runners.sandbox.meter import Sample, disk_bytes, process_tree, proportional_bytes, sample
+from runners.sandbox.meter import (
+    Sample,
+    available_bytes,
+    disk_bytes,
+    page_table_bytes,
+    process_tree,
+    proportional_bytes,
+    sample,
+    socket_bytes,
+)
 from runners.waiting import readable
 
-# How far a process overshoots its memory limit is what it allocates in this time.
-SAMPLE_S = 0.02
-# Walking the scratch directory costs more than reading /proc.
-SAMPLES_PER_DISK_CHECK = 10
+# Walking the scratch directory and all open descriptors costs more than reading sizes.
+SAMPLES_PER_LONG_CHECK = 10
+# Below this much memory that programs can still get, the kernel soon ends one of its own choice, maybe the worker.
+LEAST_AVAILABLE_BYTES = 256 << 20
 STOP_GRACE_S = 1.0
 CHUNK_BYTES = 1 << 16
 
@@ -37,6 +46,7 @@ class Sandboxed:
 
     The caller keeps its own ends of `pass_fds`, and closes its copies of the child's ends after `spawn`. `pid` is the
     host process id of the launcher, whose descendants are the job. `uid` is the job's own user id, or None.
+    `confinement` names the level, and the control group if there is one.
     """
 
     def __init__(self, launch: Launch, policy: SandboxPolicy, stdin: bytes | None = None) -> None:
@@ -50,10 +60,11 @@ class Sandboxed:
         self._now = Sample(0, 0.0, 0)
         self._peak_bytes, self._samples, self._cpu_s = 0, 0, 0.0
         self._members: dict[int, int] = {}
-        self._paused = self._sampled_paused = False
+        self._paused = self._sampled_paused = self._looked_closely = False
         self._failure: BaseException | None = None
         self._completed: Completed | None = None
         self._started, self._ended = threading.Event(), threading.Event()
+        self.confinement = confinement(self.level, grouped=launch.group is not None)
         self._started_at = time.monotonic()
         threading.Thread(target=self._supervise, name="sandbox", daemon=True).start()
         self._started.wait()
@@ -192,7 +203,7 @@ class Sandboxed:
     def _turn(self, selector: selectors.BaseSelector) -> bool:
         """Wait for output, the end or the next sample. True when the launcher has ended."""
         ended = False
-        for key, _ in selector.select(SAMPLE_S):
+        for key, _ in selector.select(self._policy.sample_s):
             if key.fd == self._pidfd:
                 ended = True
             elif not _pump(key):
@@ -238,8 +249,9 @@ class Sandboxed:
             self.kill(KillReason.OUTPUT)
         if self._now.memory_bytes > limits.memory_bytes:
             self.kill(KillReason.MEMORY)
-        if self._disk_is_full():
-            self.kill(KillReason.DISK)
+        if self._samples % SAMPLES_PER_LONG_CHECK == 0 and not (paused and self._looked_closely):
+            self._look_closely()
+            self._looked_closely = paused
         if self._killed and time.monotonic() - self._killed_at > STOP_GRACE_S:
             self._kill_tree()
 
@@ -253,10 +265,16 @@ class Sandboxed:
         self._cpu_s = max(self._cpu_s, taken.cpu_s)
         self._samples += 1
 
-    def _disk_is_full(self) -> bool:
-        if self._samples % SAMPLES_PER_DISK_CHECK or not self._launch.disk:
-            return False
-        return disk_bytes(self._launch.disk) > self._policy.limits.scratch_bytes
+    def _look_closely(self) -> None:
+        """Enforce what takes longer to measure: memory beside the resident one, disk, and the host's own reserve."""
+        tree, limits = process_tree(self.pid), self._policy.limits
+        hidden = page_table_bytes(tree) + socket_bytes(tree)
+        if self._now.memory_bytes + hidden > limits.memory_bytes:
+            self.kill(KillReason.MEMORY)
+        if self._launch.disk and disk_bytes(self._launch.disk, tree) > limits.scratch_bytes:
+            self.kill(KillReason.DISK)
+        if available_bytes() < LEAST_AVAILABLE_BYTES:
+            self.kill(KillReason.HOST)
 
     def _stop(self) -> None:
         """Ask a launcher that cleans up after itself to end; kill any other with its descendants.
@@ -294,6 +312,9 @@ class Sandboxed:
         process.returncode = os.waitstatus_to_exitcode(wait_status)
         self._close_descriptors(process)
         code = self._status_value("exit-code") if self._launch.status_fd is not None else process.returncode
+        # The kernel ends a job at its group's limit before we see it there.
+        if self._killed is None and self._launch.group is not None and self._launch.group.ran_out_of_memory:
+            self._killed = KillReason.MEMORY
         # Without an exit code in the status pipe it was the launcher that failed, not the job.
         if code is None and self._killed is None and process.returncode >= 0:
             raise SandboxError(f"the sandbox could not be set up: {self._stderr.text().strip()}")

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from runners.sandbox.base import SandboxError
+from runners.sandbox.removal import DIRECTORY, empty_directory, remove_tree
+from runners.sandbox.workspace import work_root
 
 NAMED_PREFIX = "kss"
 WAIT_S = 60.0
@@ -26,7 +26,7 @@ POLL_S = 0.05
 
 def named_path(name: str) -> Path:
     """Return where the scratch directory of that name lies."""
-    return Path(tempfile.gettempdir()) / f"{NAMED_PREFIX}-{name}"
+    return work_root() / f"{NAMED_PREFIX}-{name}"
 
 
 def named_scratch(name: str, undo: ExitStack) -> Path:
@@ -41,28 +41,17 @@ def named_scratch(name: str, undo: ExitStack) -> Path:
         time.sleep(POLL_S)
     undo.callback(os.close, descriptor)
     undo.callback(remove_tree, path)
-    for entry in path.iterdir():
-        _remove(entry)
-    path.chmod(0o700)
+    empty_directory(descriptor)
+    os.fchmod(descriptor, 0o700)
     return path
 
 
 def sweep_named() -> None:
     """Remove the named directories that nobody holds any more."""
-    for path in Path(tempfile.gettempdir()).glob(f"{NAMED_PREFIX}-*"):
+    for path in work_root().glob(f"{NAMED_PREFIX}-*"):
         if (descriptor := _locked(path)) is not None:
             remove_tree(path)
             os.close(descriptor)
-
-
-def remove_tree(directory: Path) -> None:
-    """Remove a directory that a job of our own user may have closed to us."""
-    for root, names, _ in os.walk(directory):
-        for path in (Path(root, name) for name in names):
-            if not path.is_symlink():
-                with contextlib.suppress(OSError):
-                    path.chmod(0o700)
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _held(path: Path) -> int | None:
@@ -78,7 +67,7 @@ def _locked(path: Path) -> int | None:
     Also return None if the path by then refers to another directory: the former holder has removed the one we opened.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, DIRECTORY)
     except OSError:
         return None
     try:
@@ -90,10 +79,3 @@ def _locked(path: Path) -> int | None:
         pass
     os.close(descriptor)
     return None
-
-
-def _remove(entry: Path) -> None:
-    if entry.is_dir() and not entry.is_symlink():
-        remove_tree(entry)
-    else:
-        entry.unlink(missing_ok=True)

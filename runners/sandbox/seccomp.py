@@ -32,6 +32,9 @@ X32_BIT = 0x40000000
 
 AF_UNIX, SOCK_STREAM, SOCK_SEQPACKET, SOCK_TYPE_MASK = 1, 1, 5, 0xF
 NEW_NAMESPACE_FLAGS = 0x7E020080  # CLONE_NEW{USER,PID,NET,IPC,UTS,CGROUP,NS,TIME}
+SOL_SOCKET = 1
+# SO_SNDBUF, SO_RCVBUF, SO_SNDBUFFORCE, SO_RCVBUFFORCE: larger queues are memory that no process's size shows.
+BUFFER_SIZES = (7, 8, 32, 33)
 TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
 
@@ -111,11 +114,18 @@ def _special(column: int) -> list[Instruction]:
     clone = [_argument(0), Instruction(JUMP_SET, NEW_NAMESPACE_FLAGS, no=1), _refuse()]
     # TIOCSTI and TIOCLINUX put characters into a terminal as if its user had typed them.
     inject = [_argument(1), *(i for request in TERMINAL_INJECTION for i in _deny(request))]
+    enlarge = [
+        _argument(1),
+        Instruction(JUMP_EQUAL, SOL_SOCKET, no=1 + 2 * len(BUFFER_SIZES)),
+        _argument(2),
+        *(i for option in BUFFER_SIZES for i in _deny(option)),
+    ]
     return [
         *_deny(syscalls.CLONE3[column], errno.ENOSYS),
         *_when(syscalls.CLONE[column], clone),
         *_when(syscalls.SOCKETPAIR[column], _only_streams()),
         *_when(syscalls.IOCTL[column], inject),
+        *_when(syscalls.SETSOCKOPT[column], enlarge),
     ]
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
-
 from runners.backends import BuildRequest, backend_for
 from runners.harness.building.sample_arguments import samples_of
 from runners.job import BuildReport, Limits, Source
 from runners.problems.base import Problem
+from runners.sandbox import work_folder
 from runners.targets import Target
 from runners.verbs.errors import RefusedError
 
@@ -19,12 +16,7 @@ def build(source: Source, wanted: Target, problem: Problem | None) -> BuildRepor
     backend = backend_for(source.language)
     if complaints := backend.complaints(source):
         raise RefusedError("; ".join(complaints))
-    folder = Path(tempfile.mkdtemp(prefix="kernelsci-build-"))
-    # mkdtemp makes it private, and the sandbox's user must be able to enter it.
-    folder.chmod(0o755)
     samples = samples_of(problem, wanted.key) if problem else ()
-    try:
-        symbol = problem.symbol if problem else ""
+    symbol = problem.symbol if problem else ""
+    with work_folder("build-") as folder:
         return backend.build(BuildRequest(source, symbol, wanted.key, folder, Limits(), samples)).report
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -17,7 +17,7 @@ SUFFIXES = {
     ".py": Language.PYTHON,
 }
 _MARKER = re.compile(r"^\s*(?://|#)\s*@language\s+(\w+)\s*$")
-_TRITON = re.compile(r"^\s*(import triton|from triton)\b", re.MULTILINE)
+_TRITON = re.compile(r"^[ \t]*(import triton|from triton)\b", re.MULTILINE)
 
 
 def read_source(path: Path) -> Source:

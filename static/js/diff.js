@@ -20,7 +20,7 @@
     if (!found) return;
     const first = Number(found[2]), last = Number(found[3] ?? found[2]);
     for (let line = Math.min(first, last); line <= Math.max(first, last); line++) cell(found[1], line)?.classList.add("marked");
-    hint(found[1], Math.min(first, last), Math.max(first, last));
+    aim(found[1], Math.min(first, last), Math.max(first, last));
   }
 
   // Folded away, or on a page that shows another part: ask for a page that has the line.
@@ -33,23 +33,22 @@
     location.replace(address);
   }
 
-  function hint(side, first, last) {
+  function aim(side, first, last) {
     if (!form) return;
     form.elements.side.value = side === "o" ? "old" : "new";
     form.elements.first.value = first;
     form.elements.last.value = last;
-    let button = document.querySelector(".mark-hint");
-    if (!button) {
-      button = document.createElement("button");
-      button.type = "button";
-      button.className = "button primary mark-hint";
-      button.addEventListener("click", comment);
-      document.body.append(button);
-    }
-    button.textContent = first === last ? `Comment on line ${first}` : `Comment on lines ${first}–${last}`;
+  }
+
+  // Marking never moves the page: the address changes without a jump below the sticky bar.
+  function choose(side, from, to) {
+    const first = Math.min(from, to), last = Math.max(from, to);
+    history.replaceState(null, "", `#${side}${first}${last > first ? `-${side}${last}` : ""}`);
+    mark();
   }
 
   // The form moves under the marked lines.
+  const home = form?.parentElement;
   function comment() {
     if (!form) return;
     const side = form.elements.side.value === "old" ? "o" : "n";
@@ -66,19 +65,42 @@
       row.after(place);
       place.firstChild.append(form);
     }
-    document.querySelector(".mark-hint")?.remove();
-    form.scrollIntoView({ block: "center" });
+    const box = form.getBoundingClientRect();
+    if (box.top < 150 || box.bottom > innerHeight) form.scrollIntoView({ block: "center" });
     form.elements.body.focus({ preventScroll: true });
   }
 
+  // What was typed stays in the form; only its place and the mark are given up.
+  function cancel() {
+    if (!form) return;
+    const row = document.getElementById("say-here")?.previousElementSibling;
+    home.append(form);
+    document.getElementById("say-here")?.remove();
+    history.replaceState(null, "", location.pathname + location.search);
+    mark();
+    row?.querySelector(".num[id] a")?.focus({ preventScroll: true });
+  }
+  const stop = form?.querySelector("[data-cancel]");
+  if (stop) {
+    stop.hidden = false;
+    stop.addEventListener("click", cancel);
+  }
+  form?.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && !event.defaultPrevented) { event.preventDefault(); cancel(); }
+  });
+
   table.addEventListener("click", (event) => {
     const link = event.target.closest(".num > a");
-    const from = range(location.hash);
-    if (!link || !event.shiftKey || !from || link.hash[1] !== from[1]) return;
+    if (!link || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
-    const to = Number(link.hash.slice(2)), start = Number(from[2]);
-    history.replaceState(null, "", `#${from[1]}${Math.min(start, to)}-${from[1]}${Math.max(start, to)}`);
-    mark();
+    const from = range(location.hash), side = link.hash[1], to = Number(link.hash.slice(2));
+    choose(side, event.shiftKey && from && from[1] === side ? Number(from[2]) : to, to);
+  });
+
+  // From diff-plus.js: lines were chosen with the pointer.
+  table.addEventListener("choose-lines", ({ detail }) => {
+    if (detail.to) choose(detail.side, detail.from, detail.to);
+    else comment();
   });
 
   const rows = () => [...table.querySelectorAll("tr[data-row]")];

@@ -171,12 +171,14 @@ function filterFeed() {
   });
 }
 
-// Boxes that the reader has closed stay closed on the next page.
+// Boxes that the reader has opened or closed stay so on the next page.
 function keepOpen() {
   for (const box of document.querySelectorAll("details[data-keep-open]")) {
     const key = `open.${box.dataset.keepOpen}`;
-    if (localStorage.getItem(key) === "0") box.open = false;
-    box.addEventListener("toggle", () => localStorage.setItem(key, box.open ? "1" : "0"));
+    const kept = localStorage.getItem(key);
+    if (kept) box.open = kept === "1";
+    // A click and not `toggle`, which a script's opening fires too. The box changes after it.
+    box.querySelector("summary").addEventListener("click", () => localStorage.setItem(key, box.open ? "0" : "1"));
   }
 }
 

@@ -10,6 +10,8 @@
 
   function open(call, role) {
     box.querySelector(".idle")?.remove();
+    // The box is closed while nobody writes, unless the reader has decided otherwise.
+    if (!localStorage.getItem("open.agents")) document.getElementById("agents").open = true;
     const pane = document.createElement("article");
     pane.className = "pane";
     pane.innerHTML = '<header><b></b><span class="badge tone-live">writing</span></header><pre tabindex="0"></pre>';

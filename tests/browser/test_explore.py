@@ -78,7 +78,7 @@ def test_the_tree_is_dragged_and_zoomed_around_the_pointer_and_a_click_opens_a_k
     page.mouse.wheel(0, -400)
     page.wait_for_function(f"() => {VIEW}[0] > {scale * 1.2}")
     assert page.evaluate(SPOT) == pytest.approx([x, y], abs=0.5)
-    page.get_by_role("button", name="Whole tree").click()
+    page.get_by_role("button", name="Fit", exact=True).click()
     assert page.evaluate(VIEW) == pytest.approx([scale, left, top])
 
     x, y = page.evaluate(SPOT)

@@ -65,7 +65,7 @@ def test_a_draft_is_invisible_to_the_other_and_its_publishing_is_seen_live(
     visit: Visit, site: str, others: Page, kernel: Kernel
 ) -> None:
     mine = visit(diff_of(kernel))
-    comment_on_line(mine, 50, "Why 51?", "Keep as draft")
+    comment_on_line(mine, 50, "Why 51?", "Save draft")
     expect(mine.locator(".comment.draft")).to_contain_text("Why 51?")
     others.goto(site + diff_of(kernel))
     expect(others.locator("#diff[data-live]")).to_have_count(1)
@@ -73,7 +73,7 @@ def test_a_draft_is_invisible_to_the_other_and_its_publishing_is_seen_live(
 
     before = others.evaluate("document.body.scrollHeight")
     mine.get_by_label("Request changes").check()
-    mine.get_by_role("button", name="Publish 1 draft").click()
+    mine.get_by_role("button", name="Submit review (1)").click()
     expect(others.locator("#news")).to_contain_text("ada: requests changes, 1 comment", timeout=15_000)
     assert others.evaluate("document.body.scrollHeight") == before, "nothing moves under the reader"
     others.locator("#news").get_by_role("link", name="Show").click()
@@ -107,7 +107,7 @@ def test_a_suggested_edit_is_previewed_submitted_measured_and_stands_in_the_line
     page.get_by_label("Title").fill("By hand")
     page.get_by_role("button", name="Preview").click()
     expect(page.locator("table.diff ins")).to_contain_text("// tried by hand")
-    page.get_by_role("button", name="Submit as a candidate").click()
+    page.get_by_role("button", name="Submit edit").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("By hand")
     drive(run)
     edit = run.kernels.get(author_kind=AuthorKind.PERSON)
@@ -134,7 +134,7 @@ def test_a_suggested_edit_is_built_and_timed_by_a_real_worker(visit: Visit, run:
     page.get_by_label("Source").fill(base.source + "\n// one more line\n")
     page.get_by_label("Title").fill("By hand")
     page.get_by_role("button", name="Preview").click()
-    page.get_by_role("button", name="Submit as a candidate").click()
+    page.get_by_role("button", name="Submit edit").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("By hand")
     edit = run.kernels.get(author_kind=AuthorKind.PERSON)
     wait_for(lambda: Evaluation.objects.filter(kernel=edit, finished_at__isnull=False).exists(), MEASURED_WITHIN_S)
@@ -252,3 +252,57 @@ def test_diffs_with_threads_the_discussion_and_the_editor_have_no_fault_that_axe
             page = visit(address)
             found += [f"{address} in {scheme}: {fault}" for fault in faults_of(page)]
     assert "\n".join(found) == ""
+
+
+def test_a_click_on_a_line_moves_nothing_and_escape_or_cancel_give_the_comment_up(
+    visit: Visit, kernel: Kernel
+) -> None:
+    page = visit(diff_of(kernel))
+    at = "document.getElementById('n50').getBoundingClientRect().top"
+    before = page.evaluate(at)
+    page.locator("#n50 a").click()
+    assert page.evaluate(at) == before
+    expect(page.locator("#n50.marked")).to_be_visible()
+    for give_up in (
+        lambda: page.keyboard.press("Escape"),
+        lambda: page.get_by_role("button", name="Cancel").click(),
+    ):
+        page.locator("#n50 a").click()
+        page.keyboard.press("c")
+        expect(page.locator("#say-here textarea")).to_be_focused()
+        give_up()
+        expect(page.locator("#say-here")).to_have_count(0)
+        expect(page.locator(".marked")).to_have_count(0)
+
+
+def test_dragging_the_plus_comments_on_a_range_with_names_offered_and_a_preview(
+    visit: Visit, kernel: Kernel, others: Page
+) -> None:
+    page = visit(diff_of(kernel))
+    page.locator("#n49 + td").hover()
+    page.get_by_role("button", name="Comment on line 49").hover()
+    page.mouse.down()
+    page.locator("#n51 + td").hover()
+    page.mouse.up()
+    words = page.locator("#say-here textarea")
+    expect(words).to_be_focused()
+    assert page.locator(".num.marked").count() == 3
+    words.press_sequentially("Why, @gr")
+    expect(page.get_by_role("option", name="@grace")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(words).to_have_value("Why, @grace ")
+    page.locator("#say-here").get_by_role("button", name="Preview").click()
+    expect(page.locator("#say-here .preview")).to_contain_text("@grace")
+    page.locator("#say-here").get_by_role("button", name="Save draft").click()
+    expect(page.locator(".thread").first).to_contain_text("lines 49–51")
+    expect(page.get_by_role("link", name="Finish review (1)")).to_be_visible()
+
+
+def test_code_has_the_windows_width_and_a_telephone_offers_no_layouts(visit: Visit, kernel: Kernel) -> None:
+    page = visit(diff_of(kernel))
+    page.set_viewport_size({"width": 1440, "height": 900})
+    assert page.locator("#n50 + td").bounding_box()["width"] > 600  # type: ignore[index]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1440
+    page.set_viewport_size({"width": 390, "height": 800})
+    expect(page.get_by_role("navigation", name="Layout")).to_be_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

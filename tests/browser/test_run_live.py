@@ -38,7 +38,7 @@ def test_sign_in_start_a_run_watch_the_curve_and_open_the_best_kernel(site: str,
     page.get_by_label("Username").fill("ada")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("link", name="New run").click()
+    page.get_by_role("link", name="Start a run").click()
     page.get_by_label("Problem").select_option("softmax_rows")
     page.get_by_label("Evaluations").fill("6")
     page.get_by_role("button", name="Start the run").click()
@@ -60,6 +60,7 @@ def test_sign_in_start_a_run_watch_the_curve_and_open_the_best_kernel(site: str,
     assert run.best_kernel is not None
     page.locator("#run-tiles").get_by_role("link", name=f"kernel #{run.best_kernel.number}").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(f"Kernel #{run.best_kernel.number}")
+    page.locator("a[href='#tab-profile']").click()
     expect(page.locator("#samples-title")).to_be_visible()
 
 
@@ -140,7 +141,13 @@ def test_pause_resume_and_stop_from_the_page(visit: Visit, team: Team) -> None:
     run = make_run(team)
     drive(run, rounds=1)
     page = visit(f"/runs/{run.pk}/")
-    for button, state in (("Pause", RunState.PAUSED), ("Resume", RunState.RUNNING), ("Stop", RunState.STOPPING)):
+    for button, state in (
+        ("Pause", RunState.PAUSED),
+        ("Resume", RunState.RUNNING),
+        ("Stop the run", RunState.STOPPING),
+    ):
+        if button == "Stop the run":
+            page.locator("#run-actions summary").click()
         page.get_by_role("button", name=button).click()
         expect(page.locator("#run-state .badge")).to_have_text(state.label)
         run.refresh_from_db()
@@ -151,9 +158,9 @@ def test_a_button_is_not_taken_from_under_the_focus(visit: Visit, team: Team) ->
     run = make_run(team, budget=Budget(evaluations=8))
     drive(run, rounds=1)
     page = visit(f"/runs/{run.pk}/")
-    page.get_by_role("button", name="Stop").focus()
+    page.get_by_role("button", name="Pause").focus()
     drive(run, rounds=2)
     run.refresh_from_db()
     assert run.state == RunState.RUNNING
     expect(page.locator(f"#feed [data-seq='{run.last_seq}']")).to_have_count(1, timeout=15_000)
-    expect(page.get_by_role("button", name="Stop")).to_be_focused()
+    expect(page.get_by_role("button", name="Pause")).to_be_focused()

@@ -3,6 +3,7 @@
     python -m tests.chaos --seed 1                            # short: 100 jobs, 20 faults
     python -m tests.chaos --seed 1 --jobs 1000 --faults 200   # long
     python -m tests.chaos --seed 1 --real                     # with a run whose jobs are compiled and timed
+    python -m tests.chaos --campaign                          # a campaign, undisturbed and under faults
 
 PostgreSQL, Redis, Daphne, timer, agents, build worker, measuring workers of two targets, a spool with its worker and
 its exchange, under the product's own supervisor; runs that tune, runs that ask a model server which is in trouble of
@@ -34,12 +35,19 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=8250)
     parser.add_argument("--keep-logs", metavar="DIR", help="copy the parts' logs there")
     parser.add_argument("--deploy", action="store_true", help="rehearse a deploy instead; takes a minute")
+    parser.add_argument("--campaign", action="store_true", help="compare a campaign under faults with a calm one")
+    parser.add_argument("--seeds", type=int, default=12, help="of the campaign: four runs each")
     options = parser.parse_args()
-    with installation.folder(environment(real=options.real, trouble=not options.deploy)) as var:
+    calm = options.deploy or options.campaign
+    with installation.folder(environment(real=options.real, trouble=not calm)) as var:
         if options.deploy:
             from tests.chaos.deploy import rehearse
 
             return rehearse(var, options.port)
+        if options.campaign:
+            from tests.chaos import campaign
+
+            return campaign.rehearse(var, options.port, options.seed, options.seeds)
         from tests.chaos.play import play
 
         return play(var, options)

@@ -12,6 +12,7 @@ from django.db.models import Sum
 from optimizer.models import (
     CallState,
     Evaluation,
+    EvaluationPurpose,
     EvaluationState,
     EvaluationStatus,
     Job,
@@ -21,7 +22,8 @@ from optimizer.models import (
     RunEvent,
     RunState,
 )
-from optimizer.runs import best, budget
+from optimizer.queries.outcomes import UNCOUNTED
+from optimizer.runs import best
 from optimizer.runs.locking import lock_run
 from tests.chaos.faults import MARK, accepted_wrongly
 
@@ -90,14 +92,16 @@ def budget_exact() -> list[str]:
 
 def _is_exact(run: Run) -> bool:
     counted = Evaluation.objects.filter(first_of__run=run, state=EvaluationState.DONE).exclude(
-        kernel__author_kind__in=budget.UNCOUNTED
+        kernel__author_kind__in=UNCOUNTED
     )
     twins = counted.filter(kernel__meta__has_key="twin_of").count()
     measured = counted.exclude(status=EvaluationStatus.INFRA_ERROR).count() - twins
     calls = LlmCall.objects.filter(run=run).aggregate(
         usd=Sum("cost_usd"), asked=Sum("prompt_tokens"), told=Sum("answer_tokens")
     )
-    device_s = Evaluation.objects.filter(kernel__run=run).aggregate(sum=Sum("device_s"))["sum"] or 0.0
+    # What a campaign's settling times is no part of a run's budget.
+    searched = Evaluation.objects.filter(kernel__run=run).exclude(purpose=EvaluationPurpose.SETTLING)
+    device_s = searched.aggregate(sum=Sum("device_s"))["sum"] or 0.0
     tokens = (calls["asked"] or 0) + (calls["told"] or 0)
     return (
         run.spent_evaluations == measured <= (run.budget_evaluations or measured)

@@ -130,6 +130,16 @@ def test_a_refused_start_leaves_its_key_unused(api: Call, run: Run) -> None:
     assert api("POST", "/runs", START, **{"Idempotency-Key": "k"}).status_code == 201
 
 
+def test_a_token_that_asks_too_often_is_told_when_to_return(api: Call, member: User, settings: Any) -> None:
+    settings.API_RATE = 3
+    answers = [api("GET", "/problems") for _ in range(8)]  # more than two minutes' worth, wherever the minute ends
+    assert answers[0].status_code == 200
+    refused = answers[-1]
+    assert (refused.status_code, "at most 3 a minute" in refused.json()["detail"]) == (429, True)
+    assert 1 <= int(refused["Retry-After"]) <= 60
+    assert caller_of(member)("GET", "/problems").status_code == 200
+
+
 def test_keys_of_two_people_do_not_meet(team: Team, api: Call, run: Run) -> None:
     other = caller_of(make_user(team))
     ids = {call("POST", "/runs", START, **{"Idempotency-Key": "k"}).json()["id"] for call in (api, other)}
@@ -139,13 +149,23 @@ def test_keys_of_two_people_do_not_meet(team: Team, api: Call, run: Run) -> None
 @pytest.mark.parametrize(
     "change",
     [{"problem": "none"}, {"target": "none"}, {"team": "none"}, {"surprise": 1}, {"seed": -1}, {"title": "x" * 201},
-     {"budget": {"evaluations": 0}}, {"problem_version": 99}, {"title": "a\x00b"}, {"settings": {"surprise": 1}},
-     {"seed": 10**30}],
+     {"budget": {"evaluations": 0}}, {"problem_version": 99}, {"settings": {"surprise": 1}}, {"seed": 2**63}],
 )  # fmt: skip
 def test_a_faulty_start_is_refused_in_words(api: Call, run: Run, change: dict[str, Any]) -> None:
     answer = api("POST", "/runs", START | change)
     assert answer.status_code == 422, answer.content
     assert answer.json()["detail"]
+    assert Run.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "told"), [({"title": "a\x00b"}, "a NUL character"), ({"seed": 10**30}, "more than 19 digits")]
+)
+def test_a_start_that_is_no_usable_json_is_refused_before_its_fields_are_read(
+    api: Call, run: Run, change: dict[str, Any], told: str
+) -> None:
+    answer = api("POST", "/runs", START | change)
+    assert (answer.status_code, told in answer.json()["detail"]) == (400, True), answer.content
     assert Run.objects.count() == 1
 
 

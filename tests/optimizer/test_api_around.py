@@ -120,7 +120,7 @@ def test_an_estimate_tells_what_such_runs_took_and_starts_nothing(api: Call, tea
     told = api("POST", "/runs/estimate", START | {"team": team.slug, "strategy": run.strategy}).json()
     assert (told["based_on"], told["evaluations"]) == (1, 8)
     assert 0 <= told["minutes"]["low"] <= told["minutes"]["high"]
-    assert "No runner for cpu" in told["absence"]
+    assert "Waiting for a runner for cpu." in told["absence"]
     assert Run.objects.count() == 1
 
 

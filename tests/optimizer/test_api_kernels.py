@@ -62,13 +62,13 @@ def test_a_persons_kernel_is_queued_with_its_base_its_author_and_its_reason(
 
 def test_an_edit_that_changes_nothing_is_refused_in_words(api: Call, pair: tuple[Kernel, Kernel]) -> None:
     answer = api("POST", f"/runs/{pair[0].run_id}/kernels", suggestion(pair[0], source=BASE))
-    assert (answer.status_code, answer.json()["detail"]) == (422, "Nothing is changed yet.")
+    assert (answer.status_code, answer.json()["detail"]) == (422, "Nothing changed.")
 
 
 def test_a_run_that_is_being_stopped_takes_no_kernel(api: Call, pair: tuple[Kernel, Kernel]) -> None:
     Run.objects.filter(pk=pair[0].run_id).update(state=RunState.STOPPING)
     answer = api("POST", f"/runs/{pair[0].run_id}/kernels", suggestion(pair[0]))
-    assert answer.status_code == 422 and "being stopped" in answer.json()["detail"]
+    assert answer.status_code == 422 and "is stopping" in answer.json()["detail"]
 
 
 def test_an_edit_whose_base_moved_on_is_answered_with_the_merge_and_taken_when_sent_again(
@@ -224,7 +224,7 @@ def test_guidance_is_listed_and_withdrawn_once(api: Call, run: Run, member: User
     (row,) = api("GET", f"/runs/{run.pk}/guidance").json()["items"]
     assert row["withdrawn_by"] == member.username
     again = api("DELETE", f"/runs/{run.pk}/guidance/{said.pk}")
-    assert again.status_code == 422 and "withdrawn already" in again.json()["detail"]
+    assert again.status_code == 422 and "Already withdrawn" in again.json()["detail"]
 
 
 def test_another_runs_guidance_is_not_withdrawn(api: Call, run: Run, member: User) -> None:
@@ -250,7 +250,7 @@ def test_a_draft_is_taken_back_and_a_published_comment_is_not(api: Call, run: Ru
     assert not Comment.objects.filter(pk=draft.pk).exists()
     said = do_say(member, Place(run), Words("Why?"))
     answer = api("DELETE", f"/runs/{run.pk}/comments/{said.pk}")
-    assert answer.status_code == 422 and "published" in answer.json()["detail"]
+    assert answer.status_code == 422 and "Published" in answer.json()["detail"]
 
 
 def test_a_colleagues_comment_is_nobody_elses_to_change(api: Call, run: Run, owner: User) -> None:

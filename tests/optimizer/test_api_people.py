@@ -142,7 +142,7 @@ def test_a_release_is_asked_for_waits_for_its_conditions_and_is_withdrawn(api: C
     release = asked.json()
     assert release["state"] == "asked" and not all(one["is_met"] for one in release["conditions"])
     refused = api("POST", f"/releases/{release['id']}/release")
-    assert refused.status_code == 422 and "approved" in refused.json()["detail"]
+    assert refused.status_code == 422 and "0 of 2 approvals" in refused.json()["detail"]
     assert api("POST", f"/releases/{release['id']}/withdraw").json()["state"] == "withdrawn"
     assert [row["state"] for row in api("GET", "/releases").json()["items"]] == ["withdrawn"]
 

@@ -83,7 +83,7 @@ def test_a_run_with_only_failures_has_every_page(pages: Client, team: Team) -> N
     run = drive(make_run(team), lambda spec, **_: failed_result(spec, Status.CRASHED))
     for name in ("run_page", "hypotheses", "run_curve", "run_live", "run_workers"):
         page_of(pages, run, name)
-    assert "no correct kernel yet" in page_of(pages, run)
+    assert "No correct kernel yet." in page_of(pages, run)
     compared = pages.get(reverse("compare"), {"run": [run.pk, make_run(team).pk]})
     assert [one.geomean for one in compared.context["outcomes"]] == [None, None]
 
@@ -104,6 +104,10 @@ def test_a_run_of_five_thousand_kernels_is_shown_a_page_at_a_time(
     )  # fmt: skip
     with django_assert_max_num_queries(30):
         said = page_of(pages, run)
+    assert said.count(f'href="{reverse("kernel_page", args=[run.pk, 4_999])}"') >= 1
+    assert reverse("kernel_page", args=[run.pk, 2_500]) not in said
+    with django_assert_max_num_queries(30):
+        said = page_of(pages, run, "run_kernels")
     assert "1–50 of 5000 kernels" in " ".join(said.split())
     assert "The first 500 of 5000" in page_of(pages, run, "run_curve_table")
 
@@ -144,7 +148,7 @@ def test_guidance_of_one_run_is_not_withdrawn_through_another(pages: Client, mem
 
 def test_an_empty_or_endless_instruction_is_refused_in_words(pages: Client, team: Team) -> None:
     run = make_run(team, strategy="scientist", providers={"default": {"provider": "inbox"}})
-    for text, why in (("  ", "says something"), ("x" * 8001, "at most")):
+    for text, why in (("  ", "Enter guidance"), ("x" * 8001, "at most")):
         assert (
             why in pages.post(reverse("run_instruct", args=[run.pk]), {"text": text}, follow=True).content.decode()
         )

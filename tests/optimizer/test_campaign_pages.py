@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
+from django.utils.html import strip_tags
 
 from optimizer.actions.suite import NewEntry, NewSuite, do_store_suite
-from optimizer.models import Campaign, CampaignState, Problem, Suite, Team, User
+from optimizer.models import Campaign, CampaignState, IdempotencyKey, Problem, Run, Suite, Team, User
 from optimizer.problems.suites import EmptySuiteError, Reading, read_suite
 from optimizer.queries.suites import Subset, UnknownNameError, chosen
 from optimizer.reports import campaign as reports
@@ -22,7 +24,7 @@ from optimizer.search import STRATEGIES
 from optimizer.search.ablations import SETS
 from tests.campaigns import drive_campaign, make_campaign, make_suite, tuned
 from tests.factories import make_team, make_user, store_problems_and_targets
-from tests.optimizer.clients import Call
+from tests.optimizer.clients import Call, flowing
 
 pytestmark = pytest.mark.django_db
 
@@ -65,18 +67,33 @@ def level(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def done(team: Team, member: User) -> Campaign:
-    """Return a settled campaign of KernelBench-like names, two configurations and one seed."""
+@pytest.fixture(scope="module")
+def done_campaign(problems: None) -> Campaign:
+    """Make the rows of `done` once for the module. Tests ask for `done`."""
     suite = make_suite(broken=["level1/9_Gone"])
     for number, entry in enumerate(suite.entries.filter(problem_version__isnull=False), 1):
         entry.name = f"level1/{number}_{entry.name}"
         entry.save()
     hostile = [tuned("<b>more</b>"), tuned("=1+1", 2)]
+    team = make_team()
     campaign = make_campaign(
-        team, member, suite=suite, configurations=hostile, seeds=[3], title="<script>x</script>"
+        team, make_user(team), suite=suite, configurations=hostile, seeds=[3], title="<script>x</script>"
     )
     return drive_campaign(campaign)
+
+
+@pytest.fixture
+def done(done_campaign: Campaign) -> Campaign:
+    """Return a settled campaign of KernelBench-like names, two configurations and one seed."""
+    return Campaign.objects.get(pk=done_campaign.pk)
+
+
+@pytest.fixture
+def reader(client: Client, done: Campaign) -> Client:
+    """Return the browser of whoever started `done`."""
+    assert done.created_by is not None
+    client.force_login(done.created_by)
+    return client
 
 
 def test_a_suite_names_what_it_cannot_use_and_notes_the_licence(level: Path) -> None:
@@ -143,18 +160,41 @@ def test_ready_sets_name_strategies_and_settings_that_exist() -> None:
         ) == (len(names))
 
 
-def test_pages_and_reports_escape_everything_and_name_every_problem(pages: Client, done: Campaign) -> None:
+def test_pages_and_reports_escape_everything_and_name_every_problem(reader: Client, done: Campaign) -> None:
     page = f"/campaigns/{done.pk}/"
     for address in ("/campaigns/", page, f"{page}runs/", f"{page}report.html"):
-        text = pages.get(address).content.decode()
+        text = reader.get(address).content.decode()
         assert "<script>x" not in text
         assert "<b>more</b>" not in text
-    assert "level1/9_Gone" in pages.get(page).content.decode()
-    assert "no class Model" in pages.get(f"{page}report.md").content.decode().replace("\\", "")
+    assert "level1/9_Gone" in reader.get(page).content.decode()
+    assert "no class Model" in reader.get(f"{page}report.md").content.decode().replace("\\", "")
     for kind in ("fast", "bands"):
-        assert pages.get(f"{page}chart/{kind}/").json()["data"]
-    assert pages.get(f"{page}chart/nothing/").status_code == 404
-    assert pages.get(f"{page}report.exe").status_code == 404
+        assert reader.get(f"{page}chart/{kind}/").json()["data"]
+    assert reader.get(f"{page}chart/nothing/").status_code == 404
+    assert reader.get(f"{page}report.exe").status_code == 404
+
+
+def test_an_ended_campaign_is_computed_once_and_its_page_stays_the_same(
+    reader: Client, done: Campaign, django_assert_max_num_queries: Any
+) -> None:
+    address = f"/campaigns/{done.pk}/"
+    first = reader.get(address).content.decode()
+    with django_assert_max_num_queries(14):
+        again = reader.get(address).content.decode()
+    assert _without_tokens(again) == _without_tokens(first)
+
+
+def test_a_live_campaign_is_read_anew_for_every_page(client: Client, team: Team, member: User) -> None:
+    client.force_login(member)
+    campaign = make_campaign(team, member, configurations=[tuned("a"), tuned("b", 2)], seeds=[3])
+    address = f"/campaigns/{campaign.pk}/"
+    assert "0 of 4" in flowing(strip_tags(client.get(address).content.decode()))
+    drive_campaign(campaign)
+    assert "4 of 4" in flowing(strip_tags(client.get(address).content.decode()))
+
+
+def _without_tokens(text: str) -> str:
+    return re.sub(r'(nonce|value|X-CSRFToken)"?[=:] ?"[A-Za-z0-9+/_=-]{16,}"', "", text)
 
 
 def test_csv_has_one_line_for_each_run_and_no_formula(done: Campaign) -> None:
@@ -195,19 +235,19 @@ def test_kernelbench_com_board_counts_valid_passes(done: Campaign) -> None:
 
 
 def test_the_form_starts_a_campaign_and_refuses_nonsense(pages: Client, team: Team) -> None:
-    suite = make_suite()
+    suite, before = make_suite(), Campaign.objects.count()
     row = {"c-0-name": "a", "c-0-strategy": "tune", "c-0-evaluations": "2", "c-0-settings": "sampler=random"}
     frame = {"c-TOTAL_FORMS": "2", "c-INITIAL_FORMS": "0", "c-1-strategy": "tune", "c-1-evaluations": "30"}
     sent = {"team": team.slug, "suite": suite.pk, "draw_seed": 0, "target": "cpu", "dispatcher": "celery",
             "objective": "device", "baselines": ["torch_eager"], "seeds": "0, 2-3", "parallel_runs": 2,
             "order_seed": 0, **row, **frame}  # fmt: skip
     assert pages.post("/campaigns/new/", sent).status_code == 302
-    campaign = Campaign.objects.get()
+    campaign = Campaign.objects.latest("pk")
     assert campaign.cells.count() == 6
     for bad in ({"seeds": "0-99999999999"}, {"seeds": "x"}, {"c-0-settings": "{"}, {"c-0-settings": "colour=1"},
                 {"problems": "nothing"}, {"c-0-name": ""}, {"baselines": []}):  # fmt: skip
         assert pages.post("/campaigns/new/", sent | bad).status_code == 200, bad
-    assert Campaign.objects.count() == 1
+    assert Campaign.objects.count() == before + 1
 
 
 def test_one_click_fills_the_form_with_a_set(pages: Client) -> None:
@@ -230,8 +270,33 @@ def test_the_api_starts_steers_and_reports(api: Call, team: Team) -> None:
     assert _answer(api("POST", f"{one}/resume"))[1]["state"] == "running"
     assert _answer(api("PUT", f"{one}/limits", {"tokens": 5, "parallel_runs": 3}))[1]["limits"]["tokens"] == 5
     assert _answer(api("POST", f"{one}/stop"))[1]["state"] == "stopping"
-    assert _answer(api("POST", "/campaigns", body | {"seeds": [2**70]}))[0] == 422
+    assert _answer(api("POST", "/campaigns", body | {"seeds": [2**63]}))[0] == 422
+    # A number of more than 19 digits is refused before the fields are read.
+    assert _answer(api("POST", "/campaigns", body | {"seeds": [2**70]}))[0] == 400
     assert _answer(api("POST", "/campaigns", body | {"suite": "none"}))[0] == 422
+
+
+def test_the_same_key_starts_one_campaign_and_another_request_under_it_is_refused(api: Call, team: Team) -> None:
+    make_suite()
+    body: dict[str, Any] = {
+        "suite": "ours", "team": team.slug, "seeds": [1],
+        "configurations": [{"name": "a", "strategy": "tune", "budget": {"evaluations": 2}}],
+    }  # fmt: skip
+    key, before = {"Idempotency-Key": "nightly"}, (Campaign.objects.count(), Run.objects.count())
+    first, again = (_answer(api("POST", "/campaigns", body, **key)) for _ in range(2))
+    assert (first[0], again[0]) == (201, 200)
+    assert first[1]["id"] == again[1]["id"]
+    assert _answer(api("POST", "/campaigns", body | {"seeds": [2]}, **key))[0] == 409
+    run = {"problem": "softmax_rows", "team": team.slug, "budget": {"evaluations": 1}}
+    assert _answer(api("POST", "/runs", run, **key))[0] == 409
+    assert (Campaign.objects.count(), Run.objects.count()) == (before[0] + 1, before[1])
+
+
+def test_a_refused_campaign_leaves_its_key_unused(api: Call, team: Team) -> None:
+    make_suite()
+    body = {"suite": "ours", "team": team.slug, "configurations": [{"name": "a", "strategy": "none"}]}
+    assert _answer(api("POST", "/campaigns", body, **{"Idempotency-Key": "k"}))[0] == 422
+    assert not IdempotencyKey.objects.exists()
 
 
 def _answer(response: Any) -> tuple[int, Any]:
@@ -246,11 +311,12 @@ def test_an_outsider_finds_no_campaign(client: Client, done: Campaign) -> None:
 
 def test_the_command_starts_and_reports_a_campaign(level: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_suite()
+    suites = Suite.objects.count()
     call_command("campaign", "suite", str(level), "--no-trace", "--name", "mine")
     assert "1 problems, 1 that cannot be used. Licence: MIT License." in capsys.readouterr().out
     configuration = json.dumps({"name": "a", "strategy": "tune", "budget": {"evaluations": 2}})
     call_command("campaign", "start", "--suite", "ours", "--configuration", configuration, "--seeds", "0")
-    campaign = Campaign.objects.get()
+    campaign = Campaign.objects.latest("pk")
     call_command("campaign", "status", str(campaign.pk))
     assert "0 of 2 runs ended" in capsys.readouterr().out
     call_command("campaign", "pause", str(campaign.pk))
@@ -264,5 +330,5 @@ def test_the_command_starts_and_reports_a_campaign(level: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out.partition("{")[2].join(["{", ""]))["state"] == "stopped"
     with pytest.raises(CommandError):
         call_command("campaign", "start", "--suite", "ours", "--configuration", "{}")
-    assert Suite.objects.count() == 2
+    assert Suite.objects.count() == suites + 1
     assert Problem.objects.filter(slug="1_relu").exists()

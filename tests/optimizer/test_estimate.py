@@ -87,7 +87,10 @@ def test_another_problem_stands_in_and_is_named_as_such() -> None:
     user = make_user(team)
     ended_run(team)
     assert estimated(user, slug="layernorm_residual").likeness == "same target and strategy, other problems"
-    assert estimated(user, strategy="stark").based_on == 0
+    other = estimated(user, strategy="stark")
+    assert other.likeness == "same problem and target, other strategies"
+    assert (other.minutes, other.usd, other.tokens) == (None, None, None) and other.device_minutes is not None
+    assert estimated(user, slug="layernorm_residual", strategy="stark").based_on == 0
 
 
 @pytest.mark.django_db

@@ -108,7 +108,7 @@ def test_budget_is_never_exceeded_and_ends_the_run(run: Run, member: User) -> No
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        (kernel(source=Source(Language.CPP, "  ")), "without text"),
+        (kernel(source=Source(Language.CPP, "  ")), "Enter the source"),
         (kernel(source=Source(Language.CUDA, "x")), "takes kernels in"),
         (kernel(source=Source(Language.CPP, "x" * ((1 << 20) + 1))), "KiB at most"),
         (kernel(parents=(99,)), "no kernel #99"),
@@ -135,13 +135,13 @@ def test_run_that_searches_by_itself_takes_no_submissions(team: Team, member: Us
 
 def test_run_that_is_paused_or_has_not_begun_takes_none(team: Team, member: User) -> None:
     made = make_run(team, member, strategy="external")
-    assert "has not begun yet" in refused(member, made, kernel())
+    assert "has not started yet" in refused(member, made, kernel())
     Run.objects.filter(pk=made.pk).update(state=RunState.PAUSED)
     assert "paused" in refused(member, made, kernel())
 
 
 def test_reviewer_may_not_submit(run: Run, team: Team) -> None:
-    assert "may not submit" in refused(make_user(team, TeamRole.REVIEWER), run, kernel())
+    assert "Only operators submit" in refused(make_user(team, TeamRole.REVIEWER), run, kernel())
 
 
 # reported, not measured
@@ -163,7 +163,7 @@ def test_reported_kernel_is_measured_when_somebody_asks(run: Run, member: User) 
     drive(run, rounds=1)
     row.evaluation.refresh_from_db()
     assert row.evaluation.status == EvaluationStatus.CORRECT
-    with pytest.raises(ValidationError, match="not one that was only reported"):
+    with pytest.raises(ValidationError, match="measured already"):
         do_measure(member, row)
 
 

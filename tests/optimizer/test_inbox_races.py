@@ -46,6 +46,6 @@ def test_an_answer_after_the_run_was_stopped_is_refused_in_words_and_changes_not
     prompt = waiting_prompt()
     do_stop_run(operator(prompt), prompt.run)
     reply = post(api(operator(prompt)), f"/{prompt.pk}/answer", {"text": GOOD})
-    assert (reply.status_code, reply.json()["detail"]) == (409, "this prompt waits no longer")
+    assert (reply.status_code, reply.json()["detail"]) == (409, "this prompt is closed")
     stored = LlmCall.objects.get(pk=prompt.pk)
     assert stored.state == CallState.CANCELLED and stored.answer is None and stored.answer_text == ""

@@ -57,7 +57,7 @@ def test_a_point_lies_at_its_work_over_its_time_and_below_the_roof() -> None:
     figure = json.loads(roofline(target, [placed], Ceilings(copy_bandwidth=4e12)).to_json())
     names = [trace["name"] for trace in figure["data"]]
     assert names[-1] == "Cases" and names[0].endswith("data sheet")
-    assert names[1].endswith("reached by a probe")
+    assert names[1].endswith("measured")
     assert max(figure["data"][0]["y"]) <= target.peak_flops[placed.dtype]
 
 

@@ -255,7 +255,7 @@ def test_people_read_and_search_the_pages_that_agents_get(pages: Client) -> None
     assert "/knowledge/pages/sm_90/wgmma/" in listed and "/knowledge/pages/cpu/amx/" in listed
     found = pages.get("/knowledge/pages/", {"q": "wgmma"}).content.decode()
     assert "/knowledge/pages/sm_90/wgmma/" in found and "/knowledge/pages/cpu/amx/" not in found
-    assert "No page fits" in pages.get("/knowledge/pages/", {"q": "zzzz\0<script>"}).content.decode()
+    assert "No matching pages" in pages.get("/knowledge/pages/", {"q": "zzzz\0<script>"}).content.decode()
 
 
 def test_a_shipped_page_shows_its_snippet_and_sources(pages: Client) -> None:

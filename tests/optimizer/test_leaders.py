@@ -11,11 +11,13 @@ import pytest
 from django.utils import timezone
 
 from optimizer.actions.leaders import do_rerank_leaders
+from optimizer.actions.notification import do_choose
 from optimizer.charts.curve import points_of
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
-from optimizer.models import Evaluation, Job, JobState, Notification, Run, RunState, Team, User
+from optimizer.models import Evaluation, Job, JobState, Notification, NotificationKind, Run, RunState, Team, User
 from optimizer.queries.budgets import Budget
+from optimizer.queries.notifications import Wanted
 from optimizer.runs.evidence import evidence_of
 from optimizer.runs.history import history_of
 from optimizer.search import STRATEGIES
@@ -204,6 +206,8 @@ def test_a_leader_that_is_confirmed_slower_than_its_parent_steps_down_and_people
 
     monkeypatch.setattr(Family, "kin", [("parent", None), ("child", "parent")])
     monkeypatch.setitem(STRATEGIES, Family.name, Family())
+    # News of leaders are off by default: a run may change its leader every few minutes.
+    do_choose(member, {NotificationKind.BEST: Wanted(in_app=True, by_mail=False)})
     run = make_run(team, member, strategy=Family.name, budget=Budget(evaluations=9))
     run = drive(run, first_unpaired)
     child = run.kernels.get(key="child")

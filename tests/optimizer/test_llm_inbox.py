@@ -13,12 +13,13 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
+from optimizer.actions.run import do_stop_run
 from optimizer.calls.worker import answer
 from optimizer.models import ApiToken, CallState, LlmCall, Run, TeamRole, TokenScope, User
 from optimizer.queries.budgets import Budget
 from optimizer.upkeep.sweep import sweep
 from tests.factories import drive, make_run, make_team, make_user
-from tests.optimizer.clients import signed_in
+from tests.optimizer.clients import flowing, signed_in
 
 pytestmark = pytest.mark.django_db
 GOOD = "Title: By hand\n```cpp\n// by hand\nint x;\n```"
@@ -75,6 +76,25 @@ def test_an_unusable_answer_comes_back_with_its_fault_and_its_text(prompt: LlmCa
     assert "no code block" in reply.content.decode() and BAD in reply.content.decode()
     prompt.refresh_from_db()
     assert prompt.state == CallState.WAITING and prompt.transport["refused"][0]["fault"] == "no_code"
+
+
+def test_a_rejection_stands_above_everything_and_takes_the_focus(prompt: LlmCall) -> None:
+    page = signed_in(operator(prompt)).post(f"/inbox/{prompt.pk}/", {"answer": BAD}).content.decode()
+    assert page.index('id="fault" tabindex="-1" autofocus') < page.index('id="answer-title"')
+    assert page.index('id="answer-title"') < page.index('id="prompt-title"'), "the form's place hangs on no prompt"
+    assert 'aria-describedby="answer-help fault"' in page
+
+
+def test_a_prompt_of_a_stopped_run_says_so_and_an_open_page_learns_of_it(prompt: LlmCall) -> None:
+    person = signed_in(operator(prompt))
+    state = f"/inbox/{prompt.pk}/state/?was=waiting"
+    assert "Reload" not in person.get(state).content.decode()
+    do_stop_run(operator(prompt), prompt.run)
+    drive(prompt.run)
+    told = person.get(state).content.decode()
+    assert "Reload" in told and "hx-get" not in told
+    page = person.get(f"/inbox/{prompt.pk}/").content.decode()
+    assert "the run ended before this prompt was answered" in flowing(page)
 
 
 def test_what_was_refused_is_kept_in_short_and_shown_to_who_answers_and_on_the_calls_page(prompt: LlmCall) -> None:
@@ -195,9 +215,13 @@ def test_an_answer_of_many_megabytes_is_refused(prompt: LlmCall) -> None:
     assert prompt.state == CallState.WAITING
 
 
-def test_nul_characters_and_script_are_taken_as_text(prompt: LlmCall) -> None:
-    text = "```cpp\n// \x00<script>alert(1)</script>\n```"
+def test_nul_characters_are_refused_and_script_is_taken_as_text(prompt: LlmCall) -> None:
+    text = "```cpp\n// <script>alert(1)</script>\n```"
     client = signed_in(operator(prompt))
+    refused = post(api(operator(prompt)), f"/{prompt.pk}/answer", {"text": f"\x00{text}"})
+    assert (refused.status_code, "NUL character" in refused.json()["detail"]) == (400, True)
+    prompt.refresh_from_db()
+    assert prompt.state == CallState.WAITING
     assert post(api(operator(prompt)), f"/{prompt.pk}/answer", {"text": text}).status_code == 200
     assert "<script>alert" not in client.get(f"/inbox/{prompt.pk}/").content.decode()
 
@@ -210,7 +234,7 @@ def test_a_prompt_that_nobody_answers_expires_when_its_run_says_so() -> None:
     LlmCall.objects.filter(pk=call.pk).update(created_at=timezone.now() - dt.timedelta(minutes=11))
     sweep()
     call.refresh_from_db()
-    assert call.state == CallState.FAILED and "in time" in call.error
+    assert call.state == CallState.FAILED and call.error == "Expired without an answer."
 
 
 def test_the_command_line_lists_shows_and_answers(prompt: LlmCall, tmp_path: Path) -> None:

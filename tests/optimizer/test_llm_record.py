@@ -286,7 +286,7 @@ def test_records_go_out_and_in_by_command(server: LlmServer, tmp_path: Path) -> 
     team = make_team()
     assert "3 calls" in ran("record", "import", str(file), "--team", team.slug, "--name", "mine")
     assert "mine\t" in ran("record", "list") and Record.objects.get().team == team
-    with pytest.raises(CommandError, match="never changed"):
+    with pytest.raises(CommandError, match="A recording with this name exists"):
         ran("record", "import", str(file), "--team", team.slug, "--name", "mine")
     file.write_bytes(b"nonsense")
     with pytest.raises(CommandError):

@@ -20,6 +20,7 @@ from django.utils import timezone
 from optimizer.actions.account import do_end_session
 from optimizer.actions.notification import do_choose, do_follow, do_read
 from optimizer.actions.review import Place, Words, do_begin_thread, do_publish_review, do_say
+from optimizer.actions.suggestion import Suggestion, do_suggest
 from optimizer.actions.team import do_remove_member, do_set_privacy
 from optimizer.events.payloads import BudgetWarned, KernelAdded, RunNoted
 from optimizer.events.record import record
@@ -60,12 +61,57 @@ def test_followers_hear_how_a_run_goes_and_others_do_not() -> None:
 
 
 @pytest.mark.django_db
-def test_the_end_of_a_run_and_its_leaders_are_told() -> None:
-    starter = make_user(make_team())
+def test_the_end_of_a_run_is_told_and_its_leaders_to_those_who_asked() -> None:
+    starter, asked = make_user(make_team()), make_user(make_team())
+    do_choose(asked, {NotificationKind.BEST: Wanted(in_app=True, by_mail=False)})
     drive(make_run(starter.teams.get(), starter))
-    kinds = heard(starter)
-    assert "best" in kinds
-    assert kinds[-1] == "ended"
+    drive(make_run(asked.teams.get(), asked))
+    assert "best" not in heard(starter) and heard(starter)[-1] == "ended"
+    assert "best" in heard(asked) and heard(asked)[-1] == "ended"
+
+
+@pytest.mark.django_db
+def test_a_mention_leads_to_the_very_comment(client: Client) -> None:
+    team = make_team()
+    author, named = make_user(team), make_user(team, name="grace")
+    run = drive(make_run(team, author))
+    comment = do_say(author, Place(run, run.best_kernel, None, 2, 2), Words("@grace why this line?"))
+    told = Notification.objects.get(user=named)
+    client.force_login(named)
+    answer = client.post(reverse("notification_open", args=[told.pk]), follow=True)
+    address = answer.redirect_chain[-1][0]
+    assert (
+        address.endswith(f"#comment-{comment.pk}") and f"/kernels/{comment.thread.kernel.number}/diff/" in address
+    )
+    assert f'id="comment-{comment.pk}"' in answer.content.decode()
+    page = client.get(reverse("kernel_page", args=[run.pk, comment.thread.kernel.number])).content.decode()
+    assert f'id="comment-{comment.pk}"' in page and "Threads <small>1</small>" in page
+
+
+@pytest.mark.django_db
+def test_who_suggested_an_edit_hears_what_came_of_it() -> None:
+    starter = make_user(make_team())
+    run = make_run(starter.teams.get(), starter)
+    drive(run)
+    base = run.kernels.get(number=0)
+    edited = do_suggest(starter, Suggestion(base, base.source + "\n// edited\n"))
+    drive(run)
+    told = Notification.objects.get(user=starter, kind="suggestion")
+    result = f"correct, {edited.evaluations.get().verdict}"
+    assert told.text == f"Your edit #{edited.number} in {run}: {result}"
+    assert told.link == reverse("kernel_page", args=[run.pk, edited.number])
+
+
+@pytest.mark.django_db
+def test_notifications_are_grouped_by_run(client: Client) -> None:
+    starter = make_user(make_team())
+    first, second = (make_run(starter.teams.get(), starter, title=title) for title in ("First run", "Second run"))
+    for run in (first, second, first):
+        happen(run, RunNoted(text="No runner is there.", tone="warn"))
+    client.force_login(starter)
+    page = client.get(reverse("notifications")).content.decode()
+    headings = [part.split("</a>")[0].split(">")[-1] for part in page.split('<h2 id="group-')[1:]]
+    assert headings == ["First run", "Second run"]
 
 
 @pytest.mark.django_db
@@ -173,7 +219,7 @@ def test_a_digest_holds_what_was_not_read_and_is_sent_once(settings: Any) -> Non
     [message] = mail.outbox
     assert message.to == ["grace@example.org"]
     assert message.bcc == []
-    assert message.body.count("mentions you") == 2
+    assert message.body.count("mentioned you") == 2
     assert mail_digests() == 0
 
 

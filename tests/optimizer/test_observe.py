@@ -105,7 +105,7 @@ def test_times_in_notes_are_kept_as_reported_if_asked_for(run: Run, member: User
         ("a.cpp", "// a\n", '{"owner": 1}', "unknown field"),
         ("a.cpp", "// a\n", '{"parents": ["z.cpp"]}', "was not submitted from this folder"),
         ("a.cpp", "// a\n", '{"title": 3}', "expected str"),
-        ("a.cpp", "", "{}", "without text"),
+        ("a.cpp", "", "{}", "Enter the source"),
         ("a.cu", "// a\n", "{}", "takes kernels in"),
         ("a" * 90 + ".cpp", "// a\n", "{}", "80 characters"),
     ],

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
+from optimizer.actions.notification import do_choose
 from optimizer.actions.release import approvals_of, conditions_of, do_ask_release, do_release, do_withdraw_release
 from optimizer.actions.review import do_publish_review
 from optimizer.models import (
@@ -22,6 +23,7 @@ from optimizer.models import (
     Kernel,
     Membership,
     Notification,
+    NotificationKind,
     Release,
     ReleaseState,
     ReviewVerdict,
@@ -31,6 +33,7 @@ from optimizer.models import (
     User,
     VerdictChoice,
 )
+from optimizer.queries.notifications import Wanted
 from optimizer.runs.best import update_best
 from optimizer.runs.evidence import Evidence, Standing
 from optimizer.runs.locking import lock_run
@@ -74,10 +77,10 @@ def test_two_people_and_a_second_measurement_release_a_kernel(
     release = do_ask_release(starter, best, "ready")
     assert release.rerun is not None
     assert release.rerun.effort == Effort.CONFIRM.value
-    with pytest.raises(ValidationError, match="0 different people"):
+    with pytest.raises(ValidationError, match="0 of 2 approvals"):
         do_release(starter, release)
     approve(best, *reviewers)
-    with pytest.raises(ValidationError, match="not there yet"):
+    with pytest.raises(ValidationError, match="not finished"):
         do_release(starter, release)
     drive(run)
     released = do_release(starter, release)
@@ -115,7 +118,7 @@ def test_a_standing_request_for_changes_holds_a_release_back(
     drive(run)
     approve(best, *reviewers)
     approve(best, third, verdict=ReviewVerdict.REQUEST_CHANGES)
-    with pytest.raises(ValidationError, match="asked for changes"):
+    with pytest.raises(ValidationError, match="requested changes"):
         do_release(starter, release)
     approve(best, third)
     assert do_release(starter, release).state == ReleaseState.RELEASED
@@ -140,7 +143,7 @@ def test_a_second_measurement_that_disagrees_releases_nothing(
     release.refresh_from_db()
     assert release.rerun is not None
     assert release.rerun.verdict == Verdict.SAME
-    with pytest.raises(ValidationError, match=r"stale|does not agree"):
+    with pytest.raises(ValidationError, match=r"stale|does not confirm"):
         do_release(starter, release)
 
 
@@ -162,6 +165,7 @@ def test_a_new_leader_makes_the_release_of_the_old_one_stale_and_is_told(
     best: Kernel, run: Run, starter: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = do_ask_release(starter, best)
+    do_choose(starter, {NotificationKind.BEST: Wanted(in_app=True, by_mail=False)})
     newer = run.kernels.exclude(pk=best.pk).latest("number")
     rival = Standing(
         newer.pk, newer.number, newer.evaluation.pk, settled=True, speedup=2.0, low=1.9, high=2.1, time_us=1.0,
@@ -224,9 +228,15 @@ def test_the_page_says_what_is_missing_and_the_list_who_approved(
     client.force_login(starter)
     release = do_ask_release(starter, best)
     page = client.get(reverse("release_page", args=[run.pk, best.number])).content.decode()
-    assert "0 different people have approved; it takes 2." in page
-    drive(run)
+    assert "0 of 2 approvals." in page and "Awaiting approval" in page
+    # the button is there once it can work, and the badge then says so
+    assert reverse("release_make", args=[release.pk]) not in page
     approve(best, *reviewers)
+    page = client.get(reverse("release_page", args=[run.pk, best.number])).content.decode()
+    assert "Awaiting measurement" in page and "Awaiting approval" not in page
+    drive(run)
+    page = client.get(reverse("release_page", args=[run.pk, best.number])).content.decode()
+    assert "Ready to release" in page and reverse("release_make", args=[release.pk]) in page
     client.post(reverse("release_make", args=[release.pk]))
     listed = client.get(reverse("releases")).content.decode()
     assert all(person.username in listed for person in reviewers)
@@ -262,6 +272,6 @@ def test_a_team_of_one_may_lower_what_it_takes(best: Kernel, run: Run, team: Tea
 
 def test_withdrawing_is_for_who_asked_and_for_operators(best: Kernel, reviewers: list[User]) -> None:
     release = do_ask_release(reviewers[0], best)
-    with pytest.raises(ValidationError, match="Operators"):
+    with pytest.raises(ValidationError, match="Only operators"):
         do_withdraw_release(reviewers[1], release)
     assert do_withdraw_release(reviewers[0], release).state == ReleaseState.WITHDRAWN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 from collections.abc import Callable, Iterator
 from itertools import repeat
@@ -15,6 +16,7 @@ from django.utils import timezone
 
 from optimizer.actions.retiming import do_start_retiming
 from optimizer.campaigns.retiming import advance_retiming
+from optimizer.campaigns.watching import start_due_rounds
 from optimizer.job_source import DatabaseJobSource
 from optimizer.models import (
     Evaluation,
@@ -25,12 +27,14 @@ from optimizer.models import (
     RetimeVerdict,
     Retiming,
     Run,
+    Runner,
     Target,
     Team,
     TeamRole,
     User,
 )
 from runners.job import JobResult, JobSpec, NoiseFloor, Status
+from runners.job_source import RunnerCard
 from runners.worker import work_once
 from tests.factories import QUEUE, correct_result, failed_result, make_user
 
@@ -130,7 +134,7 @@ def test_two_rounds_on_a_target_do_not_disturb_each_other(team: Team, released: 
 
 
 def test_a_team_without_releases_has_nothing_to_watch(team: Team, finished: Run) -> None:
-    with pytest.raises(ValidationError, match="released no kernel"):
+    with pytest.raises(ValidationError, match="no released kernels"):
         do_start_retiming(None, team, Target.objects.get(key="cpu"))
 
 
@@ -153,3 +157,108 @@ def test_the_command_fails_on_a_regression_alone(
     assert found == code
     (row,) = json.loads(capsys.readouterr().out)
     assert row["kernel"] == released.kernel.number
+
+
+DRIVER_1 = {"driver": "nvidia 580.65", "compiler": "nvcc 12.9"}
+DRIVER_2 = {"driver": "nvidia 590.10", "compiler": "nvcc 12.9"}
+
+
+def check_in(software: Any = None, name: str = "box") -> None:
+    """Let a live runner of the target report its software."""
+    facts = {} if software is None else {"software": software}
+    DatabaseJobSource().check_in(RunnerCard(name, "cpu", (QUEUE,), facts=facts))
+
+
+@pytest.fixture
+def recorded(released: Release) -> Release:
+    """Return a release whose measurement says on which software it was made."""
+    evaluation = released.kernel.evaluation
+    evaluation.result["environment"] = {**evaluation.result.get("environment", {}), "software": DRIVER_1}
+    evaluation.save(update_fields=["result"])
+    return released
+
+
+def test_a_new_driver_starts_one_round_that_names_it(team: Team, recorded: Release) -> None:
+    check_in(DRIVER_1)
+    assert start_due_rounds() == []
+    check_in(DRIVER_2)
+    (started,) = start_due_rounds()
+    made = RetimeRound.objects.get(pk=started)
+    assert made.reason == "New driver nvidia 590.10 (was nvidia 580.65)"
+    assert made.retimings.get().kernel == recorded.kernel
+    # Neither while it is open nor after it, however many runners have it.
+    assert start_due_rounds() == []
+    RetimeRound.objects.update(finished_at=timezone.now())
+    check_in(DRIVER_2, "another")
+    assert start_due_rounds() == []
+
+
+def test_a_round_that_somebody_started_by_hand_covers_the_new_driver(team: Team, recorded: Release) -> None:
+    check_in(DRIVER_2)
+    do_start_retiming(None, team, Target.objects.get(key="cpu"))
+    RetimeRound.objects.update(finished_at=timezone.now())
+    assert start_due_rounds() == []
+
+
+def test_nothing_starts_by_itself_without_a_live_runner_or_where_it_is_switched_off(
+    recorded: Release, settings: Any
+) -> None:
+    check_in(DRIVER_2)
+    Runner.objects.update(heartbeat_at=timezone.now() - dt.timedelta(hours=1))
+    assert start_due_rounds() == []
+    check_in(DRIVER_2)
+    settings.RETIME_ON_CHANGE = False
+    assert start_due_rounds() == []
+    settings.RETIME_ON_CHANGE = True
+    assert len(start_due_rounds()) == 1
+
+
+def test_an_old_release_is_watched_from_the_first_round_that_recorded_its_software(
+    team: Team, released: Release
+) -> None:
+    check_in(DRIVER_1)
+    assert start_due_rounds() == []
+    do_start_retiming(None, team, Target.objects.get(key="cpu"))
+    RetimeRound.objects.update(finished_at=timezone.now())
+    check_in(DRIVER_2)
+    assert len(start_due_rounds()) == 1
+
+
+@pytest.mark.parametrize(
+    "reported", ["x", 3, [], {}, {"driver": {"a": 1}}, {"colour": "red"}, {"driver": "y" * 999}]
+)
+def test_whatever_a_runner_reports_raises_nothing(reported: Any, recorded: Release) -> None:
+    check_in(reported)
+    started = start_due_rounds()
+    assert bool(started) == (isinstance(reported, dict) and "driver" in reported)
+
+
+def test_the_schedule_starts_a_round_when_the_last_one_is_old_enough(
+    team: Team, released: Release, settings: Any
+) -> None:
+    settings.RETIME_DAYS = 7.0
+    check_in()
+    assert start_due_rounds() == []
+    Release.objects.update(released_at=timezone.now() - dt.timedelta(days=8))
+    (started,) = start_due_rounds()
+    assert RetimeRound.objects.get(pk=started).reason == "Scheduled, every 7 days"
+    RetimeRound.objects.update(finished_at=timezone.now())
+    assert start_due_rounds() == []
+    RetimeRound.objects.update(created_at=timezone.now() - dt.timedelta(days=8))
+    assert len(start_due_rounds()) == 1
+
+
+def test_a_slow_down_under_a_new_driver_is_measured_again_and_told_once(team: Team, recorded: Release) -> None:
+    check_in(DRIVER_2)
+    (started,) = start_due_rounds()
+    made = RetimeRound.objects.get(pk=started)
+    slow: Callable[..., JobResult] = lambda spec, **_: correct_result(spec, 150.0)  # noqa: E731
+    while made.finished_at is None:
+        advance_retiming(made.pk)
+        while work_once(DatabaseJobSource(), QUEUE, "test-runner", slow):
+            pass
+        made.refresh_from_db()
+    row = made.retimings.get()
+    assert (row.verdict, row.second is not None) == (RetimeVerdict.SLOWER, True)
+    assert Notification.objects.filter(kind="watch").count() == team.members.count()
+    assert start_due_rounds() == []

@@ -98,7 +98,7 @@ def test_a_deleted_draft_takes_its_empty_thread_and_review_along(run: Run, kerne
 
 
 def test_a_published_comment_is_not_deleted(kernel: Kernel, rosa: User) -> None:
-    with pytest.raises(ValidationError, match="edit it"):
+    with pytest.raises(ValidationError, match="Edit it"):
         do_delete_draft(rosa, said(rosa, kernel).comments.get())
 
 
@@ -240,7 +240,7 @@ def drive_queue_once() -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [(BASE, "Nothing is changed"), (" \n", "without text"), ("x" * ((1 << 20) + 1), "KiB at most")],
+    [(BASE, "Nothing changed"), (" \n", "Enter the source"), ("x" * ((1 << 20) + 1), "KiB at most")],
 )
 def test_an_edit_that_cannot_be_a_kernel_is_refused(kernel: Kernel, rosa: User, text: str, words: str) -> None:
     with pytest.raises(ValidationError, match=words):
@@ -248,13 +248,13 @@ def test_an_edit_that_cannot_be_a_kernel_is_refused(kernel: Kernel, rosa: User, 
 
 
 def test_a_browsers_line_ends_are_no_change(kernel: Kernel, rosa: User) -> None:
-    with pytest.raises(ValidationError, match="Nothing is changed"):
+    with pytest.raises(ValidationError, match="Nothing changed"):
         do_suggest(rosa, Suggestion(kernel, BASE.replace("\n", "\r\n")))
 
 
 def test_a_run_that_is_being_stopped_takes_no_edit(kernel: Kernel, rosa: User) -> None:
     Run.objects.filter(pk=kernel.run_id).update(state=RunState.STOPPING)
-    with pytest.raises(ValidationError, match="being stopped"):
+    with pytest.raises(ValidationError, match="is stopping"):
         do_suggest(rosa, suggestion(kernel))
 
 

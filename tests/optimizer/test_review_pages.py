@@ -222,7 +222,7 @@ def test_scripts_and_html_in_a_comment_are_text(reviewer: User, pair: tuple[Kern
 def test_viewers_read_and_do_not_write(run: Run, reviewer: User, pair: tuple[Kernel, Kernel]) -> None:
     thread = say(reviewer, pair[1])
     viewer = make_user(run.team, TeamRole.VIEWER)
-    assert "Why 51?" in page(viewer, pair[1]) and "Keep as draft" not in page(viewer, pair[1])
+    assert "Why 51?" in page(viewer, pair[1]) and "Save draft" not in page(viewer, pair[1])
     client = signed_in(viewer)
     for name in ("thread_reply", "thread_state"):
         address = reverse(name, args=[run.pk, thread.pk])
@@ -316,7 +316,7 @@ def test_drafts_on_either_side_are_published_where_they_are_seen(
     old, new = pair
     was, now = draft(reviewer, new, "Was."), draft(reviewer, old, "On its own page.")
     said_old = draft(reviewer, new, "Old side.", old=f"{old.run_id}.{old.number}", side="old")
-    publish(reviewer, new, "Publish 3 drafts")
+    publish(reviewer, new, "Submit review (3)")
     for comment in (was, now, said_old):
         comment.refresh_from_db()
         assert not comment.is_draft
@@ -329,7 +329,7 @@ def test_a_draft_on_the_old_side_of_another_run_is_published_there_along_with_th
     other = make_kernel(make_run(run.team), BASE)
     beside = f"?against={other.run_id}.{other.number}"
     comment = draft(reviewer, pair[1], "There.", old=f"{other.run_id}.{other.number}", side="old")
-    assert "Publish 1 draft" in page(reviewer, pair[1], beside)
+    assert "Submit review (1)" in page(reviewer, pair[1], beside)
     address = reverse("review_publish", args=[run.pk])
     query = f"?kernel={pair[1].number}&old={other.run_id}.{other.number}"
     assert signed_in(reviewer).post(address + query, {"verdict": "comment"}).status_code == 302
@@ -344,14 +344,44 @@ def test_a_draft_reply_in_a_carried_thread_is_published_where_it_was_written(
     thread = say(reviewer, pair[1])
     third = make_kernel(run, "int first;\n" + pair[1].source, pair[1])
     signed_in(reviewer).post(reverse("thread_reply", args=[run.pk, thread.pk]), {"body": "Still?"})
-    publish(reviewer, third, "Publish 1 draft")
-    assert "draft: only you see it" not in page(reviewer, third)
+    publish(reviewer, third, "Submit review (1)")
+    assert "draft, visible only to you" not in page(reviewer, third)
 
 
 def test_the_drafts_of_others_stay_theirs(run: Run, reviewer: User, pair: tuple[Kernel, Kernel]) -> None:
     other = make_user(run.team, TeamRole.REVIEWER, "grace")
     theirs = draft(other, pair[1], "Not yet.")
     draft(reviewer, pair[1], "Now.")
-    publish(reviewer, pair[1], "Publish 1 draft")
+    publish(reviewer, pair[1], "Submit review (1)")
     theirs.refresh_from_db()
     assert theirs.is_draft
+
+
+# suggestions within comments
+
+
+def test_a_suggestion_in_a_comment_becomes_a_kernel_with_these_lines_alone_changed(
+    reviewer: User, pair: tuple[Kernel, Kernel]
+) -> None:
+    kernel = pair[1]
+    body = "Fewer lines.\n```suggestion\nfloat both;\n```\nThanks."
+    thread = say(reviewer, kernel, body, first=50, last=51)
+    measure = reverse("comment_measure", args=[kernel.run_id, thread.comments.get().pk])
+    assert measure in page(reviewer, kernel)
+    answer = signed_in(reviewer).post(measure)
+    edit = kernel.run.kernels.get(author=reviewer)
+    assert answer["Location"] == reverse("kernel_page", args=[kernel.run_id, edit.number])
+    lines = kernel.source.split("\n")
+    assert edit.source.split("\n") == [*lines[:49], "float both;", *lines[51:]]
+    assert edit.hypothesis is not None and edit.hypothesis.description == "Fewer lines."
+
+
+def test_a_comment_without_a_suggestion_offers_and_makes_none(reviewer: User, pair: tuple[Kernel, Kernel]) -> None:
+    kernel = pair[1]
+    comment = say(reviewer, kernel, "```cpp\nnot a suggestion;\n```").comments.get()
+    measure = reverse("comment_measure", args=[kernel.run_id, comment.pk])
+    assert measure not in page(reviewer, kernel)
+    signed_in(reviewer).post(measure)
+    assert not kernel.run.kernels.filter(author=reviewer).exists()
+    viewer = make_user(kernel.run.team, TeamRole.VIEWER)
+    assert signed_in(viewer).post(measure).status_code == 404

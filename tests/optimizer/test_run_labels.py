@@ -64,13 +64,13 @@ def test_an_archived_run_leaves_the_table_and_comes_back(pages: Client, run: Run
 
 def test_ticked_runs_are_tagged_untagged_archived_and_stopped_together(pages: Client, run: Run, team: Team) -> None:
     other = make_run(team)
-    assert "2 runs got night" in bulk(pages, "tag", run, other, tags="night").content.decode()
+    assert "2 runs tagged night" in bulk(pages, "tag", run, other, tags="night").content.decode()
     bulk(pages, "untag", other, tags="night")
     assert [fresh(run).tags, fresh(other).tags] == [["night"], []]
     bulk(pages, "stop", run, other)
     assert fresh(run).state == fresh(other).state == RunState.STOPPING
-    assert "0 runs told to stop" in bulk(pages, "stop", run).content.decode()
-    assert "2 runs put into the archive" in bulk(pages, "archive", run, other).content.decode()
+    assert "0 runs stopping" in bulk(pages, "stop", run).content.decode()
+    assert "2 runs archived" in bulk(pages, "archive", run, other).content.decode()
 
 
 def test_ticked_runs_are_compared_under_an_address_without_the_forms_token(pages: Client, run: Run) -> None:
@@ -81,7 +81,7 @@ def test_ticked_runs_are_compared_under_an_address_without_the_forms_token(pages
 def test_a_viewer_changes_nothing_with_a_crafted_post(client: Client, run: Run, team: Team) -> None:
     client.force_login(make_user(team, TeamRole.VIEWER))
     for verb in ("archive", "tag", "stop"):
-        assert "left alone" in bulk(client, verb, run, tags="x").content.decode()
+        assert "unchanged" in bulk(client, verb, run, tags="x").content.decode()
     for name in ("run_labels", "run_archive"):
         assert client.post(reverse(name, args=[run.pk]), {"tags": "x", "archived": "1"}).status_code == 404
     after = fresh(run)
@@ -91,7 +91,7 @@ def test_a_viewer_changes_nothing_with_a_crafted_post(client: Client, run: Run, 
 def test_an_outsider_does_not_learn_that_a_run_exists(client: Client, run: Run) -> None:
     client.force_login(make_user(make_team(), TeamRole.OWNER))
     said = bulk(client, "archive", run).content.decode()
-    assert "left alone" not in said
+    assert "unchanged" not in said
     assert not fresh(run).is_archived
     assert exported(client, "runs_json") == ""
 
@@ -103,7 +103,7 @@ def test_an_unknown_verb_is_nothing_and_a_foreign_way_back_leads_home(pages: Cli
 
 
 def test_the_streams_hold_what_the_table_shows_in_its_order(pages: Client, run: Run, team: Team) -> None:
-    Run.objects.filter(pk=run.pk).update(best_speedup=2.0, tags=["a", "b"])
+    Run.objects.filter(pk=run.pk).update(best_speedup=2.0, best_speedup_low=1.9, tags=["a", "b"])
     make_run(team, title="second", strategy="tune")
     lines = [json.loads(line) for line in exported(pages, "runs_json", sort="best").splitlines()]
     assert [line["id"] for line in lines] == [run.pk, run.pk + 1]

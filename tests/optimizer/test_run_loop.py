@@ -354,7 +354,7 @@ def test_a_run_says_once_that_nobody_is_there_to_measure() -> None:
     Job.objects.update(created_at=timezone.now() - dt.timedelta(minutes=1))
     advance(run.pk)
     advance(run.pk)
-    assert "No runner for cpu" in run.events.get(type="run.note").payload["text"]
+    assert "Waiting for a runner for cpu." in run.events.get(type="run.note").payload["text"]
 
 
 def test_a_run_with_a_live_runner_says_nothing() -> None:

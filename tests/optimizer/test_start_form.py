@@ -76,8 +76,8 @@ def test_the_outlook_says_that_no_such_run_is_known_and_that_nobody_measures(
     pages: Client, run: Run, team: Team
 ) -> None:
     said = text_of(pages, reverse("start_run_outlook"), **filled(team))
-    assert "No similar run has ended yet" in said
-    assert "No runner for cpu is there" in said
+    assert "No estimate yet: no comparable runs." in said
+    assert "Waiting for a runner for cpu." in said
 
 
 def test_the_outlook_comes_from_runs_that_have_ended(pages: Client, run: Run, team: Team) -> None:
@@ -162,3 +162,27 @@ def test_script_in_any_field_stays_text(pages: Client, run: Run, team: Team) -> 
     for address in ("start_run", "template_save", "start_run_check"):
         assert SCRIPT not in pages.post(reverse(address), filled(team) | hostile).content.decode()
     assert SCRIPT not in text_of(pages, reverse("start_run"), **hostile)
+
+
+def test_a_preset_fills_the_form_and_keeps_what_was_chosen(pages: Client, run: Run, team: Team) -> None:
+    chosen = filled(team, strategy="scientist", title="Mine", preset="try")
+    answer = pages.post(reverse("start_run_link"), chosen)
+    form = pages.get(answer.headers["Location"]).context["form"]
+    assert (form.strategy_name, form["budget_evaluations"].value(), form["title"].value()) == ("tune", "9", "Mine")
+    assert "preset" not in answer.headers["Location"]
+
+
+def test_a_preset_sets_no_limit_in_dollars_where_no_price_is_known(pages: Client, run: Run, team: Team) -> None:
+    answer = pages.post(reverse("start_run_link"), filled(team, preset="cheap"))
+    assert "strategy=scientist" in answer.headers["Location"]
+    assert "budget_usd=2" not in answer.headers["Location"]
+
+
+def test_a_priced_server_comes_with_a_limit_in_dollars(
+    pages: Client, run: Run, team: Team, server: LlmServer
+) -> None:
+    prices = {"tiny": {"input": 1, "output": 2}}
+    make_provider(server, team, name="paid", default_model="tiny", prices=prices)
+    form = pages.get(f"{reverse('start_run')}?strategy=scientist").context["form"]
+    assert form["budget_usd"].value() == 5 and "tiny" in form.known_models()
+    assert pages.get(f"{reverse('start_run')}?strategy=tune").context["form"]["budget_usd"].value() is None

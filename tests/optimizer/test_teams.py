@@ -112,7 +112,7 @@ def test_the_last_owner_cannot_leave_or_step_down(client: Client, team: Team, ow
         lambda: actions.do_remove_member(owner, team, owner),
         lambda: actions.do_set_role(owner, team, owner, TeamRole.VIEWER),
     ):
-        with pytest.raises(ValidationError, match="make somebody else one"):
+        with pytest.raises(ValidationError, match="Make someone else owner"):
             act()
     assert owner.role_in(team) == TeamRole.OWNER
     make_user(team, TeamRole.OWNER)
@@ -123,7 +123,7 @@ def test_the_last_owner_cannot_leave_or_step_down(client: Client, team: Team, ow
 def test_an_owner_who_is_switched_off_does_not_count(team: Team, owner: User) -> None:
     other = make_user(team, TeamRole.OWNER)
     User.objects.filter(pk=other.pk).update(is_active=False)
-    with pytest.raises(ValidationError, match="make somebody else one"):
+    with pytest.raises(ValidationError, match="Make someone else owner"):
         actions.do_remove_member(owner, team, owner)
 
 
@@ -152,9 +152,9 @@ def test_who_leaves_takes_no_follows_and_no_news_along(team: Team, owner: User) 
 def test_members_see_roles_and_owners_see_forms(client: Client, team: Team, owner: User) -> None:
     viewer = make_user(team, TeamRole.VIEWER)
     client.force_login(viewer)
-    assert "Make a link" not in client.get(reverse("team_page", args=[team.slug])).content.decode()
+    assert "Create invitation link" not in client.get(reverse("team_page", args=[team.slug])).content.decode()
     client.force_login(owner)
-    assert "Make a link" in client.get(reverse("team_page", args=[team.slug])).content.decode()
+    assert "Create invitation link" in client.get(reverse("team_page", args=[team.slug])).content.decode()
 
 
 def test_the_link_is_shown_once(client: Client, team: Team, owner: User) -> None:

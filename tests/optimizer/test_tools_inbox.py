@@ -261,7 +261,7 @@ def test_the_command_line_calls_a_tool(tmp_path: Path) -> None:
     user = make_user(run.team)
     out = StringIO()
     call_command("inbox", "--user", user.username, "tool", str(call.pk), "build", "--file", str(file), stdout=out)
-    assert "tools are at work" in out.getvalue() and ToolCall.objects.get().source == SOURCE
+    assert "running tools for" in out.getvalue() and ToolCall.objects.get().source == SOURCE
 
 
 def test_tools_are_told_live() -> None:

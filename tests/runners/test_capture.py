@@ -149,6 +149,51 @@ def test_what_no_kernel_may_do_is_said(module: nn.Module, given: tuple[Any, ...]
     assert told in obstacle(lambda: module(torch.randn(8, 8), *given), type(module).__name__)
 
 
+class Added(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x) + y
+
+
+class IntoInput(nn.Module):
+    def forward(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return torch.add(x, 1, out=out)
+
+
+def test_shapes_that_change_from_call_to_call_become_the_most_frequent_cases(tmp_path: Path) -> None:
+    model = Scaled(16)
+
+    def run() -> None:
+        for rows in range(1, 21):
+            for _ in range(60 if rows == 7 else 1):
+                model(torch.randn(rows, 16))
+
+    problem = problem_of(tmp_path, run, "Scaled")
+    tested = problem.cases("cpu", Purpose.TEST) + problem.cases("cpu", Purpose.BENCHMARK)
+    # Twenty shapes are too many for one problem, and the one that is called most is not the one to leave out.
+    assert len({tuple(sorted(case.sizes.items())) for case in tested}) <= 8
+    assert any(7 in case.sizes.values() for case in problem.cases("cpu", Purpose.BENCHMARK))
+
+
+def test_one_tensor_given_twice_stays_two_arguments_that_a_kernel_may_not_tell_apart(tmp_path: Path) -> None:
+    model, x = Added(), torch.randn(8, 16)
+    problem = problem_of(tmp_path, lambda: model(x, x), "Added")
+    assert [a.name for a in problem.arguments if a.role.value == "input"] == ["x", "y"]
+
+
+def test_a_result_written_into_an_input_is_no_kernel() -> None:
+    told = obstacle(lambda: IntoInput()(torch.randn(4, 4), torch.empty(4, 4)), "IntoInput")
+    assert "in place" in told or "view of its input" in told
+
+
+def test_inputs_too_large_for_a_problem_are_refused_with_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runners.capture.drafting.MOST_BYTES", 1 << 10)
+    found = captured(lambda: Scaled(64)(torch.randn(64, 64)))
+    with pytest.raises(CaptureError, match="GiB are the limit"):
+        found.write(tmp_path, wanted=["Scaled"])
+
+
 def test_a_program_that_computes_nothing_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="called no function of torch that computes"):
         captured(lambda: sum(range(10))).write(tmp_path)

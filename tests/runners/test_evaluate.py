@@ -13,6 +13,7 @@ from runners.harness.timing.environment import HARNESS_VERSION
 from runners.job import Effort, Flag, JobResult, JobSpec, Language, Limits, Source, Status
 from runners.problems import load
 from runners.sandbox.meter import process_tree
+from runners.sandbox.workspace import work_root
 from runners.wire import dumps, loads
 from tests.runners import kernels
 
@@ -170,7 +171,7 @@ def test_evaluation_leaves_no_process_and_no_file_behind(tmp_path: Path, monkeyp
     for text in (kernels.LOOPS_FOR_EVER, kernels.SEGFAULT, kernels.DOES_NOT_COMPILE):
         outcome(text, limits=Limits(call_s=1.0))
     assert _sandboxed_processes() == set()
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("kernelsci-job")] == []
+    assert [path.name for path in work_root().iterdir() if "-job-" in path.name] == []
 
 
 def _sandboxed_processes() -> set[int]:

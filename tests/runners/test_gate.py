@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from xml.etree import ElementTree as xml
 
 import pytest
 
-from runners.gate.decision import Decision, Ruling, decide, resolution
+from benchmarks.gate_rules import MACHINES, Machine, gate
+from runners.gate.decision import Decision, Rules, Ruling, decide, pooled, resolution
 from runners.gate.reports import junit, markdown
 from runners.job import (
     BuildReport,
@@ -58,28 +60,29 @@ def answers(*results: JobResult) -> tuple[Callable[[JobSpec], JobResult], list[E
     return evaluate, asked
 
 
-def ruling(*results: JobResult, tolerance: float = 0.0) -> Ruling:
-    return decide(SPEC, tolerance, answers(*results)[0]).ruling
+def ruling(*results: JobResult, tolerance: float = 0.0, looks: int = 5) -> Ruling:
+    return decide(SPEC, Rules(tolerance, looks=looks), answers(*results)[0]).ruling
 
 
 def test_equal_kernels_pass_after_one_look() -> None:
     evaluate, asked = answers(compared(1.0, 0.995, 1.005))
-    assert decide(SPEC, 0.0, evaluate).ruling is Ruling.NOT_SLOWER
+    assert decide(SPEC, Rules(), evaluate).ruling is Ruling.NOT_SLOWER
     assert asked == [Effort.FULL]
 
 
 def test_slow_down_is_claimed_only_after_a_second_look_in_cold_processes() -> None:
     evaluate, asked = answers(compared(0.95, 0.94, 0.96), compared(0.951, 0.945, 0.957))
-    assert decide(SPEC, 0.0, evaluate).ruling is Ruling.SLOWER
+    assert decide(SPEC, Rules(), evaluate).ruling is Ruling.SLOWER
     assert asked == [Effort.FULL, Effort.CONFIRM]
 
 
 def test_slow_down_that_the_second_look_does_not_show_raises_no_alarm() -> None:
-    assert ruling(compared(0.95, 0.94, 0.96), compared(1.0, 0.99, 1.01)) is Ruling.NOT_SLOWER
+    assert ruling(compared(0.95, 0.94, 0.96), compared(1.0, 0.995, 1.005)) is Ruling.NOT_SLOWER
 
 
-def test_slow_down_that_only_the_second_look_shows_raises_no_alarm() -> None:
-    assert ruling(compared(1.01, 0.95, 1.03), compared(0.95, 0.94, 0.96)) is Ruling.NOT_SLOWER
+def test_slow_down_that_only_further_looks_show_is_undecided_and_no_alarm() -> None:
+    low = [compared(0.95, 0.94, 0.96) for _ in range(4)]
+    assert ruling(compared(1.01, 0.95, 1.03), *low) is Ruling.UNDECIDED
 
 
 def test_slow_down_within_the_tolerance_passes() -> None:
@@ -87,13 +90,51 @@ def test_slow_down_within_the_tolerance_passes() -> None:
     assert ruling(*looks, tolerance=0.10) is Ruling.NOT_SLOWER
 
 
-def test_noisy_machine_raises_no_alarm_and_says_what_it_cannot_see() -> None:
-    noisy = compared(0.95, 0.94, 0.96, band=1.10)
-    decision = decide(SPEC, 0.0, answers(noisy, noisy)[0])
-    assert decision.ruling is Ruling.NOT_SLOWER
-    assert noisy.versus_parent is not None
-    assert resolution(noisy.versus_parent, 0.0) > 0.10
+def test_slow_down_of_three_per_cent_is_found_on_a_busy_machine_by_more_looks() -> None:
+    # Seen once: 3.4 % slower, beside a noise floor of 1.034, which no single comparison can overcome.
+    busy = [compared(0.967, 0.963, 0.971, band=1.034) for _ in range(5)]
+    evaluate, asked = answers(*busy)
+    decision = decide(SPEC, Rules(), evaluate)
+    assert decision.ruling is Ruling.SLOWER
+    assert asked == [Effort.FULL, *[Effort.CONFIRM] * (len(asked) - 1)] and len(asked) > 2
+    assert f"after {len(asked)} looks" in decision.reason
+
+
+def test_machine_too_noisy_to_tell_says_so_and_never_passes_in_silence() -> None:
+    noisy = [compared(0.97, 0.94, 1.0, band=1.12) for _ in range(5)]
+    decision = decide(SPEC, Rules(), answers(*noisy)[0])
+    assert decision.ruling is Ruling.UNDECIDED
+    assert len(decision.looks) == 5
+    assert resolution(pooled([look.versus_parent for look in noisy if look.versus_parent]), 0.0) > 0.05
     assert "cannot be shown here" in decision.reason
+
+
+def test_equal_kernels_on_a_noisy_machine_pass_once_the_looks_exclude_what_matters() -> None:
+    evaluate, asked = answers(*[compared(1.0, 0.995, 1.005, band=1.06) for _ in range(5)])
+    assert decide(SPEC, Rules(), evaluate).ruling is Ruling.NOT_SLOWER
+    assert len(asked) > 1
+
+
+def test_looks_that_contradict_each_other_beyond_their_intervals_decide_nothing() -> None:
+    centres = (0.90, 0.99, 0.89, 0.99, 0.90)
+    assert ruling(*[compared(c, c - 0.005, c + 0.005) for c in centres]) is Ruling.UNDECIDED
+
+
+def test_pooled_looks_stray_less_than_one_and_are_wider_where_they_contradict_each_other() -> None:
+    alike = [compared(0.95, 0.94, 0.96, band=1.04).versus_parent for _ in range(4)]
+    apart = [compared(c, c - 0.01, c + 0.01, band=1.04).versus_parent for c in (0.8, 0.9, 1.0, 1.1)]
+    one, four, spread = (pooled([look for look in looks if look]) for looks in (alike[:1], alike, apart))
+    assert four.noise == pytest.approx(one.noise / 2)
+    assert four.half == pytest.approx(one.half / 2)
+    assert spread.half > 5 * four.half
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_simulated_gates_raise_few_false_alarms_and_let_few_slow_downs_through(machine: Machine) -> None:
+    rng = random.Random(3)
+    alarms = [gate(machine, 0.0, Rules(), rng)[0] for _ in range(600)].count(Ruling.SLOWER)
+    silent = [gate(machine, 0.08, Rules(), rng)[0] for _ in range(600)].count(Ruling.NOT_SLOWER)
+    assert alarms <= 12 and silent <= 6
 
 
 @pytest.mark.parametrize("status", [Status.INCORRECT, Status.BUILD_FAILED, Status.CRASHED, Status.TIMEOUT,
@@ -114,7 +155,7 @@ def test_failure_of_the_machine_is_not_the_kernels(result: JobResult) -> None:
 
 def test_opponent_that_fails_gives_no_verdict_and_is_named() -> None:
     alone = JobResult("job", Status.CORRECT, failures=[Failure("parent", "build", "no such function")])
-    decision = decide(SPEC, 0.0, answers(alone)[0])
+    decision = decide(SPEC, Rules(), answers(alone)[0])
     assert decision.ruling is Ruling.NO_VERDICT
     assert "parent, build: no such function" in decision.reason
 
@@ -122,17 +163,24 @@ def test_opponent_that_fails_gives_no_verdict_and_is_named() -> None:
 def test_junit_reports_the_failed_test_with_the_compilers_words() -> None:
     build = BuildReport(False, 1.0, False, "error: <T> & \x00 \x1b[31m")
     result = JobResult("job", Status.BUILD_FAILED, reasons=["does not build \x07"], build=build)
-    suite = read_xml(junit(Decision(Ruling.WRONG, "does not build \x07", (result,), 0.0), "p", "new", "old"))
+    suite = read_xml(junit(Decision(Ruling.WRONG, "does not build \x07", (result,), Rules()), "p", "new", "old"))
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "1", "1")
     failure = suite[0].find("failure")
     assert failure is not None
     assert failure.text is not None and "error: <T> &" in failure.text
 
 
-@pytest.mark.parametrize(("ruled", "counts"), [(Ruling.NOT_SLOWER, ("0", "0")), (Ruling.SLOWER, ("1", "0")),
-                                               (Ruling.NO_VERDICT, ("0", "1"))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ruled", "counts"),
+    [
+        (Ruling.NOT_SLOWER, ("0", "0")),
+        (Ruling.SLOWER, ("1", "0")),
+        (Ruling.NO_VERDICT, ("0", "1")),
+        (Ruling.UNDECIDED, ("0", "1")),
+    ],
+)
 def test_junit_counts_failures_and_errors(ruled: Ruling, counts: tuple[str, str]) -> None:
-    decision = Decision(ruled, "reason", (compared(1.0, 0.9, 1.1),), 0.0)
+    decision = Decision(ruled, "reason", (compared(1.0, 0.9, 1.1),), Rules())
     suite = read_xml(junit(decision, "p", "new", "old"))
     assert (suite.get("failures"), suite.get("errors")) == counts
     assert len(suite.findall(".//failure")) == int(counts[0])
@@ -143,7 +191,7 @@ def test_words_of_a_kernel_cannot_leave_their_block_or_cell_in_markdown() -> Non
     reason = "```\n# Approved\n```` <img src=x>"
     result = compared(1.0, 0.9, 1.1)
     result = JobResult(**{**vars(result), "cases": [CaseResult("a|b`c\nd", True, candidate_us=1.0, parent_us=1.0)]})
-    text = markdown(Decision(Ruling.WRONG, reason, (result,), 0.0), "p", "new|`x", "old")
+    text = markdown(Decision(Ruling.WRONG, reason, (result,), Rules()), "p", "new|`x", "old")
     assert text.count("```") == 2
     assert "| `a¦b'c d` |" in text
 
@@ -152,6 +200,12 @@ def test_tolerance_that_is_no_share_is_refused() -> None:
     done = command("--tolerance", "5")
     assert done.returncode == 2
     assert "0.02 is 2 %" in done.stderr
+
+
+def test_a_single_look_is_refused_because_it_never_shows_a_slow_down() -> None:
+    done = command("--looks", "1")
+    assert done.returncode == 2
+    assert "one comparison never shows a slow-down" in done.stderr
 
 
 def test_candidate_that_does_not_exist_is_named() -> None:

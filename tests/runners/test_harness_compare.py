@@ -121,6 +121,17 @@ def test_bfloat16_outputs_of_float32_sums_are_right_and_bfloat16_sums_are_not() 
     assert found is not None and "norm" in found
 
 
+def test_a_row_that_cancels_may_lose_what_a_typical_one_loses_by_rounding_to_its_dtype() -> None:
+    exact = (MATRIX.double() - 0.5) * 1e-4
+    exact[7] *= 0.01
+    own, output = exact.bfloat16(), exact + 0.006 * exact.roll(1, dims=0).abs()
+    assert (output[7] - exact[7]).norm() > 0.5 * exact[7].norm()
+    assert judged(output.bfloat16(), own, exact) is None
+    output[7] = 0.2 * exact[8]
+    found = judged(output.bfloat16(), own, exact)
+    assert found is not None and "a row of the output is off by " in found
+
+
 def test_a_reference_that_is_ill_conditioned_itself_allows_as_much_to_others() -> None:
     wide = torch.randn(512, 512, generator=torch.Generator().manual_seed(1))
     exact = (wide.double() - wide.double()).abs() + 1e-9
@@ -135,7 +146,7 @@ def test_a_wrong_row_of_small_values_is_noticed_beside_large_ones() -> None:
     wrong[7] *= 1.5
     assert judged(exact.float(), exact.float(), exact) is None
     found = judged(wrong, exact.float(), exact)
-    assert found is not None and "a row of the output is off by 0.5" in found
+    assert found is not None and "a row of the output is off by 0." in found
 
 
 def test_rows_that_the_reference_itself_loses_are_not_judged() -> None:

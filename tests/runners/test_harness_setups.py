@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,23 @@ from runners.candidate.entry import Setup, StateMismatch, entry_of
 from runners.candidate.tensors import HostArena, tensor_at
 from runners.harness.memory.shared_memory import SharedMemory
 from runners.harness.oracle import setups as writer
+from runners.harness.oracle.parcel import Parcel, unpack
 from runners.problems.base import CallInputs, CandidateSetup
 
 GIB = 1 << 30
 
 
+def written(folder: Path, setup: CandidateSetup) -> None:
+    """Write a setup as the oracle does, and make files of it as the referee does."""
+    with tempfile.TemporaryFile() as file:
+        parcel = Parcel(file)
+        writer.write_setup(parcel, "0", setup, "ModelNew")
+        file.flush()
+        unpack(file.fileno(), parcel.entries, folder)
+
+
 def travelled(folder: Path, **state: torch.Tensor) -> Setup:
-    writer.write_setup(folder, "0", CandidateSetup(state=state, strict=True), "ModelNew")
+    written(folder, CandidateSetup(state=state, strict=True))
     return reader.read(str(folder), "0")
 
 
@@ -88,7 +99,7 @@ def test_tensors_beyond_four_gib_of_an_arena_are_views_of_it() -> None:
 
 def test_constructor_arguments_may_be_written_to(tmp_path: Path) -> None:
     given = CandidateSetup(init=CallInputs({"0": torch.ones(3)}))
-    writer.write_setup(tmp_path, "0", given, "ModelNew")
+    written(tmp_path, given)
     (received,) = reader.read(str(tmp_path), "0").init
     assert torch.equal(received.add_(1), torch.full((3,), 2.0))
 

@@ -8,8 +8,9 @@ from runners.harness import evaluate
 from runners.job import Effort, JobResult, JobSpec, Language, Limits, ProblemBundle, Source, Status
 from runners.problems import load
 from runners.problems.filters import with_signature
+from runners.state import state_dir, write_json
 
-pytestmark = pytest.mark.evaluates
+pytestmark = [pytest.mark.evaluates, pytest.mark.usefixtures("probed")]
 
 MODEL = """
 import torch
@@ -56,6 +57,16 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> ProblemBundle:
     path = tmp_path_factory.mktemp("problem") / "1_Linear.py"
     path.write_text(MODEL)
     return with_signature(load(path), timeout_s=120)
+
+
+@pytest.fixture
+def probed() -> None:
+    """Store ceilings of this processor, as `python -m runners probe` does: without any, it has no roofline."""
+    levels = [
+        {"name": "L1", "bytes": 32 << 10, "bandwidth": 1e11},
+        {"name": "DRAM", "bytes": None, "bandwidth": 1e10},
+    ]
+    write_json(state_dir("ceilings") / "cpu.json", {"matmul_flops": {"float32": 1e11}, "levels": levels})
 
 
 def outcome(problem: ProblemBundle, text: str, language: Language = Language.CPP) -> JobResult:

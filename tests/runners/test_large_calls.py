@@ -39,6 +39,7 @@ def test_a_digest_tells_single_bits_and_swapped_words_apart() -> None:
     assert digest(found.clone()) == before
 
 
+@pytest.mark.evaluates
 @pytest.mark.parametrize(("text", "repeats"), [(STEADY, True), (COUNTING, False)])
 def test_a_large_call_that_differs_from_call_to_call_is_flagged(
     text: str, repeats: bool, monkeypatch: pytest.MonkeyPatch

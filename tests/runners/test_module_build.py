@@ -308,7 +308,7 @@ def test_store_drops_what_was_used_longest_ago(tmp_path: Path, monkeypatch: pyte
         BuildCache("modules", key, 10_000).keep(made, report)
         os.utime(tmp_path / "builds/modules" / key, (number, number))
     assert BuildCache("modules", "old", 10_000).fetch(tmp_path / "copy")
-    BuildCache("modules", "newest", 3000).keep(made, report)
+    BuildCache("modules", "newest", 3600).keep(made, report)
     assert {path.name for path in (tmp_path / "builds/modules").iterdir()} == {"old", "new", "newest"}
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import platform
+import re
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +23,15 @@ from optimizer.runs.kernels import add_kernel
 from optimizer.runs.locking import lock_run
 from optimizer.search.base import Draft
 from optimizer.upkeep.sweep import sweep
+from runners.backends import software
+from runners.backends.cpp import compiler_version
 from runners.dispatch import DISPATCHERS
 from runners.dispatch import card as cards
 from runners.dispatch.card import card_of
+from runners.harness.timing.environment import describe
 from runners.job import BuildReport, Effort, JobResult, JobSpec, KernelResources, Language, Source, Status
 from runners.job_source import Claim, RunnerCard
-from runners.targets import CPUINFO, processor_name
+from runners.targets import CPUINFO, TARGETS, processor_name
 from runners.tasks import target_of
 from runners.worker import work_once
 from tests.factories import make_run, make_user
@@ -98,8 +104,26 @@ def test_the_drivers_version_is_on_the_card(
     name: str, text: str, driver: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "version").write_text(text)
-    monkeypatch.setattr(cards, "DRIVERS", {name: tmp_path / "version"})
-    assert cards.driver() == driver
+    monkeypatch.setattr(software, "DRIVERS", {name: tmp_path / "version"})
+    assert software.driver() == driver
+
+
+def test_the_versions_on_which_speed_depends_are_on_the_card_and_in_results() -> None:
+    found = card_of("box", "cpu", []).facts["software"]
+    assert found == describe(TARGETS["cpu"])["software"]
+    assert found["torch"] == version("torch")
+    assert re.search(r"\d+\.\d+", found["compiler"])
+    assert "driver" not in found
+
+
+def test_the_version_of_nvcc_is_its_release_and_not_its_title(tmp_path: Path) -> None:
+    compiler = tmp_path / "nvcc"
+    said = (
+        "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 12.9, V12.9.41\nBuild cuda_12.9\n"
+    )
+    compiler.write_text(f"#!/bin/sh\ncat <<END\n{said}END\n")
+    compiler.chmod(0o755)
+    assert compiler_version(str(compiler)) == "Cuda compilation tools, release 12.9, V12.9.41"
 
 
 @pytest.mark.django_db

@@ -35,8 +35,9 @@ from runners.sandbox import (
     spawn,
     sweep_orphans,
 )
-from runners.sandbox.orphans import supervisor_name
 from runners.sandbox.probe import why_not
+from runners.sandbox.supervisor import supervisor_name
+from runners.sandbox.workspace import work_root
 
 pytestmark = pytest.mark.processes
 
@@ -302,6 +303,72 @@ for number in range(200):
     time.sleep(0.003)
 escaped()""",
         limits=ResourceLimits(wall_s=10, scratch_bytes=32 << 20),
+    ),
+    "takes memory through page tables": Attack(
+        """
+import mmap
+area = mmap.mmap(-1, 64 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, mmap.PROT_READ)
+area.madvise(15)  # MADV_NOHUGEPAGE
+for place in range(0, 64 << 30, 2 << 20): area[place]
+time.sleep(4)
+escaped()""",
+        limits=ResourceLimits(wall_s=30, memory_bytes=64 << 20),
+    ),
+    "takes memory through sockets": Attack(
+        """
+pairs = []
+for _ in range(400):
+    a, b = socket.socketpair()
+    a.setblocking(False)
+    pairs.append((a, b))
+    try:
+        while True: a.send(bytes(65536))
+    except BlockingIOError: pass
+time.sleep(4)
+escaped()""",
+        limits=ResourceLimits(wall_s=30, memory_bytes=64 << 20),
+    ),
+    "enlarges the buffer of a socket": Attack(
+        "a, b = socket.socketpair(); a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20); escaped()"
+    ),
+    "fills the disk below a path that is too long": Attack(
+        """
+own = given['writable'] + '/' + str(time.monotonic_ns())
+os.mkdir(own)
+here = os.open(own, os.O_RDONLY)
+for _ in range(40):
+    os.mkdir('d' * 250, dir_fd=here)
+    here = os.open('d' * 250, os.O_RDONLY, dir_fd=here)
+for number in range(64):
+    file = os.open(str(number), os.O_CREAT | os.O_WRONLY, dir_fd=here)
+    os.write(file, bytes(1 << 20))
+    os.close(file)
+time.sleep(4)
+escaped()""",
+        limits=ResourceLimits(wall_s=30, scratch_bytes=32 << 20),
+    ),
+    "fills the disk with files that have no name": Attack(
+        """
+files = []
+for number in range(64):
+    name = given['writable'] + '/unnamed'
+    files.append(os.open(name, os.O_CREAT | os.O_WRONLY))
+    os.unlink(name)
+    os.write(files[-1], bytes(1 << 20))
+time.sleep(4)
+escaped()""",
+        limits=ResourceLimits(wall_s=30, scratch_bytes=32 << 20),
+    ),
+    "fills the disk below many folders": Attack(
+        """
+own = given['writable'] + '/' + str(time.monotonic_ns())
+os.mkdir(own)
+for number in range(700):
+    os.mkdir(own + f'/{number}')
+with open(own + '/350/data', 'wb') as file: file.write(bytes(64 << 20))
+time.sleep(4)
+escaped()""",
+        limits=ResourceLimits(wall_s=30, scratch_bytes=32 << 20),
     ),
     "writes one huge file": Attack(
         """
@@ -609,7 +676,8 @@ def test_scratch_directory_of_a_dead_supervisor_is_swept_away(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     name = supervisor_name()
-    dead, alive, foreign = (tmp_path / text for text in (f"{name}0-abc", f"{name}-abc", "ks-of-some-body-else"))
+    names = (f"{name}0-job-abc", f"{name}-job-abc", "ks-of-some-body-else")
+    dead, alive, foreign = (work_root() / text for text in names)
     for path in (dead, alive, foreign):
         (path / "closed").mkdir(parents=True, mode=0o000)
     sweep_orphans()

@@ -20,6 +20,7 @@ from runners.job import PROTOCOL_VERSION, Effort, JobResult, JobSpec, Language, 
 from runners.job_source import Beat, RunnerCard
 from runners.problems import load
 from runners.worker import work_once
+from tests.signed import put
 
 ROOT = Path(__file__).parents[2]
 SLIP = Slip(7, 2)
@@ -105,7 +106,7 @@ def test_half_a_file_is_never_taken_for_a_job(spool: Spool) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"job_id": "x"}', "\x00" * 100, '{"a":' * 5000])
 def test_what_is_no_job_is_put_aside_with_the_reason_and_the_queue_goes_on(spool: Spool, text: str) -> None:
-    (spool.root / "jobs" / "1.1.json").write_text(text)
+    put(spool, "jobs", "1.1.json", text)
     spool.offer(SLIP, spec())
     taken = spool.take()
     assert taken is not None and taken[0] == SLIP
@@ -115,7 +116,7 @@ def test_what_is_no_job_is_put_aside_with_the_reason_and_the_queue_goes_on(spool
 
 def test_a_job_of_another_version_of_the_protocol_is_put_aside(spool: Spool) -> None:
     plain = wire.dumps(spec()).replace(f'"protocol_version": {PROTOCOL_VERSION}', '"protocol_version": 99')
-    (spool.root / "jobs" / SLIP.name).write_text(plain)
+    put(spool, "jobs", SLIP.name, plain)
     assert spool.take() is None
     assert "99" in next(spool.refused())[1]
 
@@ -331,7 +332,7 @@ BARE = """
 import sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        ours = "django celery pydantic channels redis psycopg openai httpx2".split()
+        ours = "cryptography django celery pydantic channels redis psycopg openai httpx2".split()
         if name.partition(".")[0] in ours:
             raise ImportError(f"{{name}} is not on a spool machine")
 sys.meta_path.insert(0, Blocked())

@@ -26,6 +26,7 @@ from runners.job import JobResult, Status
 from runners.job_source import RunnerCard
 from runners.worker import work_once
 from tests.factories import fake_evaluate, make_run, make_user
+from tests.signed import put
 
 pytestmark = pytest.mark.django_db
 
@@ -73,11 +74,11 @@ def test_a_round_trip_stores_every_result(run: Run, spool: Spool, cpu: Target) -
 def test_the_same_result_twice_counts_once(run: Run, spool: Spool, cpu: Target) -> None:
     do_sync_spool(spool, cpu)
     work(spool)
-    kept = {path.name: path.read_text() for path in (spool.root / "results").iterdir()}
+    kept = {path.name: path.read_bytes() for path in (spool.root / "results").iterdir()}
     do_sync_spool(spool, cpu)
     spent = Run.objects.get(pk=run.pk).spent_device_s
     for name, text in kept.items():
-        (spool.root / "results" / name).write_text(text)
+        (spool.root / "results" / name).write_bytes(text)
     again = do_sync_spool(spool, cpu)
     assert (again.imported, again.repeated) == (0, len(kept))
     assert Run.objects.get(pk=run.pk).spent_device_s == spent
@@ -88,7 +89,7 @@ def test_a_result_for_a_job_that_nobody_knows_is_refused_and_the_rest_taken_in(
 ) -> None:
     do_sync_spool(spool, cpu)
     work(spool)
-    (spool.root / "results" / "999999.1.json").write_text(wire.dumps(JobResult("evaluation-1", Status.CORRECT)))
+    put(spool, "results", "999999.1.json", wire.dumps(JobResult("evaluation-1", Status.CORRECT)))
     synced = do_sync_spool(spool, cpu)
     assert synced.refused == 1 and synced.imported > 0
     assert [slip.job_id for slip, _ in spool.refused()] == [999999]
@@ -101,7 +102,7 @@ def test_a_spool_has_no_say_about_jobs_that_go_other_ways(spool: Spool) -> None:
     assert claimed is not None
     job = Job.objects.get(pk=claimed.job_id)
     forged = JobResult(f"evaluation-{job.evaluation_id}", Status.CORRECT)
-    (spool.root / "results" / Slip(job.pk, job.fence).name).write_text(wire.dumps(forged))
+    put(spool, "results", Slip(job.pk, job.fence).name, wire.dumps(forged))
     assert do_sync_spool(spool, other.target).refused == 1
     job.refresh_from_db()
     assert job.state == JobState.RUNNING

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runners.harness.devices.cpu_levels import measured_levels
 from runners.harness.devices.gpu_state import is_other_product
 from runners.harness.timing.environment import describe
 from runners.problems.base import Work
@@ -183,3 +184,40 @@ def test_a_device_faster_than_its_targets_sheet_is_bound_by_what_was_measured() 
     floor_us = target("sm_90").floor_us(work)
     assert floor_us is not None
     assert floor_us < 10e9 / 4.6e12 * 1e6
+
+
+LEVELS = [
+    {"name": "L1", "bytes": 1 << 16, "bandwidth": 4.0e11},
+    {"name": "L2", "bytes": 1 << 21, "bandwidth": 1.0e11},
+    {"name": "DRAM", "bytes": None, "bandwidth": 2.0e10},
+]
+
+
+def test_a_processor_has_measured_roofs_or_none() -> None:
+    work = Work({"float32": 1.0}, 1 << 20)
+    assert target("cpu").roofline_us(work) is None
+    assert summary(target("cpu"), {"rows": work}, {"rows": 10.0}) == {}
+    write_json(state_dir("ceilings") / "cpu.json", {"matmul_flops": {"float32": 1.0e11}, "levels": LEVELS})
+    assert target("cpu").roofline_us(work) == pytest.approx((1 << 20) / 1.0e11 * 1e6)
+    assert target("cpu").roofline_us(Work({}, 1 << 30)) == pytest.approx((1 << 30) / 2.0e10 * 1e6)
+
+
+def test_a_processors_profile_compares_with_the_level_that_holds_the_data() -> None:
+    write_json(state_dir("ceilings") / "cpu.json", {"matmul_flops": {"float32": 1.0e11}, "levels": LEVELS})
+    work = Work({"float32": 1.0}, 1 << 20)
+    found = summary(target("cpu"), {"rows": work}, {"rows": 20.0})
+    assert (found["bound"], found["cases"]["rows"]["level"]) == ("memory", "L2")
+    (line,) = in_words(found)
+    assert line == "rows: bound by memory; 0% of the arithmetic ceiling, 52% of the bandwidth of L2"
+
+
+@pytest.mark.parametrize("levels", [None, "L1", [3], [{"name": "L1", "bytes": 4, "bandwidth": "fast"}], {"L1": 1}])
+def test_levels_of_another_form_are_none(levels: object) -> None:
+    assert ceilings_in({"ceilings": {"levels": levels}}).level_for(1.0) is None
+
+
+@pytest.mark.processes
+def test_the_probe_measures_every_cache_of_this_processor_and_memory() -> None:
+    levels = measured_levels(target("cpu"))
+    assert [one["name"] for one in levels] == [*sorted(target("cpu").caches_bytes), "DRAM"]
+    assert all(one["bandwidth"] > 1e8 for one in levels) and levels[-1]["bytes"] is None

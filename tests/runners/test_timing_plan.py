@@ -50,3 +50,25 @@ def test_blocks_of_calls_that_fill_the_arena_are_not_doubled() -> None:
     content = content_of(700 << 20, 100 << 20)
     plan = FULL.on_gpu()
     assert plan.calls(content) == plan.doubled(1, content) == 1
+
+
+class Side(SimpleNamespace):
+    """Stand in for a process of a candidate whose calls take so many bytes beyond an arena."""
+
+    def release(self) -> int:
+        return int(self.call_bytes)
+
+
+@pytest.mark.parametrize(("call_bytes", "stays"), [(1 << 20, True), (18 << 30, False)])
+def test_a_candidate_whose_calls_take_gigabytes_does_not_wait_beside_others(call_bytes: int, stays: bool) -> None:
+    bench, closed = bench_on_gpu(), list[Any]()
+    side: Any = Side(
+        call_bytes=call_bytes, arena=SimpleNamespace(size_bytes=1 << 20), close=lambda: closed.append(1)
+    )
+    bench.keep(side)
+    assert (bench._checked is side) is stays and bool(closed) is not stays
+    oracle: Any = bench.oracle
+    oracle.arena = lambda name, size: SimpleNamespace(name=name, users=1, shared=False, frugal=False)
+    arenas = {name: arena() for name, arena in bench._arenas(["candidate", "baseline"], 1 << 20).items()}
+    assert all(arena.frugal is not stays for arena in arenas.values())
+    assert (arenas["candidate"] is arenas["baseline"]) is not stays

@@ -52,6 +52,10 @@ CAMPAIGN = "campaigns/<int:campaign_id>/"
 SERVICE = f"{TEAM}service-accounts/<int:user_id>/"
 START = {"problem": "softmax_rows", "team": "{slug}", "budget": {"evaluations": 1}}
 COMPARED = {"suite": "ours", "team": "{slug}", "configurations": [{"name": "a", "strategy": "tune"}]}
+OF_ANOTHER_KERNEL = {
+    "script": "train.py", "without_s": 2.0, "with_s": 1.0, "speedup": 2.0, "low": 1.9, "high": 2.1, "floor": 1.01,
+    "agrees": True, "results": 1, "calls": {"a": 1}, "kernels": {"a": "0"}, "device": "CPU", "sessions": 1, "rounds": 1,
+}  # fmt: skip
 HOOK = {"team": "{slug}", "url": "https://93.184.215.14/hook", "events": ["run.finished"]}
 SERVER = "https://93.184.215.14/v1"
 FACTOR = "profile/second-factor/"
@@ -65,10 +69,12 @@ PAGES = [
     post("public", "sign-out/"),
     post("public", "theme/", theme="dark"),
     *get("public", "sign-in/code/", ok=302),
-    *get("signed_in", "", ok=302),
+    *get("signed_in", ""),
+    post("signed_in", "start/hide/"),
     *get("signed_in", "help/", "runs/", "runs/new/", "runs/new/settings/", "runs/new/outlook/", "runs/export.csv",
          "runs/export.jsonl", "runs/compare/", "runs/compare/curves/", "problems/", "problems/<slug:slug>/", "targets/",
-         "targets/<slug:key>/", "runners/", "inbox/", "providers/", "search/", "leaderboards/",
+         "targets/<slug:key>/", "runners/", "runners/add/", "runners/<int:runner_id>/",
+         "inbox/", "providers/", "search/", "leaderboards/",
          "leaderboards/<slug:slug>/<slug:key>/", "knowledge/", "knowledge/pages/",
          "knowledge/pages/<slug:folder>/<slug:page>/", "account/tokens/", "account/webhooks/", "api/",
          "profile/", "profile/password/", "profile/sessions/", FACTOR, "teams/", "notifications/",
@@ -83,6 +89,9 @@ PAGES = [
     post("signed_in", "runs/new/link/"),
     post("signed_in", "runs/new/check/", 200),
     post("signed_in", "runs/bulk/", do="stop", run="{run_id}"),
+    post("signed_in", "runs/views/", name="Nightly"),
+    post("signed_in", "runs/views/<int:view_id>/delete/"),
+    post("signed_in", "leaderboards/<slug:slug>/<slug:key>/retime/"),
     post("signed_in", "account/tokens/", 200, name=""),
     post("signed_in", "account/webhooks/", 200),
     post("signed_in", "profile/", email="a@example.org"),
@@ -96,6 +105,11 @@ PAGES = [
     post("signed_in", "teams/switch/", team=""),
     post("signed_in", "notifications/read/"),
     post("signed_in", "notifications/settings/"),
+    *get("signed_in", "problems/new/"),
+    post("signed_in", "problems/new/", 200),
+    *get("nobody", "problems/new/<int:upload_id>/"),
+    post("nobody", "problems/new/<int:upload_id>/"),
+    post("nobody", "problems/new/<int:upload_id>/discard/"),
     # runs
     *get("viewer", RUN, f"{RUN}live/", f"{RUN}curve/", f"{RUN}curve/table/", f"{RUN}workers/",
          f"{RUN}hypotheses/", f"{RUN}hypotheses/chart/", f"{RUN}kernels/", f"{RUN}lineage/",
@@ -115,7 +129,7 @@ PAGES = [
     post("operator", f"{RUN}privacy/", private="off"),
     post("viewer", f"{RUN}follow/"),
     # kernels
-    *get("viewer", KERNEL, f"{KERNEL}download/", f"{KERNEL}cases/", f"{KERNEL}samples/",
+    *get("viewer", KERNEL, f"{KERNEL}state/", f"{KERNEL}download/", f"{KERNEL}cases/", f"{KERNEL}samples/",
          f"{KERNEL}submission/<slug:kind>/", f"{KERNEL}patch/", f"{KERNEL}diff/", f"{KERNEL}release/"),
     Row(f"{KERNEL}diff/rows/", "viewer", query="?gap=0-4&show=0-4"),
     *get("nobody", f"{KERNEL}roofline/"),  # the world's kernel lies under no roof
@@ -125,8 +139,10 @@ PAGES = [
     post("reviewer", f"{KERNEL}release/", note="please"),
     Row(f"{RUN}reviews/publish/", "reviewer", 302, "POST", {"verdict": "approve"}, "?kernel={number}"),
     post("reviewer", f"{RUN}threads/new/", body="Why?"),
+    post("reviewer", f"{RUN}threads/preview/", 200, body="Why?"),
     post("reviewer", f"{RUN}threads/<int:thread_id>/reply/", body="Because."),
     post("reviewer", f"{RUN}threads/<int:thread_id>/state/", state="resolved"),
+    post("reviewer", f"{RUN}comments/<int:comment_id>/measure/"),
     post("nobody", f"{RUN}comments/<int:comment_id>/edit/", body="Not mine."),
     post("nobody", f"{RUN}comments/<int:comment_id>/delete/"),
     post("reviewer", f"{RUN}guidance/", text="Use tiles."),
@@ -141,7 +157,7 @@ PAGES = [
     post("reviewer", "knowledge/<int:finding_id>/edit/", 200, title=""),
     post("signed_in", "runs/new/templates/", 200, template_name="", team="{slug}"),
     post("operator", "runs/new/templates/<int:template_id>/delete/"),
-    *get("operator", "inbox/<int:call_id>/"),
+    *get("operator", "inbox/<int:call_id>/", "inbox/<int:call_id>/state/"),
     post("operator", "inbox/<int:call_id>/", 422, answer=""),
     post("operator", "inbox/<int:call_id>/claim/"),
     *get("owner_of_any", "providers/new/"),
@@ -186,6 +202,10 @@ API = [
         "leaderboard?problem=softmax_rows&target=cpu", "notifications", "templates", "teams",
         "campaigns", "campaigns/suites",
     )],
+    api("signed_in", "POST", "problem-uploads", 422, name="", source=""),
+    api("nobody", "GET", "problem-uploads/<int:upload_id>"),
+    api("nobody", "POST", "problem-uploads/<int:upload_id>/add"),
+    api("nobody", "DELETE", "problem-uploads/<int:upload_id>"),
     api("viewer", "GET", "teams/<slug>/members"),
     api("owner", "GET", "teams/<slug>/log"),
     api("viewer", "GET", "runs/<int:run_id>/parameters"),
@@ -201,7 +221,7 @@ API = [
         "/kernels/<int:number>/evaluations", "/kernels/<int:number>/diff", "/kernels/<int:number>/patch",
         "/kernels/<int:number>/submission/<slug:kind>", "/calls", "/calls/<int:call_id>", "/guidance", "/hypotheses",
         "/report.<form>", "/threads", "/threads/<int:thread_id>", "/reviews", "/best",
-        "/kernels/<int:number>/verdict", "/kernels/<int:number>/receipt",
+        "/kernels/<int:number>/verdict", "/kernels/<int:number>/receipt", "/kernels/<int:number>/endtoend",
     )],
     *[api("viewer", "GET", f"campaigns/<int:campaign_id>{more}") for more in ("", "/report.<form>")],
     Row("api/v1/campaigns", "operator", 201, "POST", COMPARED, refused=422),
@@ -225,6 +245,7 @@ API = [
     api("operator", "POST", "runs/<int:run_id>/submissions", 422, source="// new\n", language="cpp"),
     api("operator", "POST", "runs/<int:run_id>/kernels/<int:number>/measure", 422),
     api("operator", "POST", "runs/<int:run_id>/finish", 409, reason="done"),
+    api("reviewer", "POST", "runs/<int:run_id>/kernels/<int:number>/endtoend", 422, **OF_ANOTHER_KERNEL),
     api("operator", "PUT", "runs/<int:run_id>/labels", tags=["later"], notes="n"),
     api("operator", "PUT", "runs/<int:run_id>/archived", archived=True),
     api("signed_in", "POST", "runs/bulk", do="archive", runs=[1]),

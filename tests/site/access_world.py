@@ -17,10 +17,12 @@ from optimizer.models import (
     Finding,
     LlmCall,
     Notification,
+    ProblemUpload,
     Provider,
     Run,
     Runner,
     RunTemplate,
+    SavedView,
     Target,
     TeamRole,
     TokenScope,
@@ -91,5 +93,9 @@ def _of_the_team(run: Run, starter: User) -> dict[str, object]:
         "provider_id": Provider.objects.create(team=team, name="vllm", base_url="https://192.0.2.1/v1").pk,
         "webhook_id": Webhook.objects.create(team=team, url="https://192.0.2.1/h", secret_encrypted="").pk,
         "finding_id": Finding.objects.create(team=team, title="t", text="x", origin="person").pk,
+        "upload_id": ProblemUpload.objects.create(
+            created_by=starter, name="mine", file_name="mine.py", content=b""
+        ).pk,
+        "view_id": SavedView.objects.create(user=starter, name="v").pk,
         "template_id": RunTemplate.objects.create(team=team, name="t", created_by=starter, values={}).pk,
     }

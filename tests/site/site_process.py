@@ -15,7 +15,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-UP_WITHIN_S = 60.0
+UP_WITHIN_S = 240.0
 GONE_WITHIN_S = 30.0
 NOT_THE_SITES = ("DATABASE_URL", "REDIS_URL", "DJANGO_ALLOW_ASYNC_UNSAFE")
 

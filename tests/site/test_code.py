@@ -11,7 +11,7 @@ from django.conf import settings
 
 BIN = Path(sys.executable).parent
 TEMPLATE_CHARS, SCRIPT_LINES = 120, 200
-FOLDERS = ["kernelsci_site", "optimizer", "runners", "benchmarks", "tests", "manage.py"]
+FOLDERS = ["kernelsci", "kernelsci_site", "optimizer", "runners", "benchmarks", "tests", "manage.py"]
 
 
 @pytest.mark.slow

@@ -62,8 +62,62 @@ def test_containers_of_untrusted_code_may_make_its_namespaces_and_nothing_else(c
     for name, service in holding.items():
         assert {"seccomp=unconfined", "systempaths=unconfined"} <= set(service["security_opt"]), name
         assert "privileged" not in service, name
-    open_to_all = [name for name, service in compose["services"].items() if "security_opt" in service]
-    assert set(open_to_all) == set(holding)
+    unconfined = [name for name, one in compose["services"].items() if "seccomp=unconfined" in one["security_opt"]]
+    assert set(unconfined) == set(holding)
+
+
+def test_what_runs_untrusted_code_has_no_key_of_the_site_and_no_way_out(compose: dict[str, Any]) -> None:
+    assert compose["networks"]["inside"]["internal"] is True
+    for name in ("build", "bench-cpu", "bench-rocm", "bench-cuda"):
+        service = compose["services"][name]
+        assert set(service["secrets"]) == {"database_url", "redis_url"}, name
+        assert not any("KEY" in variable for variable in service["environment"]), name
+        assert service["networks"] == ["inside"], name
+        assert not any(volume.startswith("site") for volume in service["volumes"]), name
+    unit = (DEPLOY / "systemd" / "kernelsci-worker@.service").read_text()
+    assert "User=kernelsci-worker\n" in unit
+    assert not re.search(r"secret_key|provider_key|site\.env", unit)
+
+
+def test_every_container_is_read_only_and_gains_no_privileges(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert service["read_only"] is True, name
+        assert "no-new-privileges:true" in service["security_opt"], name
+        # PostgreSQL's image starts as root, gives its folder to its own user, and changes to that one.
+        assert service.get("cap_drop") == ["ALL"] or name == "postgres"
+
+
+def test_secrets_are_files_that_the_script_makes_once(compose: dict[str, Any], tmp_path: Path) -> None:
+    script = tmp_path / "make_secrets.sh"
+    shutil.copy(DEPLOY / script.name, script)
+    contents = []
+    for _ in range(2):
+        subprocess.run(["sh", str(script)], check=True)
+        contents.append({path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()})
+    assert contents[0] == contents[1]
+    assert set(contents[0]) == set(compose["secrets"])
+    assert all(len(text) > 40 for text in contents[0].values())
+    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
+    used = {name for service in compose["services"].values() for name in service.get("secrets", [])}
+    assert used == set(compose["secrets"])
+    text = (DEPLOY / "docker-compose.yml").read_text()
+    assert not re.search(r"\$\{(POSTGRES_PASSWORD|SECRET_KEY|PROVIDER_KEY)", text)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.parametrize(
+    ("unit", "most"),
+    [("kernelsci-web", 25), ("kernelsci-agent@", 25), ("kernelsci-migrate", 25), ("kernelsci-backup", 25),
+     ("kernelsci-worker@", 55)],
+)  # fmt: skip
+def test_systemd_finds_the_units_little_exposed(unit: str, most: int) -> None:
+    """The exposure is in tenths; 90 and more is what a unit without any restriction has."""
+    checked = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", "--no-pager",
+         str(DEPLOY / "systemd" / f"{unit}.service")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stdout[-300:] + checked.stderr
 
 
 def test_nobody_takes_a_callers_word_for_his_address() -> None:
@@ -96,7 +150,7 @@ def test_variables_in_the_files_are_read_by_the_product_or_named_in_the_example(
         for path in (DEPLOY.parent / folder).rglob("*.py")
     )
     for name in compose["services"]["web"]["environment"]:
-        assert f'"{name}"' in read, name
+        assert f'"{name.removesuffix("_FILE")}"' in read, name
     systemd = (DEPLOY / "systemd" / "site.env.example").read_text()
     assert all(f'"{name}"' in read for name in re.findall(r"^(\w+)=", systemd, re.MULTILINE))
     required = set(re.findall(r"\$\{(\w+):\?", (DEPLOY / "docker-compose.yml").read_text()))

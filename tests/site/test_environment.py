@@ -8,20 +8,28 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from kernelsci_site import environment
 
 ROOT = Path(settings.BASE_DIR)
-READERS = {"text", "flag", "words", "count", "get", "getenv", "pop"}
+READERS = {"text", "flag", "words", "count", "number", "days", "get", "getenv", "pop"}
 # what the product sets for processes of its own, and what every program reads
 INSIDE = {
-    "KERNELSCI_DEVICE", "KERNELSCI_FLUSH_BYTES", "DJANGO_SETTINGS_MODULE", "PATH", "HOME",
+    "KERNELSCI_DEVICE", "KERNELSCI_FLUSH_BYTES", "KERNELSCI_STARTED", "DJANGO_SETTINGS_MODULE", "PATH", "HOME",
     "MAX_JOBS", "PYTHONPATH", "TMPDIR", "TORCHINDUCTOR_COMPILE_THREADS", "TRITON_INTERPRET",
 }  # fmt: skip
 
 
 @cache
 def trees() -> dict[Path, ast.Module]:
-    paths = [path for room in ("kernelsci_site", "optimizer", "runners") for path in (ROOT / room).rglob("*.py")]
+    paths = [
+        path
+        for room in ("kernelsci", "kernelsci_site", "optimizer", "runners")
+        for path in (ROOT / room).rglob("*.py")
+    ]
     return {path: ast.parse(path.read_text()) for path in paths}
 
 
@@ -78,3 +86,16 @@ def documented() -> set[str]:
     rows = text.partition("\n## Environment\n")[2].partition("\n## ")[0]
     return {name for row in rows.splitlines() if row.startswith("| `")
             for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1])}  # fmt: skip
+
+
+def test_a_secret_may_be_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("from the file\n")
+    monkeypatch.setenv("SOME_SECRET_FILE", str(secret))
+    assert environment.text("SOME_SECRET", "default") == "from the file"
+    monkeypatch.setenv("SOME_SECRET", "from the variable")
+    assert environment.text("SOME_SECRET") == "from the variable"
+    monkeypatch.delenv("SOME_SECRET")
+    secret.unlink()
+    with pytest.raises(ImproperlyConfigured, match="cannot be read"):
+        environment.text("SOME_SECRET")

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,6 +85,47 @@ def probe(operation: Any, world: World, name: str, faults: list[str]) -> int:
 
     send()
     return len(seen)
+
+
+HOSTILE = {
+    "deep": lambda: b'{"a":' * 900 + b"1" + b"}" * 900,
+    "deeper than the stack": lambda: b"[" * 300_000,
+    "deep settings": lambda: b'{"settings": ' + b'{"a":' * 900 + b"1" + b"}" * 901,
+    "long": lambda: b'{"title": "' + b"a" * 3_000_000 + b'", "text": "' + b"\n" * 500_000 + b'"}',
+    "too long": lambda: b'"' + b"a" * 5_000_000 + b'"',
+    "many": lambda: b"[" + b"{}," * 400_000 + b"{}]",
+    "large numbers": lambda: b'{"seed": ' + b"9" * 4_000 + b', "limit": 1e400}',
+    "surrogate": lambda: b'{"title": "\\ud800", "text": "\\u0000"}',
+    "no JSON": lambda: b"\xff\xfe{",
+}  # fmt: skip
+
+
+def test_nested_and_huge_bodies_are_refused_by_every_operation_that_reads_one(world: World) -> None:
+    faults: list[str] = []
+    described = api.get_openapi_schema()["paths"]
+    for method, path in operations():
+        if "requestBody" not in described[path][method.lower()]:
+            continue
+        address = f"/api/v1/{path.removeprefix('/api/v1/')}"
+        for name in re.findall(r"\{(\w+)\}", path):
+            address = address.replace(f"{{{name}}}", str(world.places.get(name, 1)))
+        for kind, made in HOSTILE.items():
+            status, seconds = hostile(world, method, address, made())
+            if not 400 <= status < 500:
+                faults.append(f"{method} {path}: {kind}: {status}")
+            if seconds > 3:
+                faults.append(f"{method} {path}: {kind}: {seconds:.1f} s")
+    assert not faults, "\n".join(["", *faults])
+
+
+def hostile(world: World, method: str, address: str, body: bytes) -> tuple[int, float]:
+    """Send a body as somebody who may do everything, and undo it. Return the status and the processor seconds."""
+    headers, started = {"Authorization": f"Bearer {world.tokens['superuser']}"}, time.process_time()
+    with transaction.atomic():
+        client = Client(raise_request_exception=False)
+        answered = client.generic(method, address, body, content_type="application/json", headers=headers)
+        transaction.set_rollback(True)
+    return answered.status_code, time.process_time() - started
 
 
 def answer(world: World, case: Any, real: bool, caller: str) -> tuple[int, str]:

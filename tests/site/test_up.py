@@ -81,11 +81,10 @@ def test_a_second_start_is_refused_and_names_the_first(site: SiteProcess) -> Non
     assert site.get() == 200
 
 
-@pytest.mark.parametrize("part", ["daphne", "redis-server", "bin/postgres"])
-def test_a_killed_part_is_started_again(site: SiteProcess, part: str) -> None:
+@pytest.mark.parametrize(("part", "name"), [("daphne", "web"), ("-server", "redis"), ("bin/postgres", "postgres")])
+def test_a_killed_part_is_started_again(site: SiteProcess, part: str, name: str) -> None:
     killed = site.pid_of(part)
     os.kill(killed, signal.SIGKILL)
-    name = part.removeprefix("bin/").removesuffix("-server").replace("daphne", "web")
     assert wait_for(lambda: f"{name} started again" in site.output, RECOVERS_WITHIN_S), site.output
     assert wait_for(lambda: site.get() == 200, RECOVERS_WITHIN_S), site.output
     assert site.pid_of(part) != killed

@@ -13,19 +13,27 @@ from django.db import connection
 from kernelsci_site.services.binaries import NoServerError
 from kernelsci_site.services.database_access import database
 from kernelsci_site.services.dump import DumpError, back_up
+from kernelsci_site.services.secret_files import save_secrets
 
 
 class Command(BaseCommand):
     """Back up the database while the site is running, or without it."""
 
     help = (
-        "Write the database to a file (pg_dump, custom format). The secrets are not included: keep var/secrets too."
+        "Write the database to a file (pg_dump, custom format), and with --secrets the secrets to another: the keys "
+        "that encrypt providers' keys, and the key that signs receipts."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare FILE."""
+        """Declare FILE [--secrets FILE]."""
         parser.add_argument("file", type=Path)
+        parser.add_argument(
+            "--secrets",
+            type=Path,
+            metavar="FILE",
+            help="write the secrets there; keep it elsewhere than the backup",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Write the backup. Raises CommandError."""
@@ -33,9 +41,19 @@ class Command(BaseCommand):
         try:
             with database():
                 size = back_up(connection.settings_dict, connection.pg_version // 10_000, file)  # type: ignore[attr-defined]
+            saved = self._save(options["secrets"])
         except (DumpError, NoServerError, OSError) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{file}: {size:,} bytes")
-        self.stdout.write(
-            f"Providers' keys can be read only with {settings.VAR.root / 'secrets'}: keep that folder too."
-        )
+        self.stdout.write(saved)
+
+    def _save(self, file: Path | None) -> str:
+        """Save the secrets, if asked to, and return what to tell."""
+        folder = settings.VAR.root / "secrets"
+        if file is None:
+            return (
+                f"Not included: {folder}. Without it providers' keys cannot be read, and receipts get another key. "
+                "--secrets FILE saves it."
+            )
+        names = save_secrets(folder, Path(settings.RECEIPT_KEY), file)
+        return f"{file}: {', '.join(names)}"

@@ -68,10 +68,12 @@ def _redis() -> Fact:
     if settings.REDIS_URL:
         return _answering("Redis", "REDIS_URL", _redis_version, "check REDIS_URL")
     try:
-        program, origin = find_redis()
+        found = find_redis()
     except NoServerError as error:
         return Fact(TOPIC, "Redis", False, "not found", str(error), needed=True)
-    return _answering("Redis", f"{program} ({origin})", _redis_version, START)
+    advice = "" if found.is_mended else ", older than the fix of CVE-2025-49844 unless your distribution brought it"
+    where = f"{found.product} {found.version}, {found.path} ({found.origin}{advice})"
+    return _answering("Redis", where, _redis_version, START)
 
 
 def _answering(name: str, where: str, version: Callable[[], str], remedy: str) -> Fact:
@@ -90,7 +92,9 @@ def _postgres_version() -> str:
 
 def _redis_version() -> str:
     with redis.Redis.from_url(settings.REDIS_SERVER_URL, socket_timeout=2) as client:
-        return str(client.info("server")["redis_version"])
+        about = client.info("server")
+        # Valkey states the version of Redis that it is compatible with beside its own.
+        return str(about.get("valkey_version") or about["redis_version"])
 
 
 def _providers() -> list[Fact]:

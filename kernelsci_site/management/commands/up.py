@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from argparse import ArgumentParser
 from typing import Any
 
@@ -11,22 +12,36 @@ from django.conf import settings
 from django.core.management import BaseCommand, CommandError, call_command
 from django.db import connections
 
+from kernelsci_site import environment as env
 from kernelsci_site.first_run import collect_static_files, fill_tables
 from kernelsci_site.services.binaries import NoServerError
 from kernelsci_site.services.console import Console
+from kernelsci_site.services.dump import DumpError
 from kernelsci_site.services.embedded import server_parts
 from kernelsci_site.services.instance import AlreadyRunningError, Instance, only_instance
 from kernelsci_site.services.part import PartFailedError
 from kernelsci_site.services.site_parts import NoPortError, listen, web_part, worker_parts
 from kernelsci_site.services.supervisor import StopRequestedError, Supervisor
-from kernelsci_site.services.var import UnsafeFolderError
+from kernelsci_site.services.temporary import check_temporary_folder
+from kernelsci_site.services.var import UnsafeFolderError, UnwritableFolderError
+from kernelsci_site.upgrade import NewerDataError, back_up_before_migrating, refuse_newer_data
 from kernelsci_site.welcome import make_link
 from optimizer.actions.demo import do_start_demo
 from optimizer.models import Run
 from runners.doctor import missing_compiler
 
 LOCAL = "127.0.0.1"
-EXPECTED = (AlreadyRunningError, NoServerError, NoPortError, PartFailedError, UnsafeFolderError)
+NEEDED_MB = 300  # a new PostgreSQL takes 60, and 16 for each file of its journal
+EXPECTED = (
+    AlreadyRunningError,
+    DumpError,
+    NewerDataError,
+    NoPortError,
+    NoServerError,
+    PartFailedError,
+    UnsafeFolderError,
+    UnwritableFolderError,
+)
 
 
 class Command(BaseCommand):
@@ -75,6 +90,8 @@ class Site:
         self.console.say("stopped; nothing is left running")
 
     def _start_and_keep(self) -> None:
+        settings.VAR.check_room(NEEDED_MB)
+        check_temporary_folder()
         self._name_what_is_missing()
         # The port is bound before the servers start, so that a conflict shows at once.
         with listen(self.options["host"], self.options["port"]) as listener:
@@ -116,6 +133,10 @@ class Site:
         os.environ["KERNELSCI_STATIC_COLLECTED"] = "1"
 
     def _migrate(self) -> None:
+        backups = settings.VAR.folder("backups")
+        refuse_newer_data(backups)
+        if kept := back_up_before_migrating(backups):
+            self.console.say(f"the data is of an older version; a copy from before the upgrade is {kept}")
         call_command("migrate", interactive=False, verbosity=0)
         self.supervisor.check_not_stopped()
 
@@ -138,6 +159,8 @@ class Site:
         link = make_link(settings.VAR, self.administrator)
         say = self.console.say
         say()
+        if started := env.text("KERNELSCI_STARTED"):
+            say(f"  Up {time.time() - float(started):.0f} s after make start")
         say(f"  Kernel Scientist answers at {address}")
         say(f"  Sign in once, within the hour: {address.rstrip('/')}{link}")
         if self.password:

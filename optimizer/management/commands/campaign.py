@@ -211,7 +211,7 @@ def _start_options(parser: ArgumentParser) -> None:
         help='{"name": …, "strategy": …, "settings": {…}, "provider": …, "model": …, "budget": {"evaluations": …}}',
     )  # fmt: skip
     parser.add_argument("--set", choices=list(SETS), help="a ready set of configurations")
-    parser.add_argument("--provider", default="", help="who answers all roles, where a configuration does not say")
+    parser.add_argument("--provider", default="", help="provider of all roles for configurations that name none")
     parser.add_argument("--model", default="", help="model, or recording of `replay`")
     parser.add_argument("--evaluations", type=int, help="budget of each run, where a configuration does not say")
     parser.add_argument("--seeds", default="0,1,2", help="such as 0,1,5-7")

@@ -68,10 +68,10 @@ class Command(WordsCommand):
         except AnswerError as error:
             raise CommandError(f"the answer cannot be used ({error.fault.value}): {error}") from error
         except PromptTakenError as error:
-            raise CommandError("somebody else has claimed this prompt") from error
+            raise CommandError("someone else has claimed this prompt") from error
         except PromptClosedError as error:
             raise CommandError(f"this prompt is no longer waiting: it is {_state(call)}") from error
-        done = "answered" if answer is not None else "tools are at work for"
+        done = "answered" if answer is not None else "running tools for"
         self.stdout.write(f"{done} {call.role} {call.key}")
 
 

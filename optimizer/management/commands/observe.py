@@ -68,7 +68,7 @@ class Command(BaseCommand):
         deadline = time.monotonic() + PATIENCE_S
         while run.state == RunState.PENDING:
             if time.monotonic() > deadline:
-                raise CommandError(f"Nobody has started run {run.pk}. Start the site's workers: manage.py up")
+                raise CommandError(f"No worker has started run {run.pk}. Start the site's workers: manage.py up")
             time.sleep(0.2)
             run.refresh_from_db()
 

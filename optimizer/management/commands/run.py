@@ -55,7 +55,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--provider", action="append", default=[], metavar="[ROLE=]NAME[:MODEL]",
-            help="who answers (inbox, or a provider of the team), for one role or for all",
+            help="provider (inbox, or one of the team), for one role or all",
         )  # fmt: skip
         parser.add_argument("--record", help="answer from this recording (see `manage.py record list`)")
         parser.add_argument("--title", default="")

@@ -53,7 +53,13 @@ class Command(BaseCommand):
             connection.close()
 
     def _exchange(self, directory: Path, target: Target, at_once: int) -> None:
-        self._say(do_sync_spool(Spool(directory), target, at_once))
+        spool = Spool(directory)
+        self._say(do_sync_spool(spool, target, at_once))
+        for public in sorted(spool.strangers):
+            self.stderr.write(
+                f"results are left alone: they are signed by a runner that is not trusted here. Compare {public} with "
+                f"what `python -m runners keys` shows there, then: manage.py keys trust runner {public}"
+            )
 
     def _say(self, synced: Synced) -> None:
         self.stdout.write(

@@ -13,14 +13,17 @@ from functools import lru_cache
 from optimizer.search.base import History, KernelView
 from runners.job import Language, Source
 
+# What has no end reaches to the end of its line or of the text: looking for one at every quote would take quadratic
+# time.
 _C_TOKENS = re.compile(
-    r"""(?P<keep>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[A-Za-z_]\w*|\.?\d[\w.']*|\#[^\n]*|[^\s\w])"""
-    r"""|(?P<drop>//[^\n]*|/\*.*?\*/|\s+)""",
+    r"""(?P<keep>"(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])*+'?|[A-Za-z_]\w*|\.?\d[\w.']*|\#[^\n]*|[^\s\w])"""
+    r"""|(?P<drop>//[^\n]*|/\*.*?(?:\*/|\Z)|\s+)""",
     re.DOTALL,
 )
-_C_COMMENTS = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|//[^\n]*|/\*.*?\*/""", re.DOTALL)
+_C_COMMENTS = re.compile(r"""("(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])*+'?)|//[^\n]*|/\*.*?(?:\*/|\Z)""", re.DOTALL)
 _PYTHON_COMMENTS = re.compile(
-    r'''("""(?:\\.|[^\\])*?"""|\'\'\'(?:\\.|[^\\])*?\'\'\'|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|\#[^\n]*''',
+    r'''("""(?:\\.|[^\\])*?(?:"""|\Z)|\'\'\'(?:\\.|[^\\])*?(?:\'\'\'|\Z)|"(?:\\.|[^"\\\n])*+"?'''
+    r"""|'(?:\\.|[^'\\\n])*+'?)|\#[^\n]*""",
     re.DOTALL,
 )
 

@@ -47,13 +47,20 @@ class Sampler(ABC):
     """Search a tuning space.
 
     `first_guesses`, such as a kernel's defaults or an agent's proposals, are suggested before anything else, best
-    guess first. Guesses outside the space are skipped.
+    guess first. Guesses outside the space are skipped. `features` are the static features of the configurations that
+    were compiled ahead, by key; samplers that have no use for them ignore them.
     """
 
     name: str
 
-    def __init__(self, space: Space, first_guesses: Sequence[Mapping[str, TunableValue]] = ()) -> None:
+    def __init__(
+        self,
+        space: Space,
+        first_guesses: Sequence[Mapping[str, TunableValue]] = (),
+        features: Mapping[Key, Mapping[str, float]] | None = None,
+    ) -> None:
         self.space = space
+        self.features = features or {}
         self.first_guesses = tuple(dict(guess) for guess in first_guesses if space.valid(guess))
 
     def ask(self, history: Sequence[Trial], n: int, rng: np.random.Generator) -> list[Config]:

@@ -8,6 +8,8 @@ list of powers of two is not counted twice.
 
 Two sizes are also compared by their product, in doublings: threads per block, elements per tile and bytes per buffer
 are products, and hardware limits apply to the product whichever factor grew.
+
+Configurations that were compiled ahead are also compared by descriptors of their machine code (see `static`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.search.samplers.static import StaticTable
 from optimizer.search.space import Rows, Space
 from runners.job import TunableValue
 
@@ -29,6 +32,7 @@ Floats = NDArray[np.float64]
 
 _WEIGHT = 0.3  # of a parameter's features together
 _WHOLE_WEIGHT = 0.02  # of being a power of two: nothing, until the data say more
+_STATIC_WEIGHT = 0.5  # of each descriptor of the machine code
 _PRODUCTS_WEIGHT = 0.5  # of all products together: one tells less than its factors, until the data say more
 # Products are left out of spaces with more pairs of sizes, as the time of a fit grows with the features.
 MOST_PRODUCTS = 45
@@ -63,27 +67,30 @@ class Product:
 
 @dataclass(frozen=True)
 class Features:
-    """Hold the features of a space. Weights are in the order of `each`, then of `products`."""
+    """Hold the features of a space. Weights are in the order of `each`, then of `products`, then of `static`."""
 
     each: tuple[Feature, ...]
     products: tuple[Product, ...] = ()
+    static: StaticTable | None = None
 
     @classmethod
-    def of(cls, space: Space) -> Features:
-        """Build the features of every parameter that has more than one value."""
+    def of(cls, space: Space, static: StaticTable | None = None) -> Features:
+        """Build the features of every parameter that has more than one value, and of what was compiled ahead."""
         each = [feature for number, one in enumerate(space.parameters) for feature in _features(number, one.values)]
-        return cls(tuple(each), tuple(_products(space)))
+        return cls(tuple(each), tuple(_products(space)), static)
 
     @property
     def count(self) -> int:
         """Return the number of weights."""
-        return len(self.each) + len(self.products)
+        return len(self.each) + len(self.products) + (self.static.count if self.static else 0)
 
     @cached_property
     def expected(self) -> Floats:
         """Return the prior weights, shape (weights,)."""
         of_each = _PRODUCTS_WEIGHT / max(len(self.products), 1)
-        return np.array([*(feature.expected for feature in self.each), *(of_each for _ in self.products)])
+        of_static = [_STATIC_WEIGHT] * (self.static.count if self.static else 0)
+        of_products = [of_each for _ in self.products]
+        return np.array([*(feature.expected for feature in self.each), *of_products, *of_static])
 
     def between(self, rows: Rows) -> Floats:
         """Return the squared distances among rows, shape (weights, rows, rows)."""
@@ -91,17 +98,21 @@ class Features:
         for number, feature in enumerate(self.each):
             column = rows[:, feature.parameter]
             out[number] = feature.squared[column[:, None], column]
-        for number, product in enumerate(self.products, len(self.each)):
-            place = product.of(rows)
+        for number, place in enumerate(self._placed(rows).T, len(self.each)):
             out[number] = (place[:, None] - place) ** 2
         return out
+
+    def _placed(self, rows: Rows) -> Floats:
+        """Return the positions of rows in all products and descriptors, shape (rows, weights after `each`)."""
+        places = [product.of(rows)[:, None] for product in self.products]
+        return np.hstack([np.zeros((len(rows), 0)), *places, *([self.static.of_rows(rows)] if self.static else [])])
 
     def weighted_distances(self, weights: Floats, rows: Rows, others: Rows) -> NDArray[np.float32]:
         """Return the weighted squared distances, shape (rows, others).
 
         Single precision saves memory, as there may be hundreds of thousands of rows.
         """
-        out = self._by_products(weights[len(self.each) :], rows, others)
+        out = self._by_places(weights[len(self.each) :], rows, others)
         # Values are positions in short lists, so distances are looked up in small tables instead of being computed
         # per row.
         for column, table in self._tables(weights).items():
@@ -115,19 +126,14 @@ class Features:
             tables[one.parameter] = tables.get(one.parameter, 0.0) + weight * one.squared
         return tables
 
-    def _by_products(self, weights: Floats, rows: Rows, others: Rows) -> NDArray[np.float32]:
-        if not self.products:
-            return np.zeros((len(rows), len(others)), dtype=np.float32)
-        left, right = (self._places(which, np.sqrt(weights)) for which in (rows, others))
+    def _by_places(self, weights: Floats, rows: Rows, others: Rows) -> NDArray[np.float32]:
+        scale = np.sqrt(weights)
+        left, right = ((self._placed(which) * scale).astype(np.float32) for which in (rows, others))
         squares: NDArray[np.float32] = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)
         # |a - b|² = |a|² + |b|² - 2ab turns all pairs into one matrix product. Rounding can make it slightly
         # negative.
         squares -= np.float32(2.0) * left @ right.T
         return squares.clip(min=0.0)
-
-    def _places(self, rows: Rows, scale: Floats) -> NDArray[np.float32]:
-        places = np.column_stack([product.of(rows) for product in self.products])
-        return (places * scale).astype(np.float32)
 
 
 def _products(space: Space) -> list[Product]:

@@ -10,6 +10,10 @@ configuration works (Gelbart, Snoek and Adams 2014). Every third suggestion is r
 fastest configuration: a local search that the same model guides (compare Eriksson et al. 2019). While nothing gets
 faster, improvement is counted from a threshold further and further below the fastest (`targets.improvement_margin`).
 
+Where configurations were compiled ahead, the process sees descriptors of their machine code beside the parameters
+(Ashouri et al. 2018 survey such features for compilers), and every second start is one that costs little by the rules
+of the hardware (`runners.static_features.cost`).
+
   Notation, here and in `process`:
   n, d      number of observations; number of weights (features, then products)
   X         observed rows, shape (n, parameters): positions in the value lists
@@ -40,6 +44,7 @@ from optimizer.search.samplers.base import Sampler, Trial
 from optimizer.search.samplers.candidates import candidate_rows, draw_balanced, rows_among, rows_of
 from optimizer.search.samplers.features import Features, Floats
 from optimizer.search.samplers.process import Process
+from optimizer.search.samplers.static import StaticTable
 from optimizer.search.samplers.targets import Targets, improvement_margin
 from optimizer.search.space import Config, Rows, Space
 
@@ -50,6 +55,7 @@ _NEAR = 3  # best configurations whose neighbours are candidates in spaces too l
 _MOST_SCORED = 25_000  # configurations whose acquisition is computed for one question
 _MOST_OBSERVED = 300  # trials that a model is fitted to
 _FAILURE_NOISE = 0.1
+_CHEAP = 20  # one compiled configuration in so many is a start by its estimated cost
 _TIE = 1e-9
 
 
@@ -71,7 +77,7 @@ class GaussianProcessSampler(Sampler):
         rows = candidate_rows(self.space, tried, near, _MOST_SCORED, rng)
         # Failures do not help to fit a model of times, so starting goes on until enough were measured.
         starts = n if len(measured) < _FEWEST else min(n, max(0, STARTS - len(history)))
-        chosen = draw_balanced(rows, tried, starts, rng)
+        chosen = self._starts(rows, tried, starts, rng)
         if n > starts:
             pending = np.vstack([rows_of(self.space, [trial for trial in history if trial.pending]), chosen])
             search = _Search.over(self._features, self.space, history)
@@ -79,9 +85,34 @@ class GaussianProcessSampler(Sampler):
             chosen = np.vstack([chosen, search.choose(rows, pending, numbers, rng)])
         return [self.space.config(row) for row in chosen]
 
+    def _starts(self, rows: Rows, tried: Rows, count: int, rng: np.random.Generator) -> Rows:
+        """Return `count` rows that cover the values evenly, every second of those that cost least by the rules.
+
+        The rules of the hardware may be wrong about a kernel, so the other half does not depend on them.
+        """
+        cheap = self._cheapest(rows)
+        chosen = rows[:0]
+        for number in range(len(tried), len(tried) + count):
+            seen = np.vstack([tried, chosen])
+            pool = cheap if number % 2 == 0 and not rows_among(cheap, chosen).all() else rows
+            chosen = np.vstack([chosen, draw_balanced(pool[~rows_among(pool, chosen)], seen, 1, rng)])
+        return chosen
+
+    def _cheapest(self, rows: Rows) -> Rows:
+        """Return the share `_CHEAP` of the compiled rows that costs least, none where nothing was compiled."""
+        if self._static is None:
+            return rows[:0]
+        cost = self._static.cost(rows)
+        compiled = int(np.isfinite(cost).sum())
+        return rows[np.argsort(cost, kind="stable")[: -(-compiled // _CHEAP)]]
+
     @cached_property
     def _features(self) -> Features:
-        return Features.of(self.space)
+        return Features.of(self.space, self._static)
+
+    @cached_property
+    def _static(self) -> StaticTable | None:
+        return StaticTable.of(self.space, self.features)
 
 
 @dataclass(frozen=True)

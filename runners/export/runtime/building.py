@@ -18,6 +18,8 @@ import torch
 BUILD_S = 600
 COMPILERS = {"cpp": ("g++", "clang++", "c++"), "cuda": ("nvcc",), "hip": ("hipcc",)}
 PACKAGES = {"cpp": "a C++ compiler (g++)", "cuda": "NVIDIA's compiler (nvcc)", "hip": "ROCm's compiler (hipcc)"}
+# The variable that names another compiler.
+NAMED_BY = {"cpp": "KERNEL_CXX", "cuda": "KERNEL_NVCC", "hip": "KERNEL_HIPCC"}
 FIXED = {
     "cpp": ["-fopenmp", "-shared", "-fPIC"],
     "cuda": ["-shared", "-Xcompiler", "-fPIC", "-lineinfo"],
@@ -78,8 +80,8 @@ def command_of(declared: dict[str, Any]) -> list[str]:
 
 
 def compiler_of(language: str) -> str:
-    """Return the path of a language's compiler; `KERNEL_CXX` or `KERNEL_NVCC` names another. Raises BuildError."""
-    named = os.environ.get("KERNEL_CXX") if language == "cpp" else os.environ.get("KERNEL_NVCC")
+    """Return the path of a language's compiler; the variables of `NAMED_BY` name another. Raises BuildError."""
+    named = os.environ.get(NAMED_BY[language])
     for name in [named] if named else [*COMPILERS[language], *_elsewhere(language)]:
         if found := shutil.which(name):
             return found
@@ -95,6 +97,8 @@ def cache_folder() -> Path:
 
 def _elsewhere(language: str) -> list[str]:
     """Return where compilers lie that are not on the path: the toolkit's folder, or NVIDIA's wheel."""
+    if language == "hip":
+        return [str(Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "bin" / "hipcc")]
     if language != "cuda":
         return []
     found = [f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin/nvcc"]

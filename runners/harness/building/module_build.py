@@ -19,7 +19,6 @@ import io
 import json
 import os
 import re
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -46,6 +45,7 @@ from runners.job import BuildReport, Language, Limits, Source, Status
 from runners.problems.base import Case, Purpose
 from runners.sandbox import SandboxLevel
 from runners.sandbox.probe import allowed_level
+from runners.sandbox.workspace import work_root
 from runners.targets import Target
 from runners.wire import to_plain
 
@@ -110,7 +110,7 @@ class ModuleBuilds:
             return artefact
         key = self._key(artefact)
         scratch = self._scratch(key)
-        entry = BuildCache("modules", _digest([key, scratch, tempfile.gettempdir()]), _store_bytes())
+        entry = BuildCache("modules", _digest([key, scratch, str(work_root())]), _store_bytes())
         packed = artefact.loadable.with_suffix(".caches")
         report = entry.fetch(packed)
         if report is None:

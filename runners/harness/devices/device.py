@@ -18,6 +18,7 @@ from runners.errors import Cancelled
 from runners.sandbox import Devices
 from runners.targets import Target
 
+LOCK_MODE = 0o444
 # flock(2) can't wait with a timeout, and a signal would disturb other threads.
 LOCK_POLL_S = 0.01
 # Host memory that the libraries of a GPU take besides a candidate's own.
@@ -79,13 +80,15 @@ def _lock_file(name: str) -> Iterator[int]:
     """Open a lock file that all users and state directories of this machine share, as they share its devices."""
     path = Path(os.environ.get("KERNELSCI_LOCKS") or tempfile.gettempdir()) / f"kernelsci-{name}.lock"
     # Opening without O_CREAT first: a sticky /tmp refuses O_CREAT on another user's file (fs.protected_regular).
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    # Reading suffices for a lock, so nobody may write: a file that all users could fill would be a disk without limits.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         descriptor = os.open(path, flags)
     except FileNotFoundError:
-        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
-        with contextlib.suppress(OSError):
-            os.fchmod(descriptor, 0o666)
+        descriptor = os.open(path, flags | os.O_CREAT, LOCK_MODE)
+    # The process's umask may have taken bits off a new file, and earlier versions let everybody write.
+    with contextlib.suppress(OSError):
+        os.fchmod(descriptor, LOCK_MODE)
     try:
         yield descriptor
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runners.errors import InfraFailure
+from runners.harness.devices.cpu_levels import measured_levels
 from runners.harness.devices.device import Device
 from runners.state import state_dir, write_json
 from runners.targets import Target, ceilings
@@ -47,4 +48,5 @@ def measured_ceilings(wanted: Target, device: Device) -> dict[str, Any]:
     )
     if done.returncode:
         raise InfraFailure(f"the probe failed: {done.stderr.strip()[-500:]}")
-    return {**json.loads(done.stdout), "measured_at": time.strftime("%Y-%m-%d")}
+    levels = {"levels": measured_levels(wanted)} if kind == "cpu" else {}
+    return {**json.loads(done.stdout), **levels, "measured_at": time.strftime("%Y-%m-%d")}

@@ -39,7 +39,8 @@ class Arena(ABC):
 
     `descriptor` and `device` are what a participant needs to map it (`device` None: shared memory of the host).
     `users` counts the participants; the memory is given back when the last one closes it. With `shared` there are
-    several, and what one leaves is overwritten before the next.
+    several, and what one leaves is overwritten before the next. With `frugal` their calls take so much memory that a
+    participant gives back what it keeps before another computes.
     """
 
     size_bytes: int
@@ -47,6 +48,7 @@ class Arena(ABC):
     device: dict[str, Any] | None = None
     users: int = 1
     shared: bool = False
+    frugal: bool = False
 
     @abstractmethod
     def lay(self, pieces: Sequence[Piece]) -> None:

@@ -1,1 +1,1 @@
-"""Compute what is expected: trusted processes that hold torch, make inputs from secret seeds and judge outputs."""
+"""Compute what is expected: sandboxed processes that hold torch, make inputs from secret seeds and judge outputs."""

@@ -6,8 +6,9 @@ Seeds come from the operating system's entropy and are told to the oracle alone.
 from __future__ import annotations
 
 import secrets
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from runners.errors import CandidateFailure, InfraFailure, TooLarge
 from runners.harness.memory.arena import Arena, DeviceArena, SharedArena
 from runners.harness.memory.contents import Buffer, Content, Plain, Setups, poison_of
 from runners.harness.memory.shared_memory import Bump, SharedMemory
+from runners.harness.oracle.parcel import unpack
 from runners.harness.oracle.zygote import Zygote
 from runners.harness.processes.peer import Peer, Refused
 from runners.job import ProblemBundle, Status
@@ -50,7 +52,16 @@ class OracleClient:
 
     on_gpu = False
 
-    def __init__(self, zygote: Zygote, bundle: ProblemBundle, reference_bytes: int = REFERENCE_BYTES) -> None:
+    def __init__(
+        self,
+        zygote: Zygote,
+        bundle: ProblemBundle,
+        reference_bytes: int = REFERENCE_BYTES,
+        *,
+        is_alone: bool = False,
+    ) -> None:
+        # A process that forks for this oracle alone ends with it.
+        self._zygote, self._is_alone = zygote, is_alone
         self.reference_buffers = SharedMemory("reference-buffers", reference_bytes)
         self._peer = Peer()
         self._lock = threading.RLock()
@@ -59,6 +70,11 @@ class OracleClient:
         self._bump = Bump(reference_bytes)
         self._count = 0
         self._opening: dict[str, Any] | None = {"op": "open", "bundle": to_plain(bundle)}
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the oracle still waits for questions."""
+        return self._zygote.alive and self._peer.alive
 
     def listen(self, cancel: Callable[[], bool] | None) -> None:
         """Stop waiting for answers once `cancel` returns True."""
@@ -89,9 +105,13 @@ class OracleClient:
         return None if plain is None else from_plain(Footprint, plain)
 
     def set_up(self, cases: list[Case], folder: Path) -> Setups:
-        """Have the oracle write what Python candidates are given once for these cases."""
+        """Have the oracle write what Python candidates are given once for these cases, and make a folder of it."""
         folder.mkdir(mode=0o755)
-        names = self.ask({"op": "setup", "cases": to_plain(cases), "folder": str(folder)})["names"]
+        with tempfile.TemporaryFile(dir=folder.parent) as parcel:
+            question = {"op": "setup", "cases": to_plain(cases), "descriptor": True}
+            answer = self.ask(question, (parcel.fileno(),))
+            unpack(parcel.fileno(), answer["entries"], folder)
+        names = answer["names"]
         return Setups(share(folder), names) if names else Setups(None, {})
 
     def arena(self, name: str, size_bytes: int) -> Arena:
@@ -126,19 +146,21 @@ class OracleClient:
         self.ask({"op": "forget"})
 
     def close(self) -> None:
-        """Close the connection; the child ends by itself."""
+        """Close the connection; the child ends by itself, and so does a process that only it was forked from."""
         self._peer.close()
         self.reference_buffers.close()
+        if self._is_alone:
+            self._zygote.close()
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Ask the oracle's process one question. Raises InfraFailure."""
+    def ask(self, question: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
+        """Ask the oracle's process one question, with descriptors after it. Raises InfraFailure."""
         # Sent with the first question rather than at once: the trusted process may still be importing torch.
         opening, self._opening = self._opening, None
         if opening is not None:
             self.ask(opening)
         try:
             with self._lock:
-                return self._peer.ask(question, ANSWER_S)
+                return self._peer.ask(question, ANSWER_S, descriptors)
         except Refused as refused:
             if refused.kind == "OutOfMemoryError":
                 raise TooLarge(refused.message) from refused
@@ -157,8 +179,10 @@ class GpuOracleClient(OracleClient):
 
     on_gpu = True
 
-    def __init__(self, zygote: Zygote, bundle: ProblemBundle, kind: str, flush_bytes: int) -> None:
-        super().__init__(zygote, bundle, reference_bytes=1)
+    def __init__(
+        self, zygote: Zygote, bundle: ProblemBundle, kind: str, flush_bytes: int, *, is_alone: bool = False
+    ) -> None:
+        super().__init__(zygote, bundle, reference_bytes=1, is_alone=is_alone)
         self._kind, self._flush_bytes = kind, flush_bytes
 
     def arena(self, name: str, size_bytes: int) -> Arena:

@@ -1,20 +1,21 @@
 """Make inputs from secret seeds, compute what is expected, and judge output bytes.
 
-The oracle runs in a trusted child (see `trusted`). It shares the reference buffers with the referee and nothing with
-any candidate. Inputs are written to the reference buffers and passed to the reference as cloned views, so that no
-reference can change them.
+The oracle runs in a process of its own (see `trusted`), in a sandbox of its own (see `confinement`). It shares the
+reference buffers with the referee and nothing with any candidate. Inputs are written to the reference buffers and
+passed to the reference as cloned views, so that no reference can change them.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from runners.candidate.tensors import Arena, tensor_at
+from runners.harness.oracle.parcel import Parcel
 from runners.harness.oracle.protocol import Answer
 from runners.harness.oracle.setups import write_setup
 from runners.job import ProblemBundle
@@ -83,14 +84,19 @@ class Oracle:
         return {}
 
     def _setup(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Write what candidates are given once. Return the setups' names by case, or none if they are given nothing."""
+        """Write what candidates are given once to the descriptor that came with the question.
+
+        Return the setups' names by case, none if candidates are given nothing, and the files' places.
+        """
         names: dict[str, str] = {}
-        for case in (from_plain(Case, plain) for plain in question["cases"]):
-            setup = None if case.name in names else self._problem.candidate_setup(case)
-            if setup is not None and setup != CandidateSetup():
-                names[case.name] = str(len(names))
-                write_setup(Path(question["folder"]), names[case.name], setup, self._problem.entry_point)
-        return {"names": names}
+        with os.fdopen(question["descriptor"], "wb") as file:
+            parcel = Parcel(file)
+            for case in (from_plain(Case, plain) for plain in question["cases"]):
+                setup = None if case.name in names else self._problem.candidate_setup(case)
+                if setup is not None and setup != CandidateSetup():
+                    names[case.name] = str(len(names))
+                    write_setup(parcel, names[case.name], setup, self._problem.entry_point)
+        return {"names": names, "entries": parcel.entries}
 
     def _footprint(self, question: dict[str, Any]) -> dict[str, Any]:
         """Return the bytes of a case's inputs, weights and outputs, or None if only running it tells."""

@@ -1,4 +1,4 @@
-"""Keep trusted processes warm: one that holds torch, and oracles by problem.
+"""Keep oracles warm: one process that holds torch, and oracles by problem.
 
 A cold command pays for importing torch once, while the candidate builds; a warm worker pays nothing.
 """
@@ -14,12 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from runners.harness.devices.device import Device
 from runners.harness.oracle.client import GpuOracleClient, OracleClient
-from runners.harness.oracle.protocol import DEVICE_VARIABLE, FLUSH_VARIABLE
+from runners.harness.oracle.confinement import oracle_policy, shares_process
 from runners.harness.oracle.zygote import Zygote
-from runners.harness.processes.participant import thread_count, thread_environment
 from runners.harness.processes.warm_workers import WarmWorkers
 from runners.job import ProblemBundle
-from runners.state import state_dir
 
 # Each oracle is a process that holds its problem's weights.
 MOST_ORACLES = 4
@@ -33,29 +31,43 @@ class TrustedPool:
         self.warm_workers = WarmWorkers(device)
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
+        self._spare: Zygote | None = None
         self._oracles: OrderedDict[str, OracleClient] = OrderedDict()
         self._owner = os.getpid()
         self._reaper = ThreadPoolExecutor(1, thread_name_prefix="reaper")
         self._closing: list[Future[None]] = []
 
     def zygote(self) -> Zygote:
-        """Return the process that holds torch, started on first use and again if it died."""
+        """Return the process that holds torch for the problems we ship, started on first use and again if it died."""
         with self._lock:
             if self._zygote is None or not self._zygote.alive:
                 self._drop_oracles()
-                environment = {**thread_environment(thread_count()), **_environment(self._device)}
-                environment.pop("PYTHONDONTWRITEBYTECODE")  # trusted: what it compiles spares candidates the work
-                self._zygote = Zygote(environment)
+                self._zygote = Zygote(oracle_policy(self._device))
             return self._zygote
 
     def borrow(self, bundle: ProblemBundle) -> OracleClient:
         """Return an oracle of that problem for one evaluation, a warm one if there is one."""
-        zygote = self.zygote()
+        shares = shares_process(bundle)
+        zygote = self.zygote() if shares else None
         with self._lock:
             kept = self._oracles.pop(bundle.content_hash, None)
-        if kept is not None or self._device.kind == "cpu":
-            return kept or OracleClient(zygote, bundle)
-        return GpuOracleClient(zygote, bundle, self._device.kind, self._device.flush_bytes)
+        if kept is not None:
+            if kept.alive:
+                return kept
+            kept.close()
+        own = zygote or self._own_zygote()
+        if self._device.kind == "cpu":
+            return OracleClient(own, bundle, is_alone=not shares)
+        device = self._device
+        return GpuOracleClient(own, bundle, device.kind, device.flush_bytes, is_alone=not shares)
+
+    def _own_zygote(self) -> Zygote:
+        """Return a process that holds torch and has seen no problem, for one problem alone."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare is not None and spare.alive:
+            return spare
+        return Zygote(oracle_policy(self._device))
 
     def give_back(self, bundle: ProblemBundle, oracle: OracleClient) -> None:
         """Take back an oracle that survived its evaluation."""
@@ -78,6 +90,13 @@ class TrustedPool:
     def _close_undisturbing(self, close: Callable[[], None]) -> None:
         with self._device.shared():
             close()
+            self._keep_spare()
+
+    def _keep_spare(self) -> None:
+        """Start the process that the next new problem takes, which would wait two seconds for torch otherwise."""
+        with self._lock:
+            if self._spare is None or not self._spare.alive:
+                self._spare = Zygote(oracle_policy(self._device))
 
     def close(self) -> None:
         """End all processes. The pool may be used again."""
@@ -87,26 +106,14 @@ class TrustedPool:
         self.warm_workers.close()
         with self._lock:
             self._drop_oracles()
-            if self._zygote is not None:
-                self._zygote.close()
-                self._zygote = None
+            for zygote in filter(None, (self._zygote, self._spare)):
+                zygote.close()
+            self._zygote = self._spare = None
 
     def _drop_oracles(self) -> None:
         for oracle in self._oracles.values():
             oracle.close()
         self._oracles.clear()
-
-
-def _environment(device: Device) -> dict[str, str]:
-    if device.kind == "cpu":
-        return {}
-    return {
-        **device.environment,
-        DEVICE_VARIABLE: device.kind,
-        FLUSH_VARIABLE: str(device.flush_bytes),
-        "TORCHINDUCTOR_CACHE_DIR": str(state_dir("inductor")),
-        "TRITON_CACHE_DIR": str(state_dir("triton")),
-    }
 
 
 CPU = Device("cpu")

@@ -1,7 +1,8 @@
 """Write what a Python candidate is given once as files that it may read.
 
-The oracle, which alone runs the problem's code, writes them; `runners.candidate.setups` reads them in the sandbox.
-Nothing in them is secret (see `CandidateSetup`). The referee passes the paths on and reads none of the files.
+The oracle, which alone runs the problem's code, writes them into a parcel; `runners.candidate.setups` reads them in the
+candidate's sandbox. Nothing in them is secret (see `CandidateSetup`). The referee unpacks the parcel, passes the paths
+on and reads none of the files.
 """
 
 from __future__ import annotations
@@ -9,45 +10,48 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
 from runners.candidate.setups import MODULES
+from runners.harness.oracle.parcel import ALIGNMENT_BYTES, Parcel
 from runners.problems.base import CandidateSetup
 
-# A cache line, which is more than any dtype needs.
-ALIGNMENT_BYTES = 64
 CHUNK_BYTES = 64 << 20
 
 
-def write_setup(folder: Path, name: str, setup: CandidateSetup, wanted: str) -> None:
-    """Write a setup into a folder as NAME.json and NAME.bin, and its modules beside them."""
-    (folder / MODULES).mkdir(exist_ok=True)
+def write_setup(parcel: Parcel, name: str, setup: CandidateSetup, wanted: str) -> None:
+    """Write a setup into a parcel as NAME.json and NAME.bin, and its modules beside them."""
+    known = {entry[0] for entry in parcel.entries}
     for module, text in setup.files.items():
-        (folder / MODULES / module).write_text(text)
-    with (folder / f"{name}.bin").open("wb") as file:
+        if f"{MODULES}/{module}" not in known:
+            parcel.add(f"{MODULES}/{module}", text.encode())
+    with parcel.entry(f"{name}.bin") as file:
+        start = file.tell()
         stored = {
             "wanted": wanted,
             "structure": setup.init.structure,
-            "init": {key: _stored(file, value) for key, value in setup.init.values.items()},
-            "state": {key: _stored(file, value) for key, value in setup.state.items()},
+            "init": {key: _stored(file, start, value) for key, value in setup.init.values.items()},
+            "state": {key: _stored(file, start, value) for key, value in setup.state.items()},
             "weight_seed": setup.weight_seed,
             "call_seed": setup.call_seed,
             "strict": setup.strict,
         }
         file.write(b"\0")  # an empty file cannot be mapped
-    (folder / f"{name}.json").write_text(json.dumps(stored))
+    parcel.add(f"{name}.json", json.dumps(stored).encode())
 
 
-def _stored(file: BinaryIO, value: Any) -> dict[str, Any]:
-    """Return a plain value as it is. Append a tensor's bytes, dense, to the file and return where they are."""
+def _stored(file: BinaryIO, start: int, value: Any) -> dict[str, Any]:
+    """Return a plain value as it is. Append a tensor's bytes, dense, to the file and return where they are.
+
+    The place is counted from `start`, which is aligned.
+    """
     if not isinstance(value, torch.Tensor):
         return {"plain": value}
     dense = value.detach().cpu().contiguous()
     file.write(b"\0" * (-file.tell() % ALIGNMENT_BYTES))
-    offset = file.tell()
+    offset = file.tell() - start
     for chunk in chunks_of(dense):
         file.write(chunk)
     dtype = str(dense.dtype).removeprefix("torch.")

@@ -1,8 +1,8 @@
-"""Run trusted processes with torch: `python -m runners.harness.oracle.trusted SOCKET_FD`.
+"""Run oracles with torch, in a sandbox. `main` is given the descriptor of a socket.
 
 Importing torch takes seconds, so it is imported once: this process imports it, stays single-threaded, and forks a
-clean child for every oracle, in milliseconds. None ever sees candidate code. A child serves one channel and ends when
-that closes.
+clean child for every oracle, in milliseconds. None ever sees candidate code, which is what it is trusted in; the
+machine trusts it no more than a candidate (see `confinement`). A child serves one channel and ends when that closes.
 
 A request is one byte with two descriptors attached: the channel and the shared memory.
 """
@@ -22,18 +22,25 @@ from runners.candidate.channel import Channel, ChannelClosed
 from runners.harness.oracle.protocol import DEVICE_VARIABLE, Answer
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: str) -> None:
     """Serve fork requests until the socket closes."""
+    gc.disable()  # nothing that an import makes is garbage
     import torch
 
+    gc.enable()
+
     torch.set_grad_enabled(False)
+    # Problems' code may print anything, and nobody reads it.
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.close(silent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The kernel then reaps the children, so none is left as a zombie.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Objects that exist before a fork stay out of garbage collection, which would otherwise write to their pages and
     # copy them in every child.
     gc.freeze()
-    requests = socket.socket(fileno=descriptor)
+    requests = socket.socket(fileno=int(descriptor))
     while True:
         try:
             request, descriptors, _, _ = socket.recv_fds(requests, 1, 2)
@@ -111,7 +118,3 @@ def _guarded(answer: Answer, question: dict[str, Any]) -> dict[str, Any]:
             "message": str(error),
             "text": text,
         }
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -1,39 +1,39 @@
-"""Control the trusted process that holds torch (see `trusted`) from the referee."""
+"""Control the process that holds torch and runs problems' code (see `trusted`) from the referee."""
 
 from __future__ import annotations
 
+import compileall
+import importlib.util
 import os
 import socket
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from runners.errors import InfraFailure
-
-ROOT = Path(__file__).resolve().parents[3]
+from runners.sandbox import PACKAGE, SandboxPolicy, command_of, spawn
 
 
 class Zygote:
-    """Start importing torch at once, without waiting; `fork` asks for a child."""
+    """Start importing torch at once in a sandbox, without waiting; `fork` asks for a child."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, policy: SandboxPolicy) -> None:
+        _compile_once()
         self._socket, far = socket.socketpair()
-        # Nothing else of the environment: it may hold keys, and references are code of others.
-        base = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "runners.harness.oracle.trusted", str(far.fileno())],
-            env={**base, "PYTHONPATH": str(ROOT), **environment},
-            pass_fds=(far.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        far.close()
+        command = command_of("runners.harness.oracle.trusted", str(far.fileno()))
+        try:
+            self._process = spawn(command, policy, (far.fileno(),))
+        except BaseException:
+            self._socket.close()
+            raise
+        finally:
+            far.close()
 
     @property
     def alive(self) -> bool:
         """Return False once the process has ended."""
-        return self._process.poll() is None
+        return self._process.alive
 
     def fork(self, channel_fd: int, memory_fd: int) -> None:
         """Ask for an oracle on that channel. Raises InfraFailure when the process is gone."""
@@ -43,10 +43,27 @@ class Zygote:
             raise InfraFailure(f"the process that holds torch is gone: {error}") from error
 
     def close(self) -> None:
-        """End the process; its children end when their channels close."""
+        """End the process and its children."""
         self._socket.close()
-        try:
-            self._process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        self._process.wait(2.0)
+
+
+@cache
+def _compile_once() -> None:
+    """Compile our modules and torch's once: in a sandbox nothing is written, so every process would do it again."""
+    for folder in ("candidate", "harness", "problems"):
+        compileall.compile_dir(PACKAGE / folder, quiet=2)
+    if _lacks_bytecode("torch"):
+        # Isolated, so that a variable does not forbid to write what is compiled.
+        imports = "import torch\ntry:\n    import triton\nexcept ImportError:\n    pass"
+        subprocess.run([sys.executable, "-I", "-c", imports], check=False, capture_output=True)
+
+
+def _lacks_bytecode(package: str) -> bool:
+    """Return whether a package was installed without bytecode, as some installers do, and there is leave to add it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return False
+    kept = Path(importlib.util.cache_from_source(spec.origin))
+    return not kept.exists() and os.access(Path(spec.origin).parent, os.W_OK)

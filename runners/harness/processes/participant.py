@@ -32,6 +32,8 @@ from runners.sandbox.meter import process_tree
 START_S = 60.0
 # How long a call may take to be enqueued before it is taken for one that waits for the device.
 HOLD_S = 0.15
+# No request may take so long (11 days); a longer time is no measurement, and too large a one is no float.
+MOST_NS = 10**15
 # The word that the device waits for, in the machine's byte order (x86-64 and aarch64 are little-endian).
 OPEN = b"\1\0\0\0"
 # Python's, torch's and our driver's class.
@@ -76,12 +78,12 @@ class CandidateProcess:
             host_bytes = 0 if arena.device else arena.size_bytes
             policy = candidate_policy(device, limits, threads, shown, artefact.env, host_bytes, artefact.scratch)
             worker = start_worker(artefact.kind, policy)
-        self.name, self.arena = name, arena
+        self.name, self.arena, self.overwrites = name, arena, False
         self._peer, self._native = worker.peer, artefact.is_library
         self._peer.cancel = cancel
         self._limits, self._setups, self._worker = limits, setups, worker
         self._process = worker.process
-        self.level = self._process.level.value
+        self.level = self._process.confinement
         self._gate = None if arena.device is None else SharedMemory("gate", GATE_BYTES)
         try:
             with self._awake():
@@ -94,8 +96,11 @@ class CandidateProcess:
                 self._ask(hello, build_s or START_S, self._descriptors)
         except BaseException as error:
             self.close()
-            if isinstance(error, CandidateFailure) and error.status is Status.TIMEOUT:
-                error.reason = f"was not loaded: {error.reason}"
+            if isinstance(error, CandidateFailure):
+                # Nobody gets this process to ask, and the result says how everything that ran was confined.
+                error.level = self.level
+                if error.status is Status.TIMEOUT:
+                    error.reason = f"was not loaded: {error.reason}"
             raise
 
     @property
@@ -128,7 +133,8 @@ class CandidateProcess:
 
     def _clocked(self, question: dict[str, Any], timeout_s: float, times: int) -> RequestTimes:
         self._wake()
-        self._ask({"op": "ready", "calls": len(question["calls"])}, START_S)
+        ready = self._ask({"op": "ready", "calls": len(question["calls"])}, START_S)
+        self.overwrites = ready.get("overwrites") is True
         started = time.perf_counter_ns()
         answer = self._ask(question, timeout_s)
         outside_us = (self._hold() - started) / 1e3
@@ -174,17 +180,21 @@ class CandidateProcess:
         with self._awake():
             self._ask({"op": "pack", "most_bytes": memory.size_bytes}, timeout_s, [memory.descriptor])
 
-    def release(self) -> None:
-        """Have the process give back the device memory that it keeps for later calls. Raises CandidateFailure."""
+    def release(self) -> int:
+        """Have the process give back the device memory that it keeps for later calls.
+
+        Return the most bytes that it held so far, as it claims; 0 if it says nothing. Raises CandidateFailure.
+        """
         with self._awake():
-            self._ask({"op": "release"}, START_S)
+            held = self._ask({"op": "release"}, START_S).get("held_bytes")
+        return held if type(held) is int and held > 0 else 0
 
     def replies(self, op: str, details: dict[str, Any], timeout_s: float) -> list[float]:
         """Return times in µs for a profiling operation (`floor`, `replay`), as claimed by the process; empty if it
         fails."""
         with contextlib.suppress(CandidateFailure, InfraFailure), self._awake():
             times = self._ask({"op": op, **details}, timeout_s).get(f"{op}_ns")
-            if isinstance(times, list) and all(type(t) is int and t > 0 for t in times):
+            if isinstance(times, list) and all(type(t) is int and 0 < t <= MOST_NS for t in times):
                 return [t / 1e3 for t in times]
         return []
 
@@ -208,7 +218,7 @@ class CandidateProcess:
 
     def _times(self, answer: dict[str, Any], name: str, count: int) -> list[float]:
         times = answer.get(name)
-        if not isinstance(times, list) or len(times) != count or not all(type(t) is int for t in times):
+        if not isinstance(times, list) or len(times) != count or not all(map(_is_time, times)):
             # Answers come from a hostile process: types are checked exactly, because True would pass as an integer.
             raise self._failure(Status.CRASHED, "broke the protocol: an answer without its times")
         return [t / 1e3 for t in times]
@@ -297,6 +307,9 @@ class CandidateProcess:
             completed = self._process.wait(5.0)
         if completed is None:
             return self._failure(Status.CRASHED, "closed its channel and did not end")
+        if completed.killed_reason is KillReason.HOST:
+            # Whoever took the memory: another job may succeed, and three in a row count as the candidate's.
+            raise InfraFailure("this machine ran short of memory")
         failure = failure_of(completed, self._limits)
         return self._failure(failure.status, failure.reason)
 
@@ -311,6 +324,10 @@ class CandidateProcess:
         if self._gate is not None:
             self._gate.close()
         self.arena.close()
+
+
+def _is_time(claimed: Any) -> bool:
+    return type(claimed) is int and -MOST_NS <= claimed <= MOST_NS
 
 
 def candidate_policy(

@@ -12,9 +12,11 @@ from typing import Any
 from runners.candidate.channel import Channel, ChannelClosed, ChannelError, ChannelTimeout
 from runners.errors import Cancelled
 from runners.waiting import readable
+from runners.wire import storable_text
 
 # How often a cancellation is noticed; waiting itself costs nothing.
 POLL_S = 0.2
+DESCRIPTOR_S = 10.0
 
 
 class Refused(Exception):
@@ -81,7 +83,7 @@ class Peer:
         if answer.get("nonce") != nonce:
             raise ChannelError("an answer without the question's nonce")
         if answer.get("ok") is not True:
-            raise Refused(*(str(answer.get(key, ""))[:4000] for key in ("kind", "message", "text")))
+            raise Refused(*(storable_text(str(answer.get(key, "")))[:4000] for key in ("kind", "message", "text")))
         return answer
 
     def _hand_over(self, descriptor: int) -> None:
@@ -92,6 +94,9 @@ class Peer:
 
     def take_descriptor(self) -> int:
         """Return the descriptor that follows an answer. Raises ChannelError."""
+        # It is sent with the answer; a far end that keeps it back must not be waited for without end.
+        if not self._answered(DESCRIPTOR_S):
+            raise ChannelError("an answer without its descriptor")
         _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
         if not descriptors:
             raise ChannelError("an answer without its descriptor")

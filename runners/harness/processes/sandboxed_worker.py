@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 from runners.backends.base import LIBRARIES, Artefact
 from runners.harness.memory.contents import Setups
 from runners.harness.processes.peer import Peer
-from runners.sandbox import Sandboxed, SandboxPolicy, spawn
+from runners.sandbox import Sandboxed, SandboxPolicy, new_folder, remove_tree, spawn
 
 PROGRAM = Path(__file__).parents[2] / "candidate"
 # Makes a package of that one folder: nothing beside it is on the import path.
@@ -52,7 +51,7 @@ class SandboxedWorker:
         self.process.kill()
         self.process.wait(10.0)
         if self.inbox is not None:
-            shutil.rmtree(self.inbox, ignore_errors=True)
+            remove_tree(self.inbox)
 
 
 def start_worker(
@@ -83,9 +82,7 @@ def start_worker(
 
 def new_inbox() -> Path:
     """Make an empty folder that the sandbox's user may read."""
-    folder = Path(tempfile.mkdtemp(prefix="kernelsci-inbox-"))
-    folder.chmod(0o755)
-    return folder
+    return new_folder("inbox-")
 
 
 def _copied(file: Path, inbox: Path) -> Path:

@@ -74,6 +74,6 @@ def kernels(bench: Bench, artefact: Artefact, case: Case, arena_bytes: int) -> l
 def _kernel(raw: Any) -> Seen | None:
     """Parse one kernel of a process's answer, or return None if it is none."""
     match raw:
-        case [str(name), int(launched), float(time_us)] if launched > 0 and 0 <= time_us < 1e9:
+        case [str(name), int(launched), float(time_us)] if 0 < launched < 10**9 and 0 <= time_us < 1e9:
             return Seen(name, launched, time_us)
     return None

@@ -13,13 +13,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from runners.backends.software import software_of
 from runners.harness.devices.gpu_state import gpu_fixed, gpu_now
 from runners.harness.processes.participant import thread_count
 from runners.harness.processes.priority import may_raise
 from runners.targets import TARGETS, Target, ceilings, vector_extensions
 
 # 2.0: all sides are processes of one kind; device time is free of the host, with call time beside it.
-HARNESS_VERSION = "2.1"
+HARNESS_VERSION = "2.2"
 # The rooms of `runners/` that build, confine, judge and time; commands and dispatch change no verdict.
 _RUNNERS = Path(__file__).resolve().parents[2]
 _JUDGES = ("harness", "candidate", "problems", "backends", "sandbox")
@@ -33,6 +34,7 @@ def describe(target: Target, gpu: Mapping[str, Any] | None = None) -> dict[str, 
     return {
         **fixed(target),
         **_ceilings(target),
+        "software": software_of(target.key),
         "harness_hash": harness_hash(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
         **(gpu_now(target) if gpu is None else gpu),

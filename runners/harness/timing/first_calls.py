@@ -43,7 +43,7 @@ def make_first_calls(
     for side, content in zip(sides, contents, strict=True):
         (call,) = stage(side.arena, [content], rng)
         _first_call(side, call.message, layout, case, call_s)
-        if side.arena.shared:
+        if side.arena.frugal:
             side.release()  # the other side's results take as much memory
 
 

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import random
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -32,6 +31,7 @@ from runners.harness.timing.timing import FULL
 from runners.job import Baseline, Language, Limits, NoiseFloor
 from runners.problems import load, open_bundle
 from runners.problems.base import Case, Problem, Purpose
+from runners.sandbox import work_folder
 from runners.state import read_json, state_dir, write_json
 from runners.targets import Target
 
@@ -125,13 +125,12 @@ def _measured(target: Target) -> NoiseFloor:
     warm = pool(device_for(target.vendor, target.flush_bytes))
     oracle = warm.borrow(bundle)
     try:
-        with tempfile.TemporaryDirectory(prefix="kernelsci-noise-") as folder:
-            Path(folder).chmod(0o755)
+        with work_folder("noise-") as folder:
             case = problem.cases(target.key, Purpose.BENCHMARK)[0]
-            setups = oracle.set_up([case], Path(folder) / "setups")
+            setups = oracle.set_up([case], folder / "setups")
             rng = random.Random()  # noqa: S311 - order of blocks
             bench = Bench(problem, bundle, oracle, [case], setups, Limits(), rng, None, warm.warm_workers)
-            artefact = _artefact(problem, target, Path(folder))
+            artefact = _artefact(problem, target, folder)
             ratios = _until_settled(lambda: compare_with_itself(bench, artefact, case).median)
     finally:
         oracle.close()

@@ -27,6 +27,8 @@ from runners.problems.base import Case, Problem
 
 # Sessions whose processes have more memory in their arenas start one after the other and end at once.
 AT_ONCE_BYTES = 1 << 30
+# The same for what a call takes beyond the arena; there are up to nine processes.
+AT_ONCE_CALL_BYTES = 2 << 30
 # On a CPU an arena takes memory as soon as it is mapped (see `runners.candidate.mapping`).
 AT_ONCE_ON_CPU_BYTES = 128 << 20
 MOST_SLACK_BYTES = 256 << 20
@@ -71,6 +73,11 @@ class Timings:
         mine = [s.sides[CANDIDATE].waits for s in self.sessions[case] if s.sides[CANDIDATE].waits]
         others = [side.waits for s in self.sessions[case] for side in s.sides.values() if side.waits]
         return [mode(mine or others)] if others else []
+
+    @property
+    def overwrites(self) -> bool:
+        """Return whether the candidate's calls return the same memory each time, as its process claims."""
+        return any(session.sides[CANDIDATE].overwrites for many in self.sessions.values() for session in many)
 
     def samples(self, case: str, side: str, basis: Objective = Objective.DEVICE) -> list[float]:
         """Return all samples of one side in µs."""
@@ -163,6 +170,8 @@ class Bench:
     at_once: bool = False
     objective: Objective = Objective.DEVICE
     _checked: CandidateProcess | None = None
+    # What a call took of the device's memory beyond its arena, as the checked candidate claims.
+    _call_bytes: int = 0
     _waiting: list[list[CandidateProcess]] = field(default_factory=list)
     _dismissed: list[CandidateProcess] = field(default_factory=list)
 
@@ -181,8 +190,16 @@ class Bench:
         return self.candidate(CANDIDATE, artefact, size if stays else least_bytes), stays
 
     def keep(self, checked: CandidateProcess) -> None:
-        """Keep a candidate that passed the checks for the first session."""
-        self._checked = checked
+        """Keep a candidate that passed the checks for the first session, unless its calls take much memory.
+
+        What it gives back here says how much: attention that stores its weights takes 18 GiB for inputs of 16 MiB, and
+        six such processes would fill an H100.
+        """
+        self._call_bytes = checked.release() if self.oracle.on_gpu else 0
+        if self._takes_much(checked.arena.size_bytes):
+            self.dismiss([checked])
+        else:
+            self._checked = checked
 
     def start_ahead(self, plan: Plan, sides: Sides) -> None:
         """Start the sides of all sessions of a plan, for `measure` to take. Raises CandidateFailure, InfraFailure.
@@ -191,8 +208,7 @@ class Bench:
         or if the processes of a side have to take turns (see `Artefact.scratch`).
         """
         size = self.arena_bytes(plan)
-        too_large = size > (AT_ONCE_BYTES if self.oracle.on_gpu else AT_ONCE_ON_CPU_BYTES)
-        if too_large or any(artefact.scratch for artefact in sides.values()):
+        if self._takes_much(size) or any(artefact.scratch for artefact in sides.values()):
             return
         self._waiting = self._started(plan.sessions, sides, size)
         if self.at_once and size < SHARED_BYTES and any(artefact.kind == "module" for artefact in sides.values()):
@@ -233,7 +249,7 @@ class Bench:
 
         On a GPU, where closing its context takes a process a tenth of a second, small ones stand still until `close`.
         """
-        if self.oracle.on_gpu and all(side.arena.size_bytes <= AT_ONCE_BYTES for side in sides):
+        if self.oracle.on_gpu and not any(self._takes_much(side.arena.size_bytes) for side in sides):
             self._dismissed += sides
         else:
             _close_together(sides)
@@ -258,15 +274,22 @@ class Bench:
         return [started[n : n + len(sides)] for n in range(0, len(started), len(sides))]
 
     def _arenas(self, names: list[str], size: int) -> dict[str, Callable[[], Arena]]:
-        """Return how to get each side's arena: one of its own, or on a GPU one for all if arenas are large.
+        """Return how to get each side's arena: one of its own, or on a GPU one for all if calls take much memory.
 
         Sides take turns, and a shared arena is overwritten before each of them, so that none finds another's outputs.
         """
-        if not (self.oracle.on_gpu and size >= SHARED_BYTES):
+        frugal = self._takes_much(size)
+        if not (self.oracle.on_gpu and (size >= SHARED_BYTES or frugal)):
             return {name: partial(self.oracle.arena, name, size) for name in names}
         shared = self.oracle.arena("shared", size)
-        shared.users, shared.shared = len(names), len(names) > 1
+        shared.users, shared.shared, shared.frugal = len(names), len(names) > 1, frugal
         return dict.fromkeys(names, lambda: shared)
+
+    def _takes_much(self, arena_bytes: int) -> bool:
+        """Return whether processes with arenas of this size take so much memory that few of them may live at once."""
+        if not self.oracle.on_gpu:
+            return arena_bytes > AT_ONCE_ON_CPU_BYTES
+        return arena_bytes > AT_ONCE_BYTES or self._call_bytes > AT_ONCE_CALL_BYTES
 
     def _taken(self) -> Callable[[], CandidateProcess] | None:
         """Return the candidate that was checked, once, or None."""

@@ -51,7 +51,6 @@ WARM_US, LOOP_US, MOST_LOOP_CALLS = 10_000.0, 25_000.0, 64
 FIRST_CALL_US = 1000.0
 # In blocks of at most FEW_CALLS, the first call after a change of sides weighs on the median.
 FEW_CALLS, FEW_UNITS = 2, 2
-LARGE_ARENA_BYTES = 1 << 30
 MOST_LOOKED_AT = 3
 # A call that is held for PROBE_S and enqueued that much later than without has waited for the device.
 PROBE_S, NOTICEABLE_US = 0.005, 2500.0
@@ -142,7 +141,7 @@ class SideTimes:
     """Hold the times of one side of a case in one session: `device` time (on a CPU the only one) and `call` time.
 
     `busy_us` and `enqueue_us` are as in `RequestTimes`, per held call. `waits` says why the device could not be held,
-    "" if it could.
+    "" if it could. `overwrites` says whether calls return the same memory each time.
     """
 
     device: Series = field(default_factory=Series)
@@ -150,6 +149,7 @@ class SideTimes:
     busy_us: list[float] = field(default_factory=list)
     enqueue_us: list[float] = field(default_factory=list)
     waits: str = ""
+    overwrites: bool = False
 
     def of(self, basis: Objective) -> Series:
         """Return the times that a verdict on that basis compares."""
@@ -239,6 +239,8 @@ class CaseTimer:
                 self._time_unit(unit, self._plan.doubled(calls, content) if unit % 2 else calls)
                 if self._is_enough(unit + 1, time.monotonic() - started):
                     break
+            for side in self._sides:
+                self._result.sides[side.name].overwrites = side.overwrites
             self._check()
         except CandidateFailure as failure:
             failure.case = failure.case or self._case.name
@@ -311,14 +313,14 @@ class CaseTimer:
                 side.pin(processors)
 
     def _make_first_calls(self) -> Content:
-        """Make each side's first call of this case, all sides at once if an arena has room for them, and return a
+        """Make each side's first call of this case, all sides at once if memory has room for them, and return a
         content.
 
         Nothing of these calls is judged.
         """
         contents = self._make(len(self._sides))
-        on_gpu = self._oracle.on_gpu
-        make_first_calls(self._problem, self._sides, contents, self._call_s, self._rng, at_once=on_gpu)
+        at_once = self._oracle.on_gpu and not any(side.arena.frugal for side in self._sides)
+        make_first_calls(self._problem, self._sides, contents, self._call_s, self._rng, at_once=at_once)
         return contents[0]
 
     def _rehearse(self, content: Content, calls: int) -> None:
@@ -408,12 +410,12 @@ class CaseTimer:
         return self._oracle.on_gpu and calls <= few
 
     def _release_others(self, side: CandidateProcess) -> None:
-        """Have the other sides give back what their allocators keep, if calls take gigabytes.
+        """Have the other sides give back what their allocators keep, if calls take gigabytes (see `Arena.frugal`).
 
         Results and intermediate tensors of two sides would take the device's memory twice. The untimed call before a
         timed one allocates its own again.
         """
-        if side.arena.shared and side.arena.size_bytes > LARGE_ARENA_BYTES:
+        if side.arena.frugal:
             for other in self._sides:
                 if other is not side:
                     other.release()

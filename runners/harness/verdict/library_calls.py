@@ -29,7 +29,8 @@ _BUILDING_PACKAGES = re.compile(r"\b(triton|numba|ctypes|cupy|pycuda|cuda|cpp_ex
 _NATIVE_VENDOR = re.compile(
     r"#\s*include\s*[<\"](cublas|cudnn|cufft|cusparse|cutensor|rocblas|hipblas|miopen|mkl|cblas|oneapi|dnnl|ATen|torch)"
     r"|\b(cublas|cudnn|rocblas|hipblas|miopen|cblas_|mkl_)\w*\s*\("
-    r"|dlopen\s*\([^)]*(cublas|cudnn|rocblas|hipblas|miopen|mkl|torch)",
+    # A path is short: without a limit, every `dlopen(` would be searched to the end of the text.
+    r"|dlopen\s*\([^)]{0,300}?(cublas|cudnn|rocblas|hipblas|miopen|mkl|torch)",
     re.IGNORECASE,
 )
 _NATIVE_KERNEL = re.compile(r"\b__global__\b")
@@ -68,31 +69,34 @@ def seen(problem: Problem, kernel_names: Iterable[str], known: list[str]) -> lis
 
 def _python_reaches_kernel(module: ast.Module) -> bool:
     """Return whether anything that the entry point reaches by module-level names builds or launches a kernel."""
-    # The text without comments and docstrings, which could name any package.
-    if not _BUILDING_PACKAGES.search(ast.unparse(module)):
+    # Only names and strings, since comments could name any package.
+    if not any(_BUILDING_PACKAGES.search(word) for word in _words(module)):
         return False
-    uses, builders = _definitions(module)
-    reached: set[str] = set()
-    waiting = [name for name in ENTRIES if name in uses]
-    while waiting:
-        name = waiting.pop()
-        if name in reached:
-            continue
-        reached.add(name)
-        waiting += [other for other in uses[name] if other in uses]
-    return bool(reached & builders)
-
-
-def _definitions(module: ast.Module) -> tuple[dict[str, set[str]], set[str]]:
-    """Return the names used by each module-level name, and the names whose definition builds a kernel."""
-    uses: dict[str, set[str]] = {}
-    builders: set[str] = set()
+    # Each statement is read once, however many names it defines: `a = b = c = …` defines thousands in a few bytes.
+    definitions: dict[str, list[ast.stmt]] = {}
     for node in _statements(module.body):
         for name in _defined(node):
-            uses.setdefault(name, set()).update(_names(node))
+            definitions.setdefault(name, []).append(node)
+    reached: set[int] = set()
+    waiting = list(ENTRIES)
+    while waiting:
+        for node in definitions.pop(waiting.pop(), ()):
+            if id(node) in reached:
+                continue
             if _builds(node):
-                builders.add(name)
-    return uses, builders
+                return True
+            reached.add(id(node))
+            waiting += _names(node)
+    return False
+
+
+def _words(module: ast.Module) -> Iterator[str]:
+    """Yield every name and string of a module."""
+    for node in ast.walk(module):
+        for _, value in ast.iter_fields(node):
+            for word in value if isinstance(value, list) else [value]:
+                if isinstance(word, str):
+                    yield word
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from runners.job import Source
-from runners.sandbox import ResourceLimits, SandboxError, SandboxPolicy, python_paths, run
+from runners.sandbox import ResourceLimits, SandboxError, SandboxPolicy, python_paths, run, work_folder
 
 READ_S = 10.0
 MOST_RULES = 8
@@ -36,9 +35,8 @@ def kernelguard(source: Source) -> list[str]:
     place = _place("kernelguard")
     if place is None:
         return []
-    with tempfile.TemporaryDirectory(prefix="kernelsci-read-") as folder:
-        Path(folder).chmod(0o755)
-        text = Path(folder, "kernel.txt")
+    with work_folder("read-") as folder:
+        text = folder / "kernel.txt"
         text.write_text(source.text)
         # The sandbox reads it as a user of its own.
         text.chmod(0o644)

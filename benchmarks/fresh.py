@@ -1,0 +1,239 @@
+"""Try `make start` on fresh machines: distributions that debootstrap makes, entered as a person without root.
+
+    sudo python3 -m benchmarks.fresh trixie                        # Debian 13, from nothing to the first verdict
+    sudo python3 -m benchmarks.fresh jammy --mirror http://archive.ubuntu.com/ubuntu --components main,universe
+    sudo python3 -m benchmarks.fresh bookworm --carry /opt/wheels --environment PIP_FIND_LINKS
+
+Each machine is a folder that is entered by chroot, in namespaces of its own. It begins with what debootstrap calls
+minbase, and make. The first `make start` must refuse, and its one command must mend everything; the second must end at
+a page, in a folder whose name has a space and a letter outside ASCII. One line a machine is added to
+docs/evidence/fresh-machines.md. Standard library only. Needs root, debootstrap, and minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORT = ROOT / "docs" / "evidence" / "fresh-machines.md"
+DEBIAN = "http://deb.debian.org/debian"
+PERSON, HOME = "kim", "/home/kim"
+CLONE = f"{HOME}/kernel scientist é"
+PAGE_WITHIN_S, VERDICT_WITHIN_S = 1800, 600
+VERDICTS = "from optimizer.models import Evaluation as E; print(E.objects.filter(state='done').count())"
+
+
+@dataclass
+class Result:
+    """Hold what was measured on one machine."""
+
+    machine: str
+    python: str = ""
+    installed_s: int = 0
+    page_s: int = 0
+    second_s: int = 0
+    verdict_s: int | None = None
+    megabytes: int = 0
+    torch: str = ""
+    servers: str = ""
+
+    def row(self) -> str:
+        """Return the line of the report's table."""
+        verdict = f"{self.verdict_s} s" if self.verdict_s is not None else "not tried"
+        cells = [
+            self.machine, self.python, self.torch, self.servers, f"{self.installed_s} s", f"{self.page_s} s", verdict,
+            f"{self.second_s} s", f"{self.megabytes:,} MB", f"{dt.datetime.now(dt.UTC):%Y-%m-%d}",
+        ]  # fmt: skip
+        return "| " + " | ".join(cells) + " |"
+
+
+class Machine:
+    """Run commands in a folder with a distribution."""
+
+    def __init__(self, folder: Path, carried: Sequence[str], environment: Sequence[str]) -> None:
+        self.folder = folder
+        self.carried = carried
+        self.environment = environment
+
+    def run(self, script: str, *, person: str = PERSON, check: bool = True) -> str:
+        """Run a shell script as `person` and return all it prints. Raises RuntimeError when it fails."""
+        done = subprocess.run(
+            self.command(script, person), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        if check and done.returncode != 0:
+            raise RuntimeError(f"{script}\n{done.stdout[-3000:]}")
+        return done.stdout
+
+    def command(self, script: str, person: str = PERSON) -> list[str]:
+        """Return the command that runs a script there. It ends with its namespaces, and every process in them."""
+        mounts = ["mount -t proc proc {0}/proc", "mount --rbind /dev {0}/dev", "mount --rbind /sys {0}/sys"]
+        mounts += ["mkdir -p {0}" + path + " && mount --bind " + path + " {0}" + path for path in self.carried]
+        setup = " && ".join(mounts).format(self.folder)
+        home = HOME if person == PERSON else "/root"
+        # A login's environment and nothing of ours, except what a mirror of packages needs.
+        kept = [f"{name}={os.environ[name]}" for name in self.environment if name in os.environ]
+        enter = [
+            "env",
+            "-i",
+            f"HOME={home}",
+            "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "LC_ALL=C",
+            *kept,
+        ]
+        enter += ["chroot", *([f"--userspec={PERSON}:{PERSON}"] if person == PERSON else []), str(self.folder)]
+        inner = [*enter, "sh", "-c", script]
+        return [
+            "unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private",
+            "sh", "-c", f'{setup} && exec "$@"', "sh", *inner,
+        ]  # fmt: skip
+
+
+@contextmanager
+def machine(suite: str, options: argparse.Namespace) -> Iterator[Machine]:
+    """Make a minimal machine with a person and a clone, and remove it at the end."""
+    with ExitStack() as stack:
+        base = Path(options.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="kernelsci-fresh-")))
+        folder = base / suite
+        if not (folder / "bin/sh").exists():
+            command = ["debootstrap", "--variant=minbase", "--include=ca-certificates,make"]
+            command += [f"--components={options.components}", suite, str(folder)]
+            subprocess.run([*command, options.mirror], check=True, stdout=subprocess.DEVNULL)
+        shutil.copy("/etc/ssl/certs/ca-certificates.crt", folder / "etc/ssl/certs/ca-certificates.crt")
+        shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
+        found = Machine(folder, options.carry, options.environment)
+        found.run(f"id {PERSON} 2>/dev/null || useradd --create-home {PERSON}; rm -rf '{CLONE}'", person="root")
+        _clone(folder)
+        found.run(f"chown -R {PERSON}: {HOME}", person="root")
+        yield found
+
+
+def _clone(folder: Path) -> None:
+    target = folder / CLONE.lstrip("/")
+    target.mkdir(parents=True)
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(target)], input=archive, check=True)
+
+
+def mend(here: Machine) -> str:
+    """Let `make start` refuse, run the command that it names, and return it. Raises RuntimeError without one."""
+    # What any machine in use has had; the names of packages follow from it.
+    here.run("apt-get update -qq", person="root")
+    begin = time.monotonic()
+    refusal = here.run(f"cd '{CLONE}' && make start", check=False)
+    took_s = time.monotonic() - begin
+    found = re.search(r"^    (?:sudo )?(\w.* install .*)$", refusal, re.MULTILINE)
+    if not found or took_s > 30:
+        raise RuntimeError(f"no command to mend the machine within {took_s:.0f} s:\n{refusal[-3000:]}")
+    here.run(f"DEBIAN_FRONTEND=noninteractive {found[1]}", person="root")
+    return found[1]
+
+
+def start(here: Machine, options: argparse.Namespace, result: Result) -> int:
+    """Run `make start` until its page answers, and return the seconds; once more for the first verdict."""
+    with _starting(here, options) as output:
+        page_s = _wait(lambda: re.search(r"Up (\d+) s after make start", output()), PAGE_WITHIN_S, output)
+        if not result.page_s and options.verdict:
+            begin = time.monotonic()
+            _wait(lambda: re.match("[1-9]", _verdicts(here)), VERDICT_WITHIN_S, output)
+            result.verdict_s = page_s + int(time.monotonic() - begin)
+        if not result.page_s and (installed := re.search(r"Installed in (\d+) s, ([\d,]+) MB", output())):
+            result.installed_s, result.megabytes = int(installed[1]), int(installed[2].replace(",", ""))
+        return page_s
+
+
+@contextmanager
+def _starting(here: Machine, options: argparse.Namespace) -> Iterator[Callable[[], str]]:
+    path = here.folder.parent / f"{here.folder.name}.out"
+    with path.open("wb") as file:
+        script = f"cd '{CLONE}' && exec make start {options.make} UP='--port 8970'"
+        process = subprocess.Popen(
+            here.command(script), stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            yield lambda: path.read_text(errors="replace") + ("" if process.poll() is None else "\nENDED")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+
+
+def _wait(condition: Callable[[], re.Match[str] | None], within_s: float, output: Callable[[], str]) -> int:
+    until = time.monotonic() + within_s
+    while time.monotonic() < until and not output().endswith("ENDED"):
+        if found := condition():
+            return int(found[1]) if found.groups() else 0
+        time.sleep(1)
+    raise RuntimeError(output()[-4000:])
+
+
+def _verdicts(here: Machine) -> str:
+    return here.run(f"cd '{CLONE}' && .venv/bin/python manage.py shell -v 0 -c \"{VERDICTS}\"", check=False)
+
+
+def facts(here: Machine, result: Result) -> None:
+    """Note what the doctor says of Python, torch and the servers."""
+    said = here.run(f"cd '{CLONE}' && .venv/bin/python manage.py doctor --json", check=False)
+    found = {fact["name"]: fact["detail"] for fact in json.loads(said[said.index("{") :])["facts"]}
+    result.python = found["python"].split(" ")[0]
+    result.torch = found["torch"].partition(":")[0]
+    servers = [
+        re.search(r"\((\w+), (\d+)", found["PostgreSQL"]),
+        re.search(r"^(\w+ [\d.]+).*\((\w+)", found["Redis"]),
+    ]
+    postgres, redis = servers
+    result.servers = f"PostgreSQL {postgres[2]} ({postgres[1]})" if postgres else found["PostgreSQL"]
+    result.servers += f", {redis[1]} ({redis[2]})" if redis else f", {found['Redis']}"
+
+
+def attempt(suite: str, options: argparse.Namespace) -> Result:
+    """Try one distribution."""
+    with machine(suite, options) as here:
+        name = re.search(r'PRETTY_NAME="(.*)"', here.run("cat /etc/os-release"))
+        result = Result(f"{name[1] if name else suite}, {os.uname().machine}")
+        print(f"{result.machine}: mended by {mend(here)}", flush=True)
+        result.page_s = start(here, options, result)
+        result.second_s = start(here, options, result)
+        facts(here, result)
+        return result
+
+
+def main() -> int:
+    """Try the distributions named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suites", nargs="+", metavar="SUITE", help="a distribution, as debootstrap names it")
+    parser.add_argument("--mirror", default=DEBIAN)
+    parser.add_argument("--components", default="main", help="of the distribution; Ubuntu needs main,universe")
+    parser.add_argument("--folder", help="keep the machines here, and use those that are there")
+    parser.add_argument(
+        "--carry", action="append", default=[], metavar="PATH", help="also visible there, at this path"
+    )
+    parser.add_argument("--environment", action="append", default=[], metavar="NAME", help="variable to hand on")
+    parser.add_argument("--make", default="", help="arguments of make, such as TORCH_INDEX=none")
+    parser.add_argument("--no-verdict", dest="verdict", action="store_false", help="stop at the page")
+    options = parser.parse_args()
+    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+        sys.exit("benchmarks.fresh needs root and debootstrap: apt-get install debootstrap")
+    for suite in options.suites:
+        row = attempt(suite, options).row()
+        print(row, flush=True)
+        with REPORT.open("a") as report:
+            report.write(row + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Compile the configurations of a recorded tuning space for an AMD GPU, and write what their machine code tells.
+
+    python -m benchmarks.landscape_features --landscape FILE --kernel FILE.hip --arch gfx90a --out DIR
+        [--ignore read_only] [--alike tile_size_x,tile_size_y] [--limit 4] [--include DIR]
+
+FILE is a Kernel Tuner cache file, whose parameters become macros; the answer lies in DIR under its name, for
+`python -m benchmarks.search --features DIR`. No GPU is needed. Parameters of `--ignore` do not change the code, and
+configurations that agree in those of `--alike` share one build. A build that takes more processor seconds than
+`--limit` leaves its configurations without features. What was built before is not built again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.search import Landscape
+from optimizer.search.space import Key
+from runners.backends.hip import device_compiler
+from runners.backends.resources import from_amdgcn
+from runners.backends.rocm import rocm_directory
+from runners.static_features.figures import figures_of
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Hold how a configuration is compiled."""
+
+    kernel: Path
+    arch: str
+    include: Sequence[Path]
+    limit_s: int
+
+    def figures(self, macros: Mapping[str, Any]) -> Figures | None:
+        """Return features and resources of the first kernel, or None where it did not compile within the limit."""
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "kernel.s"
+            words = [*self._command, *(f"-D{name}={value}" for name, value in macros.items()), "-o", str(out)]
+            done = subprocess.run(words, capture_output=True, check=False, preexec_fn=partial(_limit, self.limit_s))
+            kernels = from_amdgcn(out.read_text()) if done.returncode == 0 else []
+        # A build that a signal ended has reached its limit; any other failure is worth reading.
+        if done.returncode > 0:
+            print(done.stderr.decode(errors="replace")[:400], file=sys.stderr)
+        return figures_of(kernels[0]) if kernels else None
+
+    @property
+    def _command(self) -> list[str]:
+        flags = ["-x", "hip", f"--offload-arch={self.arch}", "--cuda-device-only", "-O3", "-w", "-S"]
+        where = [f"--rocm-path={rocm_directory()}", *(f"-I{folder}" for folder in self.include)]
+        return [device_compiler("gfx942"), *flags, *where, str(self.kernel)]
+
+
+def _limit(seconds: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+
+def builds(landscape: Landscape, ignore: Sequence[str], alike: Sequence[str]) -> dict[Key, list[Key]]:
+    """Map the key of each configuration to compile to the keys that share its build, in random order."""
+    found: dict[tuple[Any, ...], list[Key]] = {}
+    names = [name for name in landscape.values if name not in ignore]
+    for key in landscape.times:
+        config = dict(zip(landscape.values, key, strict=True))
+        found.setdefault(tuple(config[name] for name in (alike or names)), []).append(key)
+    shared = [keys for _, keys in sorted(found.items(), key=repr)]
+    # A run that is interrupted leaves a fair sample.
+    random.Random(1).shuffle(shared)
+    return {keys[0]: keys for keys in shared}
+
+
+def compiled(
+    landscape: Landscape, fixed: Mapping[str, Any], shared: Mapping[Key, Sequence[Key]], compiler: Compiler
+) -> Iterator[tuple[Key, Figures | None, float]]:
+    """Yield the key, figures and seconds of each build."""
+    for key in shared:
+        started = time.monotonic()
+        figures = compiler.figures({**fixed, **dict(zip(landscape.values, key, strict=True))})
+        yield key, figures, time.monotonic() - started
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile what is missing, and write the answer after every build."""
+    asked = _parser().parse_args(arguments)
+    landscape, fixed = Landscape.read(asked.landscape), Landscape.fixed(asked.landscape)
+    file = asked.out / f"{landscape.name}.json"
+    empty: dict[str, Any] = {"seconds": 0.0, "features": {}}
+    known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else empty
+    shared = builds(landscape, _listed(asked.ignore), _listed(asked.alike))
+    missing = {key: keys for key, keys in shared.items() if json.dumps(key) not in known["features"]}
+    print(
+        f"{landscape.name}: {len(shared)} builds of {len(landscape.times)} configurations, {len(missing)} to make"
+    )
+    compiler = Compiler(asked.kernel, asked.arch, asked.include, asked.limit)
+    asked.out.mkdir(parents=True, exist_ok=True)
+    for key, figures, seconds in compiled(landscape, fixed, missing, compiler):
+        known["features"] |= {json.dumps(one): figures for one in missing[key]}
+        known["seconds"] += seconds
+        file.write_text(json.dumps(known))
+    failed = sum(known["features"].get(json.dumps(key)) is None for key in shared)
+    print(f"{known['seconds']:.0f} s of compiling; {failed} builds failed or reached the limit")
+    return 0
+
+
+def _listed(text: str) -> list[str]:
+    return text.split(",") if text else []
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--landscape", type=Path, required=True, help="Kernel Tuner cache file")
+    parser.add_argument("--kernel", type=Path, required=True, help="the HIP source that was tuned")
+    parser.add_argument("--arch", required=True, help="such as gfx90a")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the answers")
+    parser.add_argument("--ignore", default="", help="parameters that do not change the code, comma-separated")
+    parser.add_argument("--alike", default="", help="parameters that determine the code, comma-separated (all)")
+    parser.add_argument("--include", type=Path, action="append", default=[], help="folder of headers")
+    parser.add_argument("--limit", type=int, default=4, help="processor seconds of a build (4)")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,51 @@
+"""Time the top of a leaderboard again, so that its figures come from one session on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from optimizer.access import may
+from optimizer.actions.audit import log_action
+from optimizer.models import AuditAction, Evaluation, EvaluationPurpose, EvaluationState, Kernel, User
+from optimizer.queries.leaderboard import Leader
+from optimizer.runs.dispatch import dispatch_again
+from optimizer.runs.locking import lock_run
+from runners.job import Baseline
+
+# How many of the best kernels are timed together.
+TOP = 5
+
+
+def do_retime_leaders(user: User, leaders: Sequence[Leader]) -> int:
+    """Queue a timing in cold processes of the first five leaders, and return how many were queued.
+
+    Jobs of one queue are measured one after the other, so the kernels are timed within one session. Raises
+    ValidationError where the person may operate none of the runs, or where all of them wait already.
+    """
+    kernels = Kernel.objects.select_related("run__team", "run__target").in_bulk([one.pk for one in leaders[:TOP]])
+    allowed = [
+        kernels[one.pk] for one in leaders[:TOP] if one.pk in kernels and may(user, kernels[one.pk].run, "operate")
+    ]
+    if not allowed:
+        raise ValidationError("Your role allows none of these kernels to be timed again.")
+    with transaction.atomic():
+        queued = [kernel for kernel in allowed if _retime(kernel)]
+        if not queued:
+            raise ValidationError("These kernels are being timed already.")
+        for kernel in queued:
+            log_action(AuditAction.LEADERS_RETIMED, user, kernel.run, kernel=kernel.number)
+    return len(queued)
+
+
+def _retime(kernel: Kernel) -> bool:
+    """Queue the timing; False where one is open."""
+    # Runs are locked one after the other in the board's order; nothing else locks two runs at once.
+    run = lock_run(kernel.run_id)
+    open_states = [EvaluationState.QUEUED, EvaluationState.RUNNING]
+    if Evaluation.objects.filter(kernel=kernel, purpose=EvaluationPurpose.RANKING, state__in=open_states).exists():
+        return False
+    dispatch_again(run, kernel, EvaluationPurpose.RANKING, Baseline(run.baseline))
+    return True

@@ -1,0 +1,103 @@
+"""Predict a kernel's time from its machine code and from the kernels of its run that were measured before it.
+
+Only earlier kernels count, so that the page of a measured kernel shows the prediction's real error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from optimizer.models import Evaluation, EvaluationStatus, Kernel
+from optimizer.search.machinery.time_model import MOST, Prediction, TimeModel
+from runners.job import BuildReport, KernelResources
+from runners.static_features.figures import figures_of_build
+from runners.wire import WireError, from_plain
+
+# A prediction is only worth a warning where it is far from the parent's time.
+WARN_RATIO = 1.5
+
+
+@dataclass(frozen=True)
+class KernelPrediction:
+    """Hold a prediction with what was measured: the kernel's time and its parent's in µs, None where there is none."""
+
+    predicted: Prediction
+    measured_us: float | None
+    parent_us: float | None
+    spills: int
+
+    @property
+    def error(self) -> float | None:
+        """Return by how much the measured time exceeds the prediction, as a share of it."""
+        return self.measured_us / self.predicted.time_us - 1 if self.measured_us else None
+
+    @property
+    def error_percent(self) -> float | None:
+        """Return the size of the error in per cent."""
+        return abs(self.error) * 100 if self.error is not None else None
+
+    @property
+    def held(self) -> bool:
+        """Return whether the measured time lies in the interval."""
+        return self.measured_us is not None and self.predicted.low_us <= self.measured_us <= self.predicted.high_us
+
+    @property
+    def slower(self) -> float | None:
+        """Return how many times slower than its parent the kernel is expected, where that is worth a warning."""
+        if not self.parent_us or self.measured_us:
+            return None
+        # The interval's lower end must be slower too: a wide guess warns of nothing.
+        ratio = self.predicted.time_us / self.parent_us
+        return ratio if ratio >= WARN_RATIO and self.predicted.low_us > self.parent_us else None
+
+
+def prediction_of(kernel: Kernel) -> KernelPrediction | None:
+    """Return the prediction for a kernel; None before it was built, without figures, or with too few measured."""
+    report = _newest_build(kernel)
+    figures = figures_of_build(report)
+    if not figures or report is None:
+        return None
+    model = _model_before(kernel)
+    predicted = model.predict(figures) if model else None
+    if predicted is None:
+        return None
+    spills = sum(one.vgpr_spills or 0 for one in report.kernels)
+    return KernelPrediction(predicted, _time_of(kernel), _parent_time(kernel), spills)
+
+
+def _model_before(kernel: Kernel) -> TimeModel | None:
+    """Return the model of the run's kernels before this one."""
+    earlier = Evaluation.objects.filter(
+        first_of__run=kernel.run_id, first_of__number__lt=kernel.number, status=EvaluationStatus.CORRECT
+    ).exclude(time_us=None)
+    # Only the resources are read: results hold assembly too, which is long.
+    rows = list(earlier.order_by("-first_of__number").values_list("result__build__kernels", "time_us")[:MOST])
+    builds = [(figures_of_build(_report(kernels)), time_us) for kernels, time_us in reversed(rows) if time_us]
+    return TimeModel.fit([figures for figures, _ in builds], [time_us for _, time_us in builds])
+
+
+def _newest_build(kernel: Kernel) -> BuildReport | None:
+    """Return the kernel's newest build, that of a static build before its measurement included."""
+    rows = kernel.evaluations.exclude(result={}).order_by("-pk").values_list("result__build__kernels", flat=True)
+    reports = [_report(kernels) for kernels in rows]
+    return next((report for report in reports if report is not None), None)
+
+
+def _report(kernels: object) -> BuildReport | None:
+    """Return stored resources as a report, or None where another version wrote them."""
+    try:
+        found = [from_plain(KernelResources, one) for one in kernels] if isinstance(kernels, list) else []
+    except WireError:
+        return None
+    return BuildReport(True, 0.0, False, "", kernels=found) if found else None
+
+
+def _time_of(kernel: Kernel) -> float | None:
+    return Evaluation.objects.filter(first_of=kernel, status=EvaluationStatus.CORRECT).values_list(
+        "time_us", flat=True
+    ).first()  # fmt: skip
+
+
+def _parent_time(kernel: Kernel) -> float | None:
+    parent = Evaluation.objects.filter(first_of__child_links__kernel=kernel, first_of__child_links__rank=0)
+    return parent.filter(status=EvaluationStatus.CORRECT).values_list("time_us", flat=True).first()

@@ -1,0 +1,72 @@
+"""Divide a prompt into its sections, and say what is new in each since the previous prompt of the same role."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optimizer.models import LlmCall
+
+# An estimate for display, as for knowledge in prompts: servers count whole prompts and not their sections.
+CHARACTERS_PER_TOKEN = 4
+MOST_SECTIONS = 60
+_HEADING = re.compile(r"^(?=#{1,2} \S)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Hold one section: its message's role, its heading, its text and about how many tokens that is.
+
+    `added` and `removed` count the lines that the previous prompt's section lacked and had; both are None where there
+    is no previous prompt, and `is_new` marks a section that it did not have.
+    """
+
+    role: str
+    title: str
+    text: str
+    tokens: int
+    added: int | None = None
+    removed: int | None = None
+    is_new: bool = False
+
+    @property
+    def is_changed(self) -> bool:
+        """Return True where the section existed and differs."""
+        return not self.is_new and bool(self.added or self.removed)
+
+
+def sections_of(call: LlmCall) -> list[Section]:
+    """Return the prompt's sections in order, compared with those of the role's previous prompt in the run."""
+    before = _previous(call)
+    known = {(role, title): text for role, title, text in _divided(before.messages)} if before else {}
+    return [_section(*part, known, compared=before is not None) for part in _divided(call.messages)]
+
+
+def _previous(call: LlmCall) -> LlmCall | None:
+    earlier = LlmCall.objects.filter(run=call.run_id, role=call.role, pk__lt=call.pk).exclude(messages=[])
+    # An attempt of the same question repeats its prompt: what changed is asked of the question before.
+    return earlier.exclude(key=call.key).only("messages").order_by("-pk").first()
+
+
+def _divided(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """Return role, heading and text of each section; text before the first heading is one without a heading."""
+    found = []
+    for message in messages:
+        role = str(message.get("role", ""))
+        for text in _HEADING.split(str(message.get("content", "")), maxsplit=MOST_SECTIONS):
+            if text.strip():
+                first = text.partition("\n")[0]
+                found.append((role, first.lstrip("# ").strip()[:120] if first.startswith("#") else "", text))
+    return found
+
+
+def _section(role: str, title: str, text: str, known: Mapping[tuple[str, str], str], *, compared: bool) -> Section:
+    tokens = max(1, len(text) // CHARACTERS_PER_TOKEN)
+    if not compared:
+        return Section(role, title, text, tokens)
+    if (role, title) not in known:
+        return Section(role, title, text, tokens, is_new=True)
+    now, was = set(text.splitlines()), set(known[role, title].splitlines())
+    return Section(role, title, text, tokens, len(now - was), len(was - now))

@@ -1,0 +1,78 @@
+"""Say in one line what a run is doing or waiting for, and where a person can help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from optimizer.models import CallState, JobState, LlmCall, Run, RunState
+from optimizer.queries.jobs import jobs_of, place_of
+from optimizer.queries.runners import live_runners
+from runners.dispatch import DISPATCHERS
+
+Need = Literal["answer", "runner", "resume", "nothing"]
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Hold the line, its tone, and what a person can do about it; `call` is the oldest question in the inbox."""
+
+    text: str
+    tone: str = "muted"
+    need: Need = "nothing"
+    call: int | None = None
+
+
+def status_of(run: Run) -> RunStatus:
+    """Return what the run is doing, with at most six short queries."""
+    state = RunState(run.state)
+    if state.is_terminal:
+        return RunStatus(run.stop_reason or f"{state.label}.")
+    if state == RunState.PAUSED:
+        return RunStatus(run.stop_reason or "Paused.", "warn", "resume")
+    if state == RunState.STOPPING:
+        return RunStatus("Stopping: waiting for the work that has begun.")
+    return (
+        _waiting_for_people(run) or _waiting_for_runner(run) or _in_queue(run) or RunStatus(_working(run), "live")
+    )
+
+
+def _working(run: Run) -> str:
+    return "Finishing: the best kernels are measured again." if run.finish_reason else "Working."
+
+
+def _waiting_for_people(run: Run) -> RunStatus | None:
+    waiting = list(
+        LlmCall.objects.filter(run=run, state=CallState.WAITING).order_by("pk").values_list("pk", "role")
+    )
+    if not waiting:
+        return None
+    (call, role), more = waiting[0], len(waiting) - 1
+    others = f" and {more} more" if more else ""
+    return RunStatus(
+        f"Waiting for a person: a question to the {role}{others} in the inbox.", "warn", "answer", call
+    )
+
+
+def _waiting_for_runner(run: Run) -> RunStatus | None:
+    # A run of an older version may name a dispatcher that no longer exists.
+    if run.dispatcher not in DISPATCHERS or live_runners(run.target.key, run.dispatcher).exists():
+        return None
+    return RunStatus(f"Waiting for a runner: none is measuring on {run.target.key}.", "warn", "runner")
+
+
+def _in_queue(run: Run) -> RunStatus | None:
+    """Return the place in the queue while nothing of the run is measured; None where none of its jobs waits."""
+    if jobs_of(run).filter(state=JobState.RUNNING).exists():
+        return None
+    job = jobs_of(run).filter(state=JobState.QUEUED).order_by("priority", "pk").first()
+    if job is None:
+        return None
+    place = place_of(job)
+    wait = "" if place.wait_s is None else f" Expected wait: {_duration(place.wait_s)}."
+    before = "Next in the queue." if not place.ahead else f"In the queue: {place.ahead} before it."
+    return RunStatus(before + wait, "live")
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"

@@ -1,0 +1,72 @@
+"""Place configurations by what the compiler made of them: descriptors of their machine code, where they were built.
+
+A table holds one row of descriptors for every configuration that was compiled ahead. The others have no place of
+their own: they lie in the middle, and one more column tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.search.space import Key, Rows, Space
+from runners.static_features.cost import DESCRIPTORS, descriptors
+
+Floats = NDArray[np.float64]
+COST = DESCRIPTORS.index("cost")
+
+
+@dataclass(frozen=True)
+class StaticTable:
+    """Hold descriptors of configurations: `codes` are their numbers in the space, ascending, and `places` has shape
+    (configurations, descriptors), each column in [0, 1]. Columns that do not vary are left out of `columns`."""
+
+    shape: tuple[int, ...]
+    codes: NDArray[np.int64]
+    places: Floats
+    columns: tuple[int, ...]
+
+    @classmethod
+    def of(cls, space: Space, features: Mapping[Key, Mapping[str, float]]) -> StaticTable | None:
+        """Return the table of the configurations that have features, or None where fewer than two differ."""
+        shape = tuple(len(parameter.values) for parameter in space.parameters)
+        rows = {
+            space.row(dict(zip(space.names, key, strict=True))): found for key, found in features.items() if found
+        }
+        known = {row: list(descriptors(found).values()) for row, found in rows.items() if row is not None}
+        if len(known) < 2:
+            return None
+        codes = np.array([np.ravel_multi_index(row, shape) for row in known], dtype=np.int64)
+        values, order = np.array(list(known.values())), np.argsort(codes)
+        spans = np.ptp(values, axis=0)
+        columns = tuple(int(column) for column in np.flatnonzero(spans > 1e-9))
+        if not columns:
+            return None
+        places = (values - values.min(axis=0)) / np.maximum(spans, 1e-9)
+        return cls(shape, codes[order], places[order], columns)
+
+    @property
+    def count(self) -> int:
+        """Return the number of columns of `of`."""
+        return len(self.columns) + 1
+
+    def of_rows(self, rows: Rows) -> Floats:
+        """Return the places of rows, shape (rows, count). The last column is 1 where the row was not compiled."""
+        at, known = self._find(rows)
+        found = np.full((len(rows), self.count), 0.5)
+        found[known, :-1] = self.places[at[known]][:, list(self.columns)]
+        found[:, -1] = ~known
+        return found
+
+    def cost(self, rows: Rows) -> Floats:
+        """Return the estimated cost of rows in [0, 1], infinite where the row was not compiled."""
+        at, known = self._find(rows)
+        return np.where(known, self.places[np.where(known, at, 0), COST], np.inf)
+
+    def _find(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        codes = np.ravel_multi_index(tuple(rows.T), self.shape)
+        at = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+        return at, self.codes[at] == codes

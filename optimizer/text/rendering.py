@@ -1,0 +1,120 @@
+"""Colour sources and render Markdown with libraries that take quadratic time for some texts.
+
+`python -m optimizer.text.rendering` reads one request a line and answers it in one line. It is the child process of
+`optimizer.text.renderer`, since a regular expression that runs too long can only be ended with its process. It needs
+neither Django nor any secret.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import nh3
+from markdown_it import MarkdownIt
+from markdown_it.token import Token as Part
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name
+from pygments.token import STANDARD_TYPES, Token, _TokenType
+
+from optimizer.text.mentions import MENTION
+
+# Processor seconds for one request; an ordinary kernel of 200 kB takes half a second.
+MOST_CPU_S = 1.5
+MOST_MEMORY_BYTES = 1 << 30
+_TAGS = {
+    *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "code"),
+    *("em", "strong", "s", "table", "thead", "tbody", "tr", "th", "td", "a"),
+}
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+
+# Pairs of (CSS class, text) that together make up one line.
+Tokens = Sequence[tuple[str, str]]
+
+
+def lexed(name: str, lines: Sequence[str]) -> list[Tokens]:
+    """Return the lines as tokens of Pygments' lexer `name`."""
+    result: list[list[tuple[str, str]]] = [[]]
+    for kind, text in _lexer(name).get_tokens("\n".join(lines)):
+        first, *others = text.split("\n")
+        css = _css_class(kind)
+        if first:
+            result[-1].append((css, first))
+        for piece in others:
+            result.append([(css, piece)] if piece else [])
+    return list(result)
+
+
+def markdown(text: str, people: Collection[str]) -> str:
+    """Return Markdown as sanitised HTML: no raw HTML, no images, links to http(s) only and without a referrer.
+
+    `@name` of one of the `people` (case-folded names) is emphasised, except in code.
+    """
+    tokens = _MARKDOWN.parse(text)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):  # below the page's own h1 and the section's h2
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+        if people and token.children:
+            token.children = [part for child in token.children for part in _with_mentions(child, people)]
+    # Sanitise the output as well: a bug in the Markdown parser must not become a hole.
+    return nh3.clean(
+        _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}),
+        tags=_TAGS,
+        attributes={"a": {"href", "title"}, "th": set(), "td": set()},
+        url_schemes={"http", "https"},
+        link_rel="noopener noreferrer nofollow",
+    )
+
+
+def _with_mentions(token: Part, people: Collection[str]) -> Iterator[Part]:
+    if token.type != "text":
+        yield token
+        return
+    for place, part in enumerate(MENTION.split(token.content)):
+        if place % 2 and part.casefold() in people:
+            yield Part("strong_open", "strong", 1)
+            yield Part("text", "", 0, content=f"@{part}")
+            yield Part("strong_close", "strong", -1)
+        else:
+            yield Part("text", "", 0, content=f"@{part}" if place % 2 else part)
+
+
+@lru_cache
+def _lexer(name: str) -> Lexer:
+    return get_lexer_by_name(name, stripnl=False, ensurenl=True)
+
+
+@lru_cache(maxsize=512)
+def _css_class(kind: _TokenType) -> str:
+    while kind not in STANDARD_TYPES and kind is not Token:
+        kind = kind.parent
+    return str(STANDARD_TYPES.get(kind, ""))
+
+
+TASKS: dict[str, Callable[..., Any]] = {"lexed": lexed, "markdown": markdown}
+
+
+def main() -> None:
+    """Answer requests from stdin on stdout until stdin is closed. The kernel ends a process that takes too long."""
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
+    for line in sys.stdin.buffer:
+        task, arguments = json.loads(line)
+        # SIGPROF's default action ends the process, even inside a regular expression, which no Python code interrupts.
+        signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
+        try:
+            answer = {"done": TASKS[task](*arguments)}
+        except Exception as error:
+            # A library's fault costs the caller its colours; the next request is served.
+            answer = {"failed": type(error).__name__}
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

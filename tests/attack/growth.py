@@ -1,0 +1,47 @@
+"""Measure how the time of reading a text grows with the text's length."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+# Linear algorithms with hash tables and sorting stay below this exponent, quadratic ones are near 2.
+MOST_GROWTH = 1.2
+FACTOR = 8
+# Faster than this is fast enough, and too fast to be measured.
+NEGLIGIBLE_S = 0.02
+ATTEMPTS = 4
+
+Reader = Callable[[str], object]
+
+
+def growth(read: Reader, text_of: Callable[[int], str], characters: int) -> float:
+    """Return the exponent of time over length, from `characters` to FACTOR times as many; 0 where both take no time.
+
+    Refused texts count: a refusal may cost as much as an answer. Processor time is measured, since a busy machine
+    makes everything wait.
+    """
+    long = fastest(read, text_of(FACTOR * characters))
+    if long < NEGLIGIBLE_S:
+        return 0.0
+    return math.log(long / max(fastest(read, text_of(characters)), 1e-6), FACTOR)
+
+
+def fastest(read: Reader, text: str) -> float:
+    """Return the processor seconds of the fastest of a few attempts."""
+    return min(seconds(read, text) for _ in range(ATTEMPTS))
+
+
+def seconds(read: Reader, text: str) -> float:
+    """Return the processor seconds that one reading takes."""
+    started = time.process_time()
+    with suppress(ValueError, RecursionError, SyntaxError, MemoryError):
+        read(text)
+    return time.process_time() - started
+
+
+def repeated(unit: str, before: str = "", after: str = "") -> Callable[[int], str]:
+    """Return a function from a number of characters to a text of that length."""
+    return lambda characters: before + unit * (characters // len(unit)) + after

@@ -1,0 +1,272 @@
+"""Problems that people paste or upload: read and run in a sandbox, previewed, added; refused at the field."""
+
+from __future__ import annotations
+
+import base64
+import io
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.utils import timezone
+
+from optimizer.actions import problem_upload
+from optimizer.models import (
+    AuditEntry,
+    Problem,
+    ProblemUpload,
+    ProblemVersion,
+    Team,
+    TeamRole,
+    UploadState,
+    User,
+)
+from optimizer.problems import inspecting
+from optimizer.problems.inspecting import inspect_upload
+from optimizer.upkeep.sweep import sweep
+from runners.problems import SHIPPED
+from runners.problems.uploading import Upload, inspect
+from tests.factories import make_user
+from tests.optimizer.clients import Call
+
+pytestmark = [pytest.mark.django_db, pytest.mark.processes]
+
+MODULE = """import torch
+import torch.nn as nn
+{top}
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2
+
+
+def get_inputs():
+    return [torch.randn({rows}, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+GOOD = MODULE.format(top="", rows=32)
+
+
+def paste(pages: Client, source: str, name: str = "my_relu") -> Any:
+    return pages.post("/problems/new/", {"name": name, "source": source})
+
+
+def checked(pages: Client, source: str) -> Any:
+    """Paste a module, let a worker look at it, and return the page that its author then sees."""
+    paste(pages, source)
+    upload = ProblemUpload.objects.get()
+    assert inspect_upload(upload.pk)
+    return pages.get(f"/problems/new/{upload.pk}/")
+
+
+def zipped(files: Mapping[str, str | bytes]) -> bytes:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return held.getvalue()
+
+
+def test_a_pasted_module_is_previewed_added_and_ready_to_run(pages: Client, member: User) -> None:
+    page = checked(pages, GOOD).content.decode()
+    assert not Problem.objects.filter(slug="my_relu").exists()
+    assert "32 × 64" in page and "rtol 0.0001" in page and "float32" in page and "16.0 KiB" in page
+    upload = ProblemUpload.objects.get()
+    answer = pages.post(f"/problems/new/{upload.pk}/", {"then": "run"})
+    assert answer["Location"] == "/runs/new/?problem=my_relu"
+    version = ProblemVersion.objects.get(problem__slug="my_relu")
+    assert version.problem.origin == f"uploaded by {member.username}"
+    assert "cpp" in version.languages  # its C signature was derived
+    assert AuditEntry.objects.filter(action="problem.added", actor_name=member.username).exists()
+    upload.refresh_from_db()
+    assert upload.state == UploadState.ADDED and not upload.content and upload.inspection is None
+
+
+def test_the_same_name_becomes_a_new_version_of_ones_own_problem_only(
+    pages: Client, member: User, team: Team
+) -> None:
+    checked(pages, GOOD)
+    pages.post(f"/problems/new/{ProblemUpload.objects.get().pk}/")
+    paste(pages, GOOD.replace("* 2", "* 3"))
+    upload = ProblemUpload.objects.get(state=UploadState.QUEUED)
+    inspect_upload(upload.pk)
+    assert "becomes version <b>2</b>" in pages.get(f"/problems/new/{upload.pk}/").content.decode()
+    pages.force_login(make_user(team, TeamRole.OPERATOR))
+    assert "Another problem has this name." in paste(pages, GOOD).content.decode()
+    assert "Another problem has this name." in paste(pages, GOOD, "softmax_rows").content.decode() or (
+        not Problem.objects.filter(slug="softmax_rows").exists()
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (MODULE.format(top="while True: pass", rows=32), "not finished after 12 s while importing it"),
+        (
+            MODULE.format(top="import urllib.request as r; r.urlopen('http://192.0.2.1/')", rows=32),
+            "has no network",
+        ),
+        ("print('hello')", "no Model"),
+        (MODULE.format(top="", rows="100 * 2**30 // 256"), "GiB of memory"),
+        (MODULE.format(top="held = torch.ones(25 * 2**30)", rows=32), "at most 6 GiB are allowed here"),
+        ("def (", "not Python"),
+        ("x = " + "-" * 100_000 + "1", "not Python"),
+    ],
+)
+def test_a_bad_module_is_told_at_the_field_and_nothing_is_kept(
+    pages: Client, monkeypatch: pytest.MonkeyPatch, source: str, told: str
+) -> None:
+    monkeypatch.setattr(
+        inspecting, "inspect", lambda upload: inspect(upload, run_s=12 if "while" in source else 60)
+    )
+    page = checked(pages, source).content.decode()
+    at_field = page.split('id="id_source_error"', 1)[1].split("</p>", 1)[0]
+    assert told in at_field
+    assert not Problem.objects.filter(slug="my_relu").exists()
+    # what was pasted is there to be corrected, and goes with the next upload
+    assert source.splitlines()[0][:20].replace("'", "&#x27;") in page
+    paste(pages, GOOD)
+    assert ProblemUpload.objects.get().text == GOOD
+
+
+def test_markup_in_names_is_told_at_the_field_and_shown_as_text(pages: Client) -> None:
+    page = paste(pages, GOOD, "<img src=x onerror=alert(1)>").content.decode()
+    assert 'id="id_name_error"' in page and "<img src=x" not in page
+    assert not ProblemUpload.objects.exists()
+    held = zipped({"<script>alert(1)</script>.py": GOOD})
+    pages.post("/problems/new/", {"name": "marked", "file": SimpleUploadedFile("a.zip", held)})
+    upload = ProblemUpload.objects.get()
+    inspect_upload(upload.pk)
+    page = pages.get(f"/problems/new/{upload.pk}/").content.decode()
+    assert "names of files have letters" in page and "<script>alert" not in page
+
+
+def test_an_archive_of_our_own_format_is_previewed_with_its_cases() -> None:
+    folder = SHIPPED / "softmax_rows"
+    files = {path.relative_to(SHIPPED).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
+    # Another test may have left bytecode there, as a user's own folder often has: it is left out.
+    files["softmax_rows/__pycache__/reference.cpython-311.pyc"] = b"\xa7\r\r\n"
+    found = inspect(Upload("rows", "rows.zip", zipped(files)))
+    assert not found.complaints and found.reading.bundle is not None and found.reading.bundle.name == "rows"
+    assert {case.purpose for case in found.reading.cases} == {"test", "benchmark", "hidden"}
+    assert found.examination is not None and found.examination.footprint_bytes["1024x256"] == 2 << 20
+
+
+GPU_MODE = {
+    "double/task.yml": "description: Double it.\nlang: py\nfiles:\n  - {name: reference.py, source: reference.py}\n"
+    "  - {name: submission.py, source: '@SUBMISSION@'}\ntests:\n  - {size: 64, seed: 1}\n"
+    "benchmarks:\n  - {size: 1024, seed: 2}\n",
+    "double/reference.py": "import torch\n\ndef generate_input(size, seed):\n    g = torch.Generator()\n"
+    "    g.manual_seed(seed)\n    return torch.rand(size, generator=g)\n\n"
+    "def ref_kernel(data):\n    return data * 2\n\n"
+    "def check_implementation(data, output):\n"
+    "    return '' if torch.allclose(output, ref_kernel(data)) else 'differs'\n",
+}
+
+
+def test_an_archive_of_a_gpu_mode_directory_is_read() -> None:
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w:gz") as archive:
+        for name, text in GPU_MODE.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    found = inspect(Upload("double", "double.tar.gz", held.getvalue()))
+    assert not found.complaints and found.reading.bundle is not None and found.reading.bundle.format == "gpumode"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"PK\x03\x04 broken", "cannot be opened"),
+        (zipped({"../../escape.py": GOOD}), "names of files"),
+        (zipped({f"{n}.py": "x" for n in range(300)}), "More than 200 files"),
+        (zipped({"a.py": GOOD, "b.py": GOOD}), "several problems"),
+        (zipped({"readme.txt": "nothing"}), "no problem.toml"),
+        (zipped({"bomb.py": "#" * (64 << 20)}), "at most"),
+    ],
+)
+def test_a_bad_archive_says_what_is_wrong(content: bytes, told: str) -> None:
+    found = inspect(Upload("bad", "bad.zip", content))
+    assert found.reading.bundle is None and told in " ".join(found.complaints)
+
+
+def test_links_in_an_archive_are_not_followed() -> None:
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w") as archive:
+        link = tarfile.TarInfo("leak.py")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    assert inspect(Upload("leak", "leak.tar", held.getvalue())).reading.bundle is None
+
+
+def test_nobody_else_sees_an_upload(pages: Client, team: Team) -> None:
+    paste(pages, GOOD)
+    upload = ProblemUpload.objects.get()
+    pages.force_login(make_user(team, TeamRole.OWNER))
+    assert pages.get(f"/problems/new/{upload.pk}/").status_code == 404
+    assert "my_relu" not in pages.get("/problems/new/").content.decode()
+
+
+def test_viewers_cannot_add_problems(pages: Client, team: Team) -> None:
+    pages.force_login(make_user(team, TeamRole.VIEWER))
+    assert "Only operators and owners" in paste(pages, GOOD).content.decode()
+    assert not ProblemUpload.objects.exists()
+
+
+def test_a_flood_of_uploads_is_refused(pages: Client) -> None:
+    for _ in range(4):
+        answer = paste(pages, GOOD)
+    assert "still being checked" in answer.content.decode()
+    assert ProblemUpload.objects.count() == 3
+
+
+def test_a_lost_worker_is_replaced_and_cannot_overwrite_the_result(
+    pages: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paste(pages, GOOD)
+    pk = ProblemUpload.objects.get().pk
+    lost = problem_upload.do_claim_upload(pk)
+    assert lost is not None and problem_upload.do_claim_upload(pk) is None
+    ProblemUpload.objects.update(lease_until=timezone.now() - problem_upload.LEASE)
+    assert problem_upload.do_claim_upload(pk) is not None
+    assert not problem_upload.do_refuse_upload(lost, ["late"])
+    ProblemUpload.objects.update(lease_until=timezone.now() - problem_upload.LEASE, fence=problem_upload.MAX_CLAIMS)
+    assert problem_upload.do_claim_upload(pk) is None
+    assert ProblemUpload.objects.get().state == UploadState.REFUSED
+
+
+def test_old_uploads_go_and_waiting_ones_are_announced_again(
+    pages: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paste(pages, GOOD)
+    ProblemUpload.objects.update(created_at=timezone.now() - 2 * problem_upload.KEPT / 24)
+    assert sweep()["enqueued_uploads"] == 1
+    ProblemUpload.objects.update(created_at=timezone.now() - 2 * problem_upload.KEPT)
+    assert sweep()["dropped_uploads"] == 1 and not ProblemUpload.objects.exists()
+
+
+def test_the_api_takes_shows_and_adds_a_problem(api: Call) -> None:
+    refused = api("POST", "/problem-uploads", {"name": "New problem", "source": GOOD})
+    assert refused.status_code == 422 and "name" in refused.json()["fields"]
+    packed = base64.b64encode(zipped({"a.py": GOOD})).decode()
+    for archive in ("ß", "a"):
+        faulty = api("POST", "/problem-uploads", {"name": "by_api", "archive": archive})
+        assert (faulty.status_code, "not Base64" in faulty.content.decode()) == (422, True)
+    sent = api("POST", "/problem-uploads", {"name": "by_api", "archive": packed})
+    assert sent.status_code == 202
+    place = f"/problem-uploads/{sent.json()['id']}"
+    assert api("POST", f"{place}/add", {}).status_code == 422  # not checked yet
+    inspect_upload(sent.json()["id"])
+    found = api("GET", place).json()
+    assert found["state"] == "ready" and found["preview"]["inputs"][0]["shape"] == [32, 64]
+    assert api("POST", f"{place}/add", {}).json()["problem"] == "by_api"
+    assert api("POST", f"{place}/add", {}).json()["problem"] == "by_api"
+    assert api("GET", "/problems/by_api").json()["versions"] == [1]

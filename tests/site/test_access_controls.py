@@ -1,0 +1,182 @@
+"""Positive controls of the access matrix: what its world refuses to everybody succeeds where there is what it needs.
+
+A row whose best answer is a refusal shows only who is refused. Here each of them is made possible, and the person of
+least standing who may do it succeeds where the next lower one does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from optimizer.actions import release as releases
+from optimizer.actions.campaign import do_pause_campaign
+from optimizer.actions.run import do_pause_run
+from optimizer.actions.submission import Submission, do_submit
+from optimizer.actions.team import do_invite
+from optimizer.models import Campaign, ProblemUpload, Release, ReleaseState, Run, TeamRole, User
+from optimizer.queries.budgets import Budget
+from runners.job import Language, Source
+from runners.verbs.workbook import Reported
+from tests.factories import drive, make_run
+from tests.site.access_rows import API, OF_ANOTHER_KERNEL, PAGES, RANKS
+from tests.site.access_world import World, make_world
+
+pytestmark = pytest.mark.django_db
+Prepared = tuple[str, dict[str, Any]]
+
+
+def of(world: World) -> Run:
+    return Run.objects.get(pk=world.places["run_id"])
+
+
+def starter(world: World) -> User:
+    user = of(world).created_by
+    assert user is not None
+    return user
+
+
+def resumed_run(world: World) -> Prepared:
+    do_pause_run(None, Run.objects.get(pk=world.running.pk))
+    return f"api/v1/runs/{world.running.pk}/resume", {}
+
+
+def resumed_campaign(world: World) -> Prepared:
+    campaign = Campaign.objects.get(pk=world.places["campaign_id"])
+    do_pause_campaign(None, campaign)
+    return f"api/v1/campaigns/{campaign.pk}/resume", {}
+
+
+def asked_release(world: World) -> Prepared:
+    Release.objects.all().delete()
+    return "api/v1/releases", {"run": world.places["run_id"], "kernel": world.places["number"]}
+
+
+def released(world: World) -> Prepared:
+    return f"api/v1/releases/{world.places['release_id']}/release", {}
+
+
+def answered(world: World) -> Prepared:
+    return f"api/v1/inbox/{world.places['call_id']}/answer", {"text": "Use tiles."}
+
+
+def external(world: World) -> Run:
+    made = make_run(of(world).team, starter(world), strategy="external", budget=Budget(evaluations=6))
+    return drive(made, rounds=2)
+
+
+def submitted(world: World) -> Prepared:
+    return f"api/v1/runs/{external(world).pk}/submissions", {"source": "// new\n", "language": "cpp"}
+
+
+def measured(world: World) -> Prepared:
+    run = external(world)
+    claim = Submission(Source(Language.CPP, "// new\n"), reported=Reported(50.0, device="my desk"), measure=False)
+    number = do_submit(None, run, claim)[0].number
+    return f"api/v1/runs/{run.pk}/kernels/{number}/measure", {}
+
+
+def finished(world: World) -> Prepared:
+    return f"api/v1/runs/{world.running.pk}/finish", {"reason": "done"}
+
+
+def reported_endtoend(world: World) -> Prepared:
+    kernel = of(world).kernels.get(number=world.places["number"])
+    report = OF_ANOTHER_KERNEL | {"kernels": {"a": kernel.as_source().content_hash}}
+    return f"api/v1/runs/{kernel.run_id}/kernels/{kernel.number}/endtoend", report
+
+
+def suggested(world: World) -> Prepared:
+    run = of(world)
+    text = run.kernels.get(number=world.places["number"]).source + "\n// faster\n"
+    return f"runs/{run.pk}/kernels/{world.places['number']}/suggest/", {"text": text, "seen": 10_000}
+
+
+def answered_on_the_page(world: World) -> Prepared:
+    return f"inbox/{world.places['call_id']}/", {"answer": "Use tiles."}
+
+
+CONTROLS: dict[str, tuple[str, Callable[[World], Prepared]]] = {
+    "api/v1/runs/<int:run_id>/resume": ("operator", resumed_run),
+    "api/v1/campaigns/<int:campaign_id>/resume": ("operator", resumed_campaign),
+    "api/v1/releases": ("reviewer", asked_release),
+    "api/v1/releases/<int:release_id>/release": ("operator", released),
+    "api/v1/inbox/<int:call_id>/answer": ("operator", answered),
+    "api/v1/runs/<int:run_id>/submissions": ("operator", submitted),
+    "api/v1/runs/<int:run_id>/kernels/<int:number>/measure": ("operator", measured),
+    "api/v1/runs/<int:run_id>/finish": ("operator", finished),
+    "api/v1/runs/<int:run_id>/kernels/<int:number>/endtoend": ("reviewer", reported_endtoend),
+    "runs/<int:run_id>/kernels/<int:number>/suggest/": ("reviewer", suggested),
+    "inbox/<int:call_id>/": ("operator", answered_on_the_page),
+}
+OF_NO_TEAM = {"api/v1/problem-uploads"}  # below: whoever is signed in may
+LINKS = {"join/<str:token>/", "welcome/<str:token>/"}  # below, and in test_welcome.py
+
+
+def test_every_row_has_a_positive_control_in_the_matrix_or_here() -> None:
+    refused = {row.route for row in [*PAGES, *API] if row.ok >= 400}
+    assert refused == {*CONTROLS, *OF_NO_TEAM, *LINKS}
+
+
+@pytest.mark.parametrize("route", CONTROLS)
+def test_who_may_succeeds_and_who_may_not_does_not(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world()
+    needs, prepare = CONTROLS[route]
+    # Reviews and second measurements are shown in tests/optimizer/test_releases.py.
+    monkeypatch.setattr(releases, "conditions_of", lambda _: [])
+    address, data = prepare(world)
+    lower = RANKS[RANKS.index(needs) - 1]
+    for person in ("anonymous", "outsider", lower):
+        assert sent(world, address, data, person) not in range(200, 300), person
+    assert sent(world, address, data, needs) in (200, 201, 204)
+
+
+def sent(world: World, address: str, data: dict[str, Any], person: str) -> int:
+    """Send it, and return the status; that of the page to which a form leads."""
+    client, user = Client(raise_request_exception=False), world.people[person]
+    if address.startswith("api/"):
+        headers = {"Authorization": f"Bearer {world.tokens[person]}"} if user else {}
+        return client.post(f"/{address}", data, content_type="application/json", headers=headers).status_code
+    if user is None:
+        return client.post(f"/{address}", data).status_code
+    client.force_login(user)
+    answer = client.post(f"/{address}", data)
+    return client.get(answer.headers["Location"]).status_code if answer.status_code == 302 else answer.status_code
+
+
+def test_whoever_is_signed_in_uploads_a_problem_that_nobody_else_finds() -> None:
+    world, address = make_world(), "api/v1/problem-uploads"
+    data = {"name": "relu", "source": "class Model: ...\n"}
+    assert sent(world, address, data, "anonymous") == 401
+    assert sent(world, address, data, "outsider") == 202
+    upload = ProblemUpload.objects.get(created_by=world.people["outsider"])
+    for person, status in {"outsider": 200, "owner": 404}.items():
+        headers = {"Authorization": f"Bearer {world.tokens[person]}"}
+        assert Client().get(f"/{address}/{upload.pk}", headers=headers).status_code == status, person
+
+
+def test_an_invitation_works_for_its_guest_and_once() -> None:
+    world = make_world()
+    token = do_invite(starter(world), of(world).team, TeamRole.VIEWER, "", 7)[1]
+    anonymous, guest = Client(), Client()
+    assert anonymous.get(f"/join/{token}/").status_code == 200
+    outsider = world.people["outsider"]
+    assert outsider is not None
+    guest.force_login(outsider)
+    assert guest.get(f"/join/{token}/").status_code == 200
+    assert guest.post(f"/join/{token}/").status_code == 302
+    assert outsider.role_in(of(world).team) == TeamRole.VIEWER
+    assert anonymous.get(f"/join/{token}/").status_code == 404
+
+
+def test_releases_list_what_is_released_to_members_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world()
+    monkeypatch.setattr(releases, "conditions_of", lambda _: [])
+    releases.do_release(starter(world), Release.objects.get(pk=world.places["release_id"]))
+    assert Release.objects.get().state == ReleaseState.RELEASED
+    for person, count in {"viewer": 1, "outsider": 0}.items():
+        headers = {"Authorization": f"Bearer {world.tokens[person]}"}
+        assert len(Client().get("/api/v1/releases", headers=headers).json()["items"]) == count, person

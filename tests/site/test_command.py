@@ -1,0 +1,57 @@
+"""Test the command `kernelsci`: one name for the site's commands and the runners'."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelsci import __main__ as command
+from kernelsci_site.services.var import default_root
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[list[str]]:
+    """Run the command and return what it handed to the runners or the site."""
+    seen: list[list[str]] = []
+
+    def run_runners(argv: list[str]) -> int:
+        seen.append(["runners", *argv])
+        return 3
+
+    monkeypatch.setattr(sys, "argv", ["kernelsci", *arguments])
+    monkeypatch.setattr("runners.__main__.main", run_runners)
+    monkeypatch.setattr(command, "run_site", lambda argv: seen.append(["site", *argv]))
+    seen.append([str(command.main())])
+    return seen
+
+
+@pytest.mark.parametrize("name", ["evaluate", "build", "mcp"])
+def test_what_needs_no_site_goes_to_the_runners_with_their_exit_code(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    assert asked(monkeypatch, name, "--flag") == [["runners", name, "--flag"], ["3"]]
+
+
+@pytest.mark.parametrize("name", ["up", "doctor", "problems", "backup"])
+def test_everything_else_goes_to_the_site(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert asked(monkeypatch, name, "--flag") == [["site", "kernelsci", name, "--flag"], ["0"]]
+
+
+def test_without_a_command_it_says_which_there_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(monkeypatch) == [["2"]]
+    assert "evaluate" in capsys.readouterr().out
+
+
+def test_a_clone_keeps_its_data_and_a_package_uses_the_users_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert default_root(tmp_path) == tmp_path / "home/.local/share/kernelsci"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert default_root(tmp_path) == tmp_path / "data/kernelsci"
+    (tmp_path / "manage.py").touch()
+    assert default_root(tmp_path) == tmp_path / "var"
