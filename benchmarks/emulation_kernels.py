@@ -1,4 +1,4 @@
-"""Small kernels in the common subset of CUDA and HIP, with which the emulation is compared with a GPU.
+"""Provide small kernels in the common subset of CUDA and HIP, on which the emulation is compared with a GPU.
 
 Each one is `KERNEL(x, y, out, words, n)`: n floats in (-1, 1) and n integers in [0, n) as inputs, n floats and n
 integers as outputs, which begin as zeros. Standard library only.

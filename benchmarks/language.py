@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOTS = ("optimizer", "runners", "kernelsci_site", "benchmarks", "tests")
+ROOTS = ("optimizer", "runners", "kernelsci_site", "kernelsci", "benchmarks", "tests")
 LEFT_OUT = ("/migrations/", "runners/problems/shipped/", "tests/cheats/fixtures/", "tests/cheats/preludes/")
 
 

@@ -1,4 +1,4 @@
-"""The command `kernelsci`: what the site and the runners do, under one name.
+"""Run the command `kernelsci`, which has the commands of the site and of the runners under one name.
 
 kernelsci up                 # everything on this machine, until Ctrl-C
 kernelsci evaluate …         # build, check and time one kernel, without a site

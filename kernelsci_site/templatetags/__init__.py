@@ -1,1 +1,1 @@
-"""Template tags of the site itself."""
+"""Provide the template tags of the site itself."""

@@ -32,7 +32,7 @@ def get_init_inputs():
 
 
 class ProblemUploadForm(forms.Form):
-    """Paste a module, or choose a file: exactly one of the two."""
+    """Enter a problem: a pasted module or a file, exactly one of the two."""
 
     name = forms.CharField(
         max_length=80, required=False, help_text="Lowercase letters, digits, “-” and “_”. It is part of addresses.",

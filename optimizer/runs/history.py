@@ -171,7 +171,7 @@ def _is_doubted(evaluation: Evaluation | None) -> bool:
 
 
 def _with_hot_loop(result: JobResult | None) -> JobResult | None:
-    """Keep of the assembly the hot loop alone: prompts show it, and thousands of views stay in memory."""
+    """Reduce the assembly to its hot loop, which is all that prompts show: thousands of views stay in memory."""
     if result is None or result.build is None or not result.build.assembly:
         return result
     return replace(result, build=replace(result.build, assembly=hot_loop(result.build.assembly)))

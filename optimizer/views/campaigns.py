@@ -176,7 +176,7 @@ def _context(request: HttpRequest, campaign: Campaign) -> dict[str, Any]:
 
 
 def _cells(results: Results, problem: int, baseline: str) -> list[list[tuple[Any, Any]]]:
-    """Return, by configuration, each cell of a problem with its timing against the baseline."""
+    """Return each cell of a problem with its timing against the baseline, by configuration."""
     return [
         [
             (cell, cell.timed.get(baseline) if cell.is_settled else None)

@@ -75,7 +75,7 @@ class KillReason(StrEnum):
     DISK = "disk"
     CANCELLED = "cancelled"
     HOST = "host"
-    """The machine ran short of memory, whoever took it."""
+    """The whole machine ran short of memory; the job may not be to blame."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Attacks on what stands around a candidate, each with a control that succeeds without the defence: `make attack`."""
+"""Attack everything around a candidate, each time with a control that succeeds without the defence: `make attack`."""

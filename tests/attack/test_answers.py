@@ -77,6 +77,6 @@ def test_4000_edits_of_50000_lines_are_applied_within_two_seconds() -> None:
 
 
 def test_the_measurement_finds_the_pattern_that_froze_the_server() -> None:
-    """Control: the label of a report as it was, whose blanks included line ends."""
+    """Use the earlier pattern of a report's label, whose blanks included line ends, as the control."""
     label = re.compile(r"^[#*\s]*(TITLE|REPORT|RUBRIC)[*\s]*:[* \t]*", re.IGNORECASE | re.MULTILINE)
     assert growth(label.split, repeated("\n", "a", "b"), 500) > 1.5

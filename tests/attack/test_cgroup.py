@@ -98,7 +98,7 @@ def test_groups_of_dead_supervisors_are_swept_and_those_of_the_living_stay(base:
 
 @pytest.mark.processes
 def test_kernel_ends_what_takes_memory_beside_the_resident_one() -> None:
-    """Where a real group is delegated: pipes are memory that no process's size shows."""
+    """Run the job in the delegated cgroup: the buffers of pipes are in no process's size."""
     if delegation().base is None:
         pytest.skip(delegation().reason)
     code = (

@@ -64,7 +64,7 @@ def test_job_without_a_signature_is_refused(shared: Path) -> None:
 
 
 def test_job_of_a_stranger_is_left_alone_and_worked_once_the_key_is_pinned(shared: Path) -> None:
-    """The second half is the control: the same file is worked as soon as its key is trusted."""
+    """Work the same file once its key is trusted, as the control."""
     site, runner = ends(shared)
     site.announce(Role.SITE)
     site.offer(SLIP, JOB)
@@ -119,7 +119,7 @@ def test_signature_holds_for_one_content_name_and_kind(shared: Path, change: str
 
 
 def test_announced_key_is_trusted_where_nobody_else_can_write(tmp_path: Path) -> None:
-    """One user with two state folders, as on two machines: nothing has to be pinned."""
+    """Use two state folders of one user, as on two machines: no key has to be pinned."""
     site, runner = ends(tmp_path / "spool")
     site.announce(Role.SITE)
     site.offer(SLIP, JOB)

@@ -46,7 +46,7 @@ def test_a_text_that_was_given_up_costs_nothing_the_next_time(renderer) -> None:
 
 
 def test_a_hostile_text_holds_up_no_other_thread(renderer) -> None:
-    """A thread that sleeps a millisecond at a time stands for the event loop."""
+    """Let a thread that sleeps a millisecond at a time stand for the event loop."""
     pauses: list[float] = []
     done = threading.Event()
 
@@ -82,5 +82,5 @@ def test_the_child_has_none_of_the_sites_secrets(renderer, monkeypatch) -> None:
 
 
 def test_the_library_alone_takes_quadratic_time() -> None:
-    """Control: the lexer in this process."""
+    """Call the lexer in this process, as the control."""
     assert growth(lambda text: rendering.lexed("cpp", lines_of(text)), repeated(" \n"), 500) > 1.4

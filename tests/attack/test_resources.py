@@ -77,7 +77,7 @@ def test_report_of_another_shape_is_a_failed_build_or_is_read(assembly: Any) -> 
 
 @pytest.mark.processes
 def test_job_ends_when_the_machine_runs_short_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control is the same job while the machine has memory left."""
+    """Run the same job while the machine has memory left, as the control."""
     monkeypatch.setattr(process, "available_bytes", lambda: 1 << 20)
     assert run(["/bin/sleep", "20"], SandboxPolicy()).killed_reason is KillReason.HOST
     monkeypatch.undo()
@@ -96,7 +96,7 @@ def test_tree_that_is_deeper_than_any_build_counts_as_unlimited(tmp_path: Path) 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "²", "9" * 13])
 def test_figures_that_a_source_writes_into_its_listing_are_no_figures(digits: str) -> None:
-    """The control: Python refuses to read so many digits, and a superscript is one to `isdigit`."""
+    """Read figures of too many digits and a superscript, which `isdigit` accepts and `int` does not."""
     listing = (
         "; -- Begin function k\n; NumVgprs: 4\n; Occupancy: " + digits + "\n"
         "\t.amdgpu_metadata\namdhsa.kernels:\n  - .name: k\n    .vgpr_count: " + digits + "\n"

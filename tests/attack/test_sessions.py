@@ -71,7 +71,7 @@ def ends_every_session(client: Client, user: User) -> None:
 
 
 def nothing(client: Client, user: User) -> None:
-    """Control: the person goes on looking."""
+    """Save the person unchanged, as the control: the socket stays open."""
     user.save()
 
 

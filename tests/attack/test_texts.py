@@ -128,7 +128,7 @@ def test_a_comparison_of_half_a_megabyte_takes_no_more_than_seconds() -> None:
 
 
 def test_the_measurement_finds_the_library_that_findings_were_compared_with() -> None:
-    """Control: `difflib.ndiff`, by which two findings of 48 kB took a minute."""
+    """Use `difflib.ndiff`, which took a minute for two findings of 48 kB, as the control."""
 
     def compared(text: str) -> list[str]:
         return list(difflib.ndiff(text.splitlines(), text.replace("a", "b").splitlines()))
@@ -137,6 +137,6 @@ def test_the_measurement_finds_the_library_that_findings_were_compared_with() ->
 
 
 def test_the_measurement_finds_the_pattern_that_searched_every_opened_library() -> None:
-    """Control: the pattern of opened libraries as it was, whose paths had no limit."""
+    """Use the earlier pattern of opened libraries, whose paths had no limit, as the control."""
     pattern = re.compile(r"dlopen\s*\([^)]*(cublas|cudnn)")
     assert growth(pattern.search, repeated("dlopen("), 1_000) > 1.5

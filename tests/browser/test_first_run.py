@@ -1,4 +1,4 @@
-"""A stranger's way from the first page to a first run of their own, on a module of their own."""
+"""Follow a new user from the first page to a first run on a module of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first page, the pages of kernels and runners, and questions before something is deleted."""
+"""Test the first page, the pages of kernels and runners, and the dialogs that confirm deletions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs together is complete: adding a language, role or event to one table is not enough."""
+"""Test that related tables are complete: adding a language, role or event to one of them is not enough."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_as_published_switches_off_what_the_papers_do_not_have() -> None:
 
 
 class Replay(SimulatedRun):
-    """A run that replays another one on a machine where other kernels are fast."""
+    """Replay a run on a machine where other kernels are fast."""
 
     def of(self, run: SimulatedRun) -> SimulatedRun:
         self.asks = {key: RecordedAsk(c.role, c.context, SCHEMAS[c.role]) for key, c in run.calls.items()}

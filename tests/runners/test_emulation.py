@@ -157,7 +157,7 @@ def test_a_race_between_waves_is_found_although_the_result_may_be_right() -> Non
 
 
 def test_lanes_of_a_wave_may_rely_on_volatile_lds() -> None:
-    """The lanes of a wave go in step, and old reductions rely on it."""
+    """Run an old reduction, which relies on the lanes of a wave going in step."""
     body = """volatile __shared__ float s[64]; float v = 0;
     for (int64_t c = threadIdx.x; c < n; c += 64) v += expf(x[blockIdx.x * n + c]);
     s[threadIdx.x] = v;
@@ -288,7 +288,7 @@ def test_malformed_text_is_left_to_the_compiler() -> None:
     ],
 )
 def test_hostile_text_is_rewritten_within_seconds(text: str) -> None:
-    """An expression that backtracks would take hours on these."""
+    """Rewrite texts on which an expression that backtracks would take hours."""
     started = time.monotonic()
     rewritten(text)
     assert time.monotonic() - started < 10

@@ -212,7 +212,7 @@ def kernelbench(tmp_path: Path, source: Source) -> Any:
 
 
 def test_a_modelnew_survives_half_precision(tmp_path: Path) -> None:
-    """Without its guard this kernel corrupts memory: malloc(): invalid size."""
+    """Call a kernel that corrupts memory (`malloc(): invalid size`) where its guard is missing."""
     module = kernelbench(tmp_path, Source(Language.PYTHON, NEW))
     model = module.ModelNew(32)
     with torch.no_grad():

@@ -23,7 +23,7 @@ CALL = "torch.randn(512, 512), torch.randn(512, 512), torch.ones(512), torch.zer
 
 
 class Environment:
-    """A virtual environment with this machine's torch, which is too large to install again, and nothing else of it."""
+    """Make a virtual environment that has only torch of this machine, which is too large to install again."""
 
     def __init__(self, folder: Path) -> None:
         venv.create(folder, with_pip=True)

@@ -256,7 +256,7 @@ def custom_kernel(data):
 
 @pytest.mark.processes
 def test_a_list_that_computes_when_it_is_read_is_not_asked(task: Path) -> None:
-    """Nothing that such a list does while the outputs are fetched is part of the timed call."""
+    """Reject a list that computes while the outputs are fetched, which is not part of the timed call."""
     result = outcome(task, KERNEL.replace("custom_kernel", "in_time") + LATE)
     assert result.status is Status.INCORRECT and "parts differ" in " ".join(result.reasons)
 

@@ -111,7 +111,7 @@ def test_secrets_are_files_that_the_script_makes_once(compose: dict[str, Any], t
      ("kernelsci-worker@", 55)],
 )  # fmt: skip
 def test_systemd_finds_the_units_little_exposed(unit: str, most: int) -> None:
-    """The exposure is in tenths; 90 and more is what a unit without any restriction has."""
+    """Compare the exposure in tenths: a unit without any restriction has 90 or more."""
     checked = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", "--no-pager",
          str(DEPLOY / "systemd" / f"{unit}.service")],

@@ -86,7 +86,7 @@ def test_migrations_are_complete() -> None:
 
 
 def test_torch_stays_out_of_pages_and_workers() -> None:
-    """It costs seconds and half a gigabyte a process, so only what measures may load it."""
+    """Check that only processes that measure load torch, which takes seconds and half a gigabyte."""
     modules = "kernelsci_site.asgi, optimizer.tasks, kernelsci_site.management.commands.up"
     code = f"import django; django.setup(); import {modules}, sys; sys.exit('torch' in sys.modules)"
     done = subprocess.run(

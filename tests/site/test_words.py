@@ -1,4 +1,4 @@
-"""Phrases that were retired stay out of what people read: pages, forms, messages, mails, reports, command line.
+"""Keep retired phrases out of what people read: pages, forms, messages, mails, reports and the command line.
 
 docs/glossary.md has the words that are used instead.
 """

@@ -1,4 +1,4 @@
-"""`manage.py campaign suite|start|list|status|pause|resume|stop|report|retime`: whole suites on the command line."""
+"""Run whole suites: `manage.py campaign suite|start|list|status|pause|resume|stop|report|retime`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py keys show|trust|forget`: the keys that sign jobs and results of spool directories."""
+"""Manage the keys that sign jobs and results of spool directories: `manage.py keys show|trust|forget`."""
 
 from __future__ import annotations
 
