@@ -92,7 +92,7 @@ def _store(address: str, report: str, token: str) -> bool:
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     request = urllib.request.Request(address, report.encode(), headers)  # noqa: S310 - `_page` let http(s) through
     try:
-        with urllib.request.urlopen(request, timeout=STORED_WITHIN_S):  # noqa: S310 - as above
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=STORED_WITHIN_S):
             print("  stored beside the kernel")
             return True
     except urllib.error.HTTPError as error:
@@ -102,8 +102,17 @@ def _store(address: str, report: str, token: str) -> bool:
     return False
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follow no redirect: urllib would send a GET, token included, and what that answers says nothing of the report."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Return None, which makes the redirect an error."""
+
+
 def _refusal(error: urllib.error.HTTPError) -> str:
     """Return the site's reason, or the status alone where the answer is not one of its API."""
+    if place := error.headers.get("Location"):
+        return f"the site is at {place[:200]}: name the kernel's page there"
     try:
         detail = json.loads(error.read(100_000))["detail"]
     except (OSError, ValueError, KeyError, TypeError):

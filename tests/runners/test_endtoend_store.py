@@ -24,8 +24,15 @@ def site() -> Iterator[Any]:
             sent = self.rfile.read(int(self.headers["Content-Length"]))
             server.seen.append((self.path, self.headers["Authorization"], json.loads(sent)))  # type: ignore[attr-defined]
             self.send_response(server.status)  # type: ignore[attr-defined]
+            if server.status == 301:  # type: ignore[attr-defined]
+                self.send_header("Location", f"{self.path}?moved")
             self.end_headers()
             self.wfile.write(server.body)  # type: ignore[attr-defined]
+
+        def do_GET(self) -> None:
+            server.seen.append((self.path, self.headers["Authorization"], None))  # type: ignore[attr-defined]
+            self.send_response(200)
+            self.end_headers()
 
         def log_message(self, *_: Any) -> None:
             """Print nothing."""
@@ -63,6 +70,13 @@ def test_refusal_is_told_in_the_sites_words(
     assert not endtoend._store(page(site), "{}", "ks_secret")
     said = capsys.readouterr().err
     assert told in said and "ks_secret" not in said
+
+
+def test_redirect_is_told_and_not_taken_for_a_stored_report(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    site.status = 301
+    assert not endtoend._store(page(site), "{}", "ks_secret")
+    assert "/endtoend?moved" in capsys.readouterr().err
+    assert len(site.seen) == 1  # the token goes nowhere else
 
 
 def test_site_that_cannot_be_reached_is_told(capsys: pytest.CaptureFixture[str]) -> None:
