@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 from runners.backends.cpp import compiler
 from runners.backends.mca import llvm_mca
 from runners.errors import InfraFailure
+from runners.harness.devices.gpu_state import answer_of
 from runners.harness.processes.compilers import NO_NINJA, ninja
 from runners.sandbox.base import SandboxLevel
 from runners.sandbox.cgroup import delegation
@@ -141,7 +141,7 @@ def _gpus() -> Iterator[Fact]:
 
 
 def _nvidia_gpus() -> list[tuple[str, str]]:
-    answer = _ask(["nvidia-smi", "--query-gpu=compute_cap,name", "--format=csv,noheader"])
+    answer = answer_of(["nvidia-smi", "--query-gpu=compute_cap,name", "--format=csv,noheader"], ASK_WITHIN_S)
     rows = [line.split(", ", 1) for line in (answer or "").splitlines() if ", " in line]
     return [(_product_key(f"sm_{capability.replace('.', '')}", model), model) for capability, model in rows]
 
@@ -191,14 +191,5 @@ def _installed_version(name: str) -> str | None:
 
 
 def _first_line(command: list[str]) -> str | None:
-    answer = _ask(command)
+    answer = answer_of(command, ASK_WITHIN_S)
     return answer.splitlines()[0].strip() if answer else None
-
-
-def _ask(command: list[str]) -> str | None:
-    """Return what a program prints, or None if it is absent, fails or hangs."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_WITHIN_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

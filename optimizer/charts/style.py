@@ -13,7 +13,6 @@ import plotly.graph_objects as go
 GOOD, BAD, WARN, LIVE, MUTED, ACCENT, LINE = (
     f"var(--{name})" for name in ("good", "bad", "warn", "live", "muted", "accent", "line")
 )
-TONES = {"good": GOOD, "bad": BAD, "warn": WARN, "live": LIVE, "muted": MUTED}
 
 
 def label(text: str, limit: int = 60) -> str:

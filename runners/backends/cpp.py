@@ -22,9 +22,9 @@ from runners.errors import InfraFailure
 from runners.job import KernelResources, Language
 
 FIXED_FLAGS = ("-fopenmp", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas")
+_NUMBER = re.compile(r"\d+\.\d+")
 # Only switches that change how code is generated. Others could read files (-include, -fplugin) or write them (-o,
 # -dumpdir).
-_NUMBER = re.compile(r"\d+\.\d+")
 _SWITCHES = (
     "fast-math|associative-math|reciprocal-math|finite-math-only|signed-zeros|trapping-math|math-errno"
     "|unsafe-math-optimizations|unroll-loops|unroll-all-loops|tree-vectorize|tree-slp-vectorize|strict-aliasing"

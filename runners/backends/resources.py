@@ -19,10 +19,10 @@ Simulator = Callable[[Listing], float | None]
 
 # A hostile source can make a compiler print gigabytes.
 ASSEMBLY_CHARS = 256 << 10
-# Matrix instructions tell whether a kernel uses the units that its peak refers to.
 # A listing may repeat the source, in which anything can stand; no figure of a compiler has more digits.
 _NUMBER = re.compile(r"[0-9]{1,12}")
-# Blanks of one line only: `\s` would run over line ends, and blank lines would cost quadratic time.
+# Matrix instructions tell whether a kernel uses the units that its peak refers to. Blanks of one line only: `\s` would
+# run over line ends, and blank lines would cost quadratic time.
 AMD_MATRIX = re.compile(r"^[ \t]*v_s?mfma\w*", re.MULTILINE)
 PTX_MATRIX = re.compile(r"^[ \t]*(?:@!?%p\d+[ \t]+)?(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)\S*", re.MULTILINE)
 SASS_MATRIX = re.compile(r"\b(?:[HIQDBO]?G?MMA|UTC[HIQOX]*MMA)(?:\.\w+)+")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import sys
 import tarfile
 import tempfile
 import zipfile
@@ -215,8 +216,6 @@ def _shown(case: Case, purpose: Purpose) -> ShownCase:
 
 def main() -> None:
     """Answer a request on stdin with one marked line on stdout."""
-    import sys
-
     request = json.load(sys.stdin)
     upload = Upload(request["name"], request["file_name"], base64.b64decode(request["content"]))
     with tempfile.TemporaryDirectory() as scratch:

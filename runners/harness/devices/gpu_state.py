@@ -76,7 +76,7 @@ def _nvidia_now(index: str) -> dict[str, Any]:
         library = nvml(index)
         now, computing = dict[str, Any](library.now()), library.processes()
     except NvmlError:
-        others = _ask(["nvidia-smi", "-i", index, "--query-compute-apps=pid", "--format=csv,noheader"])
+        others = answer_of(["nvidia-smi", "-i", index, "--query-compute-apps=pid", "--format=csv,noheader"])
         now = _nvidia.__wrapped__(index, tuple(NVIDIA_NOW.items()))
         computing = {int(pid) for pid in others.split() if pid.isdigit()}
     # Other users of the GPU disturb timings, so their number is recorded.
@@ -86,14 +86,14 @@ def _nvidia_now(index: str) -> dict[str, Any]:
 @cache
 def _nvidia(index: str, fields: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     query = ",".join(name for name, _ in fields)
-    answer = _ask(["nvidia-smi", "-i", index, f"--query-gpu={query}", "--format=csv,noheader,nounits"])
+    answer = answer_of(["nvidia-smi", "-i", index, f"--query-gpu={query}", "--format=csv,noheader,nounits"])
     values = [value.strip() for value in answer.splitlines()[0].split(",")] if answer else []
     return {mine: _value(value) for (_, mine), value in zip(fields, values, strict=False)}
 
 
 def _amd(index: str, what: str) -> dict[str, Any]:
     """Return amd-smi's own words, whose form differs between versions; untested on AMD hardware."""
-    answer = _ask(["amd-smi", what, "--gpu", index, "--json"])
+    answer = answer_of(["amd-smi", what, "--gpu", index, "--json"])
     try:
         return {f"amd_smi_{what}": json.loads(answer)} if answer else {}
     except ValueError:
@@ -120,10 +120,10 @@ def _value(text: str) -> float | str:
         return text
 
 
-def _ask(command: list[str]) -> str:
+def answer_of(command: list[str], within_s: float = ASK_WITHIN_S) -> str:
     """Return what a program prints, or an empty text if it is absent, fails or hangs."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_WITHIN_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=within_s, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""
