@@ -32,6 +32,8 @@ def _in_force(run: Run) -> dict[str, Any]:
 
 def _comparable(value: Any) -> str:
     """Return the value as text, with one form for equal numbers and one for everything that says nothing."""
-    if isinstance(value, bool) or value is None or value == "" or value in ([], {}):
-        return str(bool(value)) if value not in (None, "", [], {}) else ""
-    return f"{float(value):g}" if isinstance(value, int | float | Decimal) else str(value)
+    if value in (None, "", [], {}):
+        return ""
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    # Not as a float of six digits: two seeds, or two limits of millions of tokens, differ in their last ones.
+    return str(Decimal(str(value)).normalize()) if is_number else str(value)
