@@ -8,6 +8,7 @@ follows from its interval.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -111,9 +112,12 @@ def _columns(figures: Figures, names: list[str]) -> dict[str, object]:
 
 def _reasons(figures: Figures, names: list[str]) -> dict[str, int]:
     """Return why torch computed in the kernel's place, the most frequent reasons first."""
-    found = [(times, _line(reason, MAX_REASON)) for name in names
-             for reason, times in figures.missed.get(name, {}).items()]  # fmt: skip
-    return {reason: times for times, reason in sorted(found, reverse=True)[:MAX_REASONS]}
+    # Packages may share a reason, and long ones may agree once they are cut.
+    found: Counter[str] = Counter()
+    for name in names:
+        for reason, times in figures.missed.get(name, {}).items():
+            found[_line(reason, MAX_REASON)] += times
+    return dict(found.most_common(MAX_REASONS))
 
 
 def _line(text: str, most: int) -> str:

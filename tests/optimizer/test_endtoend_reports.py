@@ -117,6 +117,16 @@ def test_hostile_words_of_a_report_are_escaped_and_shortened(api: Call, pages: C
     assert "<script>alert" not in text and "\u202e" not in text
 
 
+def test_reasons_that_several_packages_share_are_added_up(api: Call, best: Kernel) -> None:
+    digest = best.as_source().content_hash
+    answer = store(
+        api, best, kernels={"one": digest, "two": digest}, calls={"one": 1, "two": 2},
+        missed={"one": {"dtype": 3, "x" * 400: 1}, "two": {"dtype": 4, "x" * 401: 1, "shape": 9}},
+    )  # fmt: skip
+    assert answer.json()["calls"] == 3
+    assert list(answer.json()["missed"].items()) == [("shape", 9), ("dtype", 7), ("x" * 300, 2)]
+
+
 def test_report_with_a_nul_character_is_refused(api: Call, best: Kernel) -> None:
     answer = store(api, best, script="train\x00.py")
     assert (answer.status_code, "NUL character" in answer.json()["detail"]) == (400, True)
