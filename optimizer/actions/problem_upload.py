@@ -10,11 +10,22 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from optimizer.access import may_in_team
+from optimizer.access import ROLE_NEEDED
 from optimizer.actions.audit import log_action
 from optimizer.actions.problem import do_import_problem
+from optimizer.actions.quota import lock_person
 from optimizer.enqueue import enqueue_upload
-from optimizer.models import AuditAction, Problem, ProblemUpload, ProblemVersion, Team, UploadState, User
+from optimizer.models import (
+    AuditAction,
+    Membership,
+    Problem,
+    ProblemUpload,
+    ProblemVersion,
+    TeamRole,
+    UploadState,
+    User,
+)
+from optimizer.models.problem_upload import origin_of
 from optimizer.text.storable import storable, storable_text
 from runners import wire
 from runners.problems.base import ProblemError
@@ -34,12 +45,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
 
 def may_add_problems(user: User) -> bool:
     """Return whether the person may add problems: everybody who may start runs somewhere."""
-    return user.is_superuser or any(may_in_team(user, team, "operate") for team in Team.objects.all())
-
-
-def origin_of(user: User) -> str:
-    """Return the origin of problems that the person adds."""
-    return f"uploaded by {user.get_username()}"
+    enough = [role for role in TeamRole if role.rank >= ROLE_NEEDED["operate"].rank]
+    return user.is_superuser or Membership.objects.filter(user=user, role__in=enough).exists()
 
 
 def check_upload(user: User, name: str, file_name: str, content: bytes) -> None:
@@ -58,6 +65,10 @@ def check_upload(user: User, name: str, file_name: str, content: bytes) -> None:
         faults["source"] = f"Choose a Python file or an archive ({', '.join(ARCHIVES)})."
     if faults:
         raise ValidationError(faults)
+    _check_may_add(user)
+
+
+def _check_may_add(user: User) -> None:
     if not may_add_problems(user):
         raise ValidationError("Only operators and owners of a team add problems.")
 
@@ -68,7 +79,7 @@ def do_upload_problem(user: User, name: str, file_name: str, content: bytes) -> 
     name, file_name = name.strip(), storable_text(file_name.lower())[-200:]
     check_upload(user, name, file_name, content)
     # Lock the person, so that the limit also holds for requests that come at the same time.
-    User.objects.select_for_update().get(pk=user.pk)
+    lock_person(user)
     if ProblemUpload.objects.of(user).unfinished().count() >= MAX_UNFINISHED:
         raise ValidationError(f"{MAX_UNFINISHED} of your uploads are still being checked. Wait for one of them.")
     ProblemUpload.objects.of(user).filter(state=UploadState.REFUSED).delete()
@@ -82,11 +93,12 @@ def do_claim_upload(upload_id: int) -> ProblemUpload | None:
     changes = {"state": UploadState.RUNNING, "fence": F("fence") + 1, "lease_until": Now() + LEASE}
     if not ProblemUpload.objects.claimable().filter(pk=upload_id).update(**changes):
         return None
-    upload = ProblemUpload.objects.get(pk=upload_id)
-    if upload.fence <= MAX_CLAIMS:
-        return upload
-    do_refuse_upload(upload, ["The worker that checked this was lost each time. It may use too much memory."])
-    return None
+    # Its author may have discarded it since.
+    upload = ProblemUpload.objects.filter(pk=upload_id).first()
+    if upload is not None and upload.fence > MAX_CLAIMS:
+        do_refuse_upload(upload, ["The worker that checked this was lost each time. It may use too much memory."])
+        return None
+    return upload
 
 
 def do_finish_inspection(upload: ProblemUpload, inspection: Inspection) -> bool:
@@ -109,9 +121,13 @@ def do_add_uploaded_problem(user: User, upload_id: int) -> ProblemVersion:
 
     What is stored has been parsed in a sandbox before, so that opening it here is known to end.
     """
-    upload = ProblemUpload.objects.select_for_update().get(pk=upload_id, created_by=user)
+    upload = ProblemUpload.objects.select_for_update().filter(pk=upload_id, created_by=user).first()
+    if upload is None:
+        raise ValidationError("This upload was discarded.")
     if upload.version is not None:
         return upload.version
+    # The role may have changed since the upload.
+    _check_may_add(user)
     if upload.state != UploadState.READY:
         raise ValidationError("This upload has not passed its check.")
     inspection = wire.from_plain(Inspection, upload.inspection)

@@ -29,7 +29,7 @@ def check_room_for_run(user: User | None) -> None:
     """Raise ValidationError where the person has as many runs under way as they may. Call inside a transaction."""
     if user is None:
         return
-    _lock(user)
+    lock_person(user)
     live = Run.objects.filter(created_by=user, campaign_cell__isnull=True).exclude(state__in=_ENDED).count()
     if live >= MOST_LIVE_RUNS:
         raise ValidationError(f"{live} of your runs have not ended yet. Stop some of them, or wait.")
@@ -42,7 +42,7 @@ def check_room_for_kernel(user: User | None, source_bytes: int = 0, *, measured:
     """
     if user is None:
         return
-    _lock(user)
+    lock_person(user)
     mine = Kernel.objects.filter(author=user)
     if measured and (waiting := mine.filter(evaluation__state__in=_WAITING).count()) >= MOST_WAITING_KERNELS:
         raise ValidationError(f"{waiting} of your kernels wait for their evaluation. Read their verdicts first.")
@@ -58,6 +58,8 @@ def check_room_for_kernel(user: User | None, source_bytes: int = 0, *, measured:
         raise ValidationError(f"Your kernels of one day have at most {MOST_BYTES_A_DAY >> 20} MiB together.")
 
 
-def _lock(user: User) -> None:
-    """Lock the person's row until the transaction ends."""
-    User.objects.select_for_update().only("pk").get(pk=user.pk)
+def lock_person(user: User) -> None:
+    """Lock the person's row until the transaction ends, except against rows that refer to the person."""
+    # FOR UPDATE would make every other transaction that writes such a row wait for this one, and deadlock with one that
+    # holds the run's lock.
+    User.objects.select_for_update(no_key=True).only("pk").get(pk=user.pk)

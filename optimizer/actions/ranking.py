@@ -9,7 +9,7 @@ from django.db import transaction
 
 from optimizer.access import may
 from optimizer.actions.audit import log_action
-from optimizer.models import AuditAction, Evaluation, EvaluationPurpose, EvaluationState, Kernel, User
+from optimizer.models import AuditAction, Evaluation, EvaluationPurpose, EvaluationState, Kernel, Run, User
 from optimizer.queries.leaderboard import Leader
 from optimizer.runs.dispatch import dispatch_again
 from optimizer.runs.locking import lock_run
@@ -32,7 +32,9 @@ def do_retime_leaders(user: User, leaders: Sequence[Leader]) -> int:
     if not allowed:
         raise ValidationError("Your role allows none of these kernels to be timed again.")
     with transaction.atomic():
-        queued = [kernel for kernel in allowed if _retime(kernel)]
+        # Whoever locks several runs locks them in this order, so that no two of them wait for each other.
+        runs = {pk: lock_run(pk) for pk in sorted({kernel.run_id for kernel in allowed})}
+        queued = [kernel for kernel in allowed if _retime(runs[kernel.run_id], kernel)]
         if not queued:
             raise ValidationError("These kernels are being timed already.")
         for kernel in queued:
@@ -40,10 +42,8 @@ def do_retime_leaders(user: User, leaders: Sequence[Leader]) -> int:
     return len(queued)
 
 
-def _retime(kernel: Kernel) -> bool:
-    """Queue the timing; False where one is open."""
-    # Runs are locked one after the other in the board's order; nothing else locks two runs at once.
-    run = lock_run(kernel.run_id)
+def _retime(run: Run, kernel: Kernel) -> bool:
+    """Queue the timing of a kernel of a locked run, and return False where one is open already."""
     open_states = [EvaluationState.QUEUED, EvaluationState.RUNNING]
     if Evaluation.objects.filter(kernel=kernel, purpose=EvaluationPurpose.RANKING, state__in=open_states).exists():
         return False

@@ -1,4 +1,4 @@
-"""Keep and delete named views of the runs table."""
+"""Save and delete named views of the runs table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from django.http import QueryDict
 
 from optimizer.models import SavedView, User
 from optimizer.models.saved_view import NAME_CHARS, QUERY_CHARS
+from optimizer.text.storable import storable_text
 
 MOST = 30
 # What an address of the table may hold; anything else, and the page, is left out of a view.
@@ -15,7 +16,7 @@ KEPT = ("q", "state", "problem", "target", "strategy", "tag", "mine", "archived"
 
 def do_save_view(user: User, name: str, query: str) -> SavedView:
     """Store the view, in place of one of the same name. Raises ValidationError for a bad name or too many views."""
-    name = " ".join(name.split())
+    name = " ".join(storable_text(name).split())
     if not name or len(name) > NAME_CHARS:
         raise ValidationError(f"A name has 1 to {NAME_CHARS} characters.")
     if SavedView.objects.filter(user=user).exclude(name=name).count() >= MOST:

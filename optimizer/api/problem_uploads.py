@@ -117,7 +117,7 @@ def discard_upload(request: HttpRequest, upload_id: int) -> Any:
 def _own(request: HttpRequest, upload_id: int) -> ProblemUpload:
     if upload_id >= 2**63:
         raise Http404("There is no such upload.")
-    rows = ProblemUpload.objects.of(caller(request)).select_related("version__problem")
+    rows = ProblemUpload.objects.of(caller(request)).defer("content").select_related("version__problem")
     return get_object_or_404(rows, pk=upload_id)
 
 

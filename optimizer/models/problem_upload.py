@@ -12,6 +12,11 @@ from optimizer.models.problem import ProblemVersion
 from optimizer.models.team import User
 
 
+def origin_of(user: User) -> str:
+    """Return the origin (`Problem.origin`) of problems that the person uploads."""
+    return f"uploaded by {user.get_username()}"
+
+
 class UploadState(models.TextChoices):
     """List the states of an uploaded problem."""
 
@@ -38,6 +43,10 @@ class ProblemUploadQuerySet(models.QuerySet["ProblemUpload"]):
     def of(self, user: User) -> Self:
         """Return the person's own: nobody else sees an upload before it is added."""
         return self.filter(created_by=user).order_by("-pk")
+
+    def light(self) -> Self:
+        """Return them without the file and what was found in it, which together have megabytes."""
+        return self.defer("content", "inspection")
 
     def unfinished(self) -> Self:
         """Return those that a worker has to do with."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optimizer.models import Problem, Provider, Review, Run, User
+from optimizer.models.problem_upload import origin_of
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class FirstStep:
 def first_steps(user: User) -> list[FirstStep]:
     """Return the checklist of a new person. Every item is derived from rows, so that nothing has to be ticked."""
     teams = user.teams.values("pk")
-    uploaded = Problem.objects.filter(origin=f"uploaded by {user.get_username()}").exists()
+    uploaded = Problem.objects.filter(origin=origin_of(user)).exists()
     return [
         FirstStep("Connect a model", "An OpenAI-compatible server, or your own answers in the inbox.", "providers",
                   Provider.objects.filter(team__in=teams).exists()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _BACKTICKS = re.compile("`+")
-_SUGGESTION = re.compile(r"^(`{3,})suggestion[ \t]*\n(.*?)^\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_SUGGESTION = re.compile(r"(`{3,})suggestion[ \t]*")
 
 
 def fenced(text: str, label: str = "") -> str:
@@ -16,5 +16,10 @@ def fenced(text: str, label: str = "") -> str:
 
 def suggested_lines(text: str) -> list[str] | None:
     """Return the lines of the first code block labelled `suggestion`, as on GitHub; None without one."""
-    found = _SUGGESTION.search(text.replace("\r\n", "\n"))
-    return None if found is None else found[2].removesuffix("\n").split("\n") if found[2] else []
+    lines = text.replace("\r\n", "\n").split("\n")
+    for number, line in enumerate(lines, 1):
+        if found := _SUGGESTION.fullmatch(line):
+            # A block without an end takes up all the rest, so looking for a later one would be wrong, and slow.
+            rest = [after.rstrip(" \t") for after in lines[number:]]
+            return lines[number : number + rest.index(found[1])] if found[1] in rest else None
+    return None

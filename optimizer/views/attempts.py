@@ -8,6 +8,8 @@ from hashlib import sha256
 from django.core.cache import cache
 from django.http import HttpRequest
 
+from optimizer.api.throttle import counted
+
 # Whoever has one IPv6 address has all those that share so many bits with it.
 IPV6_PREFIX = 64
 
@@ -29,13 +31,7 @@ def take_attempt(action: str, source: str, most: int, window_s: int) -> bool:
 
     The window begins with the first attempt. Attempts beyond the limit do not prolong it.
     """
-    key = _key(action, source)
-    cache.add(key, 0, window_s)
-    try:
-        return cache.incr(key) <= most
-    except ValueError:  # the window ended between both
-        cache.add(key, 1, window_s)
-        return True
+    return counted(_key(action, source), window_s) <= most
 
 
 def give_back(action: str, source: str) -> None:

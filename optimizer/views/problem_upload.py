@@ -40,7 +40,8 @@ def problem_new(request: HttpRequest) -> HttpResponse:
             return redirect("problem_upload", upload_id=upload.pk)
         except ValidationError as refusal:
             add_errors(form, refusal)
-    context = {"form": form, "may_add": may_add_problems(user), "waiting": ProblemUpload.objects.of(user)[:5]}
+    waiting = ProblemUpload.objects.of(user).light()[:5]
+    context = {"form": form, "may_add": may_add_problems(user), "waiting": waiting}
     return render(request, "problems/new.html", context)
 
 
@@ -48,7 +49,8 @@ def problem_new(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def problem_upload(request: HttpRequest, upload_id: int) -> HttpResponse:
     """Show how the check stands and what it found, and add the problem."""
-    upload = get_object_or_404(ProblemUpload.objects.of(user_of(request)), pk=upload_id)
+    uploads = ProblemUpload.objects.of(user_of(request)).light().select_related("version__problem")
+    upload = get_object_or_404(uploads, pk=upload_id)
     if request.method == "POST":
         return _added(request, upload)
     if upload.version is not None:

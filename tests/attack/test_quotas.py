@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 from django.core.cache import cache
 from django.core.exceptions import ValidationError
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 
 from optimizer.actions import quota
 from optimizer.actions.run import as_new_run, do_clone_run, do_start_run
 from optimizer.actions.suggestion import Suggestion, do_suggest
 from optimizer.loop import advance
-from optimizer.models import AuthorKind, Kernel, Run, TeamRole, User
+from optimizer.models import AuthorKind, IdempotencyKey, Kernel, Run, TeamRole, User
 from optimizer.views import join
 from optimizer.views.attempts import caller_of, give_back, take_attempt
 from tests.factories import make_run, make_team, make_user
@@ -93,6 +93,18 @@ def test_runs_at_once_stay_within_one_persons_quota(runs, person, monkeypatch) -
     # Campaigns and the system itself have limits of their own.
     do_start_run(person, as_new_run(runs[0]), by_hand=False)
     do_start_run(None, as_new_run(runs[0]))
+
+
+def test_a_quota_that_is_being_checked_holds_up_no_other_work_of_the_person(person) -> None:
+    def work(number: int) -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL lock_timeout = '2s'")
+            IdempotencyKey.objects.create(user=person, key="any", request_hash="")
+
+    with transaction.atomic():
+        quota.lock_person(person)
+        at_once(work, 1)
+        assert IdempotencyKey.objects.filter(user=person).exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,4 +1,4 @@
-"""Problems that people paste or upload: read and run in a sandbox, previewed, added; refused at the field."""
+"""Test problems that people paste or upload: read and run in a sandbox, previewed, added; refused at the field."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
@@ -30,7 +31,7 @@ from optimizer.problems.inspecting import inspect_upload
 from optimizer.upkeep.sweep import sweep
 from runners.problems import SHIPPED
 from runners.problems.uploading import Upload, inspect
-from tests.factories import make_user
+from tests.factories import make_team, make_user
 from tests.optimizer.clients import Call
 
 pytestmark = [pytest.mark.django_db, pytest.mark.processes]
@@ -100,9 +101,8 @@ def test_the_same_name_becomes_a_new_version_of_ones_own_problem_only(
     assert "becomes version <b>2</b>" in pages.get(f"/problems/new/{upload.pk}/").content.decode()
     pages.force_login(make_user(team, TeamRole.OPERATOR))
     assert "Another problem has this name." in paste(pages, GOOD).content.decode()
-    assert "Another problem has this name." in paste(pages, GOOD, "softmax_rows").content.decode() or (
-        not Problem.objects.filter(slug="softmax_rows").exists()
-    )
+    Problem.objects.create(slug="shipped_one", title="Shipped")
+    assert "Another problem has this name." in paste(pages, GOOD, "shipped_one").content.decode()
 
 
 @pytest.mark.parametrize(
@@ -219,6 +219,46 @@ def test_viewers_cannot_add_problems(pages: Client, team: Team) -> None:
     pages.force_login(make_user(team, TeamRole.VIEWER))
     assert "Only operators and owners" in paste(pages, GOOD).content.decode()
     assert not ProblemUpload.objects.exists()
+
+
+def ready(member: User) -> ProblemUpload:
+    """Return an upload that a worker has found good, without running one."""
+    return ProblemUpload.objects.create(
+        created_by=member, name="mine", file_name="mine.py", content=b"x", state=UploadState.READY
+    )
+
+
+def test_who_lost_the_role_since_the_upload_cannot_add_it(member: User, pages: Client) -> None:
+    upload = ready(member)
+    member.memberships.update(role=TeamRole.VIEWER)
+    with pytest.raises(ValidationError, match="Only operators and owners"):
+        problem_upload.do_add_uploaded_problem(member, upload.pk)
+
+
+def test_an_upload_that_is_discarded_meanwhile_is_told_so_and_ends_no_worker(
+    member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = ready(member)
+    problem_upload.do_discard_upload(member, upload.pk)
+    with pytest.raises(ValidationError, match="was discarded"):
+        problem_upload.do_add_uploaded_problem(member, upload.pk)
+    waiting = ready(member)
+    ProblemUpload.objects.update(state=UploadState.QUEUED)
+    # Its author is faster than the worker between its two queries.
+    monkeypatch.setattr(ProblemUpload.objects, "filter", lambda **_: ProblemUpload.objects.none())
+    assert problem_upload.do_claim_upload(waiting.pk) is None
+
+
+def test_pages_of_uploads_read_neither_the_file_nor_every_team(
+    pages: Client, member: User, django_assert_max_num_queries: Any
+) -> None:
+    ready(member)
+    for _ in range(10):
+        make_team()
+    with django_assert_max_num_queries(6) as seen:
+        pages.get("/problems/new/")
+    uploads = [query["sql"] for query in seen.captured_queries if "optimizer_problemupload" in query["sql"]]
+    assert uploads and all('"content"' not in sql for sql in uploads)
 
 
 def test_a_flood_of_uploads_is_refused(pages: Client) -> None:

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
+from optimizer.actions import ranking
 from optimizer.actions.ranking import do_retime_leaders
 from optimizer.actions.run import do_clone_run, do_continue_run, do_pause_run
 from optimizer.charts.curve import points_of
@@ -38,6 +39,7 @@ from optimizer.queries.run_summary import summarise
 from optimizer.queries.run_table import as_json, closing_table
 from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
+from optimizer.runs.locking import lock_run
 from optimizer.search import STRATEGIES
 from runners.job import JobResult, JobSpec, Status
 from tests.factories import drive, failed_result, fake_evaluate, make_run, make_team, make_user
@@ -67,6 +69,31 @@ def pages(client: Client, operator: User) -> Client:
 def text_of(pages: Client, name: str, *parts: object, query: str = "") -> str:
     """Return a page's text."""
     return pages.get(reverse(name, args=parts) + query).content.decode()
+
+
+def numbers_differ(team: Team, one: int, other: int) -> bool:
+    """Return whether two runs whose seeds are these numbers differ in a setting."""
+    return bool(differences_of([make_run(team, seed=one), make_run(team, seed=other)]))
+
+
+def test_large_numbers_that_differ_in_their_last_digit_are_a_difference(team: Team) -> None:
+    assert numbers_differ(team, 1_234_567, 1_234_568)
+    assert numbers_differ(team, 2**63 - 1, 2**63 - 2)
+    assert not numbers_differ(team, 1_000_000, 1_000_000)
+
+
+def test_the_top_of_a_board_locks_its_runs_in_one_order(
+    team: Team, operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [drive(make_run(team)) for _ in range(2)]
+    for run, speedup in zip(runs, (1.5, 2.5), strict=True):
+        Run.objects.filter(pk=run.pk).update(best_speedup_low=speedup, best_speedup_high=speedup)
+    board = leaders_of(operator, runs[0].problem_version.problem, runs[0].target)
+    assert [one.run for one in board] == [runs[1].pk, runs[0].pk]
+    locked: list[int] = []
+    monkeypatch.setattr(ranking, "lock_run", lambda pk: (locked.append(pk), lock_run(pk))[1])
+    do_retime_leaders(operator, board)
+    assert locked == sorted(locked) and len(locked) == 2
 
 
 # leaderboards
