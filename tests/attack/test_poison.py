@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from runners import wire
 from runners.dispatch.spool import Slip, Spool
 from runners.job import JobResult, JobSpec, Language, ProblemBundle, Source, Status
 from runners.job_source import RunnerCard
+from tests.attack.growth import seconds
 from tests.signed import put
 
 CARD = {"name": "w", "target": "cpu", "queues": ["spool.cpu"]}
@@ -130,6 +130,6 @@ def test_poisoned_card_is_skipped_and_the_others_are_read(value: str, tmp_path: 
     spool = Spool(tmp_path / "spool")
     put(spool, "runners", "a.json", poisoned(CARD, "facts", f'{{"job": {value}}}'))
     spool.introduce(RunnerCard("z", "cpu", ("spool.cpu",)))
-    started = time.monotonic()
-    assert [card.name for card, _ in spool.cards()] == ["z"]
-    assert time.monotonic() - started < 1.0
+    found: list[str] = []
+    assert seconds(lambda _: found.extend(card.name for card, _ in spool.cards()), "") < 1.0
+    assert found == ["z"]
