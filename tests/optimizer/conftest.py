@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from django.test import Client
 
-from optimizer.models import Run, Team, TeamRole, User
+from optimizer.models import Kernel, Run, Team, TeamRole, User
 from tests.factories import drive, make_run, make_team, make_user
 from tests.llm_server import LlmServer, llm_server
 from tests.optimizer.clients import Call, caller_of
@@ -30,6 +30,13 @@ def finished_run(module_rows: None) -> Run:
 def finished(finished_run: Run, db: None) -> Run:
     """Return a run of `team` that the `member` started and that has gone to its end."""
     return Run.objects.get(pk=finished_run.pk)
+
+
+@pytest.fixture
+def best(finished: Run) -> Kernel:
+    """Return the best kernel of `finished`."""
+    assert finished.best_kernel is not None
+    return finished.best_kernel
 
 
 @pytest.fixture

@@ -9,22 +9,11 @@ from django.test import Client
 from django.urls import reverse
 
 from optimizer.actions import endtoend as actions
-from optimizer.models import AuditAction, AuditEntry, EndToEndReport, Kernel, Run, Team, TeamRole, TokenScope, User
+from optimizer.models import AuditAction, AuditEntry, EndToEndReport, Kernel, Team, TeamRole, TokenScope, User
 from tests.factories import make_team, make_user
 from tests.optimizer.clients import Call, caller_of, flowing
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def run(finished: Run) -> Run:
-    return finished
-
-
-@pytest.fixture
-def best(run: Run) -> Kernel:
-    assert run.best_kernel is not None
-    return run.best_kernel
 
 
 def report(kernel: Kernel, **changes: Any) -> dict[str, Any]:

@@ -56,12 +56,6 @@ def run(finished: Run) -> Run:
 
 
 @pytest.fixture
-def best(run: Run) -> Kernel:
-    assert run.best_kernel is not None
-    return run.best_kernel
-
-
-@pytest.fixture
 def reviewers(team: Team) -> list[User]:
     return [make_user(team, TeamRole.REVIEWER) for _ in range(2)]
 
