@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from optimizer.knowledge import Task, pages_for
 from optimizer.search.base import Ask, History, KernelView, fastest
-from optimizer.search.machinery.librarian import CHARACTERS_PER_TOKEN, FINDINGS_SHARE_TOKENS
+from optimizer.search.machinery.librarian import FINDINGS_SHARE_TOKENS
+from optimizer.text.tokens import tokens_of
 from runners.job import JobResult, Language
 
 # Tokens reserved for hardware overviews and pages, however many findings there are. Findings may use what is left.
@@ -34,7 +35,7 @@ class KnowledgeItem:
     @property
     def tokens(self) -> int:
         """Estimate the length in tokens."""
-        return len(self.text) // CHARACTERS_PER_TOKEN + 1
+        return tokens_of(len(self.text))
 
 
 @dataclass(frozen=True)

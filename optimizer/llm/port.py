@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from optimizer.text.tokens import tokens_of
+
 MAX_ANSWER_CHARACTERS = 2_000_000
-CHARACTERS_PER_TOKEN = 4.0  # rule of thumb for English and code, used only where a server reports no usage
 
 # Besides `role` and `content`, an assistant's message may have `tool_calls` and `items`, and the message of a tool
 # `tool_call_id` and `name`.
@@ -161,9 +161,8 @@ class Provider(ABC):
 
 
 def estimated_tokens(messages: Sequence[Message], answer: str) -> int:
-    """Estimate tokens from characters, rounded up: for budgets, where a server reports no usage."""
-    characters = sum(map(_characters, messages)) + len(answer)
-    return math.ceil(characters / CHARACTERS_PER_TOKEN)
+    """Estimate tokens from characters: for budgets, where a server reports no usage."""
+    return tokens_of(sum(map(_characters, messages)) + len(answer))
 
 
 def _characters(message: Message) -> int:

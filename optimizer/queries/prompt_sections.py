@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from optimizer.models import LlmCall
+from optimizer.text.tokens import tokens_of
 
-# An estimate for display, as for knowledge in prompts: servers count whole prompts and not their sections.
-CHARACTERS_PER_TOKEN = 4
 MOST_SECTIONS = 60
 _HEADING = re.compile(r"^(?=#{1,2} \S)", re.MULTILINE)
 
@@ -63,7 +62,8 @@ def _divided(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]
 
 
 def _section(role: str, title: str, text: str, known: Mapping[tuple[str, str], str], *, compared: bool) -> Section:
-    tokens = max(1, len(text) // CHARACTERS_PER_TOKEN)
+    # An estimate: servers count whole prompts and not their sections.
+    tokens = tokens_of(len(text))
     if not compared:
         return Section(role, title, text, tokens)
     if (role, title) not in known:

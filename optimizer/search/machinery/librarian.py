@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from optimizer.search.base import History, Note
 from optimizer.search.flow import Flow
+from optimizer.text.tokens import CHARACTERS_PER_TOKEN
 
 # Tokens of a prompt for findings, digests and notes; hardware has a share of its own (`optimizer.agents.knowledge`).
 FINDINGS_SHARE_TOKENS = 7_000
-CHARACTERS_PER_TOKEN = 4
 
 
 def exceed_their_share(history: History) -> bool:
