@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from optimizer.agents.delimiters import Delimiters, clean, neutralise
 from optimizer.agents.task_sections import SOURCE_CAP, plain
-from optimizer.queries.kernel_resources import changed_features, match
+from optimizer.queries.kernel_resources import changed_features, pairs_of
 from optimizer.queries.timing import CaseRow, case_rows, failure_lines, noise_warning
 from optimizer.search.base import History, HypothesisView, KernelView
 from optimizer.search.machinery.handoff import configurations, tuned_winners
@@ -182,7 +182,7 @@ def features(kernel: KernelView, history: History) -> str:
     parents = [history.kernel(key) for key in kernel.parent_keys[:1]]
     before = next((one.result.build for one in parents if one and one.result), None)
     build = kernel.result.build if kernel.result else None
-    lines = [_feature_line(report, match(report, before)) for report in (build.kernels if build else [])]
+    lines = [_feature_line(now, was) for now, was in pairs_of(build, before)]
     told = "\n".join(line for line in lines if line)
     return f"Machine code against the parent's, before → now:\n{told}" if told else ""
 

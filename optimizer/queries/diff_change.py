@@ -18,7 +18,7 @@ import numpy as np
 from optimizer.models import Evaluation, Kernel, Measurement
 from optimizer.queries.comparison import on_same_ground
 from optimizer.queries.kernel_resources import LABELS as RESOURCES
-from optimizer.queries.kernel_resources import changed_features, tidy
+from optimizer.queries.kernel_resources import changed_features, pairs_of, tidy
 from runners.job import CaseResult, JobResult, KernelResources
 
 # Used where a result has no noise floor: differences below one per cent mean nothing on the machines we know.
@@ -225,17 +225,14 @@ def _in_turn(case: CaseResult, old: Sequence[float], new: Sequence[float], band:
 
 
 def _resources(before: JobResult | None, after: JobResult | None) -> list[ResourceChange]:
-    """Compare figures of device kernels of the same name; where each side has one kernel, of those two."""
-    old, new = _reported(before), _reported(after)
-    # The name may contain a template argument or a hash that differs between the two.
-    if len(old) == len(new) == 1:
-        old = dict(zip(new, old.values(), strict=True))
-    rows = [row for name in dict.fromkeys([*new, *old]) for row in _rows(name, old.get(name), new.get(name))]
+    """Compare the figures of device kernels that are on both sides or on one."""
+    old, new = (one.build if one else None for one in (before, after))
+    pairs = pairs_of(new, old)
+    known = {id(was) for _, was in pairs}
+    gone = [one for one in (old.kernels if old else []) if id(one) not in known]
+    rows = [row for now, was in pairs for row in _rows(now.name, was, now)]
+    rows += [row for was in gone for row in _rows(was.name, was, None)]
     return [row for row in rows if row.old is not None or row.new is not None]
-
-
-def _reported(result: JobResult | None) -> dict[str, KernelResources]:
-    return {one.name: one for one in result.build.kernels} if result and result.build else {}
 
 
 def _rows(name: str, old: KernelResources | None, new: KernelResources | None) -> list[ResourceChange]:

@@ -44,12 +44,11 @@ class ResourceRow:
 
 
 def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list[ResourceRow]:
-    """Return the rows with at least one value. Device kernels are matched by name, or by being the only one."""
-    kernels = build.kernels if build else []
-    pairs = [(one, match(one, parent)) for one in kernels]
+    """Return the rows with at least one value."""
+    pairs = pairs_of(build, parent)
     rows = [_row(text, [(getattr(one, name), old and getattr(old, name)) for one, old in pairs])
             for name, text in LABELS.items()]  # fmt: skip
-    extra = dict.fromkeys(name for one in kernels for name in one.extra)
+    extra = dict.fromkeys(name for one, _ in pairs for name in one.extra)
     rows += [
         _row(
             name.replace("_", " "),
@@ -62,8 +61,7 @@ def resource_rows(build: BuildReport | None, parent: BuildReport | None) -> list
 
 def feature_rows(build: BuildReport | None, parent: BuildReport | None) -> list[ResourceRow]:
     """Return a row for each static feature that is not 0 in some kernel or in its parent."""
-    kernels = build.kernels if build else []
-    pairs = [(one.features, old.features if (old := match(one, parent)) else {}) for one in kernels]
+    pairs = [(one.features, old.features if old else {}) for one, old in pairs_of(build, parent)]
     rows = [
         (label, [(new.get(name), old.get(name)) for new, old in pairs])
         for name, label in FEATURES.items()
@@ -83,11 +81,18 @@ def _alike(one: float, other: float) -> bool:
     return abs(one - other) <= 1e-6 * max(abs(one), abs(other), 1e-12)
 
 
-def match(one: KernelResources, parent: BuildReport | None) -> KernelResources | None:
-    """Return the parent's kernel of the same name, or its only one."""
-    others = parent.kernels if parent else []
-    named = next((other for other in others if other.name == one.name), None)
-    return named or (others[0] if len(others) == 1 else None)
+def pairs_of(
+    build: BuildReport | None, parent: BuildReport | None
+) -> list[tuple[KernelResources, KernelResources | None]]:
+    """Return each device kernel of a build with the parent's of the same name, None where there is none.
+
+    Where each side has one kernel, they are a pair whatever their names, which may hold a template argument or a hash.
+    """
+    kernels, others = (one.kernels if one else [] for one in (build, parent))
+    if len(kernels) == len(others) == 1:
+        return [(kernels[0], others[0])]
+    named = {other.name: other for other in others}
+    return [(one, named.get(one.name)) for one in kernels]
 
 
 def _row(label: str, values: Sequence[tuple[Any, Any]]) -> ResourceRow:
