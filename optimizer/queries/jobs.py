@@ -8,8 +8,9 @@ from django.db.models import Avg, F, Q, QuerySet
 
 from optimizer.models import Job, JobState, Run
 
-# Finished jobs of a queue from which the wait is estimated.
-RECENT_JOBS = 20
+# Finished jobs of a queue from which the wait is estimated, and how many jobs of all queues are searched for them: one
+# that has finished none would be looked for in the whole table.
+RECENT_JOBS, SEARCHED_JOBS = 20, 20_000
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ def place_of(job: Job) -> QueuePlace:
     earlier = Q(priority__lt=job.priority) | Q(priority=job.priority, pk__lt=job.pk)
     ahead = same.filter(earlier, state=JobState.QUEUED).count()
     running = same.filter(state=JobState.RUNNING).count()
-    newest = same.filter(state=JobState.DONE, started_at__isnull=False).order_by("-pk")[:RECENT_JOBS]
+    done = same.filter(state=JobState.DONE, started_at__isnull=False, pk__gt=job.pk - SEARCHED_JOBS)
+    newest = done.order_by("-pk")[:RECENT_JOBS]
     took = Job.objects.filter(pk__in=newest.values("pk")).aggregate(mean=Avg(F("finished_at") - F("started_at")))
     if took["mean"] is None:
         return QueuePlace(ahead, None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from optimizer.models import Evaluation, EvaluationStatus, Release, ReleaseState, RetimeRound, Runner
@@ -21,25 +22,23 @@ def places() -> list[tuple[int, int]]:
 
 
 def pairs_of(team_id: int, target_id: int) -> list[tuple[Release, Evaluation]]:
-    """Return the team's releases for the target, each with the measurement to compare with."""
+    """Return the team's releases for the target, each with the measurement to compare with, without its result."""
     released = Release.objects.filter(
         state=ReleaseState.RELEASED, kernel__run__team=team_id, kernel__run__target=target_id
     ).select_related("kernel__evaluation", "rerun", "kernel__run")
+    # Asked every minute: results have megabytes, and sources are not looked at.
+    released = released.defer("rerun__result", "kernel__evaluation__result", "kernel__source", "kernel__report")
     return [(release, reference) for release in released if (reference := _reference(release)) is not None]
 
 
 def software_on(target_id: int) -> list[Software]:
     """Return the different sets of software that the target's live runners report, in the order of their names."""
-    alive = Runner.objects.filter(
-        target=target_id, draining=False, heartbeat_at__gt=timezone.now() - LOST_AFTER
-    ).order_by("name")
-    return _distinct(runner.facts.get("software") for runner in alive)
+    return _distinct(runner.facts.get("software") for runner in _alive(target_id).order_by("name"))
 
 
 def has_runner(target_id: int) -> bool:
     """Return whether a live runner could time kernels of the target now."""
-    alive = Runner.objects.filter(target=target_id, draining=False, heartbeat_at__gt=timezone.now() - LOST_AFTER)
-    return alive.exists()
+    return _alive(target_id).exists()
 
 
 def new_software(team_id: int, target_id: int) -> str:
@@ -48,11 +47,15 @@ def new_software(team_id: int, target_id: int) -> str:
     A kernel whose measurement does not say its software counts as timed on anything until a round has recorded it.
     """
     present = software_on(target_id)
+    if not present:
+        return ""
     rounds = list(RetimeRound.objects.filter(team=team_id, target=target_id).order_by("pk"))
-    for release, reference in pairs_of(team_id, target_id) if present else ():
+    pairs = pairs_of(team_id, target_id)
+    measured_on = _software_of([reference.pk for _, reference in pairs])
+    for release, reference in pairs:
         since = [one for one in rounds if release.released_at and one.created_at > release.released_at]
         covered = [software for one in since for software in one.software]
-        known = _distinct([reference.result.get("environment", {}).get("software"), *covered])
+        known = _distinct([measured_on[reference.pk], *covered])
         if known and (unknown := next((one for one in present if one not in known), None)) is not None:
             return _difference(known[-1], unknown)
     return ""
@@ -65,6 +68,17 @@ def last_timed_at(team_id: int, target_id: int) -> dt.datetime | None:
         return newest.created_at
     moments = [release.released_at for release, _ in pairs_of(team_id, target_id) if release.released_at]
     return min(moments, default=None)
+
+
+def _alive(target_id: int) -> QuerySet[Runner]:
+    """Return the live runners that could time kernels of the target now."""
+    return Runner.objects.filter(target=target_id, draining=False, heartbeat_at__gt=timezone.now() - LOST_AFTER)
+
+
+def _software_of(evaluations: Sequence[int]) -> dict[int, object]:
+    """Return the software that each evaluation ran on, by id, as its result says."""
+    rows = Evaluation.objects.filter(pk__in=evaluations)
+    return dict(rows.values_list("pk", "result__environment__software"))
 
 
 def _reference(release: Release) -> Evaluation | None:

@@ -193,6 +193,14 @@ def test_a_new_driver_starts_one_round_that_names_it(team: Team, recorded: Relea
     assert start_due_rounds() == []
 
 
+def test_the_watch_reads_no_result_as_a_whole(recorded: Release, django_assert_max_num_queries: Any) -> None:
+    check_in(DRIVER_1)
+    with django_assert_max_num_queries(20) as seen:
+        assert start_due_rounds() == []
+    asked = [query["sql"] for query in seen.captured_queries]
+    assert not [sql for sql in asked if '"result",' in sql or '"result" ' in sql.partition(" FROM ")[0]]
+
+
 def test_a_round_that_somebody_started_by_hand_covers_the_new_driver(team: Team, recorded: Release) -> None:
     check_in(DRIVER_2)
     do_start_retiming(None, team, Target.objects.get(key="cpu"))
