@@ -32,10 +32,14 @@ function nameOf(box) {
   return title.trim().toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
 }
 
-// One line per point of every trace, with the values that plotly has unpacked.
+// One line per point of every trace, with the values that plotly has unpacked. A heat map's z is a row for each y.
 function table(traces) {
   const lines = [["trace", "label", "x", "y", "z"]];
   for (const { name, text, x = [], y = [], z } of traces) {
+    if (z?.[0]?.length !== undefined) {
+      y.forEach((up, row) => x.forEach((across, column) => lines.push([name ?? "", "", across, up, z[row][column] ?? ""])));
+      continue;
+    }
     for (let n = 0; n < Math.max(x.length, y.length); n++) {
       const label = Array.isArray(text) ? text[n] : "";
       if (x[n] === null && y[n] === null) continue;
