@@ -13,6 +13,7 @@ from optimizer.diffs import rows
 from optimizer.diffs.differ import Tag, apply, diff
 from optimizer.runs.hot_loop import hot_loop
 from optimizer.search.machinery.novelty import normalise
+from optimizer.text.markdown import suggested_lines
 from optimizer.views.knowledge import changes_of
 from runners.backends.resources import AMD_MATRIX, PTX_MATRIX
 from runners.emulation.rewriting import rewritten
@@ -63,6 +64,7 @@ def chained(characters: int) -> str:
 
 
 READERS = [
+    pytest.param(suggested_lines, repeated("```suggestion\n"), id="suggestions without an end"),
     pytest.param(screened, repeated("a="), id="an assignment to thousands of names"),
     pytest.param(screened, repeated("b0=b1=1\n"), id="many assignments to the same names"),
     pytest.param(screened_native, repeated("dlopen("), id="opened libraries"),

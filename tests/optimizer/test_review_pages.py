@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from optimizer.models import Comment, Kernel, Review, Run, RunState, TeamRole, Thread, User
+from optimizer.text.markdown import suggested_lines
 from tests.factories import BASE, make_kernel, make_run, make_user
 from tests.optimizer.clients import flowing, signed_in
 
@@ -374,6 +375,21 @@ def test_a_suggestion_in_a_comment_becomes_a_kernel_with_these_lines_alone_chang
     lines = kernel.source.split("\n")
     assert edit.source.split("\n") == [*lines[:49], "float both;", *lines[51:]]
     assert edit.hypothesis is not None and edit.hypothesis.description == "Fewer lines."
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("So:\r\n````suggestion \r\na\r\n```\r\n````\r\n", ["a", "```"]),
+        ("```suggestion\n```", []),
+        ("```suggestion\n\n```", [""]),
+        ("```suggestion\na", None),
+        ("```suggestion\na\n````suggestion\nb\n````", None),
+        ("```suggestions\na\n```", None),
+    ],
+)
+def test_a_suggestion_is_the_first_block_of_that_label(body: str, lines: list[str] | None) -> None:
+    assert suggested_lines(body) == lines
 
 
 def test_a_comment_without_a_suggestion_offers_and_makes_none(reviewer: User, pair: tuple[Kernel, Kernel]) -> None:

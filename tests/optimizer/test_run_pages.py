@@ -350,6 +350,11 @@ def test_the_palette_offers_the_problem_by_a_word_of_its_name(pages: Client, tea
     assert answer[0]["kind"] == "problem"
 
 
+def test_a_nul_in_a_views_name_is_replaced(pages: Client, operator: User) -> None:
+    assert pages.post(reverse("view_save"), {"name": "N\x00L", "query": ""}).status_code == 302
+    assert SavedView.objects.get(user=operator).name == "N\ufffdL"
+
+
 def test_a_view_is_kept_under_its_name_and_belongs_to_one_person(pages: Client, team: Team, operator: User) -> None:
     pages.post(reverse("view_save"), {"name": "  Nightly ", "query": "tag=night&page=3&sort=-best&evil=1"})
     view = SavedView.objects.get(user=operator)
