@@ -33,7 +33,6 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-MOST_CLICKS = 12
 
 
 def test_a_stranger_comes_from_the_first_page_to_a_run_of_their_own_module(
@@ -44,7 +43,7 @@ def test_a_stranger_comes_from_the_first_page_to_a_run_of_their_own_module(
     client.force_login(member)
     name = settings.SESSION_COOKIE_NAME
     context.add_cookies([{"name": name, "value": client.cookies[name].value, "url": site}])
-    page, clicks = context.new_page(), 0
+    page = context.new_page()
     page.goto(site)
     expect(page.get_by_role("heading", level=1)).to_have_text("Get started")
 
@@ -53,7 +52,6 @@ def test_a_stranger_comes_from_the_first_page_to_a_run_of_their_own_module(
     page.get_by_label("PyTorch module").fill(MODULE)
     page.get_by_role("button", name="Check problem").click()
     expect(page.get_by_text("Waiting for a runner.")).to_be_visible()
-    clicks += 2
 
     # what a worker of the queue `build` does; the open page then shows the result by itself
     assert inspect_upload(ProblemUpload.objects.get().pk)
@@ -64,10 +62,8 @@ def test_a_stranger_comes_from_the_first_page_to_a_run_of_their_own_module(
     expect(page.get_by_label("Problem")).to_have_value("twice_softmax")
     page.get_by_role("button", name=re.compile("^Start")).last.click()
     expect(page).to_have_url(re.compile(r"/runs/\d+/$"))
-    clicks += 2
 
     assert Run.objects.get().problem_version.problem == Problem.objects.get(slug="twice_softmax")
-    assert clicks <= MOST_CLICKS
 
 
 def test_a_refused_module_is_told_at_the_field_in_the_open_page(visit: Visit, member: User) -> None:
