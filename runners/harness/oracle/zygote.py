@@ -15,7 +15,6 @@ from pathlib import Path
 from runners.errors import InfraFailure
 from runners.sandbox import PACKAGE, SandboxPolicy, command_of, spawn
 
-
 # Problems are data: their code is executed from its text, and a folder that is read as a problem stays as it is.
 _SHIPPED = re.compile(r"/problems/shipped/")
 
