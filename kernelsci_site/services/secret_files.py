@@ -15,8 +15,8 @@ from kernelsci_site.services.dump import DumpError
 
 # A secret is a line of text. More is no file of ours.
 MAX_FILES, MAX_BYTES = 50, 64 * 1024
-# The password of this machine's own database server fits no other one.
-LOCAL = frozenset({"postgres"})
+# The passwords of this machine's own servers fit no others, and neither does the configuration of Redis.
+LOCAL = frozenset({"postgres", "redis", "redis.conf"})
 
 
 def save_secrets(folder: Path, receipt_key: Path, file: Path) -> list[str]:

@@ -23,7 +23,7 @@ from kernelsci_site import health
 from kernelsci_site.json_log import JsonFormatter
 from kernelsci_site.services import dump
 from kernelsci_site.services.instance import only_instance
-from kernelsci_site.services.secret_files import restore_secrets
+from kernelsci_site.services.secret_files import restore_secrets, save_secrets
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
 from optimizer.models import (
@@ -189,7 +189,6 @@ def test_a_lost_signing_key_comes_back_with_the_backup_and_old_receipts_are_ours
     file, secrets, out = str(tmp_path / "site.dump"), tmp_path / "site.secrets", StringIO()
     call_command("backup", file, secrets=secrets, stdout=out)
     assert "receipts.key" in out.getvalue() and "provider_keys" in out.getvalue()
-    assert "postgres" not in out.getvalue()
     assert secrets.stat().st_mode & 0o077 == 0
 
     # Another machine, which has made secrets of its own already.
@@ -207,6 +206,14 @@ def test_a_backup_says_what_is_lost_without_the_secrets(tmp_path: Path) -> None:
     out = StringIO()
     call_command("backup", str(tmp_path / "site.dump"), stdout=out)
     assert "receipts get another key" in out.getvalue()
+
+
+def test_passwords_of_this_machines_own_servers_are_not_saved(tmp_path: Path) -> None:
+    folder = tmp_path / "secrets"
+    folder.mkdir()
+    for name in ("django", "postgres", "redis", "redis.conf"):
+        (folder / name).write_text(name)
+    assert save_secrets(folder, tmp_path / "receipts.key", tmp_path / "site.secrets") == ["django"]
 
 
 @pytest.mark.parametrize("name", ["../../evil", "/etc/evil", ".hidden", "a/b", "link", "large"])
