@@ -111,7 +111,7 @@ def _columns(figures: Figures, names: list[str]) -> dict[str, object]:
 
 
 def _reasons(figures: Figures, names: list[str]) -> dict[str, int]:
-    """Return why torch computed in the kernel's place, the most frequent reasons first."""
+    """Return the most frequent reasons why torch computed in the kernel's place, with how often each was given."""
     # Packages may share a reason, and long ones may agree once they are cut.
     found: Counter[str] = Counter()
     for name in names:
