@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import re
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import Any
@@ -198,7 +199,7 @@ def test_the_watch_reads_no_result_as_a_whole(recorded: Release, django_assert_m
     with django_assert_max_num_queries(20) as seen:
         assert start_due_rounds() == []
     asked = [query["sql"] for query in seen.captured_queries]
-    assert not [sql for sql in asked if '"result",' in sql or '"result" ' in sql.partition(" FROM ")[0]]
+    assert not [sql for sql in asked if re.search(r'"result"(?! #>)', sql.partition(" FROM ")[0])]
 
 
 def test_a_round_that_somebody_started_by_hand_covers_the_new_driver(team: Team, recorded: Release) -> None:
