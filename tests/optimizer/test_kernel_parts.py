@@ -12,7 +12,7 @@ from optimizer.charts.hypotheses import calibration
 from optimizer.charts.roofline import positions, roofline
 from optimizer.models import Hypothesis, LlmCall
 from optimizer.queries.intervals import geometric_mean, share
-from optimizer.queries.kernel_resources import resource_rows
+from optimizer.queries.kernel_resources import pairs_of, resource_rows
 from optimizer.views.hypotheses import range_bar, scale_of
 from optimizer.views.kernel_flags import determinism, observations
 from runners.job import BuildReport, CaseResult, JobResult, JobSpec, KernelResources, Status
@@ -152,3 +152,15 @@ def test_what_the_profiler_saw_is_told_and_a_kernels_name_is_no_markup(client: C
 
     assert "5 µs a call in 1 launches of &lt;script&gt;: bound by memory" in page
     assert "87% of the memory by ncu&#x27;s counters" in page and "perf: no counters here" in page
+
+
+def test_device_kernels_are_paired_by_name_and_two_lone_ones_always() -> None:
+    def built(*names: str) -> BuildReport:
+        return report(*map(KernelResources, names))
+
+    def paired(now: BuildReport, before: BuildReport) -> list[tuple[str, str | None]]:
+        return [(one.name, other.name if other else None) for one, other in pairs_of(now, before)]
+
+    assert paired(built("a<4>"), built("a<8>")) == [("a<4>", "a<8>")]
+    assert paired(built("a", "b"), built("b")) == [("a", None), ("b", "b")]
+    assert paired(built("a"), built("b", "a")) == [("a", "a")]
