@@ -1,8 +1,10 @@
-"""Find the measurement that a run's headline states, so that its cases stand beside it and not those of another."""
+"""Find the measurement that a run's headline states, so that every page, report and command shows its figures."""
 
 from __future__ import annotations
 
-from optimizer.models import Evaluation, EvaluationPurpose, EvaluationStatus, Run
+from collections.abc import Sequence
+
+from optimizer.models import Evaluation, EvaluationPurpose, EvaluationStatus, Kernel, Run
 
 
 def headline_evaluation(run: Run) -> Evaluation | None:
@@ -12,6 +14,24 @@ def headline_evaluation(run: Run) -> Evaluation | None:
     """
     if run.best_kernel is None:
         return None
-    own = run.best_kernel.evaluations.filter(purpose=EvaluationPurpose.SEARCH, status=EvaluationStatus.CORRECT)
-    stated = own.filter(speedup=run.best_speedup).order_by("-pk").first()
+    stated = stated_among(run, list(run.best_kernel.evaluations.defer("result").order_by("pk")))
     return stated or getattr(run.best_kernel, "evaluation", None)
+
+
+def stated_among(run: Run, evaluations: Sequence[Evaluation]) -> Evaluation | None:
+    """Return the newest of a kernel's evaluations, oldest first, that states the run's headline."""
+    stated = (one for one in reversed(evaluations) if one.kernel_id == run.best_kernel_id and _states(run, one))
+    return next(stated, None)
+
+
+def show_headline(run: Run, kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Give the run's best kernel, where it is among these, the evaluation that the headline states."""
+    for kernel in kernels:
+        if kernel.pk == run.best_kernel_id and (stated := headline_evaluation(run)) is not None:
+            kernel.evaluation = stated
+    return list(kernels)
+
+
+def _states(run: Run, evaluation: Evaluation) -> bool:
+    is_own = evaluation.purpose == EvaluationPurpose.SEARCH and evaluation.status == EvaluationStatus.CORRECT
+    return is_own and evaluation.speedup is not None and evaluation.speedup == run.best_speedup

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
+from optimizer.charts.cost import AXES
 from optimizer.models import Problem, ProblemVersion, Run, Target, User
 from optimizer.queries.leaderboard import Leader, leaders_of
 from optimizer.text.whole_numbers import COUNT_DIGITS, parse_whole_number
@@ -53,6 +54,7 @@ def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
         "versions": versions,
         "description": markdown(version.description),
         "boards": _boards(user_of(request), problem, version.number),
+        "cost_axes": AXES,
         **_read(version),
     }
     return render(request, "problems/page.html", context)
@@ -85,7 +87,7 @@ def _cases(problem: ReadProblem, targets: list[Target]) -> list[dict[str, Any]]:
 
 
 def _boards(user: User, problem: Problem, version: int) -> list[tuple[Target, list[Leader]]]:
-    """Return the first of each target's leaderboard, as its own page ranks them."""
+    """Return the first of each target's leaderboard, as its own page ranks them, the longest board first."""
     targets = Target.objects.filter(runs__problem_version__problem=problem).distinct().order_by("title")
     boards = [(target, leaders_of(user, problem, target, version)[:LEADERS]) for target in targets]
-    return [(target, leaders) for target, leaders in boards if leaders]
+    return sorted(((target, leaders) for target, leaders in boards if leaders), key=lambda board: -len(board[1]))

@@ -21,6 +21,7 @@ from optimizer.charts import curve as charts
 from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, User
 from optimizer.models.run import RunTransitionError
+from optimizer.queries.headline import show_headline
 from optimizer.queries.run_summary import summarise
 from optimizer.queries.runners import absence_of_runners
 from optimizer.queries.timing import newest_noise_warning
@@ -228,7 +229,7 @@ def _kernels_context(request: HttpRequest, run: Run) -> dict[str, Any]:
 
 def _table_context(run: Run, page: Page[int], sort: str) -> dict[str, Any]:
     wide = Kernel.objects.for_table().defer("source", "report", "meta", "evaluation__result")
-    kernels = _sorted(wide.filter(pk__in=list(page.object_list)), sort)
+    kernels = show_headline(run, _sorted(wide.filter(pk__in=list(page.object_list)), sort))
     return {"run": run, "page": page, "kernels": kernels, "sort": sort, "best_id": run.best_kernel_id,
             "has_call": any(_call_us(kernel) for kernel in kernels)}  # fmt: skip
 
