@@ -54,7 +54,7 @@ class StartRunForm(forms.Form):
     strategy = forms.ChoiceField()
     title = forms.CharField(max_length=200, required=False, help_text="Optional.")
     team = forms.ModelChoiceField(Team.objects.none(), to_field_name="slug", empty_label=None)
-    baseline = forms.ChoiceField(help_text="Speedups are over this.")
+    baseline = forms.ChoiceField(help_text="Speedups are relative to this.")
     objective = forms.ChoiceField(
         required=False,
         label="Optimise",

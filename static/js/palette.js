@@ -1,4 +1,4 @@
-// Ctrl-K: go to a page, or find something. Keys without Ctrl (?, / and g with a letter) can be turned off.
+// Ctrl-K: go to a page, or find something. Single-key shortcuts (?, / and g with a letter) can be turned off.
 "use strict";
 
 (() => {

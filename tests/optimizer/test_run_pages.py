@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from io import StringIO
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
@@ -20,6 +22,7 @@ from optimizer.models import (
     Evaluation,
     EvaluationPurpose,
     Job,
+    LlmCall,
     Run,
     RunState,
     SavedView,
@@ -44,6 +47,7 @@ from optimizer.search import STRATEGIES
 from runners import wire
 from runners.job import BuildReport, JobResult, JobSpec, Status
 from tests.factories import drive, failed_result, fake_evaluate, make_run, make_team, make_user
+from tests.optimizer.clients import caller_of
 
 pytestmark = pytest.mark.django_db
 
@@ -358,6 +362,36 @@ def test_a_run_that_used_up_its_budget_continues_under_a_larger_one(
     assert run.state == RunState.RUNNING
     run = drive(run)
     assert run.state == RunState.FINISHED and run.spent_evaluations == 5
+
+
+def test_a_run_is_continued_by_the_api(team: Team, operator: User) -> None:
+    run = drive(make_run(team, operator, budget=Budget(evaluations=3)))
+    api, path = caller_of(operator), f"/runs/{run.pk}/continue"
+    assert api("PUT", f"/runs/{run.pk}/budget", {"evaluations": 5}).status_code == 409
+    assert api("POST", path, {"evaluations": 3}).status_code == 422
+    assert caller_of(make_user(team, TeamRole.REVIEWER))("POST", path, {"evaluations": 5}).status_code == 404
+    answer = api("POST", path, {"evaluations": 5})
+    assert answer.status_code == 200
+    assert (answer.json()["state"], answer.json()["budget"]["evaluations"]) == ("running", 5)
+    assert drive(Run.objects.get(pk=run.pk)).spent_evaluations == 5
+    assert api("POST", path, {"evaluations": 0}).status_code == 422
+    stopped = Run.objects.get(pk=api("POST", f"/runs/{make_run(team, operator).pk}/stop").json()["id"])
+    assert api("POST", f"/runs/{stopped.pk}/continue", {"evaluations": 50}).status_code == 409
+
+
+def test_a_run_is_continued_on_the_command_line(team: Team, operator: User) -> None:
+    run = drive(make_run(team, operator, budget=Budget(evaluations=3, minutes=60.0)))
+    with pytest.raises(CommandError, match="is used up"):
+        call_command("run", "--continue", run.pk)
+    out = StringIO()
+    call_command("run", "--continue", run.pk, "--evaluations", "5", stdout=out)
+    run.refresh_from_db()
+    assert out.getvalue() == f"Continued {run} (number {run.pk}).\n"
+    assert (run.state, run.budget_evaluations, run.budget_minutes) == (RunState.RUNNING, 5, 60.0)
+    with pytest.raises(CommandError, match="was not continued"):
+        call_command("run", "--continue", run.pk, "--evaluations", "9")
+    with pytest.raises(CommandError, match="There is no run 0"):
+        call_command("run", "--continue", "0")
 
 
 def test_a_run_that_did_not_use_up_its_budget_is_cloned_and_not_continued(team: Team, operator: User) -> None:
