@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -30,10 +31,22 @@ def cost(runs: Sequence[RunCost], axis: Cost, baseline: str) -> go.Figure:
     ]
     return style.figure(
         [_frontier(known, axis), *points] if known else [],
-        xaxis={"title": {"text": AXES[axis]}, "rangemode": "tozero"},
+        xaxis={"title": {"text": AXES[axis]}, **_room([one.spent(axis) or 0.0 for one in known])},
         yaxis={"title": {"text": f"Speedup over {style.label(baseline)}"}, "rangemode": "tozero"},
         shapes=[style.level(1)],
     )
+
+
+def axes_for(runs: Sequence[RunCost]) -> dict[Cost, str]:
+    """Return the axes, first those on which the runs have spent anything."""
+    spent = {axis: any(one.spent(axis) for one in runs) for axis in AXES}
+    return dict(sorted(AXES.items(), key=lambda item: not spent[item[0]]))
+
+
+def _room(spent: Sequence[float]) -> dict[str, Any]:
+    """Return a range from zero with room for the marks at both ends."""
+    most = max(spent, default=0.0) or 1.0
+    return {"range": [-0.03 * most, 1.05 * most]}
 
 
 def _points(runs: Sequence[RunCost], strategy: str, n: int, axis: Cost) -> go.Scatter:

@@ -54,7 +54,7 @@ def leaderboard(request: HttpRequest, slug: str, key: str) -> HttpResponse:
         "baselines": baselines,
         "baseline": baseline,
         "leaders": leaders_of(user, problem, target, version, baseline),
-        "cost_axes": charts.AXES,
+        "cost_axes": charts.axes_for(costs_of(user, problem, target, version, baseline)),
         "top": TOP,
         "published": published_for(problem.slug, target.key),
         "bounds": bounds_for(problem.slug, target.key),

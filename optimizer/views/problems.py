@@ -10,8 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from optimizer.charts.cost import AXES
+from optimizer.charts.cost import axes_for
 from optimizer.models import Problem, ProblemVersion, Run, Target, User
+from optimizer.queries.cost import Cost, costs_of
 from optimizer.queries.leaderboard import Leader, leaders_of
 from optimizer.text.whole_numbers import COUNT_DIGITS, parse_whole_number
 from optimizer.views.safe_html import markdown
@@ -48,16 +49,27 @@ def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
     problem = get_object_or_404(Problem, slug=slug)
     versions = list(problem.versions.defer("bundle").order_by("-number"))
     version = get_object_or_404(problem.versions, number=_wanted(request, versions))
+    boards = _boards(user_of(request), problem, version.number)
     context: dict[str, Any] = {
         "problem": problem,
         "version": version,
         "versions": versions,
         "description": markdown(version.description),
-        "boards": _boards(user_of(request), problem, version.number),
-        "cost_axes": AXES,
+        "boards": boards,
+        "cost_axes": _cost_axes(user_of(request), problem, version.number, boards),
         **_read(version),
     }
     return render(request, "problems/page.html", context)
+
+
+def _cost_axes(
+    user: User, problem: Problem, version: int, boards: list[tuple[Target, list[Leader]]]
+) -> dict[Cost, str]:
+    """Return the axes of the chart of costs, which shows the runs of the first board."""
+    if not boards:
+        return {}
+    target, leaders = boards[0]
+    return axes_for(costs_of(user, problem, target, version, leaders[0].baseline))
 
 
 def _wanted(request: HttpRequest, versions: list[ProblemVersion]) -> int:

@@ -94,6 +94,17 @@ def test_another_problem_stands_in_and_is_named_as_such() -> None:
 
 
 @pytest.mark.django_db
+def test_the_first_run_of_a_problem_learns_device_time_from_any_run_on_the_target() -> None:
+    team = make_team()
+    user = make_user(team)
+    assert estimated(user, slug="layernorm_residual", strategy="stark").based_on == 0
+    ended_run(team, state=RunState.RUNNING)
+    found = estimated(user, slug="layernorm_residual", strategy="stark")
+    assert (found.based_on, found.likeness) == (1, "same target, other problems and strategies")
+    assert found.minutes is None and found.device_minutes is not None
+
+
+@pytest.mark.django_db
 def test_an_outsider_learns_nothing_of_a_teams_runs() -> None:
     ended_run(make_team())
     assert estimated(make_user(make_team())).based_on == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from io import StringIO
 
@@ -14,7 +15,7 @@ from django.urls import reverse
 
 from optimizer.actions.ranking import do_retime_leaders
 from optimizer.actions.run import do_clone_run, do_continue_run, do_pause_run
-from optimizer.charts.cost import cost
+from optimizer.charts.cost import axes_for, cost
 from optimizer.charts.curve import points_of
 from optimizer.forms.run_differences import differences_of
 from optimizer.models import (
@@ -318,7 +319,7 @@ def test_runs_are_drawn_by_what_they_cost_and_those_of_unknown_cost_are_left_out
     hidden = drive(make_run(make_team("others")))
     path = reverse("leaderboard_cost", args=[problem.slug, run.target.key])
     page = text_of(pages, "leaderboard", problem.slug, run.target.key)
-    assert f'data-chart="{path}?version={version}&amp;baseline={run.baseline}"' in page
+    assert f'data-chart="{path}?version={version}&amp;baseline={run.baseline}&amp;axis=' in page
     assert path in text_of(pages, "problem_page", problem.slug)
     (_, own) = json.loads(pages.get(f"{path}?axis=evaluations").content)["data"]
     assert (own["x"], own["y"], own["customdata"]) == ([run.spent_evaluations], [run.best_speedup], [[run.pk]])
@@ -332,6 +333,8 @@ def test_runs_are_drawn_by_what_they_cost_and_those_of_unknown_cost_are_left_out
 def test_the_frontier_rises_only_where_more_was_reached_for_more() -> None:
     runs = [RunCost(n, f"run {n}", "tune", speedup, speedup - 0.1, speedup + 0.1, usd, 0, 0, 0)
             for n, (usd, speedup) in enumerate([(3.0, 2.0), (1.0, 1.5), (2.0, 1.2), (1.0, 1.1)])]  # fmt: skip
+    assert list(axes_for(runs)) == ["usd", "tokens", "device_minutes", "evaluations"]
+    assert next(iter(axes_for([replace(one, usd=0.0, evaluations=4) for one in runs]))) == "evaluations"
     frontier = cost(runs, "usd", "torch eager").data[0]
     assert (list(frontier.x), list(frontier.y)) == ([1.0, 3.0], [1.5, 2.0])
 
