@@ -70,6 +70,7 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
     """
     faults: dict[str, Any] = {}
     _note_fault(faults, "team", _may_start(user, new.team), "You may not start runs in this team.")
+    _note_fault(faults, "problem", _is_problem_of(new), "This problem belongs to another team.")
     _note_fault(faults, "strategy", new.strategy in STRATEGIES, f"There is no strategy {new.strategy!r}.")
     _note_fault(faults, "dispatcher", new.dispatcher in DISPATCHERS, f"There is no dispatcher {new.dispatcher!r}.")
     _note_fault(faults, "baseline", new.baseline in set(Baseline), f"There is no baseline {new.baseline!r}.")
@@ -81,6 +82,11 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
     if faults:
         raise ValidationError(faults)
     return new
+
+
+def _is_problem_of(new: NewRun) -> bool:
+    """Return whether runs of the team may use the problem: its members could not see another team's."""
+    return new.problem_version.problem.team_id in (None, new.team.pk)
 
 
 def do_start_run(user: User | None, new: NewRun, *, by_hand: bool = True) -> Run:

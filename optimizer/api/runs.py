@@ -265,7 +265,8 @@ def _start(request: HttpRequest, body: StartRun) -> Run:
 
 def new_run(request: HttpRequest, body: StartRun) -> NewRun:
     """Look up the named rows. Raises ValidationError with the fields at fault."""
-    problem = named(Problem.objects.filter(slug=body.problem).first(), "problem", body.problem)
+    seen = Problem.objects.visible_to(caller(request))
+    problem = named(seen.filter(slug=body.problem).first(), "problem", body.problem)
     version = (
         problem.versions.filter(number=body.problem_version).first() if body.problem_version else problem.latest()
     )

@@ -113,7 +113,7 @@ class StartRunForm(forms.Form):
             self.initial[name] = _as_flag(self.fields[name], self.initial.get(name))
 
     def _offer(self) -> None:
-        self._choose("problem", Problem.objects.order_by("title"))
+        self._choose("problem", Problem.objects.visible_to(self.user).order_by("title"))
         self._choose("target", Target.objects.order_by("key"))
         teams = teams_to_start_in(self.user)
         self._choose("team", teams)

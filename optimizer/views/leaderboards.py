@@ -97,7 +97,8 @@ def leaderboard_retime(request: HttpRequest, slug: str, key: str) -> HttpRespons
 
 def _asked(request: HttpRequest, slug: str, key: str) -> tuple[Problem, Target, int, str]:
     """Return problem, target, version and baseline that an address or form names; the newest version by default."""
-    problem, target = get_object_or_404(Problem, slug=slug), get_object_or_404(Target, key=key)
+    problem = get_object_or_404(Problem.objects.visible_to(user_of(request)), slug=slug)
+    target = get_object_or_404(Target, key=key)
     asked = request.POST if request.method == "POST" else request.GET
     numbers = list(problem.versions.order_by("-number").values_list("number", flat=True))
     wanted = parse_whole_number(asked.get("version"))

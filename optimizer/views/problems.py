@@ -35,9 +35,13 @@ def problems(request: HttpRequest) -> HttpResponse:
         .annotate(n=Count("pk"))
     )
     runs = dict(counted)
-    listed = Problem.objects.annotate(
-        newest_number=Subquery(newest.values("number")[:1]), languages=Subquery(newest.values("languages")[:1])
-    ).order_by("title")
+    listed = (
+        Problem.objects.visible_to(user_of(request))
+        .annotate(
+            newest_number=Subquery(newest.values("number")[:1]), languages=Subquery(newest.values("languages")[:1])
+        )
+        .order_by("title")
+    )
     rows = [(problem, runs.get(problem.pk, 0)) for problem in listed]
     return render(request, "problems/list.html", {"rows": rows})
 
@@ -46,7 +50,7 @@ def problems(request: HttpRequest) -> HttpResponse:
 @require_safe
 def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
     """Show description, cases, seeds and leaders of the newest version, or of `?version=`."""
-    problem = get_object_or_404(Problem, slug=slug)
+    problem = get_object_or_404(Problem.objects.visible_to(user_of(request)).select_related("team"), slug=slug)
     versions = list(problem.versions.defer("bundle").order_by("-number"))
     version = get_object_or_404(problem.versions, number=_wanted(request, versions))
     boards = _boards(user_of(request), problem, version.number)
