@@ -37,10 +37,10 @@ def cost(runs: Sequence[RunCost], axis: Cost, baseline: str) -> go.Figure:
     )
 
 
-def axes_for(runs: Sequence[RunCost]) -> dict[Cost, str]:
+def axes_for(runs: Sequence[RunCost]) -> list[tuple[Cost, str]]:
     """Return the axes, first those on which the runs have spent anything."""
     spent = {axis: any(one.spent(axis) for one in runs) for axis in AXES}
-    return dict(sorted(AXES.items(), key=lambda item: not spent[item[0]]))
+    return sorted(AXES.items(), key=lambda item: not spent[item[0]])
 
 
 def _room(spent: Sequence[float]) -> dict[str, Any]:

@@ -68,10 +68,10 @@ def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _cost_axes(
     user: User, problem: Problem, version: int, boards: list[tuple[Target, list[Leader]]]
-) -> dict[Cost, str]:
+) -> list[tuple[Cost, str]]:
     """Return the axes of the chart of costs, which shows the runs of the first board."""
     if not boards:
-        return {}
+        return []
     target, leaders = boards[0]
     return axes_for(costs_of(user, problem, target, version, leaders[0].baseline))
 

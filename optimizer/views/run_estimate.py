@@ -78,7 +78,8 @@ def _minutes(found: Range | None) -> str:
 
 def _dollars(found: Estimate) -> str:
     if found.usd is None:
-        return "unknown: prices of such runs are not on record" if found.based_on else ""
+        # Runs of other strategies tell of device time alone.
+        return "unknown: no prices on record for these runs" if found.tokens is not None else ""
     return _between(found.usd, "${:.2f}", "${:.2f}")
 
 

@@ -224,10 +224,8 @@ def add(member: User, team: Team | None, name: str = "secret_relu") -> Problem:
     return version.problem
 
 
-def test_a_teams_problem_is_seen_and_run_by_that_team_alone(
-    pages: Client, client: Client, team: Team, member: User
-) -> None:
-    problem = add(member, team)
+def test_a_teams_problem_is_seen_and_run_by_that_team_alone(pages: Client, team: Team, member: User) -> None:
+    problem, client = add(member, team), Client()
     make_run(team, member)
     other = make_team("others")
     outsider = make_user(other, TeamRole.OPERATOR)

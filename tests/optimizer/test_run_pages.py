@@ -333,8 +333,8 @@ def test_runs_are_drawn_by_what_they_cost_and_those_of_unknown_cost_are_left_out
 def test_the_frontier_rises_only_where_more_was_reached_for_more() -> None:
     runs = [RunCost(n, f"run {n}", "tune", speedup, speedup - 0.1, speedup + 0.1, usd, 0, 0, 0)
             for n, (usd, speedup) in enumerate([(3.0, 2.0), (1.0, 1.5), (2.0, 1.2), (1.0, 1.1)])]  # fmt: skip
-    assert list(axes_for(runs)) == ["usd", "tokens", "device_minutes", "evaluations"]
-    assert next(iter(axes_for([replace(one, usd=0.0, evaluations=4) for one in runs]))) == "evaluations"
+    assert [key for key, _ in axes_for(runs)] == ["usd", "tokens", "device_minutes", "evaluations"]
+    assert axes_for([replace(one, usd=0.0, evaluations=4) for one in runs])[0][0] == "evaluations"
     frontier = cost(runs, "usd", "torch eager").data[0]
     assert (list(frontier.x), list(frontier.y)) == ([1.0, 3.0], [1.5, 2.0])
 

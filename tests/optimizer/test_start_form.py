@@ -178,6 +178,7 @@ def test_a_preset_sets_no_limit_in_dollars_where_no_price_is_known(pages: Client
     answer = pages.post(reverse("start_run_link"), filled(team, preset="cheap"))
     assert "strategy=scientist" in answer.headers["Location"]
     assert "budget_usd=2" not in answer.headers["Location"]
+    assert "No dollar limit was set" in text_of(pages, answer.headers["Location"])
 
 
 def test_another_strategy_brings_its_own_limits_and_keeps_chosen_ones(
