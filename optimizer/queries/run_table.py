@@ -6,7 +6,7 @@ from typing import Any
 
 from optimizer.models import EvaluationStatus, Kernel, Run
 from optimizer.queries.budgets import budget_lines
-from optimizer.queries.headline import headline_evaluation, show_headline
+from optimizer.queries.headline import headline_evaluation, show_stated
 from optimizer.queries.outcomes import count_outcomes
 from optimizer.queries.timing import roofline_text
 from runners.job import Objective
@@ -84,7 +84,7 @@ def as_json(run: Run) -> dict[str, Any]:
 
 
 def _fastest(run: Run) -> list[Kernel]:
-    return show_headline(run, run.kernels.rankable().select_related("evaluation").best_first()[:ROWS_SHOWN])
+    return show_stated(run, run.kernels.rankable().select_related("evaluation").best_first()[:ROWS_SHOWN])
 
 
 def _line(kernel: Kernel, *, has_call: bool = False) -> str:

@@ -294,6 +294,10 @@ def test_the_kernel_page_the_tables_report_and_command_line_state_the_confirmed_
     assert "3.21×" in report and "4.56×" not in report
     assert "3.21×" in closing_table(run) and "4.56×" not in closing_table(run)
     assert as_json(run)["best"]["time_us"] == 7.125
+    other = Evaluation.objects.filter(kernel__run=run, effort="confirm").exclude(pk=confirmed.pk).first()
+    if other is not None:
+        Evaluation.objects.filter(pk=other.pk).update(speedup=2.34)
+        assert "2.34×" in text_of(pages, "run_kernels", run.pk)
     assert "4.56×" in text_of(pages, "kernel_page", run.pk, number, query=f"?evaluation={first.pk}")
 
 
