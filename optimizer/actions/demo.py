@@ -38,7 +38,7 @@ def do_start_demo() -> list[Run]:
         _demo(team, "Demo: tuning softmax on this processor"), budget=Budget(evaluations=DEMO_EVALUATIONS)
     )
     replayed = replace(
-        _demo(team, f"Demo: {record.title} (recorded answers, timed on this machine)"),
+        _demo(team, f"Demo: {record.title}, recorded answers"),
         strategy=record.strategy,
         # Runs were recorded without tools before there were any.
         settings={"tools": "none", **record.settings},

@@ -84,7 +84,7 @@ def _check_figures(figures: Figures) -> None:
     seconds = (figures.without_s, figures.with_s)
     ratios = (figures.speedup, figures.low, figures.high, figures.floor)
     if not all(math.isfinite(one) and one > 0 for one in (*seconds, *ratios)):
-        raise ValidationError({"speedup": "Times and speedups are numbers above zero."})
+        raise ValidationError({"speedup": "Times and speedups must be above zero."})
     if max(seconds) > LONGEST_S:
         raise ValidationError({"without_s": f"A program takes at most {LONGEST_S:g} s."})
     if not figures.low <= figures.speedup <= figures.high or figures.floor < 1:

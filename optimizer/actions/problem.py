@@ -8,7 +8,7 @@ from pathlib import PurePath
 from django.db import transaction
 from django.utils.text import slugify
 
-from optimizer.models import Problem, ProblemVersion
+from optimizer.models import Problem, ProblemVersion, Team
 from optimizer.text.storable import storable, storable_text
 from runners import wire
 from runners.job import ProblemBundle
@@ -22,7 +22,9 @@ def do_sync_shipped_problems() -> list[ProblemVersion]:
     return [do_store_problem(load(name)) for name in shipped()]
 
 
-def do_import_problem(bundle: ProblemBundle, origin: str, warnings: tuple[str, ...]) -> tuple[ProblemVersion, bool]:
+def do_import_problem(
+    bundle: ProblemBundle, origin: str, warnings: tuple[str, ...], team: Team | None = None
+) -> tuple[ProblemVersion, bool]:
     """Store the problem that was read from `origin`. Return its version and whether it is new.
 
     `warnings` are kept with a new version. A problem keeps its own name, prefixed with its folder's name where a
@@ -32,7 +34,7 @@ def do_import_problem(bundle: ProblemBundle, origin: str, warnings: tuple[str, .
     bundle = _with_known_signature(bundle, slug)
     known = ProblemVersion.objects.filter(problem__slug=slug, content_hash=bundle.content_hash).exists()
     kept = tuple(storable_text(warning) for warning in warnings)
-    return do_store_problem(replace(bundle, name=slug), origin, kept), not known
+    return do_store_problem(replace(bundle, name=slug), origin, kept, team), not known
 
 
 def _with_known_signature(bundle: ProblemBundle, slug: str) -> ProblemBundle:
@@ -62,15 +64,18 @@ def _slug(name: str) -> str:
 
 
 def do_store_problem(
-    bundle: ProblemBundle, origin: str = "shipped", warnings: tuple[str, ...] = ()
+    bundle: ProblemBundle, origin: str = "shipped", warnings: tuple[str, ...] = (), team: Team | None = None
 ) -> ProblemVersion:
-    """Return the version with exactly these files, creating it if necessary. Raises runners.problems.ProblemError."""
+    """Return the version with exactly these files, creating it if necessary. Raises runners.problems.ProblemError.
+
+    `team` sees a new problem, None: everybody. A problem that exists stays visible to whom it was.
+    """
     opened = open_bundle(bundle)
     with transaction.atomic():
         slug = bundle.name[:120]
         # Create before locking: a row that does not exist cannot be locked.
         Problem.objects.get_or_create(
-            slug=slug, defaults={"title": storable_text(opened.title)[:200], "origin": origin}
+            slug=slug, defaults={"title": storable_text(opened.title)[:200], "origin": origin, "team": team}
         )
         # Lock the problem, so that two processes do not both add the same version or choose the same number.
         problem = Problem.objects.select_for_update().get(slug=slug)

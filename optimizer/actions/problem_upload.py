@@ -7,10 +7,10 @@ import re
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
-from optimizer.access import ROLE_NEEDED
+from optimizer.access import ROLE_NEEDED, may_in_team
 from optimizer.actions.audit import log_action
 from optimizer.actions.problem import do_import_problem
 from optimizer.actions.quota import lock_person
@@ -21,6 +21,7 @@ from optimizer.models import (
     Problem,
     ProblemUpload,
     ProblemVersion,
+    Team,
     TeamRole,
     UploadState,
     User,
@@ -38,6 +39,7 @@ MAX_CLAIMS = 3
 # Both processes run to their limits at most, beside a start that may be slow.
 LEASE = dt.timedelta(seconds=READ_S + RUN_S + 60)
 KEPT = dt.timedelta(days=1)
+REFUSED_KEPT = dt.timedelta(hours=1)
 # The address of the form is where a problem of this name would be.
 RESERVED = "new"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
@@ -49,7 +51,7 @@ def may_add_problems(user: User) -> bool:
     return user.is_superuser or Membership.objects.filter(user=user, role__in=enough).exists()
 
 
-def check_upload(user: User, name: str, file_name: str, content: bytes) -> None:
+def check_upload(user: User, name: str, file_name: str, content: bytes, team: Team | None = None) -> None:
     """Raise ValidationError, by field, where an upload cannot be taken."""
     faults: dict[str, str] = {}
     if not _NAME.fullmatch(name):
@@ -63,6 +65,8 @@ def check_upload(user: User, name: str, file_name: str, content: bytes) -> None:
         faults["source"] = f"At most {most >> 10} KiB."
     elif not file_name.endswith((".py", *ARCHIVES)):
         faults["source"] = f"Choose a Python file or an archive ({', '.join(ARCHIVES)})."
+    if team is not None and not may_in_team(user, team, "operate"):
+        faults["team"] = "Only operators and owners of the team add its problems."
     if faults:
         raise ValidationError(faults)
     _check_may_add(user)
@@ -74,16 +78,20 @@ def _check_may_add(user: User) -> None:
 
 
 @transaction.atomic
-def do_upload_problem(user: User, name: str, file_name: str, content: bytes) -> ProblemUpload:
-    """Store an upload and queue its inspection. Raises ValidationError."""
+def do_upload_problem(
+    user: User, name: str, file_name: str, content: bytes, team: Team | None = None
+) -> ProblemUpload:
+    """Store an upload for a team, None: for everybody, and queue its inspection. Raises ValidationError."""
     name, file_name = name.strip(), storable_text(file_name.lower())[-200:]
-    check_upload(user, name, file_name, content)
+    check_upload(user, name, file_name, content, team)
     # Lock the person, so that the limit also holds for requests that come at the same time.
     lock_person(user)
     if ProblemUpload.objects.of(user).unfinished().count() >= MAX_UNFINISHED:
         raise ValidationError(f"{MAX_UNFINISHED} of your uploads are still being checked. Wait for one of them.")
     ProblemUpload.objects.of(user).filter(state=UploadState.REFUSED).delete()
-    upload = ProblemUpload.objects.create(created_by=user, name=name, file_name=file_name, content=content)
+    upload = ProblemUpload.objects.create(
+        created_by=user, name=name, team=team, file_name=file_name, content=content
+    )
     enqueue_upload(upload.pk)
     return upload
 
@@ -105,14 +113,19 @@ def do_finish_inspection(upload: ProblemUpload, inspection: Inspection) -> bool:
     """Store what a worker found. Return False where another worker has the upload by now."""
     if inspection.complaints:
         return do_refuse_upload(upload, list(inspection.complaints))
-    changes = {"state": UploadState.READY, "inspection": storable(wire.to_plain(inspection)), "lease_until": None}
-    return _held(upload).update(**changes) == 1
+    # The inspection holds the files that the problem will have: the upload itself is needed no longer.
+    found = {"inspection": storable(wire.to_plain(inspection)), "content": b""}
+    return _held(upload).update(state=UploadState.READY, lease_until=None, **found) == 1
 
 
 def do_refuse_upload(upload: ProblemUpload, complaints: list[str]) -> bool:
-    """Say why an upload cannot be added. Return False where another worker has it by now."""
+    """Say why an upload cannot be added, and drop it. Return False where another worker has it by now.
+
+    Text stays for `REFUSED_KEPT`, so that its author finds it in the field and can correct it.
+    """
     told = [storable_text(complaint)[:1000] for complaint in complaints]
-    return _held(upload).update(state=UploadState.REFUSED, complaints=told, lease_until=None) == 1
+    kept = {} if upload.is_text else {"content": b""}
+    return _held(upload).update(state=UploadState.REFUSED, complaints=told, lease_until=None, **kept) == 1
 
 
 @transaction.atomic
@@ -135,7 +148,7 @@ def do_add_uploaded_problem(user: User, upload_id: int) -> ProblemVersion:
     if bundle is None:
         raise ValidationError("This upload has not passed its check.")
     try:
-        version, is_new = do_import_problem(bundle, origin_of(user), warnings_of(inspection))
+        version, is_new = do_import_problem(bundle, origin_of(user), warnings_of(inspection), upload.team)
     except ProblemError as error:
         raise ValidationError({"name": error.complaints}) from error
     upload.state, upload.version, upload.content, upload.inspection = UploadState.ADDED, version, b"", None
@@ -158,8 +171,9 @@ def do_discard_upload(user: User, upload_id: int) -> None:
 
 
 def do_drop_old_uploads() -> int:
-    """Delete uploads of more than a day ago, and return how many."""
-    return ProblemUpload.objects.filter(created_at__lt=Now() - KEPT).delete()[0]
+    """Delete uploads of more than a day ago and those that were refused an hour ago. Return how many."""
+    refused = Q(state=UploadState.REFUSED, created_at__lt=Now() - REFUSED_KEPT)
+    return ProblemUpload.objects.filter(refused | Q(created_at__lt=Now() - KEPT)).delete()[0]
 
 
 def _held(upload: ProblemUpload) -> QuerySet[ProblemUpload]:

@@ -48,9 +48,7 @@ def check_room_for_kernel(user: User | None, source_bytes: int = 0, *, measured:
         raise ValidationError(f"{waiting} of your kernels wait for their evaluation. Read their verdicts first.")
     today = mine.filter(created_at__gt=timezone.now() - timedelta(days=1))
     if today.count() >= MOST_KERNELS_A_DAY:
-        raise ValidationError(
-            f"You have stored {MOST_KERNELS_A_DAY:,} kernels within a day, and may go on tomorrow."
-        )
+        raise ValidationError(f"You have stored {MOST_KERNELS_A_DAY:,} kernels within a day. Try again tomorrow.")
     # PostgreSQL knows the length of a long text without reading it.
     length = Func("source", function="octet_length", output_field=IntegerField())
     stored = today.aggregate(stored=Sum(length))["stored"] or 0

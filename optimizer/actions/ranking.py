@@ -30,7 +30,7 @@ def do_retime_leaders(user: User, leaders: Sequence[Leader]) -> int:
         kernels[one.pk] for one in leaders[:TOP] if one.pk in kernels and may(user, kernels[one.pk].run, "operate")
     ]
     if not allowed:
-        raise ValidationError("Your role allows none of these kernels to be timed again.")
+        raise ValidationError("Your role does not allow re-timing these kernels.")
     with transaction.atomic():
         # Whoever locks several runs locks them in this order, so that no two of them wait for each other.
         runs = {pk: lock_run(pk) for pk in sorted({kernel.run_id for kernel in allowed})}

@@ -70,17 +70,23 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
     """
     faults: dict[str, Any] = {}
     _note_fault(faults, "team", _may_start(user, new.team), "You may not start runs in this team.")
+    _note_fault(faults, "problem", _is_problem_of(new), "This problem belongs to another team.")
     _note_fault(faults, "strategy", new.strategy in STRATEGIES, f"There is no strategy {new.strategy!r}.")
     _note_fault(faults, "dispatcher", new.dispatcher in DISPATCHERS, f"There is no dispatcher {new.dispatcher!r}.")
     _note_fault(faults, "baseline", new.baseline in set(Baseline), f"There is no baseline {new.baseline!r}.")
     _note_fault(faults, "objective", new.objective in set(Objective), f"There is no objective {new.objective!r}.")
     _note_fault(faults, "objective", *_objective_fits(new))
-    _note_fault(faults, "seed", 0 <= new.seed <= MAX_SEED, "The seed is a number from 0 up.")
+    _note_fault(faults, "seed", 0 <= new.seed <= MAX_SEED, "The seed is a whole number from 0.")
     _note_fault(faults, "target", _has_language(new), "This problem has no language that the target can run.")
     faults |= _budget_faults(new.budget) | _settings_faults(new) | _dispatch_faults(new) | _provider_faults(new)
     if faults:
         raise ValidationError(faults)
     return new
+
+
+def _is_problem_of(new: NewRun) -> bool:
+    """Return whether runs of the team may use the problem: its members could not see another team's."""
+    return new.problem_version.problem.team_id in (None, new.team.pk)
 
 
 def do_start_run(user: User | None, new: NewRun, *, by_hand: bool = True) -> Run:
@@ -172,7 +178,7 @@ def do_raise_budget(user: User | None, run: Run, budget: Budget) -> Run:
 
     def change(locked: Run) -> None:
         if locked.state_choice.is_terminal:
-            raise RunTransitionError("this run has ended; clone it to continue")
+            raise RunTransitionError("this run has ended; continue it with more budget, or clone it")
         _set_limits(user, locked, budget)
 
     return _steer(run, change)
@@ -284,7 +290,7 @@ def has_call_time(target: str) -> bool:
 def _budget_faults(budget: Budget) -> dict[str, str]:
     """Return the faults of the limits. Each must be above zero; dollars may be zero, which allows free models only."""
     limits = {kind: limit for kind, limit in asdict(budget).items() if limit is not None}
-    faults = {f"budget_{kind}": "A limit is a number above zero." for kind, limit in limits.items() if limit <= 0}
+    faults = {f"budget_{kind}": "A limit must be above zero." for kind, limit in limits.items() if limit <= 0}
     if budget.usd is not None and budget.usd >= 0:
         faults.pop("budget_usd", None)
     return faults

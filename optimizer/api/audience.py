@@ -37,7 +37,7 @@ class Privacy(Body):
     private: bool
 
 
-@router.put("/{int:run_id}/follow", response=FollowingOut, summary="Hear of a run, or no more")
+@router.put("/{int:run_id}/follow", response=FollowingOut, summary="Follow or unfollow a run")
 def follow_run(request: HttpRequest, run_id: int, body: Following) -> Any:
     """Follow the run or stop following it, for the caller alone. Whoever starts a run follows it."""
     run = access_run(caller(request), run_id, "view")
@@ -45,7 +45,11 @@ def follow_run(request: HttpRequest, run_id: int, body: Following) -> Any:
     return {"follow": body.follow}
 
 
-@router.put("/{int:run_id}/privacy", response={200: RunOut, 422: Refusal}, summary="Hide a run, or show it")
+@router.put(
+    "/{int:run_id}/privacy",
+    response={200: RunOut, 422: Refusal},
+    summary="Make a run private, or show it to the team",
+)
 def hide_run(request: HttpRequest, run_id: int, body: Privacy) -> Any:
     """Change who sees the run. Only the person who started it and owners may."""
     run = access_run(caller(request), run_id, "operate")

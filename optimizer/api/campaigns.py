@@ -64,7 +64,7 @@ class CampaignIn(Body):
     suite: str = Field(description="slug of a suite; its newest number is taken without `suite_number`")
     suite_number: int | None = Field(default=None, ge=1, le=2**31 - 1)
     target: str = "cpu"
-    team: str = Field(default="", description="slug; may be left out by whoever has only one")
+    team: str = Field(default="", description="slug; optional for members of one team")
     configurations: list[ConfigurationIn] = Field(min_length=1, max_length=actions.MAX_CONFIGURATIONS)
     problems: SubsetIn = SubsetIn()
     seeds: list[int] = Field(default=[0], max_length=actions.MAX_SEEDS)

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Router, Schema
 
-from optimizer.api.auth import needs
+from optimizer.api.auth import caller, needs
 from optimizer.models import Problem, Target, TokenScope
 from optimizer.search import STRATEGIES
 from runners.targets import TARGETS
@@ -18,11 +18,12 @@ router = Router(tags=["catalogue"], auth=needs(TokenScope.READ))
 
 
 class ProblemOut(Schema):
-    """Describe a problem and its newest version."""
+    """Describe a problem and its newest version. `team` is the only one that sees it, null: everybody does."""
 
     slug: str
     title: str
     origin: str
+    team: str | None
     versions: list[int]
     languages: list[str]
     description: str
@@ -52,14 +53,16 @@ class StrategyOut(Schema):
 
 @router.get("/problems", response=list[ProblemOut])
 def list_problems(request: HttpRequest) -> Any:
-    """List all problems."""
-    return [_problem(row) for row in Problem.objects.prefetch_related("versions").order_by("slug")]
+    """List the problems of everybody and of the caller's teams."""
+    seen = Problem.objects.visible_to(caller(request)).select_related("team").prefetch_related("versions")
+    return [_problem(row) for row in seen.order_by("slug")]
 
 
 @router.get("/problems/{slug}", response=ProblemOut)
 def read_problem(request: HttpRequest, slug: str) -> Any:
     """Return one problem."""
-    return _problem(get_object_or_404(Problem.objects.prefetch_related("versions"), slug=slug))
+    seen = Problem.objects.visible_to(caller(request)).select_related("team").prefetch_related("versions")
+    return _problem(get_object_or_404(seen, slug=slug))
 
 
 @router.get("/targets", response=list[TargetOut])
@@ -84,6 +87,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "slug": problem.slug,
         "title": problem.title,
         "origin": problem.origin,
+        "team": problem.team.slug if problem.team else None,
         "versions": [version.number for version in versions],
         "languages": versions[0].languages if versions else [],
         "description": versions[0].description if versions else "",

@@ -42,7 +42,7 @@ class EstimateOut(Schema):
     absence: str
 
 
-@router.post("/estimate", response={200: EstimateOut, 422: Refusal}, summary="What a run would take")
+@router.post("/estimate", response={200: EstimateOut, 422: Refusal}, summary="Estimate a run")
 def estimate(request: HttpRequest, body: StartRun) -> Any:
     """Estimate a run. The request is that of a start and is validated like one, but nothing is started."""
     new = check_start_run(caller(request), new_run(request, body))

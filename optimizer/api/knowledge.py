@@ -71,7 +71,8 @@ def list_findings(
 def write_finding(request: HttpRequest, body: FindingIn) -> Any:
     """Add a finding to a team."""
     target = get_object_or_404(Target, key=body.target) if body.target else None
-    problem = get_object_or_404(Problem, slug=body.problem) if body.problem else None
+    seen = Problem.objects.visible_to(caller(request))
+    problem = get_object_or_404(seen, slug=body.problem) if body.problem else None
     team = access_team(caller(request), body.team, TeamRole.REVIEWER)
     row = do_write_finding(
         caller(request), team, body.title, body.text, body.source, target=target, problem=problem

@@ -88,7 +88,7 @@ def archive_run(request: HttpRequest, run_id: int, body: Archived) -> Any:
     return run_out(run)
 
 
-@router.post("/bulk", response={200: BulkOut, 422: Refusal}, summary="The same with many runs")
+@router.post("/bulk", response={200: BulkOut, 422: Refusal}, summary="Change many runs")
 def in_bulk(request: HttpRequest, body: BulkIn) -> Any:
     """Apply one action to up to 200 runs: tag, untag, archive, unarchive or stop.
 

@@ -80,7 +80,7 @@ def look_up(request: HttpRequest, q: str, kind: str = "", limit: int = 8) -> Any
 @router.get("/leaderboard", response=LeaderboardOut)
 def leaderboard(request: HttpRequest, problem: str, target: str) -> Any:
     """Return the fastest kernels of the runs that the caller may see."""
-    asked = get_object_or_404(Problem, slug=problem)
+    asked = get_object_or_404(Problem.objects.visible_to(caller(request)), slug=problem)
     on = get_object_or_404(Target, key=target)
     leaders = leaders_of(caller(request), asked, on)
     return {"problem": problem, "target": target, "leaders": leaders, "published": published_for(problem, target)}

@@ -52,7 +52,7 @@ class ReadOut(Schema):
     read: int
 
 
-@router.get("", response=Page[NotificationOut], summary="What the caller should hear of, newest first")
+@router.get("", response=Page[NotificationOut], summary="The caller's notifications, newest first")
 def list_notifications(request: HttpRequest, window: Query[Window], unread: bool = False) -> Any:
     """List the caller's notifications about runs that they may still see; with `unread`, only unread ones."""
     rows = Notification.objects.readable_by(caller(request)).select_related("actor")

@@ -46,7 +46,7 @@ class SpaceOut(Schema):
     importances: list[ImportanceOut]
 
 
-@router.get("/{int:run_id}/parameters", response=list[SpaceOut], summary="What tuned parameters did")
+@router.get("/{int:run_id}/parameters", response=list[SpaceOut], summary="Tuned parameters and their effect")
 def list_parameters(request: HttpRequest, run_id: int) -> Any:
     """List a space for each set of parameters, most trials first, with its 200 fastest trials.
 

@@ -20,6 +20,7 @@ from optimizer.actions.problem_upload import (
 from optimizer.api.auth import caller, needs
 from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
+from optimizer.api.runs import team_of
 from optimizer.models import ProblemUpload, TokenScope
 from runners import wire
 from runners.problems.files import FILE_BYTES
@@ -31,12 +32,14 @@ UPLOAD = needs(TokenScope.RUNS)
 
 class UploadIn(Body):
     """Hold a problem: `source`, the text of a Python module in KernelBench's form, or `archive`, a GPU MODE directory
-    or one of our own format in Base64, whose kind `file_name` tells by its suffix."""
+    or one of our own format in Base64, whose kind `file_name` tells by its suffix. Only members of `team` will see
+    the problem; without a team, everybody."""
 
     name: str = Field(max_length=80)
     source: str = Field(default="", max_length=FILE_BYTES)
     archive: str = Field(default="", max_length=2 * MAX_ARCHIVE_BYTES)
     file_name: str = Field(default="problem.zip", max_length=200)
+    team: str = Field(default="", max_length=60)
 
 
 class CaseOut(Schema):
@@ -90,7 +93,8 @@ def upload_problem(request: HttpRequest, body: UploadIn) -> Any:
         file_name, content = body.file_name, _decoded(body.archive)
     else:
         file_name, content = f"{body.name}.py", body.source.encode()
-    return Status(202, _out(do_upload_problem(caller(request), body.name, file_name, content)))
+    team = team_of(request, body.team) if body.team else None
+    return Status(202, _out(do_upload_problem(caller(request), body.name, file_name, content, team)))
 
 
 @router.get("/{int:upload_id}", response=UploadOut)

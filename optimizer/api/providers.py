@@ -66,7 +66,7 @@ class ProviderEdit(Body):
     silence_s: float = Field(default=300.0, allow_inf_nan=False)
     prices: dict[str, Any] = {}
     is_enabled: bool = True
-    allow_private: bool = Field(default=False, description="only administrators decide this")
+    allow_private: bool = Field(default=False, description="only administrators may set this")
 
     @property
     def fields(self) -> ProviderFields:

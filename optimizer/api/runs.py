@@ -97,7 +97,7 @@ class StartRun(Body):
     problem: str
     target: str = "cpu"
     strategy: str = "tune"
-    team: str = Field(default="", description="slug; may be left out by whoever has only one")
+    team: str = Field(default="", description="slug; optional for members of one team")
     problem_version: int | None = Field(default=None, ge=1, le=2**31 - 1)
     settings: dict[str, Any] = {}
     providers: dict[str, Any] = {}
@@ -187,7 +187,23 @@ def raise_budget(request: HttpRequest, run_id: int, body: Limits) -> Any:
     return run_out(actions.do_raise_budget(caller(request), run, Budget(**body.model_dump())))
 
 
-@router.get("/{int:run_id}/events", response=Page[EventOut], summary="What happened, in order")
+@router.post(
+    "/{int:run_id}/continue",
+    response={200: RunOut, 409: Refusal, 422: Refusal},
+    auth=STEER,
+    summary="Continue with more budget",
+)
+def continue_run(request: HttpRequest, run_id: int, body: Limits) -> Any:
+    """Continue a run that finished because its budget was used up, under limits that replace all of its own.
+
+    Answers 409 for a run that ended for another reason or belongs to a campaign, and 422 for limits that are still
+    used up.
+    """
+    run = _operated(request, run_id)
+    return run_out(actions.do_continue_run(caller(request), run, Budget(**body.model_dump())))
+
+
+@router.get("/{int:run_id}/events", response=Page[EventOut], summary="Events of a run, in order")
 def list_events(request: HttpRequest, run_id: int, window: Query[Window], after: int = 0) -> Any:
     """List events with a number above `after`, oldest first. Continue with the last number: none is ever skipped."""
     run = access_run(caller(request), run_id, "view")
@@ -249,7 +265,8 @@ def _start(request: HttpRequest, body: StartRun) -> Run:
 
 def new_run(request: HttpRequest, body: StartRun) -> NewRun:
     """Look up the named rows. Raises ValidationError with the fields at fault."""
-    problem = named(Problem.objects.filter(slug=body.problem).first(), "problem", body.problem)
+    seen = Problem.objects.visible_to(caller(request))
+    problem = named(seen.filter(slug=body.problem).first(), "problem", body.problem)
     version = (
         problem.versions.filter(number=body.problem_version).first() if body.problem_version else problem.latest()
     )

@@ -180,7 +180,7 @@ def read_receipt_key(request: HttpRequest) -> Any:
 @router.get("/problems/{slug}/task", response=dict[str, Any])
 def read_task(request: HttpRequest, slug: str, target: str = "cpu") -> Any:
     """Return what a kernel has to compute on a target, how it is judged, the reference and the seeds."""
-    problem = Problem.objects.filter(slug=slug).first()
+    problem = Problem.objects.visible_to(caller(request)).filter(slug=slug).first()
     if problem is None or target not in TARGETS or not Target.objects.filter(key=target).exists():
         raise Http404("There is no such problem or target.")
     return describe(open_bundle(problem.latest().as_bundle()), TARGETS[target])

@@ -72,7 +72,7 @@ def list_teams(request: HttpRequest) -> Any:
     return [{name: getattr(row.team, name) for name in plain} | {"role": row.role} for row in mine]
 
 
-@router.get("/{slug:slug}/members", response=Page[MemberOut], summary="Who is in a team")
+@router.get("/{slug:slug}/members", response=Page[MemberOut], summary="Members of a team")
 def list_members(request: HttpRequest, slug: str, window: Query[Window]) -> Any:
     """List members in the order in which they joined. Only owners see service accounts."""
     team = access_team(caller(request), slug)
@@ -81,7 +81,7 @@ def list_members(request: HttpRequest, slug: str, window: Query[Window]) -> Any:
     return page_of(rows if owns else rows.filter(user__is_service_account=False), window, "pk")
 
 
-@router.get("/{slug:slug}/log", response=Page[EntryOut], summary="Who did what that matters, newest first")
+@router.get("/{slug:slug}/log", response=Page[EntryOut], summary="Audit log of a team, newest first")
 def list_log(request: HttpRequest, slug: str, window: Query[Window], action: AuditAction | None = None) -> Any:
     """List the audit log for owners, with the columns of the export. Reading it is not logged."""
     entries = AuditEntry.objects.of_team(access_team(caller(request), slug, TeamRole.OWNER))

@@ -26,7 +26,7 @@ def row_of(call: LlmCall) -> ProviderRow | None:
 def provider_for_call(call: LlmCall, row: ProviderRow | None) -> Provider:
     """Return the provider that answers. Raises ProviderRefusedError when there is none."""
     if row is None and call.provider not in BUILT_IN:
-        raise ProviderRefusedError(f"this team has no provider called {call.provider}, or it is switched off")
+        raise ProviderRefusedError(f"this team has no provider called {call.provider}, or it is disabled")
     kind = row.kind if row else call.provider
     return BUILDERS[ProviderKind(kind)](call, row)
 

@@ -131,7 +131,7 @@ def _unbudgeted(call: LlmCall, row: Provider | None) -> str | None:
     model = call.model or row.default_model
     if price_of(model, row.base_url, row.prices) is not None:
         return None
-    return f"The run has a limit in dollars, and the price of {model} at {row.name} is unknown: enter it there."
+    return f"The run has a limit in dollars, and {model} has no known price at {row.name}: enter one there."
 
 
 def _beater(call: LlmCall) -> Callable[[], bool]:

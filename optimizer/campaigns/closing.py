@@ -83,7 +83,7 @@ def _halt_if_unanswered(configuration: CampaignConfiguration) -> None:
     failed = calls.filter(state__in=[CallState.FAILED, CallState.UNCERTAIN]).order_by("-pk").first()
     if failed is None or calls.filter(state=CallState.ANSWERED).exists():
         return
-    why = f"Its model answered none of the last {HALT_AFTER} runs: {failed.error}"
+    why = f"Its model did not answer in the last {HALT_AFTER} runs: {failed.error}"
     configuration.halted_why = why[:300]
     configuration.save(update_fields=["halted_why"])
     skip_waiting(configuration.campaign, why, configuration=configuration)

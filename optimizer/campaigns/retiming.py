@@ -64,7 +64,7 @@ def judge(reference: Evaluation, again: Evaluation) -> Judgement:
         label = EvaluationStatus(again.status).label.lower()
         return Judgement(RetimeVerdict.BROKEN, None, f"It is {label} now.")
     if not (reference.speedup and again.speedup and reference.speedup_low and reference.speedup_high):
-        return Judgement(RetimeVerdict.UNKNOWN, None, "There is no speedup to compare.")
+        return Judgement(RetimeVerdict.UNKNOWN, None, "No speedup to compare.")
     ratio = again.speedup / reference.speedup
     floor = max(LEAST_CHANGE, _floor(reference), _floor(again))
     text = f"{again.speedup:.2f}× over {again_baseline(again)}, {reference.speedup:.2f}× when it was released"
@@ -117,7 +117,7 @@ def _together(first: Judgement, second: Judgement) -> Judgement:
         return second
     if second.verdict == RetimeVerdict.UNKNOWN:
         return second
-    return Judgement(RetimeVerdict.SAME, second.ratio, f"A first change was not confirmed. {second.text}")
+    return Judgement(RetimeVerdict.SAME, second.ratio, f"The first change was not confirmed. {second.text}")
 
 
 def _time(row: Retiming) -> Evaluation:

@@ -6,19 +6,27 @@ claim that the referee did not confirm, or that a second measurement refuted, is
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import plotly.graph_objects as go
+from django.db.models import F
+from django.db.models.functions import Coalesce
 
 from optimizer.charts import style
 from optimizer.events.payloads import BestRefuted
 from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, LlmCall, Run, VerdictChoice
 from optimizer.queries.outcomes import COUNTED
 
-Axis = Literal["evaluations", "minutes", "usd"]
-AXES: dict[Axis, str] = {"evaluations": "Evaluations", "minutes": "Minutes since the start", "usd": "US dollars"}
+Axis = Literal["evaluations", "minutes", "usd", "tokens"]
+AXES: dict[Axis, str] = {
+    "evaluations": "Evaluations",
+    "minutes": "Minutes since the start",
+    "usd": "US dollars",
+    "tokens": "Tokens",
+}
 GROUPS = (
     ("Faster", "circle", style.GOOD),
     ("Correct", "circle-open", style.MUTED),
@@ -40,6 +48,7 @@ class Point:
     evaluations: int
     minutes: float
     usd: float
+    tokens: int
     speedup: float | None
     low: float | None
     high: float | None
@@ -82,8 +91,10 @@ def points_of(run: Run) -> list[Point]:
             lead.meet(known, low or 0.0, *pair)
         minutes = max(0.0, (ended - began).total_seconds() / 60)
         outcome = EvaluationStatus(status)
-        usd = spent.until(ended)
-        points.append(Point(number, outcome, verdict, count, minutes, usd, known, low, high, lead.speedup, doubted))
+        cost = spent.until(ended)
+        points.append(
+            Point(number, outcome, verdict, count, minutes, *cost, known, low, high, lead.speedup, doubted)
+        )
     return _with_headline(run, points)
 
 
@@ -115,21 +126,22 @@ class _Lead:
 
 
 class _Spending:
-    """Sum the dollars spent on model calls up to a moment; moments must be asked for in ascending order."""
+    """Sum the dollars and tokens of model calls up to a moment; moments must be asked for in ascending order."""
 
     def __init__(self, run: Run) -> None:
-        calls = LlmCall.objects.filter(run=run, cost_usd__isnull=False, answered_at__isnull=False)
-        self._rest: Iterator[tuple[object, object]] = iter(
-            calls.order_by("answered_at").values_list("answered_at", "cost_usd")
-        )
+        calls = LlmCall.objects.filter(run=run, answered_at__isnull=False).order_by("answered_at")
+        tokens = Coalesce(F("prompt_tokens"), 0) + Coalesce(F("answer_tokens"), 0)
+        self._rest: Iterator[tuple[Any, ...]] = iter(calls.values_list("answered_at", "cost_usd", tokens))
         self._next = next(self._rest, None)
-        self._total = 0.0
+        self._usd, self._tokens = 0.0, 0
 
-    def until(self, moment: object) -> float:
-        while self._next is not None and self._next[0] <= moment:  # type: ignore[operator]
-            self._total += float(self._next[1])  # type: ignore[arg-type]
+    def until(self, moment: dt.datetime) -> tuple[float, int]:
+        """Return the dollars and the tokens of the calls that were answered by then."""
+        while self._next is not None and self._next[0] <= moment:
+            self._usd += float(self._next[1] or 0)
+            self._tokens += self._next[2]
             self._next = next(self._rest, None)
-        return self._total
+        return self._usd, self._tokens
 
 
 def curve(points: Sequence[Point], axis: Axis, baseline: str) -> go.Figure:

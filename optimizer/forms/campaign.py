@@ -184,7 +184,7 @@ def parse_settings(text: str) -> dict[str, Any]:
         try:
             found = read_json(text)
         except JsonLimitError as error:
-            raise ValidationError(f"This JSON is refused: {error}.") from error
+            raise ValidationError(f"Invalid JSON: {error}.") from error
         except ValueError as error:
             raise ValidationError("Enter valid JSON.") from error
         return dict(found)

@@ -41,7 +41,7 @@ class FindingForm(forms.Form):
             return
         self._offer("team", teams_to_write_in(user))
         self._offer("target", Target.objects.order_by("key"))
-        self._offer("problem", Problem.objects.order_by("title"))
+        self._offer("problem", Problem.objects.visible_to(user).order_by("title"))
 
     def _offer(self, name: str, rows: QuerySet[Any]) -> None:
         cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = rows
@@ -56,10 +56,10 @@ class FindingFilterForm(forms.Form):
     origin = forms.ChoiceField(required=False, choices=ORIGINS, label="By")
     old = forms.BooleanField(required=False, label="Include superseded")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         targets = Target.objects.order_by("title").values_list("key", "title")
-        problems = Problem.objects.order_by("title").values_list("slug", "title")
+        problems = Problem.objects.visible_to(user).order_by("title").values_list("slug", "title")
         self.fields["target"].choices = [("", "Any"), *targets]  # type: ignore[attr-defined]
         self.fields["problem"].choices = [("", "Any"), *problems]  # type: ignore[attr-defined]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.utils.text import slugify
 
+from optimizer.forms.start_run import teams_to_start_in
+from optimizer.models import Team, User
 from runners.problems.uploading import ARCHIVES
 
 EXAMPLE = """import torch
@@ -38,6 +40,10 @@ class ProblemUploadForm(forms.Form):
         max_length=80, required=False, help_text="Lowercase letters, digits, “-” and “_”. It is part of addresses.",
         widget=forms.TextInput({"placeholder": "my_softmax", "autocomplete": "off", "spellcheck": "false"}),
     )  # fmt: skip
+    team = forms.ModelChoiceField(
+        Team.objects.none(), required=False, to_field_name="slug", label="Visible to",
+        empty_label="Everybody on this site", help_text="Runs of the team alone can use a team's problem.",
+    )  # fmt: skip
     source = forms.CharField(
         label="PyTorch module", required=False, strip=False,
         widget=forms.Textarea({"rows": 18, "spellcheck": "false", "autocapitalize": "off", "wrap": "off",
@@ -51,6 +57,14 @@ class ProblemUploadForm(forms.Form):
                   "problem.toml.",
     )  # fmt: skip
 
+    def __init__(self, user: User, data: Any = None, files: Any = None) -> None:
+        super().__init__(data, files)
+        teams = teams_to_start_in(user)
+        cast("forms.ModelChoiceField[Team]", self.fields["team"]).queryset = teams
+        # What somebody pastes may be confidential: a team's problem becomes everybody's only by choice.
+        own = teams.filter(memberships__user=user).first()
+        self.fields["team"].initial = own.slug if own else ""
+
     def clean(self) -> dict[str, Any]:
         """Take the name from the file where none is given, and refuse both a module and a file."""
         values = super().clean() or {}
@@ -61,9 +75,10 @@ class ProblemUploadForm(forms.Form):
             values["name"] = slugify(PurePosixPath(file.name).name.split(".")[0])[:80]
         return values
 
-    def upload(self) -> tuple[str, str, bytes]:
-        """Return name, file name and content of a valid form."""
+    def upload(self) -> tuple[str, str, bytes, Team | None]:
+        """Return name, file name, content and team of a valid form."""
         values = self.cleaned_data
+        name, team = values["name"], values["team"]
         if values.get("file"):
-            return values["name"], values["file"].name, values["file"].read()
-        return values["name"], f"{values['name']}.py", values["source"].replace("\r\n", "\n").encode()
+            return name, values["file"].name, values["file"].read(), team
+        return name, f"{name}.py", values["source"].replace("\r\n", "\n").encode(), team

@@ -85,9 +85,9 @@ class RunFilterForm(forms.Form):
         "strategy": "strategy",
     }
 
-    def __init__(self, *args: Any, strategies: dict[str, str], **kwargs: Any) -> None:
+    def __init__(self, user: User, *args: Any, strategies: dict[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        problems = Problem.objects.order_by("title").values_list("slug", "title")
+        problems = Problem.objects.visible_to(user).order_by("title").values_list("slug", "title")
         targets = Target.objects.order_by("title").values_list("key", "title")
         self._choose("problem", list(problems))
         self._choose("target", list(targets))
@@ -130,7 +130,7 @@ class RunFilterForm(forms.Form):
 
 def runs_selected_by(query: QueryDict, user: User) -> QuerySet[Run]:
     """Return the runs that an address's query selects, of those that the person may see, in the requested order."""
-    form = RunFilterForm(query, strategies=strategy_titles())
+    form = RunFilterForm(user, query, strategies=strategy_titles())
     mine = Run.objects.filter(pk__in=Run.objects.visible_to(user).order_by().values("pk"))
     return ordered(form.narrow(mine, user.pk), query.get("sort", DEFAULT_SORT))
 

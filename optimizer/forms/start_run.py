@@ -54,7 +54,7 @@ class StartRunForm(forms.Form):
     strategy = forms.ChoiceField()
     title = forms.CharField(max_length=200, required=False, help_text="Optional.")
     team = forms.ModelChoiceField(Team.objects.none(), to_field_name="slug", empty_label=None)
-    baseline = forms.ChoiceField(help_text="Speedups are over this.")
+    baseline = forms.ChoiceField(help_text="Speedups are relative to this.")
     objective = forms.ChoiceField(
         required=False,
         label="Optimise",
@@ -113,7 +113,7 @@ class StartRunForm(forms.Form):
             self.initial[name] = _as_flag(self.fields[name], self.initial.get(name))
 
     def _offer(self) -> None:
-        self._choose("problem", Problem.objects.order_by("title"))
+        self._choose("problem", Problem.objects.visible_to(self.user).order_by("title"))
         self._choose("target", Target.objects.order_by("key"))
         teams = teams_to_start_in(self.user)
         self._choose("team", teams)

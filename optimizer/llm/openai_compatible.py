@@ -279,7 +279,7 @@ def _describe(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "the answer took longer than its time"
     if isinstance(error, openai.APITimeoutError):
-        return "the server fell silent"
+        return "the server stopped sending"
     if isinstance(error, openai.APIConnectionError):
         return f"the connection failed: {error.__cause__ or error}"
     if isinstance(error, json.JSONDecodeError):

@@ -141,7 +141,7 @@ class ProviderUnavailableError(ProviderError):
 
 
 class InterruptedStreamError(ProviderError):
-    """Report that the answer broke off: the stream was cut, fell silent, or exceeded its time limit."""
+    """Report that the answer broke off: the stream was cut, stopped sending, or exceeded its time limit."""
 
 
 class CallCancelledError(ProviderError):

@@ -112,7 +112,7 @@ def _go_on(run: Run) -> None:
         enter(
             run,
             RunState.PAUSED,
-            f"{INFRA_FAILURES_IN_A_ROW} evaluations in a row failed without the kernel's doing.",
+            f"{INFRA_FAILURES_IN_A_ROW} evaluations in a row failed for reasons outside the kernel.",
         )
     elif (reason := run.finish_reason or budget.exhausted(run)) is not None:
         _wind_down(run, reason)
@@ -160,7 +160,7 @@ def _settle(run: Run, finish: Finish | None) -> None:
     elif strategy_of(run).waits_outside:
         return
     elif not _is_open(run) and budget.evaluations_left(run) != 0:
-        enter(run, RunState.FAILED, f"Strategy {run.strategy} is stuck: nothing is open and it wants nothing.")
+        enter(run, RunState.FAILED, f"Strategy {run.strategy} is stuck: nothing is open and it requests nothing.")
 
 
 def _wind_down(run: Run, reason: str) -> None:

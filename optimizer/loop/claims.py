@@ -27,7 +27,7 @@ def measure_claims(run: Run, most: int) -> list[Kernel]:
         begin_reported(run, kernel)
     if chosen:
         named = ", ".join(f"#{kernel.number}" for kernel in chosen)
-        record(run, RunNoted(text=f"Measuring what was only reported: {named}."))
+        record(run, RunNoted(text=f"Measuring reported kernels: {named}."))
     return chosen
 
 

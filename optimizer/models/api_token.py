@@ -31,9 +31,9 @@ class TokenScope(models.TextChoices):
     RUNS = "runs", "Start and steer runs"
     INBOX = "inbox", "Answer prompts in the inbox"
     REVIEW = "review", "Comment, write findings, approve and release"
-    RUNNERS = "runners", "Take runners out of service and back"
+    RUNNERS = "runners", "Drain runners and put them back into service"
     WEBHOOKS = "webhooks", "Set up and remove webhooks"
-    PROVIDERS = "providers", "Change model servers, but for their keys"
+    PROVIDERS = "providers", "Change model servers, except their keys"
 
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):

@@ -5,20 +5,41 @@ A version is immutable: importing a changed directory creates a new version.
 
 from __future__ import annotations
 
-from django.db import models
+from typing import Self
 
+from django.db import models
+from django.db.models import Q
+
+from optimizer.models.team import Membership, Team, User
 from optimizer.models.titles import TitleField
 from runners import wire
 from runners.job import ProblemBundle
 
 
+class ProblemQuerySet(models.QuerySet["Problem"]):
+    """Add the filters of the problem table."""
+
+    def visible_to(self, user: User) -> Self:
+        """Return the problems that the person may see: those of everybody, and those of their teams."""
+        if user.is_superuser:
+            return self
+        return self.filter(Q(team=None) | Q(team__in=Membership.objects.filter(user=user).values("team")))
+
+
 class Problem(models.Model):
-    """Store a kernel problem under a stable slug. `origin` is `shipped`, or the path or name it was imported from."""
+    """Store a kernel problem under a stable slug.
+
+    `origin` is `shipped`, or the path or name it was imported from. `team` is None where everybody sees the problem;
+    otherwise only its members do, and only its runs may use it.
+    """
 
     slug = models.SlugField(max_length=120, unique=True)
     title = TitleField(max_length=200)
     origin = models.CharField(max_length=300, default="shipped")
+    team = models.ForeignKey(Team, null=True, blank=True, on_delete=models.CASCADE, related_name="problems")
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = ProblemQuerySet.as_manager()
 
     def __str__(self) -> str:
         return self.title

@@ -9,7 +9,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from optimizer.models.problem import ProblemVersion
-from optimizer.models.team import User
+from optimizer.models.team import Team, User
 
 
 def origin_of(user: User) -> str:
@@ -60,13 +60,16 @@ class ProblemUploadQuerySet(models.QuerySet["ProblemUpload"]):
 class ProblemUpload(models.Model):
     """Store one upload until it is added or discarded.
 
-    `content` is the file as it was sent, which only sandboxed processes read. `inspection` is a
+    `content` is the file as it was sent, which only sandboxed processes read; it goes as soon as a worker is through,
+    except for pasted text that was refused, which its author corrects. `team` will see the problem, None: everybody.
+    `inspection` is a
     `runners.problems.uploading.Inspection` as JSON once a worker has made one; `complaints` says why the upload was
     refused. `fence` grows with every claim, so that a worker that was believed lost cannot overwrite a later result.
     """
 
     created_by = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
     name = models.SlugField(max_length=80)
+    team = models.ForeignKey(Team, null=True, on_delete=models.CASCADE, related_name="+")
     file_name = models.CharField(max_length=200)
     content = models.BinaryField()
     state = models.CharField(max_length=10, choices=UploadState.choices, default=UploadState.QUEUED)
@@ -92,6 +95,11 @@ class ProblemUpload(models.Model):
     def get_state(self) -> UploadState:
         """Return the state with its label and tone."""
         return UploadState(self.state)
+
+    @property
+    def is_text(self) -> bool:
+        """Return True for a Python module, which the form shows in its field."""
+        return self.file_name.endswith(".py")
 
     @property
     def text(self) -> str:

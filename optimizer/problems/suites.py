@@ -64,7 +64,7 @@ def read_suite(
             entries.append(entry)
             tell(entry)
     if not any(entry.version for entry in entries):
-        raise EmptySuiteError(f"{path}: holds no problem that can be read")
+        raise EmptySuiteError(f"{path}: holds no readable problem")
     title = "Kernel Scientist" if is_shipped else _title(root)
     return do_store_suite(NewSuite(
         slug=slug or title,

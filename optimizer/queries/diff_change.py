@@ -81,9 +81,9 @@ def change_between(old: Kernel, new: Kernel) -> Change:
     if before is None or after is None or was is None or now is None:
         return Change([], None, resources, why_not="One of the two has not been measured.")
     if not on_same_ground([old.run, new.run]):
-        return Change([], None, resources, why_not="Their problems or targets differ: times say nothing together.")
+        return Change([], None, resources, why_not="Their problems or targets differ: their times do not compare.")
     if _same_binary(before, after):
-        return Change([], None, resources, why_not="Both build to the same binary: no time differs.")
+        return Change([], None, resources, why_not="Both build to the same binary.")
     if _was_timed_in_turn(old, new, now, after):
         return Change(_shapes_in_turn(now, after), _overall_in_turn(now, after), resources, paired=True)
     return Change(_shapes(before, after), _overall(was, now, _band(before, after)), resources)

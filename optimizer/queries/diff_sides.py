@@ -49,7 +49,7 @@ def other_of(user: User, new: Kernel, against: str, presets: Sequence[Preset] | 
         return access_kernel(user, int(place[1] or new.run_id), int(place[2]), "view")
     by_key = {preset.key: preset.kernel for preset in presets or presets_of(new)}
     if against and against not in by_key:
-        raise Http404("There is nothing of that name to compare with.")
+        raise Http404("Nothing of that name to compare with.")
     chosen = by_key[against or "parent"]
     return access_kernel(user, chosen.run_id, chosen.number, "view") if chosen else None
 

@@ -73,7 +73,7 @@ def estimate_run(
 
     The groups are: same problem, target, strategy and models (only where `providers` is given, in the form of
     `Run.providers`); same problem, target and strategy; same target and strategy; for device time only, same problem
-    and target.
+    and target; for device time only, the target's other runs.
     """
     ended = Run.objects.visible_to(seen_by).filter(target=target, strategy=strategy, spent_evaluations__gt=0)
     ended = ended.filter(state__in=[state for state in RunState if state.is_terminal])
@@ -93,8 +93,12 @@ def _by_other_strategies(problem: Problem, target: Target, budget: Budget, seen_
     """Estimate device time alone from the problem's other runs: an evaluation takes what it takes, whoever asks."""
     runs = Run.objects.visible_to(seen_by).filter(problem_version__problem=problem, target=target)
     ended = runs.filter(state__in=[state for state in RunState if state.is_terminal], spent_evaluations__gt=0)
-    found = estimate(_past(_newest(ended)), budget, "same problem and target, other strategies")
-    return replace(found, minutes=None, usd=None, tokens=None)
+    likeness, found = "same problem and target, other strategies", _newest(ended)
+    if not found:
+        # The first run of a problem: other problems on this hardware give at least the order of magnitude.
+        every = Run.objects.visible_to(seen_by).filter(target=target, spent_evaluations__gt=0)
+        likeness, found = "same target, other problems and strategies", _newest(every)
+    return replace(estimate(_past(found), budget, likeness), minutes=None, usd=None, tokens=None)
 
 
 def estimate(past: Sequence[PastRun], budget: Budget, likeness: str = "") -> Estimate:

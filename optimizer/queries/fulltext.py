@@ -289,7 +289,7 @@ def _joined(first: str, second: str) -> Concat:
 
 
 SOURCES = (
-    Source("problem", "Problems", lambda user: Problem.objects.all(), PROBLEM_WORDS, _show_problem, F("title")),
+    Source("problem", "Problems", Problem.objects.visible_to, PROBLEM_WORDS, _show_problem, F("title")),
     Source("run", "Runs", _runs, RUN_WORDS, _show_run, F("guidance")),
     Source(
         "kernel", "Kernels", lambda user: _of_runs(Kernel.objects.all(), user, "number"),

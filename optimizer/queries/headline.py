@@ -1,8 +1,15 @@
-"""Find the measurement that a run's headline states, so that its cases stand beside it and not those of another."""
+"""Find the measurement by which a kernel is stated, so that every page, report and command shows the same figures.
+
+A kernel that was settled in cold processes is stated by that confirmation, any other one by its first evaluation.
+"""
 
 from __future__ import annotations
 
-from optimizer.models import Evaluation, EvaluationPurpose, EvaluationStatus, Run
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from optimizer.models import Evaluation, EvaluationPurpose, EvaluationStatus, Kernel, Run
+from runners.job import Effort
 
 
 def headline_evaluation(run: Run) -> Evaluation | None:
@@ -10,8 +17,45 @@ def headline_evaluation(run: Run) -> Evaluation | None:
 
     Returns the first evaluation of a kernel without such a one, and None without a best kernel.
     """
-    if run.best_kernel is None:
-        return None
-    own = run.best_kernel.evaluations.filter(purpose=EvaluationPurpose.SEARCH, status=EvaluationStatus.CORRECT)
-    stated = own.filter(speedup=run.best_speedup).order_by("-pk").first()
-    return stated or getattr(run.best_kernel, "evaluation", None)
+    return next((kernel.evaluation for kernel in show_stated(run, _best(run)) if _has_evaluation(kernel)), None)
+
+
+def stated_among(run: Run, evaluations: Sequence[Evaluation]) -> Evaluation | None:
+    """Return the one of a kernel's evaluations, oldest first, that states it; None where none has confirmed it.
+
+    For the run's best kernel that is the one which the headline repeats.
+    """
+    newest_first = [one for one in reversed(evaluations) if _is_own(one)]
+    headline = (one for one in newest_first if one.kernel_id == run.best_kernel_id and _repeats(run, one))
+    confirmed = (one for one in newest_first if one.effort == Effort.CONFIRM.value)
+    return next(headline, None) or next(confirmed, None)
+
+
+def show_stated(run: Run, kernels: Iterable[Kernel]) -> list[Kernel]:
+    """Give each kernel the evaluation that states it in place of its first one. One query."""
+    shown = list(kernels)
+    by_kernel = defaultdict(list)
+    for one in Evaluation.objects.filter(kernel__in=shown, first_of=None).defer("result").order_by("pk"):
+        by_kernel[one.kernel_id].append(one)
+    for kernel in shown:
+        if (stated := stated_among(run, by_kernel[kernel.pk])) is not None:
+            kernel.evaluation = stated
+    return shown
+
+
+def _best(run: Run) -> list[Kernel]:
+    return [run.best_kernel] if run.best_kernel else []
+
+
+def _has_evaluation(kernel: Kernel) -> bool:
+    return getattr(kernel, "evaluation", None) is not None
+
+
+def _is_own(evaluation: Evaluation) -> bool:
+    """Return False for timings of campaigns, boards and the regression watch, and for what was not timed."""
+    is_search = evaluation.purpose == EvaluationPurpose.SEARCH
+    return is_search and evaluation.status == EvaluationStatus.CORRECT and evaluation.speedup is not None
+
+
+def _repeats(run: Run, evaluation: Evaluation) -> bool:
+    return evaluation.speedup == run.best_speedup

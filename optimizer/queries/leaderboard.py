@@ -119,7 +119,7 @@ def leaders_of(
     Speedups compare only within one version of the problem, since others have other cases, and against one baseline:
     without `baseline`, the one that most runs have.
     """
-    runs = _timed_runs(user, problem, target, version)
+    runs = timed_runs(user, problem, target, version)
     baseline = baseline or next(iter(baselines_of(user, problem, target, version)), "")
     columns = (
         "pk", "title", "best_kernel__number", "strategy", "best_kernel__language", "baseline",
@@ -133,7 +133,7 @@ def leaders_of(
 
 def baselines_of(user: User, problem: Problem, target: Target, version: int | None = None) -> list[str]:
     """Return the baselines of the timed runs that a person may see, the most common one first."""
-    rows = _timed_runs(user, problem, target, version).order_by().values_list("baseline").annotate(n=Count("pk"))
+    rows = timed_runs(user, problem, target, version).order_by().values_list("baseline").annotate(n=Count("pk"))
     return [baseline for baseline, _ in sorted(rows, key=lambda row: (-row[1], row[0]))]
 
 
@@ -143,7 +143,8 @@ def ranked(leaders: Sequence[Leader]) -> list[Leader]:
     return sorted(placed, key=lambda one: (one.rank, -one.low, one.run))
 
 
-def _timed_runs(user: User, problem: Problem, target: Target, version: int | None) -> QuerySet[Run]:
+def timed_runs(user: User, problem: Problem, target: Target, version: int | None) -> QuerySet[Run]:
+    """Return the runs that the person may see and whose best kernel was timed."""
     # A subquery of ids: joined directly, the visibility rules would multiply rows before the limit applies.
     seen = Run.objects.visible_to(user).order_by().values("pk")
     runs = Run.objects.filter(

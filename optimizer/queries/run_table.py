@@ -6,6 +6,7 @@ from typing import Any
 
 from optimizer.models import EvaluationStatus, Kernel, Run
 from optimizer.queries.budgets import budget_lines
+from optimizer.queries.headline import headline_evaluation, show_stated
 from optimizer.queries.outcomes import count_outcomes
 from optimizer.queries.timing import roofline_text
 from runners.job import Objective
@@ -54,6 +55,7 @@ def headline(run: Run) -> str:
 def as_json(run: Run) -> dict[str, Any]:
     """Return the run's outcome for a script."""
     best = run.best_kernel
+    stated = headline_evaluation(run)
     return {
         "run": run.pk,
         "state": run.state,
@@ -63,14 +65,15 @@ def as_json(run: Run) -> dict[str, Any]:
         "device_s": round(run.spent_device_s, 3),
         "active_s": round(run.elapsed_s(), 3),
         "best": best
+        and stated
         and {
             "number": best.number,
             "key": best.key,
             "tunables": best.tunables,
             "flags": best.flags,
-            "time_us": best.evaluation.time_us,
-            "call_us": best.evaluation.call_us,
-            "roofline_share": best.evaluation.roofline_share,
+            "time_us": stated.time_us,
+            "call_us": stated.call_us,
+            "roofline_share": stated.roofline_share,
             "speedup": run.best_speedup,
             "low": run.best_speedup_low,
             "high": run.best_speedup_high,
@@ -81,7 +84,7 @@ def as_json(run: Run) -> dict[str, Any]:
 
 
 def _fastest(run: Run) -> list[Kernel]:
-    return list(run.kernels.rankable().select_related("evaluation").best_first()[:ROWS_SHOWN])
+    return show_stated(run, run.kernels.rankable().select_related("evaluation").best_first()[:ROWS_SHOWN])
 
 
 def _line(kernel: Kernel, *, has_call: bool = False) -> str:

@@ -155,7 +155,7 @@ def holm(values: Sequence[float]) -> list[float]:
 def median_cost(costs: Sequence[float | None]) -> Interval | None:
     """Return the median cost to reach a goal with its interval from order statistics; None is a run that never did.
 
-    Such a run counts as infinitely dear, so a median of infinity says that less than half of them reached it. The
+    Such a run counts as infinite cost, so a median of infinity says that less than half of them reached it. The
     ranks of the interval's ends are n/2 ± z·√n/2 (Conover 1999, section 3.2).
     """
     if not costs:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from optimizer.charts.curve import Point, points_of
 from optimizer.models import Evaluation, EvaluationStatus, Hypothesis, Kernel, Run
-from optimizer.queries.headline import headline_evaluation
+from optimizer.queries.headline import headline_evaluation, show_stated
 from optimizer.queries.run_summary import RunSummary, summarise
 from optimizer.queries.settled import settled_in
 from optimizer.queries.timing import CaseRow, case_rows, has_call_time, newest_noise_warning
@@ -94,4 +94,4 @@ def _warm_start(run: Run) -> list[str]:
 def _fastest(run: Run) -> list[Kernel]:
     timed = run.kernels.filter(evaluation__status=EvaluationStatus.CORRECT, evaluation__time_us__isnull=False)
     light = timed.select_related("evaluation", "hypothesis").defer("source", "report", "meta", "evaluation__result")
-    return list(light.best_first()[:FASTEST])
+    return show_stated(run, light.best_first()[:FASTEST])

@@ -34,6 +34,7 @@ urlpatterns = [
     path("runs/<int:run_id>/kernels/<int:number>/patch/", exports.kernel_patch, name="kernel_patch"),
     path("leaderboards/", leaderboards.leaderboards, name="leaderboards"),
     path("leaderboards/<slug:slug>/<slug:key>/", leaderboards.leaderboard, name="leaderboard"),
+    path("leaderboards/<slug:slug>/<slug:key>/cost/", leaderboards.leaderboard_cost, name="leaderboard_cost"),
     path("leaderboards/<slug:slug>/<slug:key>/retime/", leaderboards.leaderboard_retime, name="leaderboard_retime"),
     path("knowledge/", knowledge.knowledge, name="knowledge"),
     path("knowledge/pages/", library.library, name="library"),

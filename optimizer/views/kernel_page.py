@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -18,6 +18,7 @@ from optimizer.access import access_run
 from optimizer.charts import cases as charts
 from optimizer.charts.roofline import Position, positions, roofline
 from optimizer.models import Evaluation, Kernel, LlmCall, Measurement, Run
+from optimizer.queries.headline import stated_among
 from optimizer.queries.judged import as_judged
 from optimizer.queries.kernel_resources import feature_rows, resource_rows
 from optimizer.queries.memory import memory_text, too_large_text
@@ -57,14 +58,17 @@ class ShownLine:
 @login_required
 @require_safe
 def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """Show the kernel with its first evaluation, or with the one that `?evaluation=` names."""
+    """Show the kernel with one of its evaluations.
+
+    That is the one that `?evaluation=` names, else the one that the run's headline states, else the first.
+    """
     kernel = _kernel(request, run_id, number)
     evaluations = list(kernel.evaluations.select_related("target", "opponent").order_by("pk"))
     # The page's parts ask for the kernel's first evaluation, which need not be read again.
     if first := next((one for one in evaluations if one.first_of_id == kernel.pk), None):
         kernel.evaluation = first
-    evaluation = _chosen(request, evaluations)
-    result = evaluation.as_readable_result() if evaluation else None
+    evaluation = _chosen(request, kernel.run, evaluations)
+    result = _complete(evaluation, first)
     build = result.build if result else None
     parent_build = _parent_build(kernel) if build else None
     measurements = list(evaluation.measurements.order_by("pk")) if evaluation else []
@@ -103,7 +107,7 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
 def kernel_state(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
     """Return how the evaluation of an unfinished kernel stands; once it is done, ask the page to load again."""
     kernel = _kernel(request, run_id, number)
-    evaluation = _chosen(request, list(kernel.evaluations.order_by("pk")))
+    evaluation = _chosen(request, kernel.run, list(kernel.evaluations.order_by("pk")))
     answer = render(request, "kernels/_state.html", {"run": kernel.run, "kernel": kernel, "evaluation": evaluation})
     if evaluation is not None and evaluation.state_choice.is_terminal:
         answer["HX-Refresh"] = "true"
@@ -164,21 +168,33 @@ def _kernel(request: HttpRequest, run_id: int, number: int) -> Kernel:
 def _evaluation(request: HttpRequest, run_id: int, number: int) -> Evaluation:
     run: Run = access_run(user_of(request), run_id, "view")
     evaluations = Evaluation.objects.filter(kernel__run=run, kernel__number=number).order_by("pk")
-    chosen = _chosen(request, list(evaluations))
+    chosen = _chosen(request, run, list(evaluations))
     if chosen is None:
         raise Http404
     return chosen
 
 
-def _chosen(request: HttpRequest, evaluations: Sequence[Evaluation]) -> Evaluation | None:
+def _chosen(request: HttpRequest, run: Run, evaluations: Sequence[Evaluation]) -> Evaluation | None:
     wanted = request.GET.get("evaluation")
     if wanted is None:
-        return evaluations[0] if evaluations else None
+        return stated_among(run, evaluations) or next(iter(evaluations), None)
     for evaluation in evaluations:
         # Only evaluations of this kernel are compared, so an id of another run is not found.
         if str(evaluation.pk) == wanted:
             return evaluation
     raise Http404
+
+
+def _complete(evaluation: Evaluation | None, first: Evaluation | None) -> JobResult | None:
+    """Return what an evaluation found, with the profile and the machine code of the first one where it has none.
+
+    A confirmation times a kernel again and profiles nothing.
+    """
+    result = evaluation.as_readable_result() if evaluation else None
+    if result is None or first is None or evaluation is first or (earlier := first.as_readable_result()) is None:
+        return result
+    build = result.build if result.build and result.build.assembly else earlier.build or result.build
+    return replace(result, build=build, profile=result.profile or earlier.profile)
 
 
 def _lines(kernel: Kernel, result: JobResult | None) -> list[ShownLine]:

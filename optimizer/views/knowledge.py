@@ -39,7 +39,7 @@ class Change:
 @require_safe
 def knowledge(request: HttpRequest) -> HttpResponse:
     """List the findings that the person may read, newest first."""
-    form = FindingFilterForm(request.GET)
+    form = FindingFilterForm(user_of(request), request.GET)
     rows = form.narrow(_seen(request)).order_by("-pk")
     context = {
         "form": form,

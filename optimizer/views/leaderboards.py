@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import get_args
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.template.defaultfilters import pluralize
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from optimizer.actions.ranking import TOP, do_retime_leaders
+from optimizer.charts import cost as charts
 from optimizer.models import Problem, Target
+from optimizer.queries.cost import Cost, costs_of
 from optimizer.queries.leaderboard import (
     baselines_of,
     boards_for,
@@ -51,11 +54,27 @@ def leaderboard(request: HttpRequest, slug: str, key: str) -> HttpResponse:
         "baselines": baselines,
         "baseline": baseline,
         "leaders": leaders_of(user, problem, target, version, baseline),
+        "cost_axes": charts.axes_for(costs_of(user, problem, target, version, baseline)),
         "top": TOP,
         "published": published_for(problem.slug, target.key),
         "bounds": bounds_for(problem.slug, target.key),
     }
     return render(request, "leaderboards/page.html", context)
+
+
+@login_required
+@require_safe
+def leaderboard_cost(request: HttpRequest, slug: str, key: str) -> HttpResponse:
+    """Return what the runs of a leaderboard spent against their speedup as plotly JSON, against `?axis=`."""
+    problem, target, version, baseline = _asked(request, slug, key)
+    axis = request.GET.get("axis", "usd")
+    if axis not in get_args(Cost):
+        raise Http404
+    user = user_of(request)
+    baseline = baseline or next(iter(baselines_of(user, problem, target, version)), "")
+    runs = costs_of(user, problem, target, version, baseline)
+    figure = charts.cost(runs, axis, baseline.replace("_", " "))  # type: ignore[arg-type]
+    return HttpResponse(figure.to_json(), content_type="application/json")
 
 
 @login_required
@@ -78,7 +97,8 @@ def leaderboard_retime(request: HttpRequest, slug: str, key: str) -> HttpRespons
 
 def _asked(request: HttpRequest, slug: str, key: str) -> tuple[Problem, Target, int, str]:
     """Return problem, target, version and baseline that an address or form names; the newest version by default."""
-    problem, target = get_object_or_404(Problem, slug=slug), get_object_or_404(Target, key=key)
+    problem = get_object_or_404(Problem.objects.visible_to(user_of(request)), slug=slug)
+    target = get_object_or_404(Target, key=key)
     asked = request.POST if request.method == "POST" else request.GET
     numbers = list(problem.versions.order_by("-number").values_list("number", flat=True))
     wanted = parse_whole_number(asked.get("version"))

@@ -33,7 +33,8 @@ from runners.problems.uploading import Inspection
 def problem_new(request: HttpRequest) -> HttpResponse:
     """Show the form, and take an upload."""
     user = user_of(request)
-    form = ProblemUploadForm(request.POST, request.FILES) if request.method == "POST" else ProblemUploadForm()
+    posted = (request.POST, request.FILES) if request.method == "POST" else ()
+    form = ProblemUploadForm(user, *posted)
     if request.method == "POST" and form.is_valid():
         try:
             upload = do_upload_problem(user, *form.upload())
@@ -49,7 +50,8 @@ def problem_new(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def problem_upload(request: HttpRequest, upload_id: int) -> HttpResponse:
     """Show how the check stands and what it found, and add the problem."""
-    uploads = ProblemUpload.objects.of(user_of(request)).light().select_related("version__problem")
+    related = ("team", "created_by", "version__problem")
+    uploads = ProblemUpload.objects.of(user_of(request)).light().select_related(*related)
     upload = get_object_or_404(uploads, pk=upload_id)
     if request.method == "POST":
         return _added(request, upload)
@@ -76,8 +78,9 @@ def problem_discard(request: HttpRequest, upload_id: int) -> HttpResponse:
 
 def refused_form(upload: ProblemUpload) -> ProblemUploadForm:
     """Return the form as it was sent, with the complaints at the field that they are about."""
-    is_text = upload.file_name.endswith(".py")
-    form = ProblemUploadForm({"name": upload.name, "source": upload.text if is_text else ""})
+    is_text, team = upload.is_text, upload.team.slug if upload.team else ""
+    sent = {"name": upload.name, "team": team, "source": upload.text if is_text else ""}
+    form = ProblemUploadForm(upload.created_by, sent)
     form.full_clean()
     form.errors.clear()
     for complaint in upload.complaints:
@@ -118,4 +121,5 @@ def _found(upload: ProblemUpload) -> dict[str, Any]:
         "cases": [(case, footprints.get(case.name)) for case in reading.cases],
         "files": sorted(reading.bundle.files) if reading.bundle else [],
         "next_version": known.latest().number + 1 if known else 1,
+        "seen_by": known.team if known else upload.team,
     }

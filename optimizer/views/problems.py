@@ -10,7 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
+from optimizer.charts.cost import axes_for
 from optimizer.models import Problem, ProblemVersion, Run, Target, User
+from optimizer.queries.cost import Cost, costs_of
 from optimizer.queries.leaderboard import Leader, leaders_of
 from optimizer.text.whole_numbers import COUNT_DIGITS, parse_whole_number
 from optimizer.views.safe_html import markdown
@@ -33,9 +35,13 @@ def problems(request: HttpRequest) -> HttpResponse:
         .annotate(n=Count("pk"))
     )
     runs = dict(counted)
-    listed = Problem.objects.annotate(
-        newest_number=Subquery(newest.values("number")[:1]), languages=Subquery(newest.values("languages")[:1])
-    ).order_by("title")
+    listed = (
+        Problem.objects.visible_to(user_of(request))
+        .annotate(
+            newest_number=Subquery(newest.values("number")[:1]), languages=Subquery(newest.values("languages")[:1])
+        )
+        .order_by("title")
+    )
     rows = [(problem, runs.get(problem.pk, 0)) for problem in listed]
     return render(request, "problems/list.html", {"rows": rows})
 
@@ -44,18 +50,30 @@ def problems(request: HttpRequest) -> HttpResponse:
 @require_safe
 def problem_page(request: HttpRequest, slug: str) -> HttpResponse:
     """Show description, cases, seeds and leaders of the newest version, or of `?version=`."""
-    problem = get_object_or_404(Problem, slug=slug)
+    problem = get_object_or_404(Problem.objects.visible_to(user_of(request)).select_related("team"), slug=slug)
     versions = list(problem.versions.defer("bundle").order_by("-number"))
     version = get_object_or_404(problem.versions, number=_wanted(request, versions))
+    boards = _boards(user_of(request), problem, version.number)
     context: dict[str, Any] = {
         "problem": problem,
         "version": version,
         "versions": versions,
         "description": markdown(version.description),
-        "boards": _boards(user_of(request), problem, version.number),
+        "boards": boards,
+        "cost_axes": _cost_axes(user_of(request), problem, version.number, boards),
         **_read(version),
     }
     return render(request, "problems/page.html", context)
+
+
+def _cost_axes(
+    user: User, problem: Problem, version: int, boards: list[tuple[Target, list[Leader]]]
+) -> list[tuple[Cost, str]]:
+    """Return the axes of the chart of costs, which shows the runs of the first board."""
+    if not boards:
+        return []
+    target, leaders = boards[0]
+    return axes_for(costs_of(user, problem, target, version, leaders[0].baseline))
 
 
 def _wanted(request: HttpRequest, versions: list[ProblemVersion]) -> int:
@@ -85,7 +103,7 @@ def _cases(problem: ReadProblem, targets: list[Target]) -> list[dict[str, Any]]:
 
 
 def _boards(user: User, problem: Problem, version: int) -> list[tuple[Target, list[Leader]]]:
-    """Return the first of each target's leaderboard, as its own page ranks them."""
+    """Return the first of each target's leaderboard, as its own page ranks them, the longest board first."""
     targets = Target.objects.filter(runs__problem_version__problem=problem).distinct().order_by("title")
     boards = [(target, leaders_of(user, problem, target, version)[:LEADERS]) for target in targets]
-    return [(target, leaders) for target, leaders in boards if leaders]
+    return sorted(((target, leaders) for target, leaders in boards if leaders), key=lambda board: -len(board[1]))

@@ -14,6 +14,7 @@ from optimizer.calls.check import check_provider
 from optimizer.forms.provider import ProviderForm, owned_teams
 from optimizer.llm.prices import listed as listed_prices
 from optimizer.llm.prices import price_of
+from optimizer.llm.servers import KNOWN_SERVERS, known_server
 from optimizer.models import Provider, TeamRole
 from optimizer.views.signed_in import user_of
 
@@ -76,9 +77,11 @@ def provider_check(request: HttpRequest, provider_id: int) -> HttpResponse:
 
 def _edit(request: HttpRequest, row: Provider | None) -> HttpResponse:
     user = user_of(request)
-    form = ProviderForm(user, request.POST if request.method == "POST" else None, row=row)
+    known = known_server(request.GET.get("server", "")) if row is None else None
+    form = ProviderForm(user, request.POST if request.method == "POST" else None, row=row, known=known)
     if request.method == "POST" and form.is_valid():
         saved = do_save_provider(user, form.cleaned_data["team"], form.entered, row)
         messages.success(request, f"Saved {saved.name}. Test it before you use it in a run.")
         return redirect("providers")
-    return render(request, "providers/form.html", {"form": form, "provider": row})
+    context = {"form": form, "provider": row, "servers": KNOWN_SERVERS, "known": known}
+    return render(request, "providers/form.html", context)

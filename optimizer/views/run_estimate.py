@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from optimizer.forms.start_run import StartRunForm
+from optimizer.queries.budgets import Budget
 from optimizer.queries.estimate import Estimate, Range, estimate_run
 from optimizer.queries.runners import absence_of_runners
 from runners.dispatch import DISPATCHERS
@@ -20,11 +21,15 @@ class EstimateLine:
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """Hold the estimate for the run that the form describes. `absence` is a warning if no runner would measure it."""
+    """Hold the estimate for the run that the form describes.
+
+    `absence` is a warning if no runner would measure it. `limits` are its limits in words.
+    """
 
     estimate: Estimate
     lines: list[EstimateLine]
     absence: str
+    limits: list[str]
 
 
 def estimate_of(form: StartRunForm) -> RunEstimate | None:
@@ -42,7 +47,8 @@ def estimate_of(form: StartRunForm) -> RunEstimate | None:
     )
     dispatcher = form.sound("dispatcher")
     absence = absence_of_runners(target.key, dispatcher) if dispatcher in DISPATCHERS else ""
-    return RunEstimate(found, _lines(found, form.strategy_class.needs_model), absence)
+    asks = form.strategy_class.needs_model
+    return RunEstimate(found, _lines(found, asks), absence, _limits(form.sound_budget(), asks))
 
 
 def _lines(found: Estimate, asks: bool) -> list[EstimateLine]:
@@ -53,6 +59,17 @@ def _lines(found: Estimate, asks: bool) -> list[EstimateLine]:
     return [EstimateLine(label, text) for label, text in told if text]
 
 
+def _limits(budget: Budget, asks: bool) -> list[str]:
+    """Return each limit in words; without a model, dollars and tokens cannot be reached."""
+    told = [
+        (budget.evaluations, "{:,} evaluations"),
+        (budget.minutes, "{:g} minutes"),
+        (budget.device_minutes, "{:g} device minutes"),
+        *([(budget.usd, "${:.2f}"), (budget.tokens, "{:,} tokens")] if asks else []),
+    ]
+    return [form.format(limit) for limit, form in told if limit is not None]
+
+
 def _minutes(found: Range | None) -> str:
     if found is not None and found.high < 2:
         return _between(Range(found.low * 60, found.high * 60), "{:.0f}", "{:.0f} seconds")
@@ -61,7 +78,8 @@ def _minutes(found: Range | None) -> str:
 
 def _dollars(found: Estimate) -> str:
     if found.usd is None:
-        return "unknown: prices of such runs are not on record" if found.based_on else ""
+        # Runs of other strategies tell of device time alone.
+        return "unknown: no prices on record for these runs" if found.tokens is not None else ""
     return _between(found.usd, "${:.2f}", "${:.2f}")
 
 

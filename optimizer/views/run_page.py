@@ -21,6 +21,7 @@ from optimizer.charts import curve as charts
 from optimizer.forms.budget import BudgetForm
 from optimizer.models import EvaluationStatus, Kernel, Run, User
 from optimizer.models.run import RunTransitionError
+from optimizer.queries.headline import show_stated
 from optimizer.queries.run_summary import summarise
 from optimizer.queries.runners import absence_of_runners
 from optimizer.queries.timing import newest_noise_warning
@@ -214,7 +215,10 @@ def _best_kernels_context(run: Run) -> dict[str, Any]:
     """Return the kernels that rank first, for the run's own page; those without a speedup come last."""
     numbers = _sorted(Kernel.objects.filter(run=run), "-speedup").values_list("pk", flat=True)
     page = Paginator(numbers, BEST_KERNELS).get_page(1)
-    return _table_context(run, page, "-speedup") | {"is_best": True}
+    context = _table_context(run, page, "-speedup")
+    # The best kernel was chosen by its confirmation, which may state less than another's first evaluation.
+    context["kernels"].sort(key=lambda kernel: kernel.pk != run.best_kernel_id)
+    return context | {"is_best": True}
 
 
 def _kernels_context(request: HttpRequest, run: Run) -> dict[str, Any]:
@@ -228,7 +232,7 @@ def _kernels_context(request: HttpRequest, run: Run) -> dict[str, Any]:
 
 def _table_context(run: Run, page: Page[int], sort: str) -> dict[str, Any]:
     wide = Kernel.objects.for_table().defer("source", "report", "meta", "evaluation__result")
-    kernels = _sorted(wide.filter(pk__in=list(page.object_list)), sort)
+    kernels = show_stated(run, _sorted(wide.filter(pk__in=list(page.object_list)), sort))
     return {"run": run, "page": page, "kernels": kernels, "sort": sort, "best_id": run.best_kernel_id,
             "has_call": any(_call_us(kernel) for kernel in kernels)}  # fmt: skip
 

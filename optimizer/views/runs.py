@@ -27,8 +27,8 @@ HEAVY = ("problem_version__bundle", "problem_version__description", "settings", 
 @require_safe
 def runs(request: HttpRequest) -> HttpResponse:
     """List the runs that the person may see; the address holds filter, order, columns and page."""
-    form = RunFilterForm(request.GET, strategies=strategy_titles())
     user = user_of(request)
+    form = RunFilterForm(user, request.GET, strategies=strategy_titles())
     sort = request.GET.get("sort", DEFAULT_SORT)
     # ids first: only one page of the visible set is worth its wide columns
     mine = in_current_team(request, Run.objects.visible_to(user))

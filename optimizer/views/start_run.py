@@ -46,9 +46,9 @@ def start_run_link(request: HttpRequest) -> HttpResponse:
     form = posted_form(request)
     values = form.as_address() | ({"clone": str(form.clone_of.pk)} if form.clone_of else {})
     preset = dict(preset_values(request.POST.get("preset", "")))
-    if not form.costs_money():
-        # A limit in dollars is refused where the price of a model is unknown.
-        preset.pop("budget_usd", None)
+    # A limit in dollars is refused where the price of a model is unknown.
+    if not form.costs_money() and preset.pop("budget_usd", ""):
+        messages.info(request, "No dollar limit was set: the price of the model is unknown.")
     values |= preset
     if len(urlencode(values)) > LONGEST_ADDRESS:
         values.pop("guidance", None)

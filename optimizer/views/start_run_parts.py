@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.views.decorators.http import require_POST, require_safe
 
 from optimizer.actions.run_template import access_template, do_delete_template, do_save_template
@@ -16,6 +17,7 @@ from optimizer.forms.start_run import StartRunForm
 from optimizer.forms.strategy_settings import PREFIX as SETTINGS_PREFIX
 from optimizer.models import Provider
 from optimizer.models.provider import BUILT_IN
+from optimizer.search import STRATEGIES
 from optimizer.views.run_estimate import estimate_of
 from optimizer.views.signed_in import user_of
 from optimizer.views.start_run import form_context, posted_form
@@ -30,13 +32,21 @@ BUILT_IN_WORDS = {
 @login_required
 @require_safe
 def start_run_settings(request: HttpRequest) -> HttpResponse:
-    """Return the fields that depend on the strategy; values of another strategy are dropped."""
+    """Return the fields that depend on the strategy, and the limits; values of another strategy are dropped."""
     given = {
-        name: value for name, value in request.GET.dict().items() if not name.startswith((PREFIX, SETTINGS_PREFIX))
+        name: value
+        for name, value in request.GET.dict().items()
+        if not name.startswith((PREFIX, SETTINGS_PREFIX)) and not _is_default(name, value)
     }
-    return render(
-        request, "runs/_strategy_settings.html", form_context(StartRunForm(user_of(request), given=given))
-    )
+    context = form_context(StartRunForm(user_of(request), given=given)) | {"oob": True}
+    parts = ("runs/_strategy_settings.html", "runs/_budget_fields.html")
+    return HttpResponse("".join(render_to_string(part, context, request) for part in parts))
+
+
+def _is_default(name: str, value: str) -> bool:
+    """Return True for a limit that nobody chose: the new strategy's own takes its place."""
+    evaluations = {str(one.default_evaluations) for one in STRATEGIES.values()}
+    return (name == "budget_evaluations" and value in evaluations) or (name == "budget_usd" and not value)
 
 
 @login_required

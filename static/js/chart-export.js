@@ -32,21 +32,27 @@ function nameOf(box) {
   return title.trim().toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
 }
 
-// One line per point of every trace, with the values that plotly has unpacked. A heat map's z is a row for each y.
+// One line per point of every trace, with the values that plotly has unpacked: lists or typed arrays.
 function table(traces) {
-  const lines = [["trace", "label", "x", "y", "z"]];
-  for (const { name, text, x = [], y = [], z } of traces) {
-    if (z?.[0]?.length !== undefined) {
-      y.forEach((up, row) => x.forEach((across, column) => lines.push([name ?? "", "", across, up, z[row][column] ?? ""])));
-      continue;
-    }
-    for (let n = 0; n < Math.max(x.length, y.length); n++) {
-      const label = Array.isArray(text) ? text[n] : "";
-      if (x[n] === null && y[n] === null) continue;
-      lines.push([name ?? "", label ?? "", x[n] ?? "", y[n] ?? "", Array.isArray(z) ? z[n] ?? "" : ""]);
-    }
-  }
+  const lines = [["trace", "label", "x", "y", "y low", "y high", "z"]];
+  for (const trace of traces) lines.push(...(trace.z?.[0]?.length ? cellsOf(trace) : pointsOf(trace)));
   return lines.map((line) => line.map(cell).join(",")).join("\n") + "\n";
+}
+
+function pointsOf({ name, text, x = [], y = [], z, error_y: error, customdata: kept }) {
+  const lines = [];
+  for (let n = 0; n < Math.max(x.length, y.length); n++) {
+    if (x[n] === null && y[n] === null) continue;
+    const label = (Array.isArray(text) ? text[n] : null) ?? (kept?.[n]?.[0] != null ? `#${kept[n][0]}` : "");
+    const ends = error?.array ? [y[n] - (error.arrayminus ?? error.array)[n], y[n] + error.array[n]] : ["", ""];
+    lines.push([name ?? "", label, x[n] ?? "", y[n] ?? "", ...ends, z?.[n] ?? ""]);
+  }
+  return lines;
+}
+
+// A heat map has one value for each pair of its x and y.
+function cellsOf({ name, x, y, z }) {
+  return Array.from(y, (up, row) => Array.from(x, (across, n) => [name ?? "", "", across, up, "", "", z[row][n] ?? ""])).flat();
 }
 
 // A leading sign would make a spreadsheet run the cell as a formula; numbers keep theirs.

@@ -1,4 +1,4 @@
-// Ctrl-K: go to a page, or find something. Keys without Ctrl (?, / and g with a letter) can be turned off.
+// Ctrl-K: go to a page, or find something. Single-key shortcuts (?, / and g with a letter) can be turned off.
 "use strict";
 
 (() => {
@@ -12,8 +12,9 @@
   single.checked = localStorage.getItem("single-keys") !== "off";
   single.addEventListener("change", () => localStorage.setItem("single-keys", single.checked ? "on" : "off"));
 
-  const pages = () => [...keyboard.querySelectorAll("[data-go]"), ...document.querySelectorAll("main .crumbs a, [data-palette]")]
-    .map((link) => ({ title: link.textContent.trim(), where: link.dataset.go ? `g ${link.dataset.go}` : "on this page", url: link.href }));
+  const pages = () => [...palette.querySelectorAll("[data-does]"), ...keyboard.querySelectorAll("[data-go]"), ...document.querySelectorAll("main .crumbs a, [data-palette]")]
+    .map((link) => ({ title: link.textContent.trim(), where: place(link.dataset), url: link.href, words: `${link.textContent} ${link.dataset.does ?? ""}`.toLowerCase() }));
+  const place = ({ go, does }) => (go ? `g ${go}` : does ? "action" : "on this page");
 
   function show(entries) {
     list.replaceChildren(...entries.map((entry, n) => {
@@ -41,7 +42,7 @@
 
   function look() {
     const text = input.value.trim(), wanted = text.toLowerCase();
-    const known = pages().filter(({ title }) => title.toLowerCase().includes(wanted));
+    const known = pages().filter(({ words }) => wanted.split(/\s+/).every((word) => words.includes(word)));
     const run = /^#?(\d{1,9})$/.exec(text);
     if (run) known.unshift({ title: `Run ${run[1]}`, where: "by its number", url: `/runs/${run[1]}/` });
     const all = { title: `Search for “${text}”`, where: "everything", url: `${palette.dataset.page}?q=${encodeURIComponent(text)}` };

@@ -90,7 +90,16 @@ def test_another_problem_stands_in_and_is_named_as_such() -> None:
     other = estimated(user, strategy="stark")
     assert other.likeness == "same problem and target, other strategies"
     assert (other.minutes, other.usd, other.tokens) == (None, None, None) and other.device_minutes is not None
-    assert estimated(user, slug="layernorm_residual", strategy="stark").based_on == 0
+
+
+@pytest.mark.django_db
+def test_the_first_run_of_a_problem_learns_device_time_from_any_run_on_the_target() -> None:
+    team = make_team()
+    user = make_user(team)
+    ended_run(team, state=RunState.RUNNING, spent_device_s=60.0)
+    found = estimated(user, slug="layernorm_residual", strategy="stark")
+    assert (found.based_on, found.likeness) == (1, "same target, other problems and strategies")
+    assert (found.minutes, found.usd) == (None, None) and found.device_minutes == Range(2.0, 2.0)
 
 
 @pytest.mark.django_db

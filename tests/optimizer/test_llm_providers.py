@@ -22,12 +22,14 @@ from optimizer.calls.check import check_provider
 from optimizer.calls.choice import ChoiceError, check_choices
 from optimizer.calls.record import record_of
 from optimizer.calls.worker import answer
+from optimizer.forms.price_rows import FIGURES
 from optimizer.llm.addresses import ForbiddenAddressError, check_address, check_base_url
 from optimizer.llm.endpoint import Endpoint
 from optimizer.llm.openai_compatible import OpenAiCompatible
 from optimizer.llm.port import CompletionRequest, ProviderRefusedError, Usage
 from optimizer.llm.prices import listed, price_of
 from optimizer.llm.recording import to_bytes
+from optimizer.llm.servers import KNOWN_SERVERS, KnownServer, listed_models
 from optimizer.models import ApiToken, LlmCall, Provider, RunEvent, TeamRole, User
 from tests.factories import make_provider, make_team, make_user
 from tests.llm_server import KEY, LlmServer, Reply, error
@@ -210,7 +212,8 @@ def test_the_form_takes_a_key_and_never_gives_one_back() -> None:
     client = signed_in(make_user(team, TeamRole.OWNER))
     entered = {
         "team": team.slug, "name": "mine", "base_url": "https://8.8.8.8/v1", "key": KEY, "api": "chat",
-        "concurrency": "2", "timeout_s": "60", "silence_s": "60", "prices": "{}", "is_enabled": "on",
+        "concurrency": "2", "timeout_s": "60", "silence_s": "60", "is_enabled": "on",
+        "prices-TOTAL_FORMS": "0", "prices-INITIAL_FORMS": "0",
     }  # fmt: skip
     assert client.post("/providers/new/", entered | {"concurrency": "-1"}).status_code == 200
     assert KEY not in client.post("/providers/new/", entered | {"concurrency": "-1"}).content.decode()
@@ -220,6 +223,63 @@ def test_the_form_takes_a_key_and_never_gives_one_back() -> None:
     for path in ("/providers/", f"/providers/{row.pk}/"):
         assert KEY not in client.get(path).content.decode()
     assert "stored" in client.get("/providers/").content.decode()
+
+
+def priced(*rows: tuple[str, str, str, str]) -> dict[str, str]:
+    """Return price rows as the form sends them: model, input, cached, output."""
+    sent = {"prices-TOTAL_FORMS": str(len(rows)), "prices-INITIAL_FORMS": "0"}
+    for n, row in enumerate(rows):
+        sent |= {f"prices-{n}-{name}": value for name, value in zip(("model", *FIGURES), row, strict=True)}
+    return sent
+
+
+@pytest.mark.django_db
+def test_prices_are_entered_in_rows_and_keep_their_source_while_they_stay_the_same() -> None:
+    team = make_team()
+    client = signed_in(make_user(team, TeamRole.OWNER))
+    entered = {
+        "team": team.slug, "name": "mine", "base_url": "https://8.8.8.8/v1", "api": "chat", "concurrency": "2",
+        "timeout_s": "60", "silence_s": "60", "is_enabled": "on",
+    }  # fmt: skip
+    for faulty, told in [
+        (priced(("", "1", "", "2")), "Name the model."),
+        (priced(("m1", "", "", "2")), "Enter a price; 0 is free."),
+        (priced(("m1", "1", "", "2"), ("m1", "3", "", "4")), "One row per model."),
+        (priced(("m1", "-1", "", "2")), "greater than or equal to 0"),
+        (priced(("m1", "1e9", "", "2")), "less than or equal to"),
+    ]:
+        page = client.post("/providers/new/", entered | faulty).content.decode()
+        assert told in page and "Nothing was saved" in page and not Provider.objects.exists()
+    assert (
+        client.post("/providers/new/", entered | priced(("m1", "0.15", "", "2"), ("", "", "", ""))).status_code
+        == 302
+    )
+    row = Provider.objects.get()
+    assert row.prices == {"m1": {"input": 0.15, "output": 2.0}}
+    Provider.objects.update(prices={"m1": row.prices["m1"] | {"source": "bill of May"}})
+    assert 'value="0.15"' in client.get(f"/providers/{row.pk}/").content.decode()
+    client.post(f"/providers/{row.pk}/", entered | priced(("m1", "0.15", "", "2"), ("m2", "1", "0.1", "3")))
+    row.refresh_from_db()
+    assert row.prices["m1"]["source"] == "bill of May" and row.prices["m2"]["cached"] == 0.1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("known", KNOWN_SERVERS, ids=lambda known: known.name)
+def test_a_well_known_server_fills_in_the_form(known: KnownServer) -> None:
+    page = (
+        signed_in(make_user(make_team(), TeamRole.OWNER))
+        .get(f"/providers/new/?server={known.name}")
+        .content.decode()
+    )
+    assert f'value="{known.base_url}"' in page and f'value="{known.name}"' in page
+    assert f'<option value="{known.api}" selected' in page
+    assert all(f'<option value="{model}">' in page for model, _ in listed_models(known.base_url))
+    check_base_url(known.base_url)
+
+
+def test_vendors_with_list_prices_offer_their_models() -> None:
+    with_models = {server.name for server in KNOWN_SERVERS if listed_models(server.base_url)}
+    assert with_models >= {"openai", "anthropic", "gemini"}
 
 
 @pytest.mark.django_db

@@ -7,6 +7,7 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from django.test import Client
 from django.utils import timezone
 
 from optimizer.actions import problem_upload
+from optimizer.actions.problem import do_import_problem
 from optimizer.models import (
     AuditEntry,
     Problem,
@@ -26,13 +28,14 @@ from optimizer.models import (
     UploadState,
     User,
 )
+from optimizer.models.problem_upload import origin_of
 from optimizer.problems import inspecting
 from optimizer.problems.inspecting import inspect_upload
 from optimizer.upkeep.sweep import sweep
-from runners.problems import SHIPPED
+from runners.problems import SHIPPED, load
 from runners.problems.uploading import Upload, inspect
-from tests.factories import make_team, make_user
-from tests.optimizer.clients import Call
+from tests.factories import make_run, make_team, make_user
+from tests.optimizer.clients import Call, caller_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.processes]
 
@@ -213,6 +216,64 @@ def test_nobody_else_sees_an_upload(pages: Client, team: Team) -> None:
     pages.force_login(make_user(team, TeamRole.OWNER))
     assert pages.get(f"/problems/new/{upload.pk}/").status_code == 404
     assert "my_relu" not in pages.get("/problems/new/").content.decode()
+
+
+def add(member: User, team: Team | None, name: str = "secret_relu") -> Problem:
+    """Add a problem as a worker that has tried it would, without trying it."""
+    bundle = replace(load("softmax_rows"), name=name)
+    version, _ = do_import_problem(bundle, origin_of(member), (), team)
+    return version.problem
+
+
+def test_a_teams_problem_is_seen_and_run_by_that_team_alone(pages: Client, team: Team, member: User) -> None:
+    problem, client = add(member, team), Client()
+    make_run(team, member)
+    other = make_team("others")
+    outsider = make_user(other, TeamRole.OPERATOR)
+    client.force_login(outsider)
+    api, theirs = caller_of(member), caller_of(outsider)
+    for path in (f"/problems/{problem.slug}/", f"/leaderboards/{problem.slug}/cpu/"):
+        assert (pages.get(path).status_code, client.get(path).status_code) == (200, 404), path
+    for path in ("/problems/", "/runs/new/", "/knowledge/", "/knowledge/new/", "/runs/", "/search/?q=softmax"):
+        shown = [problem.slug in one.get(path).content.decode() for one in (pages, client)]
+        assert shown == [True, False], path
+    for path in (f"/problems/{problem.slug}", f"/problems/{problem.slug}/task",
+                 f"/leaderboard?problem={problem.slug}&target=cpu"):  # fmt: skip
+        assert (api("GET", path).status_code, theirs("GET", path).status_code) == (200, 404), path
+    listed = [{row["slug"]: row["team"] for row in one("GET", "/problems").json()} for one in (api, theirs)]
+    assert listed[0][problem.slug] == team.slug and problem.slug not in listed[1]
+    assert listed[0]["softmax_rows"] is None
+    start = {"problem": problem.slug, "budget": {"evaluations": 2}}
+    assert theirs("POST", "/runs", start | {"team": other.slug}).status_code == 422
+    # Whoever is in both teams cannot carry a problem from one to the other.
+    other.memberships.create(user=member, role=TeamRole.OPERATOR)
+    refused = api("POST", "/runs", start | {"team": other.slug})
+    assert refused.json()["fields"] == {"problem": ["This problem belongs to another team."]}
+    assert api("POST", "/runs", start | {"team": team.slug}).status_code == 201
+    assert f"only {team}" in pages.get(f"/problems/{problem.slug}/").content.decode()
+
+
+def test_an_upload_is_for_the_own_team_unless_everybody_is_chosen(pages: Client, team: Team) -> None:
+    form = pages.get("/problems/new/").context["form"]
+    assert form["team"].value() == team.slug
+    pages.post("/problems/new/", {"name": "ours", "source": GOOD, "team": team.slug})
+    pages.post("/problems/new/", {"name": "everybodys", "source": GOOD, "team": ""})
+    assert list(ProblemUpload.objects.order_by("pk").values_list("team__slug", flat=True)) == [team.slug, None]
+    foreign = pages.post("/problems/new/", {"name": "theirs", "source": GOOD, "team": make_team("others").slug})
+    assert foreign.context["form"].errors["team"] and ProblemUpload.objects.count() == 2
+
+
+def test_a_refused_upload_keeps_only_what_its_field_shows(pages: Client) -> None:
+    paste(pages, GOOD)
+    text = problem_upload.do_claim_upload(ProblemUpload.objects.get().pk)
+    assert text is not None and problem_upload.do_refuse_upload(text, ["bad"])
+    assert ProblemUpload.objects.get().text == GOOD
+    ProblemUpload.objects.update(created_at=timezone.now() - 1.1 * problem_upload.REFUSED_KEPT)
+    assert sweep()["dropped_uploads"] == 1 and not ProblemUpload.objects.exists()
+    pages.post("/problems/new/", {"name": "packed", "file": SimpleUploadedFile("a.zip", zipped({"a.py": GOOD}))})
+    packed = problem_upload.do_claim_upload(ProblemUpload.objects.get().pk)
+    assert packed is not None and problem_upload.do_refuse_upload(packed, ["bad"])
+    assert bytes(ProblemUpload.objects.get().content) == b""
 
 
 def test_viewers_cannot_add_problems(pages: Client, team: Team) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
+from io import StringIO
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
 from optimizer.actions import ranking
 from optimizer.actions.ranking import do_retime_leaders
 from optimizer.actions.run import do_clone_run, do_continue_run, do_pause_run
+from optimizer.charts.cost import axes_for, cost
 from optimizer.charts.curve import points_of
 from optimizer.forms.run_differences import differences_of
 from optimizer.models import (
@@ -20,6 +24,7 @@ from optimizer.models import (
     Evaluation,
     EvaluationPurpose,
     Job,
+    LlmCall,
     Run,
     RunState,
     SavedView,
@@ -30,6 +35,7 @@ from optimizer.models import (
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import Budget
 from optimizer.queries.comparison import outcomes_of
+from optimizer.queries.cost import RunCost
 from optimizer.queries.fulltext import search
 from optimizer.queries.headline import headline_evaluation
 from optimizer.queries.leaderboard import Leader, leaders_of, ranked
@@ -41,8 +47,10 @@ from optimizer.reports.facts import facts_of
 from optimizer.reports.markdown import markdown_report
 from optimizer.runs.locking import lock_run
 from optimizer.search import STRATEGIES
-from runners.job import JobResult, JobSpec, Status
+from runners import wire
+from runners.job import BuildReport, JobResult, JobSpec, Status
 from tests.factories import drive, failed_result, fake_evaluate, make_run, make_team, make_user
+from tests.optimizer.clients import caller_of
 
 pytestmark = pytest.mark.django_db
 
@@ -291,6 +299,89 @@ def test_the_headline_is_the_same_on_page_board_api_report_and_command_line(
     assert headline in closing_table(run)
 
 
+def test_the_kernel_page_the_tables_report_and_command_line_state_the_confirmed_figure(
+    pages: Client, team: Team, operator: User
+) -> None:
+    run = drive(make_run(team, operator))
+    assert run.best_kernel is not None
+    own = run.best_kernel.evaluations.order_by("pk")
+    first, confirmed = own[0], own.filter(effort="confirm").get()
+    own.filter(pk=confirmed.pk).update(speedup=3.21, speedup_low=3.11, speedup_high=3.31, time_us=7.125)
+    own.filter(pk=first.pk).update(speedup=4.56, speedup_low=4.5, speedup_high=4.6)
+    Run.objects.filter(pk=run.pk).update(best_speedup=3.21, best_speedup_low=3.11, best_speedup_high=3.31)
+    run = Run.objects.get(pk=run.pk)
+    number = run.best_kernel.number
+    kernel = text_of(pages, "kernel_page", run.pk, number)
+    assert "3.21×" in kernel and "4.56×" not in kernel
+    assert f'<a href="?evaluation={confirmed.pk}" aria-current="true"' in " ".join(kernel.split())
+    for name in ("run_page", "run_kernels"):
+        page = text_of(pages, name, run.pk)
+        assert "3.21×" in page and "4.56×" not in page
+    report = markdown_report(facts_of(run))
+    assert "3.21×" in report and "4.56×" not in report
+    assert "3.21×" in closing_table(run) and "4.56×" not in closing_table(run)
+    assert as_json(run)["best"]["time_us"] == 7.125
+    other = Evaluation.objects.filter(kernel__run=run, effort="confirm").exclude(pk=confirmed.pk).first()
+    if other is not None:
+        Evaluation.objects.filter(pk=other.pk).update(speedup=2.34)
+        assert "2.34×" in text_of(pages, "run_kernels", run.pk)
+    assert "4.56×" in text_of(pages, "kernel_page", run.pk, number, query=f"?evaluation={first.pk}")
+
+
+def test_a_confirmation_is_shown_with_the_machine_code_of_the_first_evaluation(
+    pages: Client, team: Team, operator: User
+) -> None:
+    run = drive(make_run(team, operator))
+    assert run.best_kernel is not None
+    first = run.best_kernel.evaluations.order_by("pk")[0]
+    build = wire.to_plain(BuildReport(True, 0.1, cached=False, log="", assembly={"main": "vfmadd231ps"}))
+    Evaluation.objects.filter(pk=first.pk).update(result=first.result | {"build": build})
+    assert "vfmadd231ps" in text_of(pages, "kernel_page", run.pk, run.best_kernel.number)
+
+
+# cost against speedup
+
+
+def test_runs_are_drawn_by_what_they_cost_and_those_of_unknown_cost_are_left_out(
+    pages: Client, team: Team, operator: User
+) -> None:
+    run = drive(make_run(team, operator))
+    problem, version = run.problem_version.problem, run.problem_version.number
+    hidden = drive(make_run(make_team("others")))
+    path = reverse("leaderboard_cost", args=[problem.slug, run.target.key])
+    page = text_of(pages, "leaderboard", problem.slug, run.target.key)
+    assert f'data-chart="{path}?version={version}&amp;baseline={run.baseline}&amp;axis=' in page
+    assert path in text_of(pages, "problem_page", problem.slug)
+    (_, own) = json.loads(pages.get(f"{path}?axis=evaluations").content)["data"]
+    assert (own["x"], own["y"], own["customdata"]) == ([run.spent_evaluations], [run.best_speedup], [[run.pk]])
+    assert hidden.pk not in [row[0] for row in own["customdata"]]
+    Run.objects.filter(pk=run.pk).update(spent_tokens=900, spent_usd=0)
+    assert json.loads(pages.get(path).content)["data"] == []
+    assert json.loads(pages.get(f"{path}?axis=tokens").content)["data"][1]["x"] == [900]
+    assert pages.get(f"{path}?axis=weight").status_code == 404
+
+
+def test_the_frontier_rises_only_where_more_was_reached_for_more() -> None:
+    runs = [RunCost(n, f"run {n}", "tune", speedup, speedup - 0.1, speedup + 0.1, usd, 0, 0, 0)
+            for n, (usd, speedup) in enumerate([(3.0, 2.0), (1.0, 1.5), (2.0, 1.2), (1.0, 1.1)])]  # fmt: skip
+    assert [key for key, _ in axes_for(runs)] == ["usd", "tokens", "device_minutes", "evaluations"]
+    assert axes_for([replace(one, usd=0.0, evaluations=4) for one in runs])[0][0] == "evaluations"
+    frontier = cost(runs, "usd", "torch eager").data[0]
+    assert (list(frontier.x), list(frontier.y)) == ([1.0, 3.0], [1.5, 2.0])
+
+
+def test_the_curve_of_a_run_has_an_axis_of_tokens(pages: Client, team: Team, operator: User) -> None:
+    run = drive(make_run(team, operator))
+    assert run.started_at is not None
+    for tokens, usd in ((100, None), (50, Decimal("0.25"))):
+        LlmCall.objects.create(
+            run=run, key=f"call {tokens}", role="writer", provider="p", messages=[], state=CallState.ANSWERED,
+            prompt_tokens=tokens, answer_tokens=7, cost_usd=usd, answered_at=run.started_at,
+        )  # fmt: skip
+    assert {(point.tokens, point.usd) for point in points_of(run)} == {(164, 0.25)}
+    assert pages.get(reverse("run_curve", args=[run.pk]) + "?axis=tokens").status_code == 200
+
+
 # going on
 
 
@@ -305,6 +396,36 @@ def test_a_run_that_used_up_its_budget_continues_under_a_larger_one(
     assert run.state == RunState.RUNNING
     run = drive(run)
     assert run.state == RunState.FINISHED and run.spent_evaluations == 5
+
+
+def test_a_run_is_continued_by_the_api(team: Team, operator: User) -> None:
+    run = drive(make_run(team, operator, budget=Budget(evaluations=3)))
+    api, path = caller_of(operator), f"/runs/{run.pk}/continue"
+    assert api("PUT", f"/runs/{run.pk}/budget", {"evaluations": 5}).status_code == 409
+    assert api("POST", path, {"evaluations": 3}).status_code == 422
+    assert caller_of(make_user(team, TeamRole.REVIEWER))("POST", path, {"evaluations": 5}).status_code == 404
+    answer = api("POST", path, {"evaluations": 5})
+    assert answer.status_code == 200
+    assert (answer.json()["state"], answer.json()["budget"]["evaluations"]) == ("running", 5)
+    assert drive(Run.objects.get(pk=run.pk)).spent_evaluations == 5
+    assert api("POST", path, {"evaluations": 0}).status_code == 422
+    stopped = Run.objects.get(pk=api("POST", f"/runs/{make_run(team, operator).pk}/stop").json()["id"])
+    assert api("POST", f"/runs/{stopped.pk}/continue", {"evaluations": 50}).status_code == 409
+
+
+def test_a_run_is_continued_on_the_command_line(team: Team, operator: User) -> None:
+    run = drive(make_run(team, operator, budget=Budget(evaluations=3, minutes=60.0)))
+    with pytest.raises(CommandError, match="is used up"):
+        call_command("run", "--continue", run.pk)
+    out = StringIO()
+    call_command("run", "--continue", run.pk, "--evaluations", "5", stdout=out)
+    run.refresh_from_db()
+    assert out.getvalue() == f"Continued {run} (number {run.pk}).\n"
+    assert (run.state, run.budget_evaluations, run.budget_minutes) == (RunState.RUNNING, 5, 60.0)
+    with pytest.raises(CommandError, match="was not continued"):
+        call_command("run", "--continue", run.pk, "--evaluations", "9")
+    with pytest.raises(CommandError, match="There is no run 0"):
+        call_command("run", "--continue", "0")
 
 
 def test_a_run_that_did_not_use_up_its_budget_is_cloned_and_not_continued(team: Team, operator: User) -> None:

@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from optimizer.actions.run_template import do_save_template
 from optimizer.models import Provider, Run, RunState, RunTemplate, Team, TeamRole, User
+from optimizer.search import STRATEGIES
 from tests.factories import make_provider, make_team, make_user
 from tests.llm_server import LlmServer, Reply
 from tests.optimizer.clients import flowing
@@ -77,6 +78,7 @@ def test_the_outlook_says_that_no_such_run_is_known_and_that_nobody_measures(
 ) -> None:
     said = text_of(pages, reverse("start_run_outlook"), **filled(team))
     assert "No estimate yet: no comparable runs." in said
+    assert "The run ends after 3 evaluations" in flowing(said) and "whichever comes first" in said
     assert "Waiting for a runner for cpu." in said
 
 
@@ -176,6 +178,22 @@ def test_a_preset_sets_no_limit_in_dollars_where_no_price_is_known(pages: Client
     answer = pages.post(reverse("start_run_link"), filled(team, preset="cheap"))
     assert "strategy=scientist" in answer.headers["Location"]
     assert "budget_usd=2" not in answer.headers["Location"]
+    assert "No dollar limit was set" in text_of(pages, answer.headers["Location"])
+
+
+def test_another_strategy_brings_its_own_limits_and_keeps_chosen_ones(
+    pages: Client, run: Run, team: Team, server: LlmServer
+) -> None:
+    make_provider(server, team, name="paid", default_model="tiny", prices={"tiny": {"input": 1, "output": 2}})
+    tuned = STRATEGIES["tune"].default_evaluations
+    sent = filled(team, strategy="scientist") | {"budget_evaluations": str(tuned), "budget_usd": ""}
+    part = flowing(text_of(pages, reverse("start_run_settings"), **sent))
+    assert 'id="budget-fields" hx-swap-oob="true"' in part
+    assert f'name="budget_evaluations" value="{STRATEGIES["scientist"].default_evaluations}"' in part
+    assert 'name="budget_usd" value="5"' in part and "data-needs-model" in part
+    part = flowing(text_of(pages, reverse("start_run_settings"), **sent | {"budget_evaluations": "7"}))
+    assert 'name="budget_evaluations" value="7"' in part
+    assert "data-needs-model" not in text_of(pages, reverse("start_run_settings"), **sent | {"strategy": "tune"})
 
 
 def test_a_priced_server_comes_with_a_limit_in_dollars(

@@ -246,7 +246,8 @@ def test_changing_a_key_is_in_the_log_without_the_key(world: World) -> None:
     client = as_superuser(world)
     fields = {
         "name": "vllm", "base_url": "https://93.184.215.14/v1", "key": KEY, "api": "chat", "concurrency": "1",
-        "timeout_s": "9", "silence_s": "9", "prices": "{}", "team": str(world.places["slug"]), "is_enabled": "on",
+        "timeout_s": "9", "silence_s": "9", "prices-TOTAL_FORMS": "0",
+        "prices-INITIAL_FORMS": "0", "team": str(world.places["slug"]), "is_enabled": "on",
     }  # fmt: skip
     assert client.post(address_of(world, row), fields).status_code == 302
     entry = AuditEntry.objects.get(action="provider.saved")

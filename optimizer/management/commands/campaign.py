@@ -192,9 +192,9 @@ class Command(BaseCommand):
 def _suite_options(parser: ArgumentParser) -> None:
     parser.add_argument("path", help="a level, a folder of problems, or `shipped`")
     parser.add_argument("--name", default="", help="name of the suite (default: from the path)")
-    parser.add_argument("--licence", default="", help="in place of the first line of the licence file")
+    parser.add_argument("--licence", default="", help="replaces the first line of the licence file")
     parser.add_argument("--target", default="cpu", help="where references are run")
-    parser.add_argument("--run", action="store_true", help="run each reference, in a process of its own")
+    parser.add_argument("--run", action="store_true", help="run each reference in its own process")
     parser.add_argument("--no-trace", action="store_true", help="derive no signatures and footprints: much faster")
     parser.add_argument("--timeout-s", type=float, default=60.0, help="limit for one problem")
     parser.add_argument("--most-gib", type=float, help="leave out problems with a larger footprint")
@@ -203,7 +203,7 @@ def _suite_options(parser: ArgumentParser) -> None:
 def _start_options(parser: ArgumentParser) -> None:
     parser.add_argument("--suite", required=True, help="name of a suite, or NAME@NUMBER")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="name or pattern of a problem")
-    parser.add_argument("--draw", type=int, metavar="N", help="draw so many problems")
+    parser.add_argument("--draw", type=int, metavar="N", help="number of problems to draw at random")
     parser.add_argument("--draw-seed", type=int, default=0)
     parser.add_argument("--most-gib", type=float, help="leave out problems with a larger footprint")
     parser.add_argument(
@@ -213,7 +213,7 @@ def _start_options(parser: ArgumentParser) -> None:
     parser.add_argument("--set", choices=list(SETS), help="a ready set of configurations")
     parser.add_argument("--provider", default="", help="provider of all roles for configurations that name none")
     parser.add_argument("--model", default="", help="model, or recording of `replay`")
-    parser.add_argument("--evaluations", type=int, help="budget of each run, where a configuration does not say")
+    parser.add_argument("--evaluations", type=int, help="budget of each run without one in its configuration")
     parser.add_argument("--seeds", default="0,1,2", help="such as 0,1,5-7")
     parser.add_argument("--baseline", action="append", choices=[one.value for one in Baseline])
     parser.add_argument("--target", default="cpu")

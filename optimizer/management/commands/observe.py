@@ -43,7 +43,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--reported", action="store_true", help="keep kernels with times in their notes as reported, unmeasured"
         )
-        parser.add_argument("--once", action="store_true", help="submit what is there now, and end")
+        parser.add_argument("--once", action="store_true", help="submit the present files, then exit")
         parser.add_argument("--finish", action="store_true", help="finish the run at Ctrl-C, or after --once")
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -105,7 +105,7 @@ class Command(BaseCommand):
         problem = Problem.objects.filter(slug=options["problem"] or "").first()
         target = Target.objects.filter(key=options["target"]).first()
         if problem is None or target is None:
-            raise CommandError("Name a --run, or a --problem and --target that exist, to start one.")
+            raise CommandError("Give --run, or an existing --problem and --target to start one.")
         user = acting_user(options["user"])
         new = NewRun(
             team=_team(options["team"]),

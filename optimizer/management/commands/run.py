@@ -1,4 +1,8 @@
-"""`manage.py run --problem P --strategy tune --evaluations 40 [--wait] [--json]`: start a run on the command line."""
+"""Start a run on the command line, or continue one with more budget.
+
+manage.py run --problem P --strategy tune --evaluations 40 [--wait] [--json]
+manage.py run --continue 12 --evaluations 80
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 import sys
 import time
 from argparse import ArgumentParser
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -15,10 +20,11 @@ from django.core.management.base import BaseCommand, CommandError
 from optimizer.actions.demo import do_make_default_team
 from optimizer.actions.knowledge import do_sync_notes
 from optimizer.actions.problem import do_sync_shipped_problems
-from optimizer.actions.run import NewRun, do_start_run, do_stop_run
+from optimizer.actions.run import NewRun, do_continue_run, do_start_run, do_stop_run
 from optimizer.actions.target import do_sync_targets
 from optimizer.models import Problem, ProblemVersion, Run, Target
-from optimizer.queries.budgets import Budget
+from optimizer.models.run import RunTransitionError
+from optimizer.queries.budgets import Budget, budget_of
 from optimizer.queries.run_table import as_json, closing_table, progress_line
 from optimizer.queries.runners import absence_of_runners
 from optimizer.search import STRATEGIES
@@ -32,11 +38,16 @@ WORKER_PATIENCE_S = 20.0
 class Command(BaseCommand):
     """Start a run on the servers and workers of `manage.py up`."""
 
-    help = "Start an optimisation run; with --wait, follow it to its end."
+    help = "Start an optimisation run, or continue one with more budget; with --wait, follow it to its end."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options, which have the same meaning as in the web form."""
-        parser.add_argument("--problem", required=True, help="name of a problem")
+        what = parser.add_mutually_exclusive_group(required=True)
+        what.add_argument("--problem", help="name of a problem")
+        what.add_argument(
+            "--continue", dest="run", type=int, metavar="RUN",
+            help="number of a run that used up its budget; --evaluations, --minutes and --usd replace its limits",
+        )  # fmt: skip
         parser.add_argument("--target", default="cpu", help="key of a target (default: cpu)")
         parser.add_argument(
             "--dispatcher", default="celery", choices=list(DISPATCHERS), help="transport to the runners"
@@ -63,10 +74,11 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object instead")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Start the run, print its number, and follow it if requested."""
-        run = self._start(options)
+        """Start or continue the run, print its number, and follow it if requested."""
+        run = self._start(options) if options["run"] is None else self._continue(options)
         if not options["wait"]:
-            self.stdout.write(json.dumps(as_json(run)) if options["json"] else f"Started {run} (number {run.pk}).")
+            done = "Started" if options["run"] is None else "Continued"
+            self.stdout.write(json.dumps(as_json(run)) if options["json"] else f"{done} {run} (number {run.pk}).")
             return
         self._follow(run, quiet=options["json"])
         run.refresh_from_db()
@@ -98,8 +110,19 @@ class Command(BaseCommand):
         try:
             return do_start_run(None, new)
         except ValidationError as error:
-            faults = [f"{name}: {'; '.join(texts)}" for name, texts in error.message_dict.items()]
-            raise CommandError("\n".join(faults)) from error
+            raise CommandError(_faults(error)) from error
+
+    def _continue(self, options: dict[str, Any]) -> Run:
+        run = Run.objects.filter(pk=options["run"]).first()
+        if run is None:
+            raise CommandError(f"There is no run {options['run']}.")
+        given = {kind: options[kind] for kind in ("evaluations", "minutes", "usd") if options[kind] is not None}
+        try:
+            return do_continue_run(None, run, replace(budget_of(run), **given))
+        except RunTransitionError as error:
+            raise CommandError(f"Run {run.pk} was not continued: {error}.") from error
+        except ValidationError as error:
+            raise CommandError(_faults(error)) from error
 
     def _follow(self, run: Run, *, quiet: bool) -> None:
         """Print progress until the run ends or pauses. Ctrl-C stops the run."""
@@ -128,6 +151,12 @@ class Command(BaseCommand):
     def _warn_without_worker(self, run: Run) -> None:
         if absence := absence_of_runners(run.target.key, run.dispatcher):
             self.stderr.write(f"{absence}\nOr start everything on this machine: manage.py up")
+
+
+def _faults(error: ValidationError) -> str:
+    if not hasattr(error, "error_dict"):
+        return "\n".join(error.messages)
+    return "\n".join(f"{name}: {'; '.join(texts)}" for name, texts in error.message_dict.items())
 
 
 def _version(slug: str) -> ProblemVersion:
