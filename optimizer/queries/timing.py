@@ -59,10 +59,11 @@ class CaseRow:
 
 
 def case_rows(result: JobResult | None) -> list[CaseRow]:
-    """Return the result's cases with what their figures mean."""
+    """Return the result's cases with what their figures mean: failed ones first, then timed ones, then checked ones."""
     if result is None:
         return []
-    return [CaseRow(case, is_by_call(case, result), case_notes(case)) for case in result.cases]
+    cases = sorted(result.cases, key=lambda case: (case.ok, case.candidate_us is None))
+    return [CaseRow(case, is_by_call(case, result), case_notes(case)) for case in cases]
 
 
 def case_notes(case: CaseResult) -> list[FlagNote]:
