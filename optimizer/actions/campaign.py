@@ -92,12 +92,12 @@ def check_start_campaign(user: User | None, new: NewCampaign) -> list[SuiteEntry
     cells = len(usable) * len(seeds) * len(names)
     known = {baseline.value for baseline in Baseline}
     for name, is_sound, text in (
-        ("problems", bool(usable) or "problems" in faults, "No problem that can be used is chosen."),
+        ("problems", bool(usable) or "problems" in faults, "Select at least one usable problem."),
         ("seeds", 0 < len(seeds) <= MAX_SEEDS, f"One to {MAX_SEEDS} seeds."),
         ("seeds", len(set(seeds)) == len(seeds), "Each seed once."),
-        ("seeds", all(0 <= seed <= MAX_SEED for seed in seeds), "A seed is a number from 0 up."),
+        ("seeds", all(0 <= seed <= MAX_SEED for seed in seeds), "Enter a seed of 0 or more."),
         ("configurations", 0 < len(names) <= MAX_CONFIGURATIONS, f"One to {MAX_CONFIGURATIONS} configurations."),
-        ("configurations", len(set(names)) == len(names), "Each configuration needs a name of its own."),
+        ("configurations", len(set(names)) == len(names), "Each configuration needs a unique name."),
         ("configurations", all(0 < len(name) <= 60 for name in names), "Names have 1 to 60 characters."),
         (
             "baselines",
@@ -106,7 +106,7 @@ def check_start_campaign(user: User | None, new: NewCampaign) -> list[SuiteEntry
         ),
         ("baselines", len(set(new.baselines)) == len(new.baselines), "Each baseline once."),
         ("parallel_runs", 1 <= new.parallel_runs <= MAX_PARALLEL, f"1 to {MAX_PARALLEL} runs at once."),
-        ("order_seed", 0 <= new.order_seed <= MAX_SEED, "The seed of the order is a number from 0 up."),
+        ("order_seed", 0 <= new.order_seed <= MAX_SEED, "Enter a seed of 0 or more for the order."),
         (
             "problems",
             cells <= MAX_CELLS,
@@ -287,7 +287,7 @@ def _entries(new: NewCampaign, faults: dict[str, Any]) -> list[SuiteEntry]:
 
 def _limit_faults(limits: Limits) -> dict[str, str]:
     given = {kind: limit for kind, limit in asdict(limits).items() if limit is not None}
-    text = "A limit is a number above zero."
+    text = "Enter a limit above zero."
     # NaN is not below anything and would never be reached.
     faults = {f"limit_{kind}": text for kind, limit in given.items() if not (math.isfinite(limit) and limit > 0)}
     # Zero dollars mean that only models which cost nothing may answer, as for a run.

@@ -35,10 +35,10 @@ def do_start_demo() -> list[Run]:
     team = do_make_default_team()
     record = load_record(team, DEMO_RECORD)
     tuned = replace(
-        _demo(team, "Demo: tuning softmax on this processor"), budget=Budget(evaluations=DEMO_EVALUATIONS)
+        _demo(team, "Demo: tune softmax on this processor"), budget=Budget(evaluations=DEMO_EVALUATIONS)
     )
     replayed = replace(
-        _demo(team, f"Demo: {record.title} (recorded answers, timed on this machine)"),
+        _demo(team, "Demo: agents optimise softmax (recorded answers)"),
         strategy=record.strategy,
         # Runs were recorded without tools before there were any.
         settings={"tools": "none", **record.settings},

@@ -75,7 +75,7 @@ def check_start_run(user: User | None, new: NewRun) -> NewRun:
     _note_fault(faults, "baseline", new.baseline in set(Baseline), f"There is no baseline {new.baseline!r}.")
     _note_fault(faults, "objective", new.objective in set(Objective), f"There is no objective {new.objective!r}.")
     _note_fault(faults, "objective", *_objective_fits(new))
-    _note_fault(faults, "seed", 0 <= new.seed <= MAX_SEED, "The seed is a number from 0 up.")
+    _note_fault(faults, "seed", 0 <= new.seed <= MAX_SEED, "Enter a seed of 0 or more.")
     _note_fault(faults, "target", _has_language(new), "This problem has no language that the target can run.")
     faults |= _budget_faults(new.budget) | _settings_faults(new) | _dispatch_faults(new) | _provider_faults(new)
     if faults:
@@ -284,7 +284,7 @@ def has_call_time(target: str) -> bool:
 def _budget_faults(budget: Budget) -> dict[str, str]:
     """Return the faults of the limits. Each must be above zero; dollars may be zero, which allows free models only."""
     limits = {kind: limit for kind, limit in asdict(budget).items() if limit is not None}
-    faults = {f"budget_{kind}": "A limit is a number above zero." for kind, limit in limits.items() if limit <= 0}
+    faults = {f"budget_{kind}": "Enter a limit above zero." for kind, limit in limits.items() if limit <= 0}
     if budget.usd is not None and budget.usd >= 0:
         faults.pop("budget_usd", None)
     return faults

@@ -81,7 +81,9 @@ def change_between(old: Kernel, new: Kernel) -> Change:
     if before is None or after is None or was is None or now is None:
         return Change([], None, resources, why_not="One of the two has not been measured.")
     if not on_same_ground([old.run, new.run]):
-        return Change([], None, resources, why_not="Their problems or targets differ: times say nothing together.")
+        return Change(
+            [], None, resources, why_not="Their problems or targets differ: their times are not comparable."
+        )
     if _same_binary(before, after):
         return Change([], None, resources, why_not="Both build to the same binary: no time differs.")
     if _was_timed_in_turn(old, new, now, after):

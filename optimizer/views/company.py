@@ -21,7 +21,7 @@ from optimizer.views.account import towards_company
 
 AWAY = (
     "The company's sign-in cannot be reached, or its address is not that of an OpenID Connect server. Try again in a"
-    " while; whoever looks after this site finds the reason in the log."
+    " while; the administrator finds the reason in the log."
 )
 logger = logging.getLogger(__name__)
 View = Callable[..., HttpResponse]

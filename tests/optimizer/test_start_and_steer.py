@@ -119,7 +119,7 @@ def test_the_demo_tunes_on_this_processor_and_replays_recorded_agents_beside_it(
     assert (tuned.is_demo, tuned.strategy, tuned.target.key, tuned.budget_evaluations) == (True, "tune", "cpu", 40)
     assert (replayed.is_demo, replayed.strategy, replayed.target.key) == (True, "scientist", "cpu")
     assert replayed.providers["default"]["provider"] == "replay"
-    assert "recorded answers, timed on this machine" in replayed.title
+    assert "recorded answers" in replayed.title
     assert replayed.budget_evaluations and replayed.budget_evaluations >= 9
 
 

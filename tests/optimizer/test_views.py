@@ -508,7 +508,7 @@ def test_an_answer_handed_in_from_outside_is_calibrated_under_the_model_that_wro
 
 
 def test_a_run_without_hypotheses_says_how_to_get_some(pages: Client, finished: Run) -> None:
-    assert "Only agents write them" in text_of(pages, reverse("hypotheses", args=[finished.pk]))
+    assert "Agents write them" in text_of(pages, reverse("hypotheses", args=[finished.pk]))
 
 
 def test_limits_are_raised_on_a_live_run_and_an_ended_one_needs_more_than_it_spent(
