@@ -25,6 +25,7 @@ SIZES = {1440: 900, 1024: 768, 390: 844}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 MAIN = ("home", "runs", "start-run", "run", "kernel", "diff", "hypotheses", "calls", "leaderboard", "runner")
 QUALITY = 80
+PATIENCE_MS = 120_000
 
 OF_A_RUN = ("kernels", "hypotheses", "lineage", "discussion", "calls", "budget", "export")
 OF_A_KERNEL = ("diff", "release", "suggest")
@@ -80,6 +81,7 @@ def _options() -> argparse.Namespace:
 def _shoot(browser: Browser, width: int, scheme: Literal["light", "dark"], options: argparse.Namespace) -> None:
     look, size = f"{width}-{scheme}", {"width": width, "height": SIZES[width]}
     page = browser.new_context(viewport=size, color_scheme=scheme).new_page()  # type: ignore[arg-type]
+    page.set_default_timeout(PATIENCE_MS)
     page.on("console", lambda said: print(look, page.url, said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: print(look, page.url, error))
     page.goto(f"{options.site}/sign-in/")
