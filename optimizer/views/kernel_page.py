@@ -18,6 +18,7 @@ from optimizer.access import access_run
 from optimizer.charts import cases as charts
 from optimizer.charts.roofline import Position, positions, roofline
 from optimizer.models import Evaluation, Kernel, LlmCall, Measurement, Run
+from optimizer.queries.headline import stated_evaluation
 from optimizer.queries.judged import as_judged
 from optimizer.queries.kernel_resources import feature_rows, resource_rows
 from optimizer.queries.memory import memory_text, too_large_text
@@ -37,7 +38,7 @@ from optimizer.views.diff_threads import views_about
 from optimizer.views.kernel_flags import determinism, observations, warns
 from optimizer.views.safe_html import SourceLine, source_lines
 from optimizer.views.signed_in import user_of
-from runners.job import BuildReport, JobResult, Language, Objective, Status
+from runners.job import BuildReport, Effort, JobResult, Language, Objective, Status
 from runners.problems.base import ProblemError
 from runners.profiling.summary import in_words, notes_in
 from runners.targets import TARGETS, ceilings_in
@@ -57,13 +58,17 @@ class ShownLine:
 @login_required
 @require_safe
 def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
-    """Show the kernel with its first evaluation, or with the one that `?evaluation=` names."""
+    """Show the kernel with the evaluation that `?evaluation=` names.
+
+    Without one it is the first, and for the best kernel of a run that whose speedup is the run's headline.
+    """
     kernel = _kernel(request, run_id, number)
     evaluations = list(kernel.evaluations.select_related("target", "opponent").order_by("pk"))
     # The page's parts ask for the kernel's first evaluation, which need not be read again.
     if first := next((one for one in evaluations if one.first_of_id == kernel.pk), None):
         kernel.evaluation = first
-    evaluation = _chosen(request, evaluations)
+    stated = stated_evaluation(kernel, evaluations) if "evaluation" not in request.GET else None
+    evaluation = stated or _chosen(request, evaluations)
     result = evaluation.as_readable_result() if evaluation else None
     build = result.build if result else None
     parent_build = _parent_build(kernel) if build else None
@@ -73,6 +78,7 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         "kernel": kernel,
         "evaluations": evaluations,
         "evaluation": evaluation,
+        "against_parent": first if evaluation and evaluation.effort == Effort.CONFIRM and first else evaluation,
         "result": result,
         "cases_timed": result is not None and any(case.speedup for case in result.cases),
         "lines": _lines(kernel, result),
