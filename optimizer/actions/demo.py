@@ -35,7 +35,7 @@ def do_start_demo() -> list[Run]:
     team = do_make_default_team()
     record = load_record(team, DEMO_RECORD)
     tuned = replace(
-        _demo(team, "Demo: tuning softmax on this processor"), budget=Budget(evaluations=DEMO_EVALUATIONS)
+        _demo(team, "Demo: tune softmax on this processor"), budget=Budget(evaluations=DEMO_EVALUATIONS)
     )
     replayed = replace(
         _demo(team, f"Demo: {record.title}, recorded answers"),

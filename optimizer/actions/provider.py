@@ -157,7 +157,7 @@ def _check_key(new: ProviderFields, old: Provider | None, faults: dict[str, str]
     """
     # A key is sent in an HTTP header, where control characters could start a new one.
     if any(char.isspace() or not 32 < ord(char) < 127 for char in new.key.strip()):
-        faults["key"] = "A key has no blanks and no special characters."
+        faults["key"] = "A key cannot contain spaces or special characters."
     if old is None or not old.has_key or new.key or new.forget_key:
         return
     if not same_server(old.base_url, new.base_url):

@@ -201,7 +201,7 @@ def _check_limits(wanted: Submission) -> None:
     expected = wanted.hypothesis
     gains = [expected.predicted_min, expected.predicted_max] if expected else []
     if not all(gain is None or math.isfinite(gain) for gain in gains):
-        raise ValidationError({"hypothesis": "Predicted gains are numbers, in per cent of speed."})
+        raise ValidationError({"hypothesis": "Enter predicted gains as numbers, in percent of speed."})
     if expected is not None and not expected.title.strip():
         raise ValidationError({"hypothesis": "A hypothesis has a title."})
 

@@ -19,7 +19,7 @@ def predictions(hypotheses: Sequence[Hypothesis]) -> go.Figure:
     names = [f"{number}. {style.label(one.title, 40)}" for number, one in enumerate(rows, 1)]
     return style.figure(
         [_ranges(rows, names), _points(rows, names)],
-        xaxis={"title": {"text": "Gain in per cent of speed"}},
+        xaxis={"title": {"text": "Gain, %"}},
         yaxis={"type": "category", "automargin": True, "autorange": "reversed"},
         shapes=[style.level(0, across="y")],
     )
@@ -44,8 +44,8 @@ def calibration(hypotheses: Sequence[Hypothesis]) -> go.Figure:
     )
     return style.figure(
         [*traces, agree] if rows else [],
-        xaxis={"title": {"text": "Predicted gain, per cent"}},
-        yaxis={"title": {"text": "Measured gain, per cent"}},
+        xaxis={"title": {"text": "Predicted gain, %"}},
+        yaxis={"title": {"text": "Measured gain, %"}},
     )
 
 

@@ -46,7 +46,7 @@ def warnings_of(finding: Finding, target: str) -> tuple[str, ...]:
     """
     seen = finding.examination
     if seen is None:
-        return ("Not run at import: nothing is known of its outputs.",)
+        return ("Not run at import: its outputs are unknown.",)
     failed = (f"The reference does not run on {target}: {seen.failure}",) if seen.failure else ()
     signature = signature_of(finding)
     refused = (f"No kernels in C++, HIP or CUDA: {signature.refused}",) if signature and signature.refused else ()

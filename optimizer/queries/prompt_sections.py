@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from optimizer.diffs.differ import Tag, diff
 from optimizer.models import LlmCall
 from optimizer.text.tokens import tokens_of
 
 MOST_SECTIONS = 60
+ADDED, REMOVED = "+", "−"
 _HEADING = re.compile(r"^(?=#{1,2} \S)", re.MULTILINE)
 
 
@@ -18,8 +20,9 @@ _HEADING = re.compile(r"^(?=#{1,2} \S)", re.MULTILINE)
 class Section:
     """Hold one section: its message's role, its heading, its text and about how many tokens that is.
 
-    `added` and `removed` count the lines that the previous prompt's section lacked and had; both are None where there
-    is no previous prompt, and `is_new` marks a section that it did not have.
+    `lines` are those of a section that differs from the previous prompt's, each with its sign: `+`, `−` or a space.
+    `added` and `removed` count the signs; both are None where there is no previous prompt, and `is_new` marks a section
+    that it did not have.
     """
 
     role: str
@@ -29,6 +32,7 @@ class Section:
     added: int | None = None
     removed: int | None = None
     is_new: bool = False
+    lines: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_changed(self) -> bool:
@@ -68,5 +72,16 @@ def _section(role: str, title: str, text: str, known: Mapping[tuple[str, str], s
         return Section(role, title, text, tokens)
     if (role, title) not in known:
         return Section(role, title, text, tokens, is_new=True)
-    now, was = set(text.splitlines()), set(known[role, title].splitlines())
-    return Section(role, title, text, tokens, len(now - was), len(was - now))
+    lines = tuple(_marked(known[role, title].splitlines(), text.splitlines()))
+    signs = [sign for sign, _ in lines]
+    return Section(role, title, text, tokens, signs.count(ADDED), signs.count(REMOVED), lines=lines)
+
+
+def _marked(was: Sequence[str], now: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield all lines of both in order, removed ones before those that replace them."""
+    for code in diff(was, now):
+        if code.tag is Tag.EQUAL:
+            yield from ((" ", line) for line in now[code.b0 : code.b1])
+        else:
+            yield from ((REMOVED, line) for line in was[code.a0 : code.a1])
+            yield from ((ADDED, line) for line in now[code.b0 : code.b1])

@@ -31,7 +31,7 @@ def status_of(run: Run) -> RunStatus:
     if state == RunState.PAUSED:
         return RunStatus(run.stop_reason or "Paused.", "warn", "resume")
     if state == RunState.STOPPING:
-        return RunStatus("Stopping: waiting for the work that has begun.")
+        return RunStatus("Stopping: waiting for work in progress.")
     return (
         _waiting_for_people(run) or _waiting_for_runner(run) or _in_queue(run) or RunStatus(_working(run), "live")
     )

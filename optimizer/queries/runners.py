@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from optimizer.models import CallState, Job, JobLog, JobState, LlmCall, Runner
+from optimizer.models import CallState, Evaluation, Job, JobLog, JobState, LlmCall, Runner
 from optimizer.models.runner import LOST_AFTER
-from optimizer.queue import LOG_CHUNK_CHARS
 from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher
 from runners.dispatch.kernelbot import KernelBotDispatcher
 from runners.dispatch.spool import SpoolDispatcher
 from runners.job import Effort
+from runners.targets import Ceilings, ceilings_in
 
 # Runners behind a spool report only when its directory is synchronised.
 SPOOL_LOST_AFTER = dt.timedelta(minutes=15)
@@ -57,9 +58,23 @@ def history_of(runner: Runner, most: int) -> list[Job]:
 
 
 def log_tail(job: Job, most_chars: int) -> str:
-    """Return the end of the live log of a job's newest attempt."""
+    """Return the end of the live log of a job's newest attempt. Each chunk is a message and begins a line."""
     chunks = JobLog.objects.filter(job=job, fence=job.fence).order_by("-seq").values_list("text", flat=True)
-    return "".join(reversed(list(chunks[: 1 + most_chars // LOG_CHUNK_CHARS])))[-most_chars:]
+    newest: list[str] = []
+    missing = most_chars
+    for chunk in chunks.iterator(chunk_size=50):
+        newest.append(chunk.removesuffix("\n"))
+        missing -= len(newest[-1]) + 1
+        if missing <= 0:
+            break
+    return "\n".join(reversed(newest))[-most_chars:]
+
+
+def ceilings_of(jobs: Sequence[Job]) -> Ceilings:
+    """Return what a probe had found on the machine, from the newest of its jobs' results that says so."""
+    found = Evaluation.objects.filter(job__in=[job.pk for job in jobs], result__environment__has_key="ceilings")
+    kept = found.order_by("-job__pk").values_list("result__environment__ceilings", flat=True).first()
+    return ceilings_in({"ceilings": kept})
 
 
 def at_work() -> list[str]:

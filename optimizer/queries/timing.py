@@ -59,10 +59,11 @@ class CaseRow:
 
 
 def case_rows(result: JobResult | None) -> list[CaseRow]:
-    """Return the result's cases with what their figures mean."""
+    """Return the result's cases with what their figures mean: failed ones first, then timed ones, then checked ones."""
     if result is None:
         return []
-    return [CaseRow(case, is_by_call(case, result), case_notes(case)) for case in result.cases]
+    cases = sorted(result.cases, key=lambda case: (case.ok, case.candidate_us is None))
+    return [CaseRow(case, is_by_call(case, result), case_notes(case)) for case in cases]
 
 
 def case_notes(case: CaseResult) -> list[FlagNote]:
@@ -139,10 +140,15 @@ def noise_floor_from(plain: object) -> NoiseFloor | None:
 
 
 def failure_lines(result: JobResult | None) -> list[str]:
-    """Return one sentence for everything that failed: side, stage, reason, and what is left of the comparison."""
+    """Return one sentence for everything that failed: side, stage, reason, and what is left of the comparison.
+
+    What the result's own reasons say already is left out.
+    """
     if result is None:
         return []
-    return [_failure_line(failure, result) for failure in result.failures]
+    said = "\n".join(result.reasons)
+    unsaid = [one for one in result.failures if one.side != "candidate" or one.reason.strip() not in said]
+    return [_failure_line(failure, result) for failure in unsaid]
 
 
 def _failure_line(failure: Failure, result: JobResult) -> str:

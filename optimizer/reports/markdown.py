@@ -29,7 +29,7 @@ def plain(text: object) -> str:
 def _head(facts: Facts) -> str:
     run = facts.run
     told = f"{plain(run.problem_version.problem.title)} v{run.problem_version.number} on {plain(run.target.title)}"
-    return f"# {plain(run)}\n\n{told}. Report made {facts.made_at}; run {run.pk}."
+    return f"# {plain(run)}\n\n{told}. Generated {facts.made_at}; run {run.pk}."
 
 
 def _outcome(facts: Facts) -> str:
@@ -136,7 +136,7 @@ def _interval(case: CaseResult) -> str:
 def _line(facts: Facts) -> str:
     if len(facts.line) < 2:
         return ""
-    return "## How it came about\n\n" + "\n".join(
+    return "## Path to the best kernel\n\n" + "\n".join(
         f"{n}. \\#{kernel.number} {plain(kernel.hypothesis or kernel.title)}"
         for n, kernel in enumerate(facts.line, 1)
     )

@@ -54,7 +54,7 @@ class AttemptSettings(WriterSettings):
 class SoloSettings(AttemptSettings):
     """Define the settings of the single-agent baselines."""
 
-    temperature: float = Field(0.7, ge=0, le=2, description="Temperature of the only agent (section 5).")
+    temperature: float = Field(0.7, ge=0, le=2, description="Temperature of the agent (section 5).")
 
 
 @dataclass(frozen=True)

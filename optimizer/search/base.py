@@ -46,7 +46,7 @@ class StrategySettings(BaseModel):
         "the other settings say.",
     )
     warm_start: bool = Field(
-        True, description="Begin from all seeds and from the best kernels of earlier runs that the team may see."
+        True, description="Start from all seeds and the best kernels of earlier runs that the team can see."
     )
     stop_at_roofline: float = Field(
         0.95,
@@ -64,7 +64,7 @@ class StrategySettings(BaseModel):
     )
     profile: Literal["never", "on_gpus", "always"] = Field(
         "always",
-        description="Look closer at kernels that pass: shares of the ceilings and, where tools are, counters. Agents "
+        description="Profile correct kernels: shares of the ceilings and, where tools exist, counters. Agents "
         "read it. On a CPU these are cores in use, page faults and, where perf may read them, its counters.",
     )
 

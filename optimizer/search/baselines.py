@@ -70,7 +70,7 @@ class Reflexion(SoloStrategy):
 
     name = "reflexion"
     title = "Reflexion"
-    summary = "Every attempt revises the one before it, after a reflection on what came of it."
+    summary = "Every attempt revises the one before it, after a reflection on its result."
     Settings = ReflexionSettings
     roles = ("solo", "reflect")
     stages = (Stage("Reflect", ("reflect",)), Stage("Write", ("solo",)))

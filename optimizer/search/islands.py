@@ -104,7 +104,7 @@ class Islands(SoloStrategy):
 
     name = "islands"
     title = "Islands"
-    summary = "Keep the fastest kernel of every kind on four islands; breed from those that win some shape."
+    summary = "Keep the fastest kernel of each kind on four islands; derive new ones from those that win a shape."
     Settings = IslandsSettings
 
     def chooser_for(self, settings: StrategySettings) -> Literal["tree", "root", "last"]:

@@ -60,10 +60,12 @@ class ScientistSettings(WriterSettings):
     retries: int = Field(REPAIR_TRIES, ge=0, le=10, description="Times a failed kernel goes back to its writer.")
     bootstrap: bool = Field(True, description="Write a findings document before the first round.")
     digest: bool = Field(True, description="Digest the hardware notes for this kernel before the first round.")
-    grow_findings: bool = Field(True, description="Add what was learnt after every round.")
+    grow_findings: bool = Field(True, description="Add findings after every round.")
     consolidate: bool = Field(True, description="Consolidate findings that exceed their share of a prompt.")
-    patience: int = Field(FLAT_ROUNDS, ge=0, description="Flat rounds before another family of ideas is asked for.")
-    crossover: bool = Field(False, description="When stagnant, make the best complement of Base the Reference.")
+    patience: int = Field(
+        FLAT_ROUNDS, ge=0, description="Rounds without gain before another family of ideas is requested."
+    )
+    crossover: bool = Field(False, description="When stagnant, use the best complement of the base as reference.")
     selector_temperature: float | None = Field(None, ge=0, le=2, description="Empty: the model's default.")
     designer_temperature: float | None = Field(None, ge=0, le=2, description="Empty: the model's default.")
     writer_temperature: float | None = Field(None, ge=0, le=2, description="Empty: the model's default.")

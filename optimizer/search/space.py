@@ -74,7 +74,7 @@ class Space:
     def __post_init__(self) -> None:
         names = {parameter.name for parameter in self.parameters}
         if not names or len(names) != len(self.parameters):
-            raise SpaceError("a space needs parameters, each with a name of its own")
+            raise SpaceError("a space needs parameters, each with a unique name")
         for parameter in self.parameters:
             if not parameter.values or len(set(parameter.values)) != len(parameter.values):
                 raise SpaceError(f"{parameter.name} needs values, each listed once")

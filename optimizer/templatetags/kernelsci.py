@@ -177,6 +177,13 @@ def as_rows(value: Any) -> list[tuple[str, str]]:
     return list(_rows("", value))
 
 
+@register.filter
+def as_labelled_rows(value: Any) -> list[tuple[str, str]]:
+    """Do the same with labels for people, `Visible devices` for `visible_devices`, and leave out what is empty."""
+    rows = [(name.rpartition(".")[2].replace("_", " "), text) for name, text in as_rows(value) if text != NOTHING]
+    return [(name[:1].upper() + name[1:], text) for name, text in rows]
+
+
 def _rows(name: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():

@@ -47,6 +47,7 @@ def calls(request: HttpRequest, run_id: int) -> HttpResponse:
 def call_page(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
     """Show one call completely."""
     run, call = _found(request, run_id, call_id)
+    sections = sections_of(call)
     context = {
         "run": run,
         "line": line_of(call),
@@ -56,7 +57,8 @@ def call_page(request: HttpRequest, run_id: int, call_id: int) -> HttpResponse:
         "hypotheses": call.hypotheses.order_by("pk"),
         "findings": call.findings.order_by("pk"),
         "transcript": transcript_of(call),
-        "sections": sections_of(call),
+        "sections": sections,
+        "compared": any(one.added is not None or one.is_new for one in sections),
     }
     return render(request, "calls/page.html", context)
 

@@ -20,27 +20,27 @@ class Observation:
 
 WORDS: dict[str, tuple[str, str]] = {
     Flag.UNCONFIRMED: (
-        "Not confirmed: the candidate's clock claims a win that the referee's clock did not confirm. The figures "
-        "are shown, and rank nowhere.",
+        "Not confirmed: the candidate's clock shows a win that the referee's clock does not confirm. The figures "
+        "are shown but not ranked.",
         "warn",
     ),
     Flag.NEEDS_REVIEW: (
         "Unusually large speedup: review this kernel before you rely on it.",
         "warn",
     ),
-    Flag.NONDETERMINISTIC: ("Not deterministic: the same input gave other bits the second time.", "warn"),
-    Flag.NO_CUSTOM_KERNEL: ("The work is done by a library: the text holds no kernel of its own.", "warn"),
+    Flag.NONDETERMINISTIC: ("Not deterministic: the same input gave a different result the second time.", "warn"),
+    Flag.NO_CUSTOM_KERNEL: ("The work is done by a library: the source contains no kernel of its own.", "warn"),
     **{flag: (text, "warn" if flag == Flag.SLOW_REFERENCE else "muted") for flag, text in FLAG_WORDS.items()},
-    Flag.PARENT_FAILED: ("The parent failed beside it, so there is no comparison with it.", "muted"),
-    Flag.BASELINE_FAILED: ("The baseline failed beside it, so there is no speedup.", "warn"),
+    Flag.PARENT_FAILED: ("The parent failed in this evaluation, so there is no comparison with it.", "muted"),
+    Flag.BASELINE_FAILED: ("The baseline failed in this evaluation, so there is no speedup.", "warn"),
     Flag.BASELINE_DISAGREES: ("The baseline's own results were outside the tolerance on these inputs.", "warn"),
-    "parent_not_built": ("The parent could not be built beside it, so there is no comparison with it.", "muted"),
-    Flag.NOT_TIMED: ("It was checked and not timed.", "muted"),
+    "parent_not_built": ("The parent could not be built, so there is no comparison with it.", "muted"),
+    Flag.NOT_TIMED: ("Checked, not timed.", "muted"),
     Flag.NO_BENCHMARK_CASE: ("The problem has no case to time on this target.", "muted"),
-    Flag.NOT_EXECUTED: ("It was built and not run on its device.", "muted"),
+    Flag.NOT_EXECUTED: ("Built, not run on its device.", "muted"),
     Flag.EMULATED: ("It ran in emulation on the CPU, on the smallest cases: no proof for the device.", "muted"),
     Flag.NOT_EMULATED: ("The emulation lacks something that it uses; the log of that stage names it.", "muted"),
-    Flag.ABANDONED_SLOW: ("A short timing found it far behind the best, so the full one was left out.", "muted"),
+    Flag.ABANDONED_SLOW: ("A short timing found it far behind the best, so the full timing was skipped.", "muted"),
     Flag.MEASURED_AGAIN: ("The clocks differed at first: this is its second timing, in fresh processes.", "muted"),
     Flag.OTHER_PRODUCT: (
         "The GPU is another product than the target's, so rooflines and peaks on this page are not its own.",

@@ -38,7 +38,7 @@ from optimizer.views.diff_threads import views_about
 from optimizer.views.kernel_flags import determinism, observations, warns
 from optimizer.views.safe_html import SourceLine, source_lines
 from optimizer.views.signed_in import user_of
-from runners.job import BuildReport, JobResult, Language, Objective, Status
+from runners.job import BuildReport, Effort, JobResult, Language, Objective, Status
 from runners.problems.base import ProblemError
 from runners.profiling.summary import in_words, notes_in
 from runners.targets import TARGETS, ceilings_in
@@ -77,6 +77,7 @@ def kernel_page(request: HttpRequest, run_id: int, number: int) -> HttpResponse:
         "kernel": kernel,
         "evaluations": evaluations,
         "evaluation": evaluation,
+        "against_parent": first if evaluation and evaluation.effort == Effort.CONFIRM and first else evaluation,
         "result": result,
         "cases_timed": result is not None and any(case.speedup for case in result.cases),
         "lines": _lines(kernel, result),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from django.contrib import messages
@@ -35,12 +36,19 @@ def notifications(request: HttpRequest) -> HttpResponse:
     return render(request, "notifications/list.html", context)
 
 
-def grouped(rows: Iterable[Notification]) -> list[tuple[Run | None, list[Notification]]]:
-    """Return the rows by run, the run with the newest first; what is about no run stands together."""
-    groups: dict[int | None, tuple[Run | None, list[Notification]]] = {}
+def grouped(rows: Iterable[Notification]) -> list[tuple[Run | None, list[tuple[Notification, str]]]]:
+    """Return the rows with their texts by run, the run with the newest first; what is about no run stands together."""
+    groups: dict[int | None, tuple[Run | None, list[tuple[Notification, str]]]] = {}
     for row in rows:
-        groups.setdefault(row.run_id, (row.run, []))[1].append(row)
+        groups.setdefault(row.run_id, (row.run, []))[1].append((row, _without_run(row)))
     return list(groups.values())
+
+
+def _without_run(row: Notification) -> str:
+    """Return the text without the run's name, which is the heading of its group."""
+    name = re.escape(str(row.run))
+    text = re.sub(rf"^{name}: | {name}(?= #)| (on|in) {name}", "", row.text) if row.run else row.text
+    return text[:1].upper() + text[1:] if text[:1].islower() and text != row.text and row.actor is None else text
 
 
 @login_required

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from optimizer.actions.runner import do_drain_runner, do_undrain_runner
 from optimizer.models import Job, JobState, Run, Runner, Target, User
-from optimizer.queries.runners import history_of, log_tail
+from optimizer.queries.runners import ceilings_of, history_of, log_tail
 from optimizer.queries.timing import noise_floor_from, noise_text, noise_warning
 from optimizer.views.signed_in import user_of
 from runners.targets import TARGETS
@@ -77,6 +77,7 @@ def runner_page(request: HttpRequest, runner_id: int) -> HttpResponse:
     context = {
         "runner": runner,
         "jobs": [(job, _run_id(job) in seen) for job in jobs],
+        "ceilings": ceilings_of(jobs),
         "log_job": shown,
         "log": log_tail(shown, LOG_CHARS) if shown else "",
         "may_drain": user.is_superuser,

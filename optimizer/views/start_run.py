@@ -52,7 +52,7 @@ def start_run_link(request: HttpRequest) -> HttpResponse:
     values |= preset
     if len(urlencode(values)) > LONGEST_ADDRESS:
         values.pop("guidance", None)
-        messages.warning(request, "The guidance is too long for a link and was left out.")
+        messages.warning(request, "The guidance is too long for a link and was not copied.")
     return redirect(f"{reverse('start_run')}?{urlencode(values)}")
 
 

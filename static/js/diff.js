@@ -49,6 +49,7 @@
 
   // The form moves under the marked lines.
   const home = form?.parentElement;
+  const title = form?.querySelector(`label[for="${form.elements.body.id}"]`);
   function comment() {
     if (!form) return;
     const side = form.elements.side.value === "old" ? "o" : "n";
@@ -58,12 +59,14 @@
       if (!place) {
         place = document.createElement("tr");
         place.id = "say-here";
-        place.className = "said";
         place.append(document.createElement("td"));
         place.firstChild.colSpan = table.dataset.view === "split" ? 4 : 3;
       }
+      place.className = `said ${form.elements.side.value}`;
       row.after(place);
       place.firstChild.append(form);
+      const first = form.elements.first.value, last = form.elements.last.value;
+      title.textContent = first === last ? `Comment on line ${last}` : `Comment on lines ${first}–${last}`;
     }
     const box = form.getBoundingClientRect();
     if (box.top < 150 || box.bottom > innerHeight) form.scrollIntoView({ block: "center" });
@@ -75,6 +78,7 @@
     if (!form) return;
     const row = document.getElementById("say-here")?.previousElementSibling;
     home.append(form);
+    title.textContent = "Comment";
     document.getElementById("say-here")?.remove();
     history.replaceState(null, "", location.pathname + location.search);
     mark();

@@ -4,7 +4,7 @@
 
 (() => {
   for (const bar of document.querySelectorAll("[data-tabs]")) {
-    const links = [...bar.querySelectorAll("a")];
+    const links = [...bar.querySelectorAll("a[href^='#']")];
     const panels = links.map((link) => document.getElementById(link.hash.slice(1)));
 
     function open(chosen) {
@@ -26,7 +26,7 @@
     }
 
     bar.addEventListener("click", (event) => {
-      const link = event.target.closest("a");
+      const link = event.target.closest("a[href^='#']");
       if (!link) return;
       event.preventDefault();
       history.replaceState(null, "", link.hash);

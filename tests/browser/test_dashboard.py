@@ -31,7 +31,7 @@ def test_the_form_tests_a_provider_tells_what_a_run_takes_and_is_kept(visit: Vis
         page.get_by_label("Strategy").select_option("scientist")
         expect(page.locator("#outlook")).to_contain_text("other strategies")
         page.get_by_label("Answered by").first.select_option("local")
-        page.get_by_role("button", name="Test who answers for all roles").click()
+        page.get_by_role("button", name="Test the provider for all roles").click()
         expect(page.locator(".check-said").first).to_contain_text("structured output works")
     page.get_by_label("Guidance").fill("Use LDS.")
     page.get_by_role("button", name="Link to this form").click()

@@ -62,7 +62,7 @@ def test_a_call_leads_to_what_came_of_it(pages: Client, run: Run) -> None:
     call = make_call(run)
     Hypothesis.objects.create(run=run, key="r1.e1", kind="experiment", title="Wider tiles", chosen=True, call=call)
     assert "Wider tiles" in page(pages, call)
-    assert "No kernel, hypothesis or finding names this call." in page(pages, make_call(run, "r1.select"))
+    assert "No kernel, hypothesis or finding came from this call." in page(pages, make_call(run, "r1.select"))
 
 
 def test_a_call_lost_in_the_middle_says_that_its_cost_is_uncertain(pages: Client, run: Run) -> None:
@@ -117,3 +117,21 @@ def test_an_outsider_and_another_runs_number_find_no_call(client: Client, pages:
 def test_the_run_page_leads_there(pages: Client, run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(strategy="scientist")
     assert f'href="/runs/{run.pk}/calls/"' in pages.get(f"/runs/{run.pk}/").content.decode()
+
+
+def test_a_prompt_shows_what_changed_since_the_previous_one_of_the_role_and_folds_the_rest(
+    pages: Client, run: Run
+) -> None:
+    def asked(population: str) -> list[dict[str, str]]:
+        return [
+            {"role": "system", "content": "You design."},
+            {"role": "user", "content": f"## Task\n\nSoftmax.\n\n{population}"},
+        ]
+
+    first = make_call(run, messages=asked("## Population\n\n| #0 |\n| #1 |\n"))
+    assert "compared with the previous prompt" not in page(pages, first)
+    second = make_call(run, "r2.design", messages=asked(f"## Population\n\n| #1 |\n| #2 {SCRIPT} |\n"))
+    said = flowing(page(pages, second))
+    assert said.count('<details class="prompt-section" open>') == 1
+    assert "<del>− | #0 |</del>" in said and "<ins>+ | #2 &lt;script&gt;" in said and "+1 −1 lines" in said
+    assert said.count("unchanged</span>") == 2

@@ -41,7 +41,7 @@ def shown(pages: Client, kernel: Kernel, page: str) -> str:
 def test_report_is_shown_beside_the_kernel_with_calls_and_interval(
     name: str, api: Call, pages: Client, best: Kernel
 ) -> None:
-    assert "Nobody has stored an end-to-end report" in shown(pages, best, name)
+    assert "No end-to-end report yet" in shown(pages, best, name)
     assert store(api, best).status_code == 201
     text = shown(pages, best, name)
     for part in (

@@ -124,10 +124,30 @@ def test_a_runners_page_has_its_history_and_log_and_names_nothing_of_others(
     job = Job.objects.filter(evaluation__kernel__run=finished).order_by("-pk")[0]
     Job.objects.filter(pk=job.pk).update(worker=runner.name, state="running", fence=5)
     add_log(job.pk, 5, 1, "compiling <b>now</b>\n")
-    page = page_of(pages, "runner_page", runner.pk)
-    assert str(finished) in page and "compiling &lt;b&gt;now" in page
+    add_log(job.pk, 5, 2, "513x17")
+    add_log(job.pk, 5, 3, "31x2049")
+    answer = pages.get(reverse("runner_page", args=[runner.pk])).content.decode()
+    assert str(finished) in answer and "compiling &lt;b&gt;now&lt;/b&gt;\n513x17\n31x2049" in answer
     page = page_of(signed_in(make_user(make_team())), "runner_page", runner.pk)
     assert str(finished) not in page and "compiling" not in page and "private" in page
+
+
+def test_a_runners_page_names_its_machine_in_words_and_what_a_probe_found_there(
+    pages: Client, finished: Run
+) -> None:
+    runner = make_runner()
+    page = page_of(pages, "runner_page", runner.pk)
+    assert "Not measured." in page
+    Runner.objects.filter(pk=runner.pk).update(facts={"visible_devices": "", "software": {"torch": "2.13"}})
+    job = Job.objects.filter(evaluation__kernel__run=finished).order_by("pk")[0]
+    Job.objects.filter(pk=job.pk).update(worker=runner.name)
+    levels = [{"name": "L1", "bytes": 49152, "bandwidth": 7e11}, {"name": "DRAM", "bytes": None, "bandwidth": 2e10}]
+    assert job.evaluation is not None
+    job.evaluation.result["environment"] = {"ceilings": {"measured_at": "2026-11-23", "levels": levels}}
+    job.evaluation.save()
+    page = page_of(pages, "runner_page", runner.pk)
+    assert "L1 read bandwidth" in page and "700 GB/s" in page and "DRAM read bandwidth" in page
+    assert "<dt>Torch</dt><dd>2.13</dd>" in page and "visible_devices" not in page and "Visible" not in page
 
 
 def test_adding_a_runner_shows_the_command_of_the_chosen_target(pages: Client, run: Run) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
 from optimizer.actions.leaders import do_rerank_leaders
@@ -24,7 +26,7 @@ from optimizer.search import STRATEGIES
 from optimizer.search.base import Draft, Finish, History, Step, Strategy
 from runners.job import Effort, Failure, JobResult, JobSpec, Language, Source, Speedup, Status, Verdict
 from runners.worker import work_once
-from tests.factories import QUEUE, correct_result, drive, make_run
+from tests.factories import QUEUE, correct_result, drive, make_run, make_user
 
 pytestmark = pytest.mark.django_db
 BASELINE_US = 200.0
@@ -89,6 +91,12 @@ def family_run(monkeypatch: pytest.MonkeyPatch, kin: list[tuple[str, str | None]
     return make_run(strategy=Family.name, **({"budget": Budget(evaluations=50)} | more))
 
 
+def tile(page: str, title: str) -> str:
+    """Return the text of a page's tile without its title."""
+    text = " ".join(re.sub("<[^>]+>", " ", page).split())
+    return text.split(f"{title} ", 1)[1]
+
+
 def confirmed(run: Run) -> list[Evaluation]:
     return list(Evaluation.objects.filter(kernel__run=run, effort="confirm").order_by("pk"))
 
@@ -141,6 +149,10 @@ def test_the_leaders_are_settled_together_in_cold_processes(monkeypatch: pytest.
     assert run.best_speedup == pytest.approx(BASELINE_US / 98.0), "the settled figure is the headline"
     note = run.events.get(type="run.note", payload__text__startswith="Settled in cold processes").payload["text"]
     assert f"#{run.best_kernel.number} 2.04×" in note
+    client = Client()
+    client.force_login(make_user(run.team))
+    page = client.get(f"/runs/{run.pk}/kernels/{run.best_kernel.number}/").content.decode()
+    assert tile(page, "Against torch_eager").startswith("2.04×"), "the kernel's page states the settled figure too"
 
 
 def test_as_many_are_settled_as_the_setting_says_and_the_jobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

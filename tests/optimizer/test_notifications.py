@@ -30,7 +30,7 @@ from optimizer.queries.notifications import Wanted
 from optimizer.runs.locking import lock_run
 from optimizer.text.mentions import mentioned_names
 from optimizer.upkeep.digest import mail_digests
-from tests.factories import drive, make_run, make_team, make_user
+from tests.factories import drive, make_kernel, make_run, make_team, make_user
 
 
 def happen(run: Run, payload: Any) -> None:
@@ -108,10 +108,15 @@ def test_notifications_are_grouped_by_run(client: Client) -> None:
     first, second = (make_run(starter.teams.get(), starter, title=title) for title in ("First run", "Second run"))
     for run in (first, second, first):
         happen(run, RunNoted(text="No runner is there.", tone="warn"))
+    grace = make_user(first.team, name="grace")
+    do_say(grace, Place(first), Words(f"@{starter.username}, look."))
+    do_say(grace, Place(first, make_kernel(first, "int a;")), Words(f"@{starter.username}, and here."))
     client.force_login(starter)
     page = client.get(reverse("notifications")).content.decode()
     headings = [part.split("</a>")[0].split(">")[-1] for part in page.split('<h2 id="group-')[1:]]
     assert headings == ["First run", "Second run"]
+    texts = [part.split("</button>")[0].split(">", 1)[1].strip() for part in page.split('unread-line"')[1:]]
+    assert texts[:3] == ["grace mentioned you on #1", "grace mentioned you", "No runner is there."]
 
 
 @pytest.mark.django_db

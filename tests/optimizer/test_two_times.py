@@ -291,6 +291,12 @@ def test_each_side_that_fails_says_what_is_left_of_the_comparison() -> None:
     ]
 
 
+def test_a_candidates_failure_that_the_reasons_tell_is_not_told_twice() -> None:
+    failed = Failure("candidate", "build", "kernel.cpp:3:1: error")
+    said = ["kernel.cpp:3:1: error\n 3 | this"]
+    assert failure_lines(JobResult("j", Status.BUILD_FAILED, reasons=said, failures=[failed])) == []
+
+
 def test_a_result_of_the_protocol_before_still_reads_and_shows(pages: Client, team: Team, member: User) -> None:
     run = drive(make_run(team, member))
     assert run.best_kernel is not None

@@ -179,7 +179,7 @@ def test_who_has_no_password_sets_one_right_after_the_companys_sign_in(
     ida.sign_in("sub-ida")
     an_hour_later(variables, ida)
     stale = ida.get("/profile/password/")
-    assert "Sign in there once more" in stale.text
+    assert "Sign in there again" in stale.text
     assert "new_password1" not in stale.text
     token = {"csrfmiddlewaretoken": ida.http.cookies["csrftoken"]}
     crafted = ida.http.post(stale.url, {**NEW, **token}, headers={"Referer": stale.url}, timeout=20)

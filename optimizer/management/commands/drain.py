@@ -38,4 +38,4 @@ class Command(BaseCommand):
             if time.monotonic() > deadline:
                 raise CommandError(f"still working: {', '.join(busy)}")
             time.sleep(LOOK_EVERY_S)
-        self.stdout.write("all workers are idle: stop the site, upgrade, start it, then: manage.py drain --undo")
+        self.stdout.write("All workers are idle. Stop the site, upgrade, start it, then: manage.py drain --undo")
