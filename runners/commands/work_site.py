@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runners.commands.work_spool import not_trusted
-from runners.dispatch.card import card_of
+from runners.dispatch.card import TOKEN, card_of
 from runners.dispatch.celery import BENCH_PREFIX, BUILD_QUEUE
 from runners.dispatch.site_source import SiteError, SiteRefusalError, SiteSource, poster
 from runners.harness import evaluate
@@ -76,8 +76,7 @@ def _work(arguments: argparse.Namespace, told: threading.Event) -> int:
     if not _may_begin(source, keyring, told):
         return 0
     if arguments.queue.startswith(BENCH_PREFIX):
-        card = card_of(name, canonical(arguments.queue.removeprefix(BENCH_PREFIX)), (arguments.queue,))
-        card.facts["access"] = "token"
+        card = card_of(name, canonical(arguments.queue.removeprefix(BENCH_PREFIX)), (arguments.queue,), TOKEN)
         source.check_in(card)
         threading.Thread(target=_check_in, args=(source, card, told), name="check-in", daemon=True).start()
     return _work_until_told(source, arguments.queue, name, told, once=arguments.once)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from optimizer.actions import job as job_actions
 from optimizer.loop import advance
 from optimizer.models import Job, JobLog, JobState, ProblemUpload, Runner, UploadState
 from optimizer.secrets.worker_tokens import WorkerTokenError, add_token, queue_of, revoke_token, tokens
@@ -65,6 +66,13 @@ def waiting(db: None) -> int:
     """Return how many jobs wait on the CPU's queue."""
     advance(make_run().pk)
     return Job.objects.filter(queue=QUEUE, state=JobState.QUEUED).count()
+
+
+def raiser(error: Exception) -> Callable[..., None]:
+    def refuse(*_args: Any, **_options: Any) -> None:
+        raise error
+
+    return refuse
 
 
 def claimed(source: SiteSource) -> Claim:
@@ -201,14 +209,14 @@ def test_hostile_message_is_refused_with_words(db: None, verb: str, body: bytes,
     assert answer.status_code == status and answer.json()["detail"]
 
 
-def test_result_that_no_column_takes_is_refused_and_the_next_one_is_taken(waiting: int) -> None:
-    from dataclasses import replace
-
+def test_result_that_no_column_takes_is_refused_and_the_next_one_is_taken(
+    waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = source_of(QUEUE)
     claim = claimed(source)
-    result = correct_result(claim.spec, 100.0)
-    slow = replace(result.cases[0], candidate_us=-1.0)
-    assert source.finish(claim, replace(result, cases=[slow])) is Receipt.REFUSED
+    with monkeypatch.context() as changed:
+        changed.setattr(job_actions, "do_store_result", raiser(OverflowError("too large for any column")))
+        assert source.finish(claim, correct_result(claim.spec, 100.0)) is Receipt.REFUSED
     claim = claimed(source)
     assert source.finish(claim, correct_result(claim.spec, 100.0)) is Receipt.RECORDED
 
