@@ -24,7 +24,7 @@ from optimizer.runs.dispatch import checked_spec
 from optimizer.text.storable import storable, storable_text
 from runners.job import JobResult
 from runners.job_source import Beat, Claim, Held, Receipt, RunnerCard
-from runners.signing.envelope import EnvelopeError
+from runners.signing.envelope import EnvelopeError, StrangerError
 
 BROADCASTS_PER_S = 10
 
@@ -47,7 +47,7 @@ class DatabaseJobSource:
         try:
             spec = checked_spec(claimed)
         except EnvelopeError as error:
-            do_refuse_job(claimed.job_id, claimed.fence, str(error))
+            do_refuse_job(claimed.job_id, claimed.fence, str(error), elsewhere=isinstance(error, StrangerError))
             _clear_current(claimed.job_id)
             return None
         if not do_start_job(claimed.job_id, claimed.fence):
@@ -116,9 +116,9 @@ class DatabaseJobSource:
         _clear_current(claim.job_id)
 
     def refuse(self, claim: Held, reason: str) -> None:
-        """End a job that the worker does not carry out."""
+        """Take back a job that its worker does not carry out. Other workers may try, since it is sound here."""
         _drop_failed_connection()
-        do_refuse_job(claim.job_id, claim.fence, storable_text(reason))
+        do_refuse_job(claim.job_id, claim.fence, storable_text(reason), elsewhere=True)
         _clear_current(claim.job_id)
 
     def check_in(self, card: RunnerCard) -> bool:

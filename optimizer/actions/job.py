@@ -101,12 +101,15 @@ def do_fail_job(job_id: int, fence: int, reason: str, *, reported: bool = False)
     return True
 
 
-def do_refuse_job(job_id: int, fence: int, reason: str) -> bool:
+def do_refuse_job(job_id: int, fence: int, reason: str, *, elsewhere: bool = False) -> bool:
     """End a claimed job that must not be carried out, such as one that nobody trusted has signed.
 
-    Its evaluation is an infrastructure error: whoever altered the job is not the author of the kernel.
+    Its evaluation is an infrastructure error: whoever altered the job is not the author of the kernel. A job that might
+    be trusted `elsewhere` goes back to the queue while it has attempts left.
     """
     logger.error("job %s is refused: %s", job_id, reason)
+    if elsewhere and queue.release(job_id, fence, f"refused: {reason}"):
+        return True
     with transaction.atomic():
         run, job = _locked(job_id)
         if not queue.refuse(job_id, fence, f"refused: {reason}"):

@@ -18,7 +18,7 @@ from optimizer.text.storable import storable
 from runners.dispatch.spool import Slip, Spool, SpoolDispatcher
 from runners.job import Effort, JobResult, Status
 from runners.job_source import Receipt, RunnerCard
-from runners.signing.envelope import EnvelopeError
+from runners.signing.envelope import EnvelopeError, StrangerError
 from runners.signing.keyring import Role
 
 # The machine behind a spool may be booked for days. Each sync renews the leases of jobs that are still there.
@@ -128,7 +128,7 @@ def _export(spool: Spool, target: Target, at_once: int) -> int:
             # The spool is signed anew, so what this site has not made must not get there.
             spec = checked_spec(claimed)
         except EnvelopeError as error:
-            do_refuse_job(claimed.job_id, claimed.fence, str(error))
+            do_refuse_job(claimed.job_id, claimed.fence, str(error), elsewhere=isinstance(error, StrangerError))
             continue
         try:
             spool.offer(Slip(claimed.job_id, claimed.fence), spec)

@@ -109,11 +109,16 @@ def queue_job(run: Run, evaluation: Evaluation, baseline: Baseline | None = None
 
 def store_job(job: Job, spec: JobSpec, version_id: int) -> Job:
     """Store a new job with its signed spec, and notify the runners after commit."""
+    with_spec(job, spec, version_id).save()
+    notify_on_commit(job.dispatcher, job.queue)
+    return job
+
+
+def with_spec(job: Job, spec: JobSpec, version_id: int) -> Job:
+    """Give a job that is not stored yet its spec and the site's signature of it."""
     # The files of a problem can have megabytes, and every job of a run would repeat them.
     job.spec = {**wire.to_plain(spec), "problem": version_id}
     job.signature = signature_of(spec, Keyring())
-    job.save()
-    notify_on_commit(job.dispatcher, job.queue)
     return job
 
 

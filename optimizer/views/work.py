@@ -9,10 +9,11 @@ import base64
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache as remembered
 from typing import Any
 
 from django.conf import settings
+from django.core.cache import cache
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.module_loading import import_string
@@ -24,7 +25,7 @@ from optimizer.actions.spool import UNRECORDABLE
 from optimizer.models import Job, ProblemUpload, Runner
 from optimizer.secrets.worker_tokens import queue_of
 from runners import wire
-from runners.dispatch.celery import BUILD_QUEUE
+from runners.dispatch.celery import BUILD_QUEUE, drop_messages
 from runners.dispatch.site_messages import (
     MOST_MESSAGE_BYTES,
     Answer,
@@ -48,6 +49,10 @@ class HeldJob:
     job_id: int
     fence: int
     run_id: int
+
+
+# Messages that wake Celery's workers would pile up in a queue that has none.
+MESSAGES_KEPT_S = 60
 
 
 class RefusedError(Exception):
@@ -96,7 +101,10 @@ def _key(_queue: str, _asked: Asking) -> Answer:
 
 def _claim(queue: str, asked: Asking) -> Answer:
     _check_name(queue, asked.worker)
-    return Answer(claim=_source().claim(queue, asked.worker))
+    claim = _source().claim(queue, asked.worker)
+    if claim is None and cache.add(f"work:{queue}", 1, MESSAGES_KEPT_S):
+        drop_messages(queue)
+    return Answer(claim=claim)
 
 
 def _beat(queue: str, held: Holding) -> Answer:
@@ -200,7 +208,7 @@ def _refuse(status: int, reason: str) -> Any:
     raise RefusedError(status, reason)
 
 
-@cache
+@remembered
 def _source() -> ServedSource:
     """Return the queue, from the class that the setting names, since it stands above the pages."""
     source: ServedSource = import_string(settings.KERNELSCI_JOB_SOURCE)()

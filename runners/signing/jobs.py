@@ -12,7 +12,7 @@ from typing import Any
 from runners import wire
 from runners.job import JobSpec
 from runners.signing import ed25519
-from runners.signing.envelope import EnvelopeError
+from runners.signing.envelope import EnvelopeError, StrangerError
 from runners.signing.keyring import Keyring, Role, name_of
 
 _PURPOSE = b"kernelsci-job/1\0"
@@ -25,7 +25,7 @@ def signature_of(spec: JobSpec, keyring: Keyring) -> str:
 
 
 def check_signed(spec: JobSpec, signature: str, keyring: Keyring) -> None:
-    """Raise EnvelopeError for a job that no trusted site has signed as it is."""
+    """Raise EnvelopeError for a job that no trusted site has signed as it is, StrangerError for one of another site."""
     try:
         public, signed = (bytes.fromhex(part) for part in signature.split())
     except ValueError as error:
@@ -33,7 +33,7 @@ def check_signed(spec: JobSpec, signature: str, keyring: Keyring) -> None:
     if not ed25519.is_signed(public, signed, _covered(spec)):
         raise EnvelopeError("the job's signature is wrong: somebody has altered the job")
     if not keyring.trusts(Role.SITE, public.hex()):
-        raise EnvelopeError(f"the job is signed by the site {name_of(public.hex())}, which is not trusted here")
+        raise StrangerError(f"the job is signed by the site {name_of(public.hex())}, which is not trusted here")
 
 
 def _covered(spec: JobSpec) -> bytes:

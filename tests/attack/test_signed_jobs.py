@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from optimizer import queue
 from optimizer.actions.spool import do_sync_spool
 from optimizer.job_source import DatabaseJobSource
 from optimizer.loop import advance
@@ -59,7 +60,7 @@ def alter(job: Job, change: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["unsigned", "signed by another", "signature of another job", "another kernel", "another effort", "unreadable"],
+    ["unsigned", "signature of another job", "another kernel", "another effort", "unreadable"],
 )
 def test_job_that_this_site_has_not_made_is_ended_with_the_reason_and_never_worked(
     job: Job, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,6 +73,22 @@ def test_job_that_this_site_has_not_made_is_ended_with_the_reason_and_never_work
     evaluation = Evaluation.objects.get(job=job)
     assert evaluation.status == EvaluationStatus.INFRA_ERROR
     assert evaluation.result["reasons"] == [job.error]
+
+
+def test_job_of_another_site_is_left_to_others_and_ends_after_three_who_do_not_trust_it(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker with the wrong keys must not end the jobs of those with the right ones."""
+    monkeypatch.chdir(tmp_path)
+    alter(job, "signed by another")
+    Job.objects.exclude(pk=job.pk).delete()
+    seen = []
+    for _ in range(queue.MAX_ATTEMPTS):
+        assert DatabaseJobSource().claim(QUEUE, "worker") is None
+        seen.append(Job.objects.get(pk=job.pk).state)
+        Job.objects.update(lease_until=None)
+    assert seen == [JobState.QUEUED, JobState.QUEUED, JobState.FAILED_INFRA]
+    assert "which is not trusted here" in Job.objects.get(pk=job.pk).error
 
 
 def test_job_as_it_was_stored_is_claimed(job: Job) -> None:

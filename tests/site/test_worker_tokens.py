@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import current_app
+from django.core.cache import cache
 from django.test import Client
 
 from optimizer.actions import job as job_actions
@@ -17,6 +19,7 @@ from optimizer.loop import advance
 from optimizer.models import Job, JobLog, JobState, ProblemUpload, Runner, UploadState
 from optimizer.secrets.worker_tokens import WorkerTokenError, add_token, queue_of, revoke_token, tokens
 from runners import wire
+from runners.dispatch.celery import notify_worker
 from runners.dispatch.site_messages import MOST_MESSAGE_BYTES, Asking, Finished, Holding
 from runners.dispatch.site_source import SiteError, SiteRefusalError, SiteSource, poster
 from runners.job import JobResult, Status
@@ -108,7 +111,7 @@ def test_worker_hears_that_its_job_is_cancelled_or_lost_and_that_it_shall_drain(
     assert source.check_in(CARD) and source.claim(QUEUE, CARD.name) is None
 
 
-def test_job_that_was_altered_on_its_way_is_refused_and_ended(waiting: int) -> None:
+def test_job_that_was_altered_on_its_way_is_refused_and_said_so(waiting: int) -> None:
     post = client_post(add_token(QUEUE, "lab"))
 
     def altering(verb: str, body: bytes) -> bytes:
@@ -116,7 +119,7 @@ def test_job_that_was_altered_on_its_way_is_refused_and_ended(waiting: int) -> N
 
     assert SiteSource(altering, Keyring()).claim(QUEUE, CARD.name) is None
     job = Job.objects.exclude(error="").get()
-    assert job.state == JobState.FAILED_INFRA and "somebody has altered the job" in job.error
+    assert job.state == JobState.QUEUED and "refused: the job's signature is wrong" in job.error
     assert SiteSource(post, Keyring()).claim(QUEUE, CARD.name) is not None, "the control: as it was sent"
 
 
@@ -219,6 +222,18 @@ def test_result_that_no_column_takes_is_refused_and_the_next_one_is_taken(
         assert source.finish(claim, correct_result(claim.spec, 100.0)) is Receipt.REFUSED
     claim = claimed(source)
     assert source.finish(claim, correct_result(claim.spec, 100.0)) is Receipt.RECORDED
+
+
+def test_messages_to_celery_do_not_pile_up_in_a_queue_without_its_workers(db: None) -> None:
+    source = source_of("bench.sm_90")
+    cache.delete("work:bench.sm_90")
+    with current_app.connection_for_write() as connection:
+        channel = connection.default_channel
+        for _ in range(3):
+            notify_worker("bench.sm_90")
+        assert channel._size("bench.sm_90") == 3
+        source.claim("bench.sm_90", "bench.sm_90@lab")
+        assert channel._size("bench.sm_90") == 0
 
 
 def test_uploads_are_inspected_by_workers_of_the_build_queue_alone(db: None) -> None:
