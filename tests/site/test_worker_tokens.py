@@ -178,6 +178,14 @@ def test_workers_token_opens_no_page_and_no_api(waiting: int) -> None:
     assert client.post("/mcp", b"{}", "application/json").status_code in (401, 404)
 
 
+def test_worker_in_a_private_network_is_not_sent_to_https(db: None, settings: Any) -> None:
+    """The second is the control: a page is."""
+    settings.SECURE_SSL_REDIRECT = True
+    client = Client()
+    assert ask(client, add_token(QUEUE, "lab"), "claim", packed(Asking("x"))).status_code == 200
+    assert client.get("/sign-in/").status_code == 301
+
+
 def test_nobody_without_a_token_is_answered(db: None) -> None:
     client = Client()
     for header in (
