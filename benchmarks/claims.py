@@ -90,7 +90,7 @@ def fill(jobs: int, runs: list[int]) -> None:
     from django.db.models import Max
 
     from optimizer.models import Evaluation, Job, Kernel, Run
-    from optimizer.runs.dispatch import _stored_spec
+    from optimizer.runs.dispatch import _spec, with_spec
 
     Job.objects.all().delete()
     some = list(Run.objects.filter(pk__in=runs))
@@ -104,8 +104,8 @@ def fill(jobs: int, runs: list[int]) -> None:
         Evaluation(kernel=kernel, target=kernel.run.target, first_of=kernel, effort="full") for kernel in kernels
     )
     Job.objects.bulk_create(
-        Job(evaluation=evaluation, queue=installation.QUEUE, dispatcher="spool",
-            spec=_stored_spec(evaluation.kernel.run, evaluation.kernel, evaluation))
+        with_spec(Job(evaluation=evaluation, queue=installation.QUEUE, dispatcher="spool"),
+                  _spec(evaluation.kernel.run, evaluation.kernel, evaluation), evaluation.kernel.run.problem_version_id)
         for evaluation in evaluations
     )  # fmt: skip
     with connection.cursor() as cursor:

@@ -24,6 +24,8 @@ SECRET_KEY = env.text("SECRET_KEY") or VAR.secret("django")
 # Fernet keys that encrypt what providers' keys need; the first encrypts, all decrypt. Derived text, any length.
 PROVIDER_KEY_SECRETS = env.words("PROVIDER_KEY_SECRETS") or [VAR.secret("provider_keys")]
 RECEIPT_KEY = env.text("KERNELSCI_RECEIPT_KEY") or str(VAR.folder("secrets") / "receipts.key")  # signs verdicts
+# Digests of the tokens with which measuring workers ask for jobs, a line each (optimizer/secrets/worker_tokens.py).
+WORKER_TOKENS = env.text("KERNELSCI_WORKER_TOKENS") or str(VAR.folder("secrets") / "worker_tokens")
 
 DEBUG = env.flag("DEBUG")
 ALLOWED_HOSTS = env.allowed_hosts()
@@ -237,7 +239,8 @@ SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
 PROXIES = env.count("KERNELSCI_BEHIND_PROXY")  # how many of our own every request comes through
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if PROXIES else None
-SECURE_REDIRECT_EXEMPT = [r"^(healthz|live|ready|metrics)$"]
+# Measuring workers may be in a private network with the web server; elsewhere they refuse an address without TLS.
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|live|ready|metrics)$", r"^work/"]
 METRICS_TOKEN = env.text("KERNELSCI_METRICS_TOKEN")
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_HTTPONLY = True

@@ -16,14 +16,15 @@ from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from optimizer import queue
-from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
+from optimizer.actions.job import do_finish_job, do_let_go, do_refuse_job, do_start_job
 from optimizer.actions.target import do_sync_targets
 from optimizer.events.sockets import broadcast
 from optimizer.models import Evaluation, Kernel, Runner, Target, ToolCall
-from optimizer.runs.dispatch import spec_from
+from optimizer.runs.dispatch import checked_spec
 from optimizer.text.storable import storable, storable_text
 from runners.job import JobResult
-from runners.job_source import Beat, Claim, Receipt, RunnerCard
+from runners.job_source import Beat, Claim, Held, Receipt, RunnerCard
+from runners.signing.envelope import EnvelopeError, StrangerError
 
 BROADCASTS_PER_S = 10
 
@@ -37,15 +38,23 @@ class DatabaseJobSource:
         self._last_broadcast: dict[int, float] = {}
 
     def claim(self, queue_name: str, worker: str) -> Claim | None:
-        """Claim the next job, unless the worker is draining."""
+        """Claim the next job, unless the worker is draining. End a job that this site has not signed."""
         _drop_failed_connection()
         # The next commit, that of `do_start_job`, makes both durable: one disk flush instead of two.
         claimed = queue.claim(queue_name, worker, durable=False)
-        if claimed is None or not do_start_job(claimed.job_id, claimed.fence):
+        if claimed is None:
+            return None
+        try:
+            spec = checked_spec(claimed)
+        except EnvelopeError as error:
+            do_refuse_job(claimed.job_id, claimed.fence, str(error), elsewhere=isinstance(error, StrangerError))
+            _clear_current(claimed.job_id)
+            return None
+        if not do_start_job(claimed.job_id, claimed.fence):
             return None
         return Claim(
-            claimed.job_id, claimed.fence, spec_from(claimed.spec), queue.LEASE.total_seconds(), settings.BEAT_S,
-            settings=claimed.settings, notes=claimed.notes, run_id=claimed.run_id,
+            claimed.job_id, claimed.fence, spec, queue.LEASE.total_seconds(), settings.BEAT_S,
+            settings=claimed.settings, notes=claimed.notes, run_id=claimed.run_id, signature=claimed.signature,
         )  # fmt: skip
 
     def note(self, claim: Claim, notes: dict[str, Any], attempts: int) -> bool:
@@ -66,7 +75,7 @@ class DatabaseJobSource:
                 with suppress(DatabaseError):
                     _try_lock("pg_advisory_unlock", name)
 
-    def beat(self, claim: Claim) -> Beat:
+    def beat(self, claim: Held) -> Beat:
         """Extend the lease, and report whether somebody wants the job stopped."""
         _drop_failed_connection()
         # None means that the lease was lost, and False that somebody asked to cancel.
@@ -75,7 +84,7 @@ class DatabaseJobSource:
             return Beat.LOST
         return Beat.GO_ON if answer else Beat.CANCEL
 
-    def progress(self, claim: Claim, stage: str) -> None:
+    def progress(self, claim: Held, stage: str) -> None:
         """Store the stage on the evaluation or tool call and broadcast it."""
         # A worker that lost its lease must not overwrite the stage that the new holder reports.
         if not queue.held(claim.job_id, claim.fence).exists():
@@ -87,12 +96,12 @@ class DatabaseJobSource:
         elif ToolCall.objects.filter(job=claim.job_id).update(stage=shown):
             broadcast(claim.run_id, "stage", tool=claim.job_id, stage=stage[:30])
 
-    def log(self, claim: Claim, seq: int, text: str) -> None:
+    def log(self, claim: Held, seq: int, text: str) -> None:
         """Store a chunk of the live log and announce it; pages fetch the text themselves."""
         if queue.add_log(claim.job_id, claim.fence, seq, storable_text(text)) and self._may_broadcast(claim.job_id):
             broadcast(claim.run_id, "log", job=claim.job_id, fence=claim.fence, seq=seq)
 
-    def finish(self, claim: Claim, result: JobResult) -> Receipt:
+    def finish(self, claim: Held, result: JobResult) -> Receipt:
         """Record the result. A repeated call gets the same answer as the first."""
         _drop_failed_connection()
         receipt = do_finish_job(claim.job_id, claim.fence, result)
@@ -100,10 +109,16 @@ class DatabaseJobSource:
         logger.info("job %s under fence %s: %s, %s", claim.job_id, claim.fence, result.status.value, receipt.value)
         return receipt
 
-    def let_go(self, claim: Claim) -> None:
+    def let_go(self, claim: Held) -> None:
         """Record that the worker has stopped on request."""
         _drop_failed_connection()
         do_let_go(claim.job_id, claim.fence)
+        _clear_current(claim.job_id)
+
+    def refuse(self, claim: Held, reason: str) -> None:
+        """Take back a job that its worker does not carry out. Other workers may try, since it is sound here."""
+        _drop_failed_connection()
+        do_refuse_job(claim.job_id, claim.fence, storable_text(reason), elsewhere=True)
         _clear_current(claim.job_id)
 
     def check_in(self, card: RunnerCard) -> bool:

@@ -43,14 +43,14 @@ WITH claimed AS (
          AND attempts < %(cap)s AND NOT cancel_requested
        ORDER BY priority, id FOR UPDATE SKIP LOCKED LIMIT 1))
      AND NOT EXISTS (SELECT FROM optimizer_runner WHERE name = %(worker)s AND draining)
-  RETURNING id, fence, spec, external, evaluation_id
+  RETURNING id, fence, spec, signature, external, evaluation_id
 ), taken AS (
   UPDATE optimizer_runner SET current_job_id = claimed.id, heartbeat_at = clock_timestamp()
     FROM claimed WHERE name = %(worker)s
 ), sync AS (
   SELECT set_config('synchronous_commit', %(sync)s, true)
 )
-SELECT claimed.id, claimed.fence, run.id, claimed.spec, claimed.external, run.dispatch_settings
+SELECT claimed.id, claimed.fence, run.id, claimed.signature, claimed.spec, claimed.external, run.dispatch_settings
   FROM sync, claimed
   LEFT JOIN optimizer_evaluation evaluation ON evaluation.id = claimed.evaluation_id
   LEFT JOIN optimizer_kernel kernel ON kernel.id = evaluation.kernel_id
@@ -69,6 +69,7 @@ class Claimed:
     job_id: int
     fence: int
     run_id: int
+    signature: str
     spec: dict[str, Any]
     notes: dict[str, Any]
     settings: dict[str, Any]
@@ -90,7 +91,7 @@ def claim(queue: str, worker: str, lease: dt.timedelta = LEASE, *, durable: bool
     with connection.cursor() as cursor:
         cursor.execute(_CLAIM, asked)
         row = cursor.fetchone()
-    return Claimed(*row[:3], *map(_decoded, row[3:])) if row else None
+    return Claimed(*row[:4], *map(_decoded, row[4:])) if row else None
 
 
 def _decoded(stored: Any) -> dict[str, Any]:
@@ -132,6 +133,11 @@ def unclaim(job_id: int, fence: int, error: str) -> bool:
     """Return a claimed job that nobody has begun to the queue, without using up an attempt."""
     changes = {"state": JobState.QUEUED, "lease_until": Now() + RETRY_PAUSE, "error": error[:4000]}
     return held(job_id, fence).update(attempts=F("attempts") - 1, **changes) == 1
+
+
+def refuse(job_id: int, fence: int, error: str) -> bool:
+    """End a claimed job that must not be carried out, however many attempts it has left."""
+    return held(job_id, fence).update(error=error[:4000], **_ended(JobState.FAILED_INFRA)) == 1
 
 
 def fail(job_id: int, fence: int, error: str) -> bool:

@@ -23,6 +23,7 @@ from runners.commands import (
     mcp,
     probe,
     receipt,
+    work_site,
     work_spool,
 )
 from runners.problems import commands as problems
@@ -48,6 +49,7 @@ COMMANDS: dict[str, Callable[[argparse._SubParsersAction[argparse.ArgumentParser
     "doctor": doctor.add_parser,
     "problems": problems.add_parser,
     "work-spool": work_spool.add_parser,
+    "work-site": work_site.add_parser,
 }
 
 # What comes after `--` belongs to the program that these commands run.

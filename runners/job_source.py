@@ -21,7 +21,7 @@ class Claim:
     The queue asks for a heartbeat every `beat_s`. `fence` is the fencing token: it grows with every claim of the job,
     and a result under an older one is refused. `limit_s` is how long the work may take in all; None uses the spec's
     own limits. `settings` are the run's for its dispatcher, `notes` what an earlier claim of the same job stored
-    (`OutsideSource.note`). `run_id` is only for the log, 0 if unknown.
+    (`OutsideSource.note`). `run_id` is only for the log, 0 if unknown. `signature` is the site's, over `spec`.
     """
 
     job_id: int
@@ -33,6 +33,23 @@ class Claim:
     settings: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     run_id: int = 0
+    signature: str = ""
+
+
+class Held(Protocol):
+    """Name a claim that somebody holds. A `Claim` is one."""
+
+    @property
+    def job_id(self) -> int:
+        """Return the job's number."""
+
+    @property
+    def fence(self) -> int:
+        """Return the fencing token."""
+
+    @property
+    def run_id(self) -> int:
+        """Return the run that the job belongs to, 0 if unknown."""
 
 
 class Beat(StrEnum):
@@ -107,3 +124,31 @@ class OutsideSource(JobSource, Protocol):
 
     def alone(self, name: str) -> AbstractContextManager[bool]:
         """Try to hold a lock of that name in this installation. Yield False if another worker holds it."""
+
+
+class ServedSource(Protocol):
+    """Define the queue as the site serves it to workers that reach it by requests: their claims come by number."""
+
+    def claim(self, queue: str, worker: str) -> Claim | None:
+        """See `JobSource.claim`."""
+
+    def beat(self, claim: Held) -> Beat:
+        """See `JobSource.beat`."""
+
+    def progress(self, claim: Held, stage: str) -> None:
+        """See `JobSource.progress`."""
+
+    def log(self, claim: Held, seq: int, text: str) -> None:
+        """See `JobSource.log`."""
+
+    def finish(self, claim: Held, result: JobResult) -> Receipt:
+        """See `JobSource.finish`."""
+
+    def let_go(self, claim: Held) -> None:
+        """See `JobSource.let_go`."""
+
+    def refuse(self, claim: Held, reason: str) -> None:
+        """Record that a worker does not carry out a job, such as one that nobody whom it trusts has signed."""
+
+    def check_in(self, card: RunnerCard) -> bool:
+        """See `JobSource.check_in`."""

@@ -17,7 +17,7 @@ from celery.signals import celeryd_after_setup, worker_process_init
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from runners.dispatch.card import card_of
+from runners.dispatch.card import DATABASE, card_of
 from runners.dispatch.celery import BENCH_PREFIX, notify_worker
 from runners.dispatch.kernelbot import QUEUE_PREFIX as KERNELBOT_PREFIX
 from runners.job_source import OutsideSource
@@ -97,7 +97,7 @@ def target_of(queues: Sequence[str]) -> str | None:
 
 def _check_in_for_ever(target: str) -> None:
     """Send the heartbeat of the runner's row. A queue that cannot be reached is tried again at the next beat."""
-    card = card_of(_post.name, target, _post.queues)
+    card = card_of(_post.name, target, _post.queues, DATABASE)
     while True:
         try:
             job_source().check_in(card)

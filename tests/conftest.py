@@ -57,6 +57,7 @@ NEEDS: dict[str, tuple[bool, str]] = {
     "bubblewrap": (shutil.which("bwrap") is not None, "apt-get install bubblewrap"),
     "hip": (hip_compiler() is not None, "apt-get install clang-19 rocm-device-libs"),
     "npm": (NPM_FOLDER.exists(), "npm's registry, for scripts of pages: make install"),
+    "uml": (shutil.which("linux.uml") is not None, "apt-get install user-mode-linux"),
     "nvcc": (shutil.which("nvcc") is not None, "the CUDA toolkit"),
     "gpu": (len(local_targets()) > 1, "a GPU"),
 }

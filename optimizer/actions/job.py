@@ -7,6 +7,7 @@ the single transaction prevents half-recorded results.
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from dataclasses import replace
 
 from django.db import transaction
@@ -46,6 +47,8 @@ _TO_START = (
 # How long before a job's first attempt a verdict on another kernel still says that its runner works.
 JUDGED_WITHIN = dt.timedelta(hours=1)
 UNKNOWN_ORIGINAL = "The runner names an evaluation of the same binary that it was not told of."
+
+logger = logging.getLogger(__name__)
 
 
 def do_start_job(job_id: int, fence: int) -> bool:
@@ -95,6 +98,23 @@ def do_fail_job(job_id: int, fence: int, reason: str, *, reported: bool = False)
         if not queue.fail(job_id, fence, reason):
             return False
         _store(run, job, _crash(job, reason) if reported and _judges_others(job) else _infra_error(job, reason))
+    return True
+
+
+def do_refuse_job(job_id: int, fence: int, reason: str, *, elsewhere: bool = False) -> bool:
+    """End a claimed job that must not be carried out, such as one that nobody trusted has signed.
+
+    Its evaluation is an infrastructure error: whoever altered the job is not the author of the kernel. A job that might
+    be trusted `elsewhere` goes back to the queue while it has attempts left.
+    """
+    logger.error("job %s is refused: %s", job_id, reason)
+    if elsewhere and queue.release(job_id, fence, f"refused: {reason}"):
+        return True
+    with transaction.atomic():
+        run, job = _locked(job_id)
+        if not queue.refuse(job_id, fence, f"refused: {reason}"):
+            return False
+        _store(run, job, _infra_error(job, f"refused: {reason}"))
     return True
 
 

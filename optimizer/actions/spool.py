@@ -11,13 +11,14 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from optimizer import queue
-from optimizer.actions.job import do_finish_job, do_let_go, do_start_job
+from optimizer.actions.job import do_finish_job, do_let_go, do_refuse_job, do_start_job
 from optimizer.models import Job, JobState, Runner, Target
-from optimizer.runs.dispatch import spec_from
+from optimizer.runs.dispatch import checked_spec
 from optimizer.text.storable import storable
 from runners.dispatch.spool import Slip, Spool, SpoolDispatcher
 from runners.job import Effort, JobResult, Status
 from runners.job_source import Receipt, RunnerCard
+from runners.signing.envelope import EnvelopeError, StrangerError
 from runners.signing.keyring import Role
 
 # The machine behind a spool may be booked for days. Each sync renews the leases of jobs that are still there.
@@ -124,7 +125,13 @@ def _export(spool: Spool, target: Target, at_once: int) -> int:
     room = at_once - _out(target).count()
     while exported < room and (claimed := queue.claim(_queue(target), _worker(spool))):
         try:
-            spool.offer(Slip(claimed.job_id, claimed.fence), spec_from(claimed.spec))
+            # The spool is signed anew, so what this site has not made must not get there.
+            spec = checked_spec(claimed)
+        except EnvelopeError as error:
+            do_refuse_job(claimed.job_id, claimed.fence, str(error), elsewhere=isinstance(error, StrangerError))
+            continue
+        try:
+            spool.offer(Slip(claimed.job_id, claimed.fence), spec)
         except Exception as error:
             queue.unclaim(claimed.job_id, claimed.fence, str(error))
             raise

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from optimizer.models import EvaluationStatus, Job, Kernel, LlmCall, Run, ToolCall
-from optimizer.runs.dispatch import notify_on_commit
+from optimizer.runs.dispatch import store_job
 from optimizer.tools.catalogue import Tool
-from runners import wire
 from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import BUILD_QUEUE, CeleryDispatcher
 from runners.job import Baseline, Effort, JobSpec, Language, Limits, Objective, Source
@@ -27,22 +24,17 @@ def queue_tool_job(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> 
     here = effort == Effort.BUILD or tool.interpreted
     dispatcher = CeleryDispatcher.name if here else run.dispatcher
     on_build = here and run.target.key != CPU
-    job = Job.objects.create(
+    job = Job(
         queue=BUILD_QUEUE if on_build else DISPATCHERS[dispatcher].queue_for(run.target.key, Effort.FULL),
         dispatcher=dispatcher,
-        spec=_tool_spec(run, call, tool_call, tool),
     )
-    notify_on_commit(dispatcher, job.queue)
-    return job
+    return store_job(job, _tool_spec(run, call, tool_call, tool), run.problem_version_id)
 
 
-def _tool_spec(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> dict[str, Any]:
-    """Return a tool's `JobSpec` as JSON, with the id of the problem version in place of its files.
-
-    Timing is paired with the kernel to be changed.
-    """
+def _tool_spec(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> JobSpec:
+    """Return the job of a tool. Timing is paired with the kernel to be changed."""
     base = _base_of(run, call) if tool.effort == Effort.QUICK else None
-    spec = JobSpec(
+    return JobSpec(
         job_id=f"tool-{tool_call.pk}",
         problem=run.problem_version.as_bundle(),
         target=CPU if tool.interpreted else run.target.key,
@@ -54,7 +46,6 @@ def _tool_spec(run: Run, call: LlmCall, tool_call: ToolCall, tool: Tool) -> dict
         profile=tool.profile,
         objective=Objective(run.objective),
     )
-    return {**wire.to_plain(spec), "problem": run.problem_version_id}
 
 
 def _base_of(run: Run, call: LlmCall) -> Kernel | None:

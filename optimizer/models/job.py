@@ -14,7 +14,7 @@ class Job(models.Model):
 
     A runner claims a job by a conditional update that sets a lease and a new fencing token. A result is accepted
     once, and only from the holder of the current token. A job belongs to an evaluation, or to a tool call, which names
-    it (`ToolCall.job`).
+    it (`ToolCall.job`). `signature` is the site's, over the complete job (`runners.signing.jobs`).
     """
 
     evaluation = models.OneToOneField(
@@ -23,6 +23,7 @@ class Job(models.Model):
     queue = models.CharField(max_length=60)
     dispatcher = models.CharField(max_length=20, default="celery")
     spec = models.JSONField()
+    signature = models.CharField(max_length=200, blank=True, default="", db_default="")
     priority = models.SmallIntegerField(default=0)
     state = models.CharField(max_length=14, choices=JobState.choices, default=JobState.QUEUED)
     worker = models.CharField(max_length=100, blank=True)

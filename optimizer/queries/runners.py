@@ -21,7 +21,7 @@ from runners.targets import Ceilings, ceilings_in
 SPOOL_LOST_AFTER = dt.timedelta(minutes=15)
 _HOW_TO_START = {
     CeleryDispatcher.name: "Start one on the machine with the device: "
-    "celery -A kernelsci_site worker -Q bench.{target} -c 1",
+    "python -m runners work-site ADDRESS --queue bench.{target} --token-file FILE",
     SpoolDispatcher.name: "Jobs wait until you run: manage.py spool sync DIR --target {target}",
     KernelBotDispatcher.name: "Start one with an account at KernelBot: "
     "celery -A kernelsci_site worker -Q kernelbot.{target} -c 1",

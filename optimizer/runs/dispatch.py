@@ -17,12 +17,16 @@ from optimizer.models import (
     ProblemVersion,
     Run,
 )
+from optimizer.queue import Claimed
 from optimizer.runs.artefacts import known_artefacts
 from optimizer.runs.strategies import settings_of
 from runners import wire
 from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher
 from runners.job import Baseline, Effort, JobSpec, Language, Objective
+from runners.signing.envelope import EnvelopeError
+from runners.signing.jobs import check_signed, signature_of
+from runners.signing.keyring import Keyring
 
 # Lower numbers go first. A confirmation ends a run, and somebody waits for it.
 PRIORITY_OF_CONFIRMATIONS = -10
@@ -94,14 +98,27 @@ def queue_job(run: Run, evaluation: Evaluation, baseline: Baseline | None = None
         _name_opponent(evaluation)
     # Compiling needs no device, so a queue outside, perhaps days long, is the wrong place for it.
     dispatcher = CeleryDispatcher.name if effort == Effort.BUILD else run.dispatcher
-    job = Job.objects.create(
+    job = Job(
         evaluation=evaluation,
         queue=DISPATCHERS[dispatcher].queue_for(run.target.key, effort),
         dispatcher=dispatcher,
         priority=PRIORITY_OF_CONFIRMATIONS if effort == Effort.CONFIRM else run.priority,
-        spec=_stored_spec(run, evaluation.kernel, evaluation, baseline),
     )
-    notify_on_commit(dispatcher, job.queue)
+    return store_job(job, _spec(run, evaluation.kernel, evaluation, baseline), run.problem_version_id)
+
+
+def store_job(job: Job, spec: JobSpec, version_id: int) -> Job:
+    """Store a new job with its signed spec, and notify the runners after commit."""
+    with_spec(job, spec, version_id).save()
+    notify_on_commit(job.dispatcher, job.queue)
+    return job
+
+
+def with_spec(job: Job, spec: JobSpec, version_id: int) -> Job:
+    """Give a job that is not stored yet its spec and the site's signature of it."""
+    # The files of a problem can have megabytes, and every job of a run would repeat them.
+    job.spec = {**wire.to_plain(spec), "problem": version_id}
+    job.signature = signature_of(spec, Keyring())
     return job
 
 
@@ -121,6 +138,16 @@ def spec_of(job: Job) -> JobSpec:
 def spec_from(stored: dict[str, Any]) -> JobSpec:
     """Return the complete job from the row's `spec` alone."""
     return wire.from_plain(JobSpec, {**stored, "problem": _bundle(stored["problem"])})
+
+
+def checked_spec(claimed: Claimed) -> JobSpec:
+    """Return the complete job that was claimed. Raises EnvelopeError for one that this site has not signed as it is."""
+    try:
+        spec = spec_from(claimed.spec)
+    except (wire.WireError, ProblemVersion.DoesNotExist, KeyError, TypeError, ValueError) as error:
+        raise EnvelopeError(f"the job cannot be read: {error}") from error
+    check_signed(spec, claimed.signature, Keyring())
+    return spec
 
 
 @lru_cache(maxsize=64)
@@ -156,11 +183,8 @@ def _is_profiled(run: Run) -> bool:
     return wanted == "always" or (wanted == "on_gpus" and run.target.key != "cpu")
 
 
-def _stored_spec(
-    run: Run, kernel: Kernel, evaluation: Evaluation, baseline: Baseline | None = None
-) -> dict[str, Any]:
-    """Return a `JobSpec` as JSON, with the id of the problem version in place of its files."""
-    spec = JobSpec(
+def _spec(run: Run, kernel: Kernel, evaluation: Evaluation, baseline: Baseline | None = None) -> JobSpec:
+    return JobSpec(
         job_id=f"evaluation-{evaluation.pk}",
         problem=run.problem_version.as_bundle(),
         target=run.target.key,
@@ -173,8 +197,6 @@ def _stored_spec(
         profile=evaluation.effort == Effort.FULL and _is_profiled(run),
         objective=Objective(run.objective),
     )
-    # The files of a problem can have megabytes, and every job of a run would repeat them.
-    return {**wire.to_plain(spec), "problem": run.problem_version_id}
 
 
 def _name_opponent(evaluation: Evaluation) -> None:

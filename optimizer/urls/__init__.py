@@ -28,6 +28,7 @@ from optimizer.views import (
     start_run_parts,
     targets,
     theme,
+    work,
 )
 
 urlpatterns = [
@@ -91,6 +92,7 @@ urlpatterns = [
     path("runners/add/", runners.runner_add, name="runner_add"),
     path("runners/<int:runner_id>/", runners.runner_page, name="runner_page"),
     path("runners/<int:runner_id>/drain/", runners.runner_drain, name="runner_drain"),
+    path("work/<slug:verb>/", work.work, name="work"),  # measuring workers, by token
     # who answers the agents
     path("inbox/", inbox.inbox, name="inbox"),
     path("inbox/<int:call_id>/", inbox.prompt_page, name="prompt_page"),

@@ -18,11 +18,11 @@ from optimizer.models import Job, JobState, Run, Runner, Target, User
 from optimizer.queries.runners import ceilings_of, history_of, log_tail
 from optimizer.queries.timing import noise_floor_from, noise_text, noise_warning
 from optimizer.views.signed_in import user_of
+from runners.signing.keyring import Keyring, Role
 from runners.targets import TARGETS
 
 HISTORY = 50
 LOG_CHARS = 20_000
-VARIABLES = "export DATABASE_URL=… REDIS_URL=… SECRET_KEY=… PROVIDER_KEY_SECRETS=…"
 # The variable that shows a worker one device only, by vendor.
 VISIBLE_DEVICES = {"amd": "HIP_VISIBLE_DEVICES", "nvidia": "CUDA_VISIBLE_DEVICES"}
 
@@ -92,7 +92,8 @@ def runner_add(request: HttpRequest) -> HttpResponse:
     targets = list(Target.objects.order_by("title"))
     chosen = next((one for one in targets if one.key == request.GET.get("target")), None)
     chosen = chosen or next((one for one in targets if one.key == "cpu"), None)
-    context = {"targets": targets, "chosen": chosen, "variables": VARIABLES, "command": _command(chosen)}
+    key = chosen.key if chosen else "cpu"
+    context = {"targets": targets, "chosen": chosen, "command": _command(request, key), "site_key": _site_key()}
     return render(request, "runners/add.html", context)
 
 
@@ -110,12 +111,17 @@ def runner_drain(request: HttpRequest, runner_id: int) -> HttpResponse:
     return redirect("runner_page", runner_id=runner.pk)
 
 
-def _command(target: Target | None) -> str:
+def _command(request: HttpRequest, key: str) -> str:
     """Return the command that starts a worker for the first device of a target's kind."""
-    key = target.key if target else "cpu"
     visible = VISIBLE_DEVICES.get(TARGETS[key].vendor) if key in TARGETS else None
     shown = f"{visible}=0 " if visible else ""
-    return f"{shown}celery -A kernelsci_site worker -Q bench.{key} -c 1 -n {key}-0@%h"
+    address = request.build_absolute_uri("/").rstrip("/")
+    return f"{shown}python -m runners work-site {address} --queue bench.{key} --token-file token"
+
+
+def _site_key() -> str:
+    """Return the public key with which this site signs jobs."""
+    return Keyring().public(Role.SITE)
 
 
 def _run_id(job: Job) -> int | None:

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from runners.dispatch.card import card_of
+from runners.dispatch.card import FILES, card_of
 from runners.dispatch.spool import Spool, SpoolDispatcher, SpoolError
 from runners.dispatch.spool_source import SpoolSource
 from runners.harness import evaluate
@@ -64,7 +64,7 @@ def _work(arguments: argparse.Namespace) -> int:
 
 def _work_until_told(source: SpoolSource, target: str, patience_s: float | None) -> int:
     queue = SpoolDispatcher().queue_for(target, Effort.FULL)
-    card = card_of(f"spool@{socket.gethostname()}-{os.getpid()}", target, (queue,))
+    card = card_of(f"spool@{socket.gethostname()}-{os.getpid()}", target, (queue,), FILES)
     done, idle_since = 0, time.monotonic()
     said: set[str] = set()
     while True:

@@ -13,10 +13,12 @@ from runners.job_source import RunnerCard
 from runners.sandbox.probe import confinement_here
 from runners.targets import TARGETS
 
+# How a worker reaches its jobs, as its card says: with the database's password, with a token, or by files.
+DATABASE, TOKEN, FILES = "database", "token", "files"
 VISIBLE_DEVICES = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
-def card_of(name: str, target: str, queues: Sequence[str]) -> RunnerCard:
+def card_of(name: str, target: str, queues: Sequence[str], access: str = "") -> RunnerCard:
     """Return a card: name, target and queues as the worker serves them; device, driver and sandbox as the machine has
     them."""
     known = TARGETS.get(target)
@@ -29,6 +31,7 @@ def card_of(name: str, target: str, queues: Sequence[str]) -> RunnerCard:
         facts={
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "access": access,
             "cores": len(os.sched_getaffinity(0)),
             "python": platform.python_version(),
             "kernel": platform.release(),

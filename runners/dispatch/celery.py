@@ -47,3 +47,15 @@ def notify_worker(queue: str) -> None:
         )
     except Exception:
         logger.warning("no message could be sent to %s; the sweep will", queue, exc_info=True)
+
+
+def drop_messages(queue: str) -> None:
+    """Delete the messages of a queue whose workers ask the site themselves, since nobody reads them. Never raises."""
+    from celery import current_app
+    from kombu import Queue
+
+    try:
+        with current_app.connection_for_write() as connection:
+            Queue(queue, channel=connection.default_channel).purge()
+    except Exception:
+        logger.warning("the messages to %s could not be deleted", queue, exc_info=True)

@@ -18,6 +18,10 @@ class EnvelopeError(ValueError):
     """Report that a message is not signed, or not by the key that it names."""
 
 
+class StrangerError(EnvelopeError):
+    """Report that a message is signed by a key that is not trusted here."""
+
+
 def sealed(secret: bytes, purpose: str, message: bytes) -> bytes:
     """Return the message with its signature before it."""
     signature = ed25519.sign(secret, _covered(purpose, message))

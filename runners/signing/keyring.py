@@ -39,10 +39,13 @@ class Keyring:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or state_dir("keys")
+        # An installation keeps the key that signs jobs with its other secrets.
+        self._site_key = os.environ.get("KERNELSCI_SITE_KEY", "") if folder is None else ""
 
     def secret(self, role: Role) -> bytes:
         """Return our own secret key of that role, which is made if it is missing. Raises KeyFileError."""
-        return secret_of(self._folder / f"{role}.key")
+        named = self._site_key if role is Role.SITE else ""
+        return secret_of(Path(named) if named else self._folder / f"{role}.key")
 
     def public(self, role: Role) -> str:
         """Return our own public key of that role in hexadecimal."""

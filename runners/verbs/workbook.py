@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True)
 class Reported:
-    """Hold what somebody else measured: times in µs, speedup over the baseline, and where. It has not been checked here."""
+    """Hold what somebody else measured: times in µs, speedup over the baseline, and where. It was not checked here."""
 
     time_us: float
     speedup: float | None = None

@@ -1,11 +1,10 @@
 """Check that jobs join the group that was delegated, and that results say so.
 
-A folder stands in for the group: what the kernel then enforces is tested only where a group is delegated.
+A folder stands in for the group; tests/attack/test_cgroup_kernel.py shows what the kernel enforces in a real one.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,13 +12,10 @@ from pathlib import Path
 import pytest
 
 from runners.sandbox import (
-    KillReason,
     ResourceLimits,
     SandboxLevel,
     SandboxPolicy,
     cgroup,
-    python_paths,
-    run,
     spawn,
 )
 from runners.sandbox.cgroup import Group, delegation, own_group, sweep_groups
@@ -94,19 +90,3 @@ def test_groups_of_dead_supervisors_are_swept_and_those_of_the_living_stay(base:
     sweep_groups()
     assert (dead.exists(), alive.exists()) == (True, True), "a stand-in keeps its files, unlike a real group"
     assert (dead / "cgroup.kill").read_text() == "1" and not (alive / "cgroup.kill").exists()
-
-
-@pytest.mark.processes
-def test_kernel_ends_what_takes_memory_beside_the_resident_one() -> None:
-    """Run the job in the delegated cgroup: the buffers of pipes are in no process's size."""
-    if delegation().base is None:
-        pytest.skip(delegation().reason)
-    code = (
-        "import os, time\npipes = [os.pipe() for _ in range(450)]\n"
-        "for _, writing in pipes: os.set_blocking(writing, False)\n"
-        "for _, writing in pipes:\n    try:\n        while os.write(writing, bytes(65536)): pass\n"
-        "    except BlockingIOError: pass\ntime.sleep(5)"
-    )
-    limits = ResourceLimits(wall_s=30, memory_bytes=8 << 20, scratch_bytes=1 << 20)
-    done = run([sys.executable, "-I", "-S", "-c", code], SandboxPolicy(python_paths(), limits=limits))
-    assert done.killed_reason is KillReason.MEMORY

@@ -151,9 +151,9 @@ def test_a_runners_page_names_its_machine_in_words_and_what_a_probe_found_there(
 
 
 def test_adding_a_runner_shows_the_command_of_the_chosen_target(pages: Client, run: Run) -> None:
-    assert "-Q bench.cpu -c 1" in page_of(pages, "runner_add")
+    assert "--queue bench.cpu --token-file token" in page_of(pages, "runner_add")
     page = flowing(pages.get(reverse("runner_add"), {"target": "gfx942"}).content.decode())
-    assert "HIP_VISIBLE_DEVICES=0 celery -A kernelsci_site worker -Q bench.gfx942 -c 1" in page
+    assert "HIP_VISIBLE_DEVICES=0 python -m runners work-site http://testserver --queue bench.gfx942" in page
 
 
 # before something is gone, and what was done

@@ -148,7 +148,7 @@ def test_a_runner_that_is_silent_or_drains_is_not_live() -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("dispatcher", "how"),
-    [("celery", "-Q bench.gfx942"), ("spool", "spool sync"), ("kernelbot", "kernelbot.gfx942")],
+    [("celery", "--queue bench.gfx942"), ("spool", "spool sync"), ("kernelbot", "kernelbot.gfx942")],
 )
 def test_where_nobody_is_there_a_person_is_told_how_to_get_somebody(dispatcher: str, how: str) -> None:
     assert how in absence_of_runners("gfx942", dispatcher)

@@ -67,6 +67,7 @@ PAGES = [
     *get("public", "welcome/<str:token>/", "join/<str:token>/", ok=404),
     Row("sign-in/", "public", 200, "POST", {"username": "nobody", "password": "wrong"}, signed_in=302),
     post("public", "sign-out/"),
+    post("public", "work/<slug:verb>/", 401),  # workers, by a token that nobody here has
     post("public", "theme/", theme="dark"),
     *get("public", "sign-in/code/", ok=302),
     *get("signed_in", ""),

@@ -61,6 +61,7 @@ def make_world() -> World:
         "run_id": run.pk, "number": run.best_kernel.number, "slug": team.slug, "thread_id": comment.thread_id,
         "comment_id": comment.pk, "guidance_id": guidance.pk, "release_id": do_ask_release(starter, run.best_kernel).pk,
         "live_id": live.pk, "key": "cpu", "name": _tunable(run), "form": "md", "kind": "native", "token": "x" * 43,
+        "verb": "claim",
         "campaign_id": make_campaign(team, starter).pk, "figure": "fast",
         "folder": "cpu", "page": "vector_exp",
         "invitation_id": do_invite(starter, team, TeamRole.VIEWER, "", 7)[0].pk,

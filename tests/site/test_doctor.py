@@ -13,7 +13,10 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 
+from kernelsci_site.management.commands import doctor as command
+from optimizer.job_source import DatabaseJobSource
 from runners import doctor
+from runners.job_source import RunnerCard
 
 
 def test_a_missing_compiler_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -62,3 +65,23 @@ def test_running_servers_are_reported_with_their_version() -> None:
     assert facts["PostgreSQL"]["ok"]
     assert "answers as" in facts["Redis"]["detail"]
     assert facts["supervisor"]["ok"] is False
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("access", "database", "ok", "words"),
+    [
+        ("database", "postgresql://u:p@h/n", False, "password of the whole database"),
+        ("database", "", True, "the site's own user"),
+        ("token", "postgresql://u:p@h/n", True, "by token"),
+        (None, "", True, "by a spool"),
+    ],
+)
+def test_worker_with_more_rights_than_it_needs_is_named(
+    access: str | None, database: str, ok: bool, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DatabaseJobSource().check_in(RunnerCard("bench@box", "cpu", ("bench.cpu",), facts={"access": access}))
+    monkeypatch.setattr(settings, "DATABASE_URL", database)
+    (fact,) = command._workers()
+    assert (fact.name, fact.ok) == ("bench@box", ok) and words in fact.detail
+    assert bool(fact.remedy) != ok

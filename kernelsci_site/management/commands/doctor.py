@@ -17,10 +17,12 @@ from django.db.utils import DatabaseError, OperationalError
 
 from kernelsci_site.services.binaries import NoServerError, find_postgres, find_redis
 from kernelsci_site.services.instance import running_address
-from optimizer.models import Provider
+from optimizer.models import Provider, Runner
+from runners.dispatch.card import DATABASE
 from runners.doctor import Fact, as_json, as_text, facts
 
 TOPIC = "Servers"
+WORKERS = "Measuring workers"
 PROVIDERS = "Model providers"
 START = "manage.py up starts it"
 
@@ -37,7 +39,7 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the findings. Exit with status 1 when something indispensable is missing."""
-        found = [*facts(), *_servers(), *_providers()]
+        found = [*facts(), *_servers(), *_workers(), *_providers()]
         answer = as_json(found)
         self.stdout.write(json.dumps(answer, indent=2) if options["json"] else as_text(found))
         if not answer["ready"]:
@@ -95,6 +97,27 @@ def _redis_version() -> str:
         about = client.info("server")
         # Valkey states the version of Redis that it is compatible with beside its own.
         return str(about.get("valkey_version") or about["redis_version"])
+
+
+def _workers() -> list[Fact]:
+    """List the workers that measure, and which of them hold more of the site than a token for their queue."""
+    try:
+        alive = [row for row in Runner.objects.order_by("name") if row.is_alive]
+    except DatabaseError:
+        return [Fact(WORKERS, "workers", False, "unknown while PostgreSQL does not answer", START)]
+    return [_worker(row) for row in alive] or [Fact(WORKERS, "workers", False, "none has been heard of", START)]
+
+
+def _worker(row: Runner) -> Fact:
+    access = row.facts.get("access")
+    if access != DATABASE:
+        return Fact(WORKERS, row.name, True, f"reaches the site by {access or 'a spool'}")
+    if not settings.DATABASE_URL:
+        return Fact(WORKERS, row.name, True, "runs as the site's own user, with the embedded database")
+    remedy = "start it with `python -m runners work-site` (docs/runners.md)"
+    return Fact(
+        WORKERS, row.name, False, "holds the password of the whole database, and needs a token only", remedy
+    )
 
 
 def _providers() -> list[Fact]:

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("optimizer", "0029_jobs_by_worker")]
+    dependencies = [("optimizer", "0031_sign_waiting_jobs")]
 
     operations = [
         migrations.AddField(
