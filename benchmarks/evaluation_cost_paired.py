@@ -30,7 +30,8 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 # Runs in the folder of a checkout, and evaluates one unseen kernel for each line that it reads.
 EVALUATES = """
-import sys, time
+import ctypes, sys, time
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what is left behind stays a descendant
 from runners.harness import evaluate
 from runners.job import Effort, JobSpec, Language, Source, Status
 from runners.problems import load, open_bundle
@@ -40,6 +41,21 @@ for line in sys.stdin:
     result = evaluate(JobSpec("warm", load("softmax_rows"), "cpu", source, Effort.QUICK))
     assert result.status is Status.CORRECT and not result.build.cached, result.reasons
     print("done", flush=True)
+"""
+# Runs a command as the parent of everything that it leaves behind, and prints its time and that of its descendants.
+COMMANDS = """
+import ctypes, os, subprocess, sys, time
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+started = time.monotonic()
+status = subprocess.run(sys.argv[2:], stdout=open(sys.argv[1], "wb")).returncode
+wall_s = time.monotonic() - started
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+spent = os.times()
+print(status, wall_s, spent.children_user + spent.children_system)
 """
 PRINTS_KERNEL = """
 from runners.problems import load, open_bundle
@@ -80,13 +96,13 @@ class Checkout:
         path = self.folder / f"cold-{self._number}.cpp"
         path.write_text(f"{self._text}\n// {time.time_ns()}\n")
         command = ["-m", "runners", "evaluate", "--problem", "softmax_rows", "--candidate", str(path), "--quick"]
-        before = os.times()
-        started = time.monotonic()
-        said = self._output(*command, "--json", KERNELSCI_STATE=str(self.folder / f"cold-{self._number}"))
-        wall_s, after = time.monotonic() - started, os.times()
-        assert json.loads(said)["status"] == "correct", said
-        spent_s = after.children_user + after.children_system - before.children_user - before.children_system
-        return Cost(wall_s, spent_s)
+        answer = path.with_suffix(".json")
+        said = self._output(
+            "-c", COMMANDS, str(answer), sys.executable, *command, "--json",
+            KERNELSCI_STATE=str(self.folder / f"cold-{self._number}"),
+        )  # fmt: skip
+        assert json.loads(answer.read_text())["status"] == "correct", answer.read_text()
+        return Cost(*map(float, said.split()[1:]))
 
     def warm(self) -> Cost:
         """Evaluate in the process that has evaluated before."""
