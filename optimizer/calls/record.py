@@ -59,7 +59,8 @@ _KEY = re.compile(
     r"|AIza[A-Za-z0-9_-]{30,}|AKIA[A-Z0-9]{16})"
 )
 _MARK = re.compile(
-    r"^(?:(?P<fence> {0,3}```)|[ \t]*+(?:(?P<search><{5,9} ?SEARCH\b)|(?P<replace>>{5,9} ?REPLACE\b)))", re.MULTILINE
+    r"^(?:(?P<fence> {0,3}```)|[ \t]*+(?:(?P<search><{5,9} ?SEARCH\b)|(?P<replace>>{5,9} ?REPLACE\b)))",
+    re.MULTILINE,
 )
 _CLOSES = {"fence": "fence", "search": "replace"}
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")

@@ -17,7 +17,9 @@ def fenced(text: str, label: str = "") -> str:
 def suggested_lines(text: str) -> list[str] | None:
     """Return the lines of the first code block labelled `suggestion`, as on GitHub; None without one."""
     lines = text.replace("\r\n", "\n").split("\n")
-    fences = [(number, found[1], found[2]) for number, line in enumerate(lines) if (found := _FENCE.fullmatch(line))]
+    fences = [
+        (number, found[1], found[2]) for number, line in enumerate(lines) if (found := _FENCE.fullmatch(line))
+    ]
     # A block that is never closed is none. Looking for the end of each would take quadratic time.
     last_closing = {mark: number for number, mark, label in fences if not label}
     opening = next((fence for fence in fences if fence[2] and last_closing.get(fence[1], -1) > fence[0]), None)

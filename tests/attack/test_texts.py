@@ -9,10 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from optimizer.agents.delimiters import neutralise
+from optimizer.calls.record import Stripper
 from optimizer.diffs import rows
 from optimizer.diffs.differ import Tag, apply, diff
 from optimizer.runs.hot_loop import hot_loop
 from optimizer.search.machinery.novelty import normalise
+from optimizer.text.markdown import suggested_lines
+from optimizer.views import colour
 from optimizer.views.knowledge import changes_of
 from runners.backends.resources import AMD_MATRIX, PTX_MATRIX
 from runners.emulation.rewriting import rewritten
@@ -54,6 +57,14 @@ def in_while(text: str) -> object:
     return slow_loop(f"def reference(x):\n  while x:\n    {text}\n")
 
 
+def recorded(text: str) -> object:
+    return Stripper([], ["ida"]).prose(text)
+
+
+def coloured(text: str) -> object:
+    return colour._PYTHON_SPANS.findall(text)
+
+
 def jumps(characters: int) -> str:
     return "\n".join(f"L{n}: jmp L{n}\n s_branch L{n}" for n in range(characters // 24))
 
@@ -69,6 +80,14 @@ READERS = [
     pytest.param(unprocessed(Language.CPP), repeated('"\\'), id="C strings without an end"),
     pytest.param(unprocessed(Language.CPP), repeated("/*\n"), id="C comments without an end"),
     pytest.param(unprocessed(Language.PYTHON), repeated('"\\'), id="Python strings without an end"),
+    pytest.param(
+        unprocessed(Language.PYTHON), repeated('"""a', after="\\"), id="a backslash at the end of a string"
+    ),
+    pytest.param(coloured, repeated("'''a", after="\\"), id="a backslash at the end of a coloured string"),
+    pytest.param(recorded, repeated("<<<<<<< SEARCH\n"), id="edits without an end in a recording"),
+    pytest.param(recorded, repeated(">>>>>>> REPLACE\n```\n", "<<<<<<< SEARCH\n"), id="fences in an edit"),
+    pytest.param(suggested_lines, repeated("```suggestion\n"), id="suggestions without an end"),
+    pytest.param(suggested_lines, repeated("```suggestion\n````\n"), id="suggestions with other ends"),
     pytest.param(rewritten, repeated('"\\'), id="strings in emulated kernels"),
     pytest.param(neutralise, repeated("<"), id="brackets in a prompt"),
     pytest.param(neutralise, repeated(" ", "<<"), id="blanks behind brackets in a prompt"),
