@@ -15,9 +15,10 @@ from optimizer.diffs.differ import Tag, apply, diff
 from optimizer.runs.hot_loop import hot_loop
 from optimizer.search.machinery.novelty import normalise
 from optimizer.text.markdown import suggested_lines
-from optimizer.views import colour
 from optimizer.views.knowledge import changes_of
+from runners.backends import disassembly
 from runners.backends.resources import AMD_MATRIX, PTX_MATRIX
+from runners.emulation import rewriting
 from runners.emulation.rewriting import rewritten
 from runners.harness.verdict.library_calls import lacks_own_kernel
 from runners.job import Language, Source
@@ -61,12 +62,16 @@ def recorded(text: str) -> object:
     return Stripper([], ["ida"]).prose(text)
 
 
-def coloured(text: str) -> object:
-    return colour._PYTHON_SPANS.findall(text)
-
-
 def jumps(characters: int) -> str:
     return "\n".join(f"L{n}: jmp L{n}\n s_branch L{n}" for n in range(characters // 24))
+
+
+def listed(text: str) -> object:
+    return disassembly._tidied(f"\n0000000000001000 <{text}>:\n  1000:\tjmp {text}\n")
+
+
+def branched(text: str) -> object:
+    return hot_loop({"sm_90": f"L1:\n{text}\n"})
 
 
 def chained(characters: int) -> str:
@@ -80,12 +85,7 @@ READERS = [
     pytest.param(unprocessed(Language.CPP), repeated('"\\'), id="C strings without an end"),
     pytest.param(unprocessed(Language.CPP), repeated("/*\n"), id="C comments without an end"),
     pytest.param(unprocessed(Language.PYTHON), repeated('"\\'), id="Python strings without an end"),
-    pytest.param(
-        unprocessed(Language.PYTHON), repeated('"""a', after="\\"), id="a backslash at the end of a string"
-    ),
-    pytest.param(coloured, repeated("'''a", after="\\"), id="a backslash at the end of a coloured string"),
     pytest.param(recorded, repeated("<<<<<<< SEARCH\n"), id="edits without an end in a recording"),
-    pytest.param(recorded, repeated(">>>>>>> REPLACE\n```\n", "<<<<<<< SEARCH\n"), id="fences in an edit"),
     pytest.param(suggested_lines, repeated("```suggestion\n"), id="suggestions without an end"),
     pytest.param(suggested_lines, repeated("```suggestion\n````\n"), id="suggestions with other ends"),
     pytest.param(rewritten, repeated('"\\'), id="strings in emulated kernels"),
@@ -94,6 +94,10 @@ READERS = [
     pytest.param(AMD_MATRIX.findall, repeated("\n"), id="blank lines of AMD assembly"),
     pytest.param(PTX_MATRIX.findall, repeated("\n"), id="blank lines of PTX"),
     pytest.param(lambda text: hot_loop({"gfx942": text}), jumps, id="jumps"),
+    pytest.param(rewriting._template, repeated('"\\'), id="literals of inline assembly"),
+    pytest.param(branched, repeated("BRA."), id="suffixes of a branch"),
+    pytest.param(listed, repeated("1 <"), id="a symbol that looks like targets of jumps"),
+    pytest.param(listed, repeated("<@plt", after=" x"), id="a symbol that looks like the linker's"),
     pytest.param(two_versions, repeated("a\nb\n"), id="versions of a finding"),
     pytest.param(forbidden, chained, id="chains of methods"),
     pytest.param(forbidden, repeated('"a";'), id="strings as statements on one line"),
