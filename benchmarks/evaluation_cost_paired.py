@@ -4,9 +4,10 @@
 
 Each pair evaluates once in either checkout, one directly after the other and in alternating order, so that the load of
 the machine meets both. *cold*: a whole `python -m runners evaluate --quick` with an empty state directory. *warm*:
-`evaluate` in a process that has evaluated before, on a kernel it has not seen. Wall time, and the processor time of the
-process and everything it started. The median of the pairs' ratios is printed with the interval in which the median lies
-with at least 95 % confidence (order statistics). Fails where a median ratio of wall time is above the goal.
+`evaluate` in a process that has evaluated before, on a kernel it has not seen. The median of the pairs' ratios is
+printed with the interval in which the median lies with at least 95 % confidence (order statistics). Processor time
+leaves out what ends with its sandbox, which the kernel accounts to nobody, so it compares checkouts only if both run
+the same parts in sandboxes. Fails where a median ratio of wall time is above the goal.
 """
 
 from __future__ import annotations

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from itertools import product
+from re import _constants as op  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # the parser has no public name since Python 3.11
-    import sre_constants as op
-    import sre_parse
 
 REPEATS = tuple(getattr(op, name) for name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"))
 # What ends a match that would otherwise succeed, or opens one that never ends.
@@ -22,7 +18,7 @@ Item = tuple[Any, Any]
 
 def hostile_texts(pattern: re.Pattern[str]) -> Iterator[tuple[str, str, str]]:
     """Yield beginnings, units to repeat behind them, and ends."""
-    tree = list(sre_parse.parse(pattern.pattern, pattern.flags & ~re.DEBUG))
+    tree = list(parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG))
     begun = sorted({"", *_beginnings(tree)}, key=lambda text: (len(text), text))[:MOST_BEGINNINGS]
     units = sorted({*_units(tree), " ", "a"} - {""}, key=lambda text: (len(text), text))[:MOST_BEGINNINGS]
     for before, unit, after in product(begun, units, ENDS):

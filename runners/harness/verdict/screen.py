@@ -17,8 +17,8 @@ from runners.job import JobSpec, Source, Status
 from runners.limited_child import ExhaustedError, FailedError, LimitedChild, UnansweredError
 from runners.problems.base import Problem
 
-# A source of 256 KiB takes a second at most. The limits of wall time are for a busy machine.
-MOST_CPU_S, MOST_WALL_S, MOST_WAIT_S = 5.0, 60.0, 120.0
+# A source of 1 MiB takes three seconds. The limits of wall time are for a busy machine.
+MOST_CPU_S, MOST_WALL_S, MOST_WAIT_S = 10.0, 120.0, 240.0
 READER = LimitedChild("runners.harness.verdict.reading", MOST_CPU_S, MOST_WALL_S, MOST_WAIT_S)
 
 _MEASURING = re.compile(r"autotune|do_bench|\.benchmark\b|elapsed_time|perf_counter|monotonic", re.IGNORECASE)
