@@ -11,12 +11,15 @@ from pydantic import ConfigDict
 
 from optimizer.text.bounded_json import read_json
 
+# The length of texts whose field states none: names, choices and addresses.
+MOST_CHARACTERS = 1000
+
 
 class Body(Schema):
     """Validate the body of a request. Unknown fields are refused and never ignored silently."""
 
     # A misspelled limit that is ignored would start an unlimited run.
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", str_max_length=MOST_CHARACTERS)
 
 
 class BoundedParser(Parser):

@@ -68,7 +68,7 @@ class CampaignIn(Body):
     configurations: list[ConfigurationIn] = Field(min_length=1, max_length=actions.MAX_CONFIGURATIONS)
     problems: SubsetIn = SubsetIn()
     seeds: list[int] = Field(default=[0], max_length=actions.MAX_SEEDS)
-    baselines: list[str] = [Baseline.EAGER.value]
+    baselines: list[str] = Field(default=[Baseline.EAGER.value], max_length=len(Baseline))
     objective: str = Objective.DEVICE.value
     dispatcher: str = "celery"
     dispatch_settings: dict[str, Any] = {}

@@ -16,6 +16,7 @@ from optimizer.api.body import Body
 from optimizer.api.errors import Refusal
 from optimizer.api.paging import Page, Window, page_of
 from optimizer.models import Evaluation, Hypothesis, Kernel, Measurement, TokenScope
+from runners.job import Limits
 
 router = Router(tags=["kernels"], auth=needs(TokenScope.READ))
 
@@ -133,7 +134,7 @@ class KernelIn(Body):
     """
 
     base: int = Field(ge=0, lt=2**31)
-    source: str
+    source: str = Field(max_length=Limits().source_bytes)
     title: str = Field(default="", max_length=200)
     note: str = Field(default="", max_length=MAX_WHY)
     seen: int | None = Field(default=None, ge=0, lt=2**31)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Query, Router, Schema, Status
+from ninja import Field, Query, Router, Schema, Status
 
 from optimizer.access import access_team
 from optimizer.actions.webhook import do_delete_webhook, do_make_webhook, owned_webhook
@@ -47,7 +47,7 @@ class WebhookIn(Body):
 
     team: str
     url: str
-    events: list[str]
+    events: list[str] = Field(max_length=100)
     allow_private: bool = False
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -58,9 +58,11 @@ _KEY = re.compile(
     r"|(?:ks|sk|gh[opsu]|github_pat|gsk|hf|r8)_(?=\w*\d)[A-Za-z0-9_-]{20,}"
     r"|AIza[A-Za-z0-9_-]{30,}|AKIA[A-Z0-9]{16})"
 )
-_CODE = re.compile(
-    r"(^ {0,3}```.*?^ {0,3}```|^[ \t]*<{5,9} ?SEARCH\b.*?^[ \t]*>{5,9} ?REPLACE\b)", flags=re.DOTALL | re.MULTILINE
+_MARK = re.compile(
+    r"^(?:(?P<fence> {0,3}```)|[ \t]*+(?:(?P<search><{5,9} ?SEARCH\b)|(?P<replace>>{5,9} ?REPLACE\b)))",
+    re.MULTILINE,
 )
+_CLOSES = {"fence": "fence", "search": "replace"}
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _SHORTEST_PHRASE = 5
 
@@ -190,9 +192,11 @@ class Stripper:
 
     def prose(self, text: str) -> str:
         """Return prose without account names as well; code blocks and edits keep them."""
-        parts = _CODE.split(self.everywhere(text))
-        # `re.split` with a group returns the code blocks at the odd positions.
-        return "".join(part if index % 2 else self._without_accounts(part) for index, part in enumerate(parts))
+        cleaned, done, parts = self.everywhere(text), 0, list[str]()
+        for start, end in _code_spans(cleaned):
+            parts += [self._without_accounts(cleaned[done:start]), cleaned[start:end]]
+            done = end
+        return "".join([*parts, self._without_accounts(cleaned[done:])])
 
     def values(self, settings: Any) -> Any:
         """Clean the texts in a run's settings; names and numbers belong to the strategy and stay."""
@@ -204,6 +208,21 @@ class Stripper:
 
     def _without_accounts(self, text: str) -> str:
         return self._accounts.sub(REMOVED, text) if self._accounts else text
+
+
+def _code_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where fenced blocks and edits begin and end. What is never closed is prose."""
+    marks = [(str(found.lastgroup), found) for found in _MARK.finditer(text)]
+    # Looking for the end of each that has none would take quadratic time.
+    last = {kind: found.start() for kind, found in marks}
+    opened: tuple[str, int] | None = None
+    for kind, found in marks:
+        if opened is None:
+            if last.get(_CLOSES.get(kind, ""), -1) > found.start():
+                opened = kind, found.start()
+        elif kind == _CLOSES[opened[0]]:
+            yield opened[1], found.end()
+            opened = None
 
 
 def _longest_first(texts: Iterable[str]) -> list[str]:

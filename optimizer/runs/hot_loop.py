@@ -17,7 +17,7 @@ LEAST_LINES = 4
 _LABEL = re.compile(r"^\s*(\.?[A-Za-z_$][\w$.]*):")
 _ADDRESS = re.compile(r"^\s*/\*([0-9a-f]{4,8})\*/")
 _BRANCH = re.compile(
-    r"\b(?:s_cbranch_\w+|s_branch|BRA(?:\.\w+)*)\s+(?:`?\(?)(?P<to>0x[0-9a-f]+|\.?[A-Za-z_$][\w$.]*)"
+    r"\b(?:s_cbranch_\w+|s_branch|BRA(?:\.\w{1,20}+){0,8}+)\s+(?:`?\(?)(?P<to>0x[0-9a-f]+|\.?[A-Za-z_$][\w$.]*)"
 )
 _X86_JUMP = re.compile(r"^\s*j[a-z]+\s")
 _PADDING = re.compile(r"^\s*(?:data16 |cs )*nop[wl]?\b")

@@ -1,16 +1,11 @@
 """Colour sources and render Markdown with libraries that take quadratic time for some texts.
 
-`python -m optimizer.text.rendering` reads one request a line and answers it in one line. It is the child process of
-`optimizer.text.renderer`, since a regular expression that runs too long can only be ended with its process. It needs
-neither Django nor any secret.
+`python -m optimizer.text.rendering` is the child process of `optimizer.text.renderer`. It needs neither Django nor any
+secret.
 """
 
 from __future__ import annotations
 
-import json
-import resource
-import signal
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -23,10 +18,8 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import STANDARD_TYPES, Token, _TokenType
 
 from optimizer.text.mentions import MENTION
+from runners.limited_child import serve
 
-# Processor seconds for one request; an ordinary kernel of 200 kB takes half a second.
-MOST_CPU_S = 1.5
-MOST_MEMORY_BYTES = 1 << 30
 _TAGS = {
     *("p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "code"),
     *("em", "strong", "s", "table", "thead", "tbody", "tr", "th", "td", "a"),
@@ -99,22 +92,5 @@ def _css_class(kind: _TokenType) -> str:
 TASKS: dict[str, Callable[..., Any]] = {"lexed": lexed, "markdown": markdown}
 
 
-def main() -> None:
-    """Answer requests from stdin on stdout until stdin is closed. The kernel ends a process that takes too long."""
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
-    for line in sys.stdin.buffer:
-        task, arguments = json.loads(line)
-        # SIGPROF's default action ends the process, even inside a regular expression, which no Python code interrupts.
-        signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
-        try:
-            answer = {"done": TASKS[task](*arguments)}
-        except Exception as error:
-            # A library's fault costs the caller its colours; the next request is served.
-            answer = {"failed": type(error).__name__}
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    serve(TASKS)

@@ -20,10 +20,9 @@ from runners.sandbox import run
 LISTING_CHARS = 64 << 10
 OUTPUT_BYTES = 4 << 20
 # These functions come from the C runtime and are the same in every library.
-_NOISE = re.compile(
-    r"<(?:_init|_fini|_start|deregister_tm_clones|register_tm_clones|frame_dummy|__do_global|\S*@plt)\S*>:$"
-)
-_TARGET = re.compile(r"\b[0-9a-f]+ <([^>+]*)(?:\+0x[0-9a-f]+)?>")
+_NOISE = ("_init", "_fini", "_start", "deregister_tm_clones", "register_tm_clones", "frame_dummy", "__do_global")
+# A source can give its symbols any name. Without a limit, each address would be searched to the end of its line.
+_TARGET = re.compile(r"\b[0-9a-f]{1,16} <([^>+]{0,400})(?:\+0x[0-9a-f]{1,16})?>")
 _RELATIVE = re.compile(r"-?0x[0-9a-f]+\(%rip\)")
 _COMMENT = re.compile(r"(?<!\s)\s++# [0-9a-f]+ <.*$")
 
@@ -60,7 +59,8 @@ def _tidied(listing: str) -> str:
 
 
 def _is_noise(part: str) -> bool:
-    return bool(_NOISE.search(part.partition("\n")[0]))
+    name = part.partition("\n")[0].partition(" <")[2]
+    return " " not in name and (name.startswith(_NOISE) or "@plt" in name)
 
 
 def _function(part: str) -> str:

@@ -169,5 +169,6 @@ def _replacement(statement: str, line: int) -> str:
 
 
 def _template(text: str) -> list[str]:
-    joined = "".join(re.findall(r'"((?:\\.|[^"\\])*)"', text))
+    # A literal without an end reaches to the end of the text: looking for one at every quote would take quadratic time.
+    joined = "".join(re.findall(r'"((?:\\.|[^"\\])*+)(?:"|\\?\Z)', text))
     return re.split(r"\\n(?:\\t)?|;", joined)

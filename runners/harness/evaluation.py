@@ -67,7 +67,6 @@ from runners.sandbox import SandboxError, work_folder
 from runners.targets import UnknownTarget, target
 
 PLANS = {Effort.CHECK: QUICK, Effort.QUICK: QUICK, Effort.FULL: FULL, Effort.CONFIRM: CONFIRM}
-SCREEN = "screen"
 # Failures that say little without the side and the stage in which they happened.
 PLACED = (Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY)
 # Far enough that no noise of a quick timing makes up for it.
@@ -121,28 +120,18 @@ class Evaluation:
             self._note_breakdown(str(error))
         except Exception as error:
             log.exception("the harness failed on job %s", self.spec.job_id)
-            if self._stages.current == SCREEN and not isinstance(error, OSError):
-                # Nothing but the candidate's text has been looked at, so a text is what no reader was prepared for.
-                return self._rejected_as_unreadable(error)
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(where.filename).name}:{where.lineno}"
             self._note_breakdown(f"harness: {type(error).__name__}: {error} ({place})")
         return self._assembled()
 
-    def _rejected_as_unreadable(self, error: Exception) -> JobResult:
-        reason = f"the source cannot be read: {type(error).__name__}: {error}"[:1000]
-        self._note_failure(CandidateFailure(Status.REJECTED, reason))
-        return self._assembled()
-
     def _cascade(self) -> None:
         self._target = target(self.spec.target)
         problem = self._problem = open_bundle(self.spec.problem)
-        with self._stages.stage(SCREEN):
+        with self._stages.stage("screen"):
             if problem.obstacles:
                 raise CandidateFailure(Status.REJECTED, f"not evaluated here: {'; '.join(problem.obstacles)}")
-            if complaints := screen.complaints(self.spec, problem):
-                raise CandidateFailure(Status.REJECTED, "; ".join(complaints))
-            self._flags += screen.advice(self.spec, problem)
+            self._flags += screen.screened(self.spec, problem)
         device = device_for(self._target.vendor, self._target.flush_bytes)
         with work_folder("job-") as folder:
             if self.spec.effort is Effort.BUILD:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +13,11 @@ import pytest
 from runners.harness import evaluate
 from runners.harness.verdict import screen
 from runners.job import Effort, JobSpec, Language, Limits, Source, Status
+from runners.limited_child import LimitedChild
 from runners.problems import load
 from runners.problems.syntax import NOT_PYTHON
 from runners.wire import dumps, loads
+from tests.attack.growth import MOST_GROWTH, growth
 
 SOFTMAX = load("softmax_rows")
 HONEST = "import torch\ndef custom_kernel(x):\n    return torch.softmax(x, -1)\n"
@@ -104,24 +109,51 @@ def test_deeply_nested_text_is_refused_as_the_candidates(operator: str, language
     assert found.status in (Status.BUILD_FAILED, Status.REJECTED, Status.CORRECT), found.reasons
 
 
-@pytest.mark.parametrize("error", [*NOT_PYTHON, OverflowError, UnicodeError, KeyError])
-def test_text_that_breaks_the_screening_is_rejected(
-    error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_arguments: object) -> list[str]:
-        raise error("unprepared")
-
-    monkeypatch.setattr(screen, "complaints", broken)
-    found = evaluate(JobSpec("job", SOFTMAX, "cpu", Source(Language.PYTHON, HONEST), Effort.BUILD))
-    assert found.status is Status.REJECTED and "unprepared" in found.reasons[0]
+@pytest.fixture
+def hostile_reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have sources read by `tests.attack.hostile_reader`, which does what their last line says."""
+    child = LimitedChild("tests.attack.hostile_reader", 0.3, 60.0, 60.0)
+    monkeypatch.setattr(screen, "READER", child)
+    yield
+    child.close()
 
 
-def test_machine_that_fails_during_the_screening_is_not_blamed_on_the_candidate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def broken(*_arguments: object) -> list[str]:
-        raise OSError(28, "No space left on device")
+def built(text: str) -> Any:
+    return evaluate(JobSpec("job", SOFTMAX, "cpu", Source(Language.PYTHON, text), Effort.BUILD))
 
-    monkeypatch.setattr(screen, "complaints", broken)
-    found = evaluate(JobSpec("job", SOFTMAX, "cpu", Source(Language.PYTHON, HONEST), Effort.BUILD))
-    assert found.status is Status.INFRA_ERROR
+
+@pytest.mark.usefixtures("hostile_reader")
+def test_text_that_breaks_its_reader_is_rejected_and_the_next_one_is_read() -> None:
+    for what, reason in {
+        "searches forever": "more than 0.3 s of processor time",
+        "allocates 4GiB": "MemoryError",
+        "crashes now": "exit code -11",
+        **{f"raises {error.__name__}": "unprepared" for error in (*NOT_PYTHON, OverflowError, KeyError)},
+    }.items():
+        found = built(f"{HONEST}# {what}\n")
+        assert found.status is Status.REJECTED and reason in found.reasons[0], (what, found.reasons)
+        assert found.stages[0].seconds < 30
+    assert built(f"{HONEST}# returns None\n").status is Status.CORRECT
+
+
+@pytest.mark.usefixtures("hostile_reader")
+def test_machine_that_fails_during_the_screening_is_not_blamed_on_the_candidate() -> None:
+    assert built(f"{HONEST}# raises OSError\n").status is Status.INFRA_ERROR
+
+
+def test_machine_that_is_too_busy_to_read_is_not_blamed_on_the_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = LimitedChild("tests.attack.hostile_reader", 60.0, 0.05, 1.0)
+    monkeypatch.setattr(screen, "READER", child)
+    assert built(f"{HONEST}# searches forever\n").status is Status.INFRA_ERROR
+    assert child.pid is None
+
+
+def test_reading_process_has_none_of_the_workers_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_KEY", "canary")
+    screen.READER.close()
+    assert built(HONEST).status is Status.CORRECT
+    assert b"canary" not in Path(f"/proc/{screen.READER.pid}/environ").read_bytes()
+
+
+def test_control_the_search_of_the_hostile_reader_takes_too_long() -> None:
+    assert growth(lambda text: re.match(r"(a+)+$", text), lambda size: "a" * (size + 13) + "b", 1) > MOST_GROWTH

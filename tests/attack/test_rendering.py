@@ -66,7 +66,7 @@ def test_pages_show_plain_what_takes_too_long() -> None:
 def test_the_child_has_none_of_the_sites_secrets(renderer, monkeypatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "canary")
     renderer.render("markdown", "a", [])
-    assert b"canary" not in Path(f"/proc/{renderer._child.pid}/environ").read_bytes()
+    assert b"canary" not in Path(f"/proc/{renderer.child.pid}/environ").read_bytes()
 
 
 def test_the_library_alone_takes_quadratic_time() -> None:

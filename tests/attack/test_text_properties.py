@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from optimizer.agents import answers
 from optimizer.agents.answer_base import Basis
 from optimizer.agents.delimiters import Delimiters
+from optimizer.calls.record import Stripper
 from optimizer.search.machinery.novelty import normalise
 from optimizer.search.machinery.tuned_source import with_values
 from optimizer.text.bounded_json import read_json
 from optimizer.text.hostile_text import diagnostics_in, lookalikes_in, plain_log
+from optimizer.text.markdown import suggested_lines
 from optimizer.text.mentions import mentioned_names
 from optimizer.tools.text_protocol import parse_calls
 from runners.emulation.rewriting import rewritten
@@ -27,9 +29,10 @@ CHARACTERS = 2_000
 UNIT = st.text("`~#*_<>=-+[](){}\"'\\/| \n\t\rab1:;,.@!?\x1b\u202eé", min_size=1, max_size=5) | st.sampled_from(
     ["TOOL: a\n", "REPORT:\n", "GAIN: 1\n", "@tune A 1 2\n", "// @tune A 1 2\n", "# @constraint 1\n", "#if\n", "a=",
      "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n", "<<<IMPROVE BEGIN>>>\n", "error: ", "a:1: error: b\n",
-     "asm(", "void kernel (", "dlopen(", "cublas", "x[0]", "if a:\n ", "a.b", "a()", "lambda:", "not ", "import a\n"]
+     "```suggestion\n", "asm(", "void kernel (", "dlopen(", "cublas", "x[0]", "if a:\n ", "a.b", "a()", "lambda:",
+     "not ", "import a\n"]
 )  # fmt: skip
-AROUND = st.text("`~#\"'/*<x\n ", max_size=3)
+AROUND = st.text("`~#\"'/*<x\\\n ", max_size=3)
 
 
 def answered(schema: str) -> Reader:
@@ -55,6 +58,8 @@ READERS: dict[str, Reader] = {
     "look-alikes": lookalikes_in,
     "mentions": mentioned_names,
     "JSON": read_json,
+    "recording": lambda text: Stripper(["two words"], ["ida"]).prose(text),
+    "suggestion": suggested_lines,
     "C++": lambda text: normalise.__wrapped__(Language.CPP, text),
     "Python": lambda text: normalise.__wrapped__(Language.PYTHON, text),
     "tunables": parse,

@@ -9,13 +9,16 @@ from types import SimpleNamespace
 import pytest
 
 from optimizer.agents.delimiters import neutralise
+from optimizer.calls.record import Stripper
 from optimizer.diffs import rows
 from optimizer.diffs.differ import Tag, apply, diff
 from optimizer.runs.hot_loop import hot_loop
 from optimizer.search.machinery.novelty import normalise
 from optimizer.text.markdown import suggested_lines
 from optimizer.views.knowledge import changes_of
+from runners.backends import disassembly
 from runners.backends.resources import AMD_MATRIX, PTX_MATRIX
+from runners.emulation import rewriting
 from runners.emulation.rewriting import rewritten
 from runners.harness.verdict.library_calls import lacks_own_kernel
 from runners.job import Language, Source
@@ -55,8 +58,20 @@ def in_while(text: str) -> object:
     return slow_loop(f"def reference(x):\n  while x:\n    {text}\n")
 
 
+def recorded(text: str) -> object:
+    return Stripper([], ["ida"]).prose(text)
+
+
 def jumps(characters: int) -> str:
     return "\n".join(f"L{n}: jmp L{n}\n s_branch L{n}" for n in range(characters // 24))
+
+
+def listed(text: str) -> object:
+    return disassembly._tidied(f"\n0000000000001000 <{text}>:\n  1000:\tjmp {text}\n")
+
+
+def branched(text: str) -> object:
+    return hot_loop({"sm_90": f"L1:\n{text}\n"})
 
 
 def chained(characters: int) -> str:
@@ -71,12 +86,19 @@ READERS = [
     pytest.param(unprocessed(Language.CPP), repeated('"\\'), id="C strings without an end"),
     pytest.param(unprocessed(Language.CPP), repeated("/*\n"), id="C comments without an end"),
     pytest.param(unprocessed(Language.PYTHON), repeated('"\\'), id="Python strings without an end"),
+    pytest.param(recorded, repeated("<<<<<<< SEARCH\n"), id="edits without an end in a recording"),
+    pytest.param(suggested_lines, repeated("```suggestion\n"), id="suggestions without an end"),
+    pytest.param(suggested_lines, repeated("```suggestion\n````\n"), id="suggestions with other ends"),
     pytest.param(rewritten, repeated('"\\'), id="strings in emulated kernels"),
     pytest.param(neutralise, repeated("<"), id="brackets in a prompt"),
     pytest.param(neutralise, repeated(" ", "<<"), id="blanks behind brackets in a prompt"),
     pytest.param(AMD_MATRIX.findall, repeated("\n"), id="blank lines of AMD assembly"),
     pytest.param(PTX_MATRIX.findall, repeated("\n"), id="blank lines of PTX"),
     pytest.param(lambda text: hot_loop({"gfx942": text}), jumps, id="jumps"),
+    pytest.param(rewriting._template, repeated('"\\'), id="literals of inline assembly"),
+    pytest.param(branched, repeated("BRA."), id="suffixes of a branch"),
+    pytest.param(listed, repeated("1 <"), id="a symbol that looks like targets of jumps"),
+    pytest.param(listed, repeated("<@plt", after=" x"), id="a symbol that looks like the linker's"),
     pytest.param(two_versions, repeated("a\nb\n"), id="versions of a finding"),
     pytest.param(forbidden, chained, id="chains of methods"),
     pytest.param(forbidden, repeated('"a";'), id="strings as statements on one line"),

@@ -23,7 +23,7 @@ from optimizer.calls.choice import ChoiceError, check_choices
 from optimizer.calls.record import record_of
 from optimizer.calls.worker import answer
 from optimizer.forms.price_rows import FIGURES
-from optimizer.llm.addresses import ForbiddenAddressError, check_address, check_base_url
+from optimizer.llm.addresses import RESERVED, ForbiddenAddressError, check_address, check_base_url
 from optimizer.llm.endpoint import Endpoint
 from optimizer.llm.openai_compatible import OpenAiCompatible
 from optimizer.llm.port import CompletionRequest, ProviderRefusedError, Usage
@@ -76,6 +76,9 @@ OTHER = "not a public address"
         ("255.255.255.255", OTHER, OTHER),
         ("192.0.2.1", OTHER, OTHER),
         ("240.0.0.1", OTHER, OTHER),
+        ("64:ff9b:1::808:808", OTHER, OTHER),
+        ("::ffff:0:7f00:1", "not", "not"),
+        ("::ffff:0:a9fe:a9fe", METADATA, METADATA),
     ],
 )
 def test_each_kind_of_address_is_judged(address: str, public_only: str, private_too: str) -> None:
@@ -85,6 +88,23 @@ def test_each_kind_of_address_is_judged(address: str, public_only: str, private_
             continue
         with pytest.raises(ForbiddenAddressError, match=expected):
             check_address(ipaddress.ip_address(address), allow_private=allow_private)
+
+
+class OnOlderPythons(ipaddress.IPv6Address):
+    """Represent an address that the standard library counts as public, as it does some reserved ones before 3.12.4."""
+
+    @property
+    def is_global(self) -> bool:
+        """Return True."""
+        return True
+
+
+@pytest.mark.parametrize("network", [str(network) for network in RESERVED if network.version == 6])
+def test_reserved_prefix_is_refused_though_the_standard_library_calls_it_public(network: str) -> None:
+    address = OnOlderPythons(ipaddress.ip_network(network)[0x08080808])
+    with pytest.raises(ForbiddenAddressError, match=OTHER):
+        check_address(address, allow_private=True)
+    check_address(OnOlderPythons("2606:4700::1111"), allow_private=False)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ least standing who may do it succeeds where the next lower one does not.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.db.models import Model
 from django.test import Client
 
 from optimizer.actions import release as releases
@@ -17,13 +19,27 @@ from optimizer.actions.campaign import do_pause_campaign
 from optimizer.actions.run import do_pause_run
 from optimizer.actions.submission import Submission, do_submit
 from optimizer.actions.team import do_invite
-from optimizer.models import Campaign, ProblemUpload, Release, ReleaseState, Run, TeamRole, User
+from optimizer.models import (
+    ApiToken,
+    Campaign,
+    Finding,
+    ProblemUpload,
+    Provider,
+    Release,
+    ReleaseState,
+    Run,
+    Team,
+    TeamRole,
+    TokenScope,
+    User,
+)
 from optimizer.queries.budgets import Budget
 from runners.job import Language, Source
 from runners.verbs.workbook import Reported
 from tests.factories import drive, make_run
-from tests.site.access_rows import API, OF_ANOTHER_KERNEL, PAGES, RANKS
+from tests.site.access_rows import API, OF_ANOTHER_KERNEL, PAGES, RANKS, SERVER, TEAM, Row
 from tests.site.access_world import World, make_world
+from tests.site.test_access_matrix import address_of, ask, browsers
 
 pytestmark = pytest.mark.django_db
 Prepared = tuple[str, dict[str, Any]]
@@ -146,6 +162,55 @@ def sent(world: World, address: str, data: dict[str, Any], person: str) -> int:
     client.force_login(user)
     answer = client.post(f"/{address}", data)
     return client.get(answer.headers["Location"]).status_code if answer.status_code == 302 else answer.status_code
+
+
+# What one person owns in the matrix's world, and what nobody there has, with the tests of who does.
+SHOWN_ELSEWHERE = {
+    **dict.fromkeys(
+        ("profile/second-factor/off/", "profile/second-factor/codes/", "profile/second-factor/codes/file/"),
+        "tests/optimizer/test_accounts.py",
+    ),
+    "runs/<int:run_id>/kernels/<int:number>/roofline/": "tests/optimizer/test_kernel_parts.py",
+    "problems/new/<int:upload_id>/": "tests/optimizer/test_problem_uploads.py",
+    "api/v1/problem-uploads/<int:upload_id>/add": "tests/optimizer/test_problem_uploads.py",
+}
+OWN = [row for row in [*PAGES, *API] if row.needs == "nobody" and row.route not in SHOWN_ELSEWHERE]
+
+
+def test_what_one_person_owns_answers_to_that_person() -> None:
+    world = make_world()
+    owner = starter(world)
+    token = ApiToken.make(owner, "mine", list(TokenScope))[1]
+    own = replace(world, people=world.people | {"owner": owner}, tokens=world.tokens | {"owner": token})
+    clients = browsers(own)
+    for row in OWN:
+        if row.route == "account/tokens/<int:token_id>/revoke/":
+            assert ApiToken.objects.get(pk=world.places["token_id"]).user == owner
+        assert ask(own, row, "owner", clients) in (200, 204, 302), row
+        assert ask(world, row, "superuser", browsers(world)) == 404, row
+
+
+# Forms that the matrix sends half empty, since it undoes nothing outside the database: as they are accepted.
+FORMS: dict[str, tuple[str, dict[str, str], type[Model]]] = {
+    "account/tokens/": ("outsider", {"name": "ci", "scopes": "read"}, ApiToken),
+    "teams/": ("outsider", {"name": "Mine"}, Team),
+    "knowledge/new/": ("reviewer", {"title": "t", "text": "x", "team": "{slug}"}, Finding),
+    "providers/new/": ("owner", {"name": "n", "base_url": SERVER, "team": "{slug}", "concurrency": "1"}, Provider),
+    f"{TEAM}service-accounts/<int:user_id>/tokens/": ("owner", {"name": "ci", "scopes": "read"}, ApiToken),
+}
+
+
+@pytest.mark.parametrize("route", FORMS)
+def test_form_that_is_filled_in_is_stored_for_those_whom_the_matrix_names(route: str) -> None:
+    world = make_world()
+    person, data, model = FORMS[route]
+    address = address_of(world, Row(route, person, method="POST"))[1:]
+    filled = {name: value.format(**world.places) for name, value in data.items()}
+    before = model.objects.count()  # type: ignore[attr-defined]
+    sent(world, address, filled, "anonymous")
+    assert model.objects.count() == before  # type: ignore[attr-defined]
+    assert sent(world, address, filled, person) == 200
+    assert model.objects.count() == before + 1  # type: ignore[attr-defined]
 
 
 def test_whoever_is_signed_in_uploads_a_problem_that_nobody_else_finds() -> None:

@@ -16,9 +16,13 @@ from daphne import server
 from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
+from ninja import Field
+from pydantic import ValidationError
 
 from kernelsci_site.request_bodies import MOST_MESSAGE_BYTES, bound_bodies
 from optimizer.actions.token import do_make_token
+from optimizer.api.body import MOST_CHARACTERS, Body
+from optimizer.api.root import api
 from optimizer.mcp import asgi
 from optimizer.models import TeamRole, TokenScope
 from optimizer.text.bounded_json import MOST_DEPTH, JsonLimitError, read_json
@@ -70,6 +74,48 @@ def test_the_api_refuses_hostile_json_in_words(text: str) -> None:
     )
     assert answer.status_code == 400
     assert answer.json()["detail"].startswith("Cannot parse request body: ")
+
+
+def unlimited_lists(part: dict[str, Any], schemas: dict[str, Any], path: str) -> Iterator[str]:
+    """Yield the lists in the description of a body that may be of any length."""
+    if "$ref" in part:
+        name = part["$ref"].rpartition("/")[2]
+        # No body contains itself.
+        yield from unlimited_lists(schemas[name], schemas, f"{path}.{name}")
+    if part.get("type") == "array":
+        if "maxItems" not in part:
+            yield path
+        yield from unlimited_lists(part["items"], schemas, f"{path}[]")
+    for name, inner in part.get("properties", {}).items():
+        yield from unlimited_lists(inner, schemas, f"{path}.{name}")
+    for inner in part.get("anyOf", []):
+        yield from unlimited_lists(inner, schemas, path)
+
+
+def test_every_list_in_a_body_has_a_limit() -> None:
+    described = api.get_openapi_schema()
+    bodies = {
+        f"{method} {path}": operation["requestBody"]["content"]["application/json"]["schema"]
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
+        if "requestBody" in operation
+    }
+    schemas = described["components"]["schemas"]
+    assert [found for name, body in bodies.items() for found in unlimited_lists(body, schemas, name)] == []
+    control = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}}}
+    assert list(unlimited_lists(control, {}, "body")) == ["body.a"]
+
+
+def test_texts_of_bodies_have_a_limit_also_where_their_field_states_none() -> None:
+    class Example(Body):
+        name: str
+        text: str = Field(default="", max_length=5 * MOST_CHARACTERS)
+        more: dict[str, str] = {}
+
+    Example(name="n" * MOST_CHARACTERS, text="t" * 5 * MOST_CHARACTERS)
+    for wrong in ({"name": "n" * (MOST_CHARACTERS + 1)}, {"name": "n", "more": {"a": "b" * (MOST_CHARACTERS + 1)}}):
+        with pytest.raises(ValidationError):
+            Example.model_validate(wrong)
 
 
 @pytest.fixture(scope="module")

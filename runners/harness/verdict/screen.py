@@ -1,23 +1,45 @@
 """Screen a source before anything is built, and give advice from reading the text.
 
-Only rules of form reject. Patterns in the text are advice, since the dynamic defences carry the weight.
+Only rules of form reject. Patterns in the text are advice, since the dynamic defences carry the weight. Texts are read
+in a child process with limits, because a text for which a reader takes too long would hold the worker beyond the limit
+of the evaluation.
 """
 
 from __future__ import annotations
 
 import re
 
-from runners.backends import REGISTRY, backend_for
-from runners.harness.verdict import library_calls, second_opinion
-from runners.job import Flag, JobSpec, Source
-from runners.problems import slow_reference
-from runners.problems.base import Problem, TorchPolicy
+from runners import wire
+from runners.backends import REGISTRY
+from runners.errors import CandidateFailure, InfraFailure
+from runners.harness.verdict import second_opinion
+from runners.job import JobSpec, Source, Status
+from runners.limited_child import ExhaustedError, FailedError, LimitedChild, UnansweredError
+from runners.problems.base import Problem
+
+# A source of 1 MiB takes three seconds. The limits of wall time are for a busy machine.
+MOST_CPU_S, MOST_WALL_S, MOST_WAIT_S = 10.0, 120.0, 240.0
+READER = LimitedChild("runners.harness.verdict.reading", MOST_CPU_S, MOST_WALL_S, MOST_WAIT_S)
 
 _MEASURING = re.compile(r"autotune|do_bench|\.benchmark\b|elapsed_time|perf_counter|monotonic", re.IGNORECASE)
 
 
-def complaints(spec: JobSpec, problem: Problem) -> list[str]:
-    """Return why the candidate is rejected, or nothing."""
+def screened(spec: JobSpec, problem: Problem) -> list[str]:
+    """Return what readers of the text advise, as flags.
+
+    They say who does the work if the problem asks for it, that a reference's loops make any speedup over it
+    meaningless, and what second readers found. Raises CandidateFailure for a source that is rejected, and InfraFailure
+    if the machine is too busy to read it.
+    """
+    complaints = _misfits(spec, problem)
+    found = {"flags": []} if complaints else _read(spec)
+    if complaints := complaints or found["complaints"]:
+        raise CandidateFailure(Status.REJECTED, "; ".join(complaints))
+    return [*found["flags"], *second_opinion.opinions(spec.candidate)]
+
+
+def _misfits(spec: JobSpec, problem: Problem) -> list[str]:
+    """Return why the source is rejected without being read, or nothing."""
     source = spec.candidate
     if source.language not in problem.languages:
         known = ", ".join(language.value for language in problem.languages)
@@ -28,23 +50,21 @@ def complaints(spec: JobSpec, problem: Problem) -> list[str]:
     size = len(source.text.encode(errors="replace"))
     if size > spec.limits.source_bytes:
         return [f"the source has {size} bytes; at most {spec.limits.source_bytes} are accepted"]
-    if "\0" in source.text:
-        return ["the source holds NUL bytes"]
-    if problem.torch_policy is TorchPolicy.FORBID and library_calls.lacks_own_kernel(source):
-        return [f"{problem.name} asks for a kernel of its own; this leaves the work to torch or a vendor's library"]
-    return [*problem.complaints(source), *backend_for(source.language).complaints(source)]
+    return ["the source holds NUL bytes"] if "\0" in source.text else []
 
 
-def advice(spec: JobSpec, problem: Problem) -> list[str]:
-    """Return flags from reading texts.
+def _read(spec: JobSpec) -> dict[str, list[str]]:
+    """Return the complaints and flags of `runners.harness.verdict.reading`.
 
-    They say who does the work if the problem asks for it, that a reference's loops make any speedup over it
-    meaningless, and what second readers found.
+    Nothing but the texts is looked at, so an exception is due to a text that no reader was prepared for.
     """
-    wanted = problem.torch_policy is TorchPolicy.FLAG
-    flags = [Flag.NO_CUSTOM_KERNEL] if wanted and library_calls.lacks_own_kernel(spec.candidate) else []
-    flags += [Flag.SLOW_REFERENCE] if slow_reference.slow_loop(problem.reference_source) else []
-    return flags + second_opinion.opinions(spec.candidate)
+    try:
+        found: dict[str, list[str]] = READER.ask("read", wire.dumps(spec))
+    except UnansweredError as error:
+        raise InfraFailure(f"the source was not read: {error}") from error
+    except (ExhaustedError, FailedError) as error:
+        raise CandidateFailure(Status.REJECTED, f"the source cannot be read: {error}") from error
+    return found
 
 
 def measures_itself(source: Source) -> bool:
