@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from kernelsci.install import packages, tools
-from kernelsci.install.packages import InstallFailedError
+from kernelsci.install.packages import InstallFailedError, ToolFailedError
 from kernelsci.install.tools import Tool
 from kernelsci.install.torch_build import NONE, OF_TORCH, TorchBuild, answers, choose
 
@@ -32,14 +32,25 @@ def main(files: list[str]) -> int:
     tool = tools.choose(os.environ)
     print(f"Installing {len(wanted)} packages and what they need, with {tool.name}", flush=True)
     try:
-        left_out = _install_torch(tool, wanted, os.environ.get("TORCH_INDEX", "").strip())
-        packages.install(tool, [line for line in wanted if not line.startswith(left_out)], LOG)
+        _install(tool, wanted)
     except InstallFailedError as error:
         print(f"{error}\n\nThe packages could not be installed; {LOG} has all that was said.", file=sys.stderr)
         return 1
     shutil.rmtree(tools.spare_cache(), ignore_errors=True)
     print(f"Installed in {time.monotonic() - begin:.0f} s, {_megabytes(Path(sys.prefix)):,} MB", flush=True)
     return 0
+
+
+def _install(tool: Tool, wanted: list[str]) -> None:
+    """Install with `tool`, and with pip where uv fails without having been asked for."""
+    try:
+        left_out = _install_torch(tool, wanted, os.environ.get("TORCH_INDEX", "").strip())
+        packages.install(tool, [line for line in wanted if not line.startswith(left_out)], LOG)
+    except ToolFailedError as error:
+        if tool.name != "uv" or os.environ.get("INSTALLER") == "uv":
+            raise
+        print(f"{error}\nuv could not install this; pip tries again", flush=True)
+        _install(tools.of_pip(os.environ), wanted)
 
 
 def requirements(file: Path) -> list[str]:

@@ -20,11 +20,15 @@ TOLD_OF_A_FAILURE = 15
 
 
 class InstallFailedError(RuntimeError):
-    """Report that packages could not be installed. The message ends with what the tool said last."""
+    """Report that packages could not be installed. The message is for the reader."""
+
+
+class ToolFailedError(InstallFailedError):
+    """Report that the tool failed. The message ends with what it said last."""
 
 
 def install(tool: Tool, arguments: Sequence[str], log: Path) -> None:
-    """Run the installing command, its words in `log`, its steps on the terminal. Raises `InstallFailedError`."""
+    """Run the installing command, its words in `log`, its steps on the terminal. Raises `ToolFailedError`."""
     with log.open("a", encoding="utf-8") as file:
         process = subprocess.Popen(
             [*tool.command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -33,7 +37,7 @@ def install(tool: Tool, arguments: Sequence[str], log: Path) -> None:
         said = Progress(sys.stdout).follow(process.stdout or [], file)
         process.wait()
     if process.returncode != 0:
-        raise InstallFailedError("\n".join(said[-TOLD_OF_A_FAILURE:]))
+        raise ToolFailedError("\n".join(said[-TOLD_OF_A_FAILURE:]))
 
 
 class Progress:

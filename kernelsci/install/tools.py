@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -41,7 +42,7 @@ class Tool:
 
 def choose(environment: Mapping[str, str]) -> Tool:
     """Return uv, or pip where INSTALLER says so, uv cannot be fetched, or pip is configured as uv cannot be."""
-    pip = Tool("pip", [sys.executable, "-m", "pip", "install", *PIP_OPTIONS], dict(environment))
+    pip = of_pip(environment)
     if environment.get("INSTALLER", "uv") != "uv":
         return pip
     settings = pip_settings(environment)
@@ -52,6 +53,11 @@ def choose(environment: Mapping[str, str]) -> Tool:
         return pip
     command = [uv, "pip", "install", "--python", sys.executable]
     return Tool("uv", command, uv_environment(settings, environment))
+
+
+def of_pip(environment: Mapping[str, str]) -> Tool:
+    """Return pip, which is in every environment."""
+    return Tool("pip", [sys.executable, "-m", "pip", "install", *PIP_OPTIONS], dict(environment))
 
 
 def pip_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -81,6 +87,9 @@ def uv_environment(settings: Mapping[str, str], environment: Mapping[str, str]) 
         said["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     if not _is_writable(_cache(environment)):
         said["UV_CACHE_DIR"] = str(spare_cache())
+    if _has_certificates():
+        # A company's certificate authority is known to the system alone; pip asks the system, uv its own list.
+        said["UV_SYSTEM_CERTS"] = "1"
     # Sandboxed processes cannot write bytecode, and would compile torch at every start.
     return {"UV_COMPILE_BYTECODE": "1", **said, **environment}
 
@@ -88,6 +97,11 @@ def uv_environment(settings: Mapping[str, str], environment: Mapping[str, str]) 
 def spare_cache() -> Path:
     """Return the folder of uv's cache while it installs, where the home cannot be written."""
     return Path(sys.prefix) / "uv-cache"
+
+
+def _has_certificates() -> bool:
+    paths = ssl.get_default_verify_paths()
+    return bool(paths.cafile or (paths.capath and any(Path(paths.capath).iterdir())))
 
 
 def _cache(environment: Mapping[str, str]) -> Path:

