@@ -7,8 +7,8 @@
 Each machine is a folder that is entered by chroot, in namespaces of its own. It begins with what debootstrap calls
 minbase, and make. The first `make start` must refuse, and its one command must mend everything; the second must end at
 a page, in a folder whose name has a space and a letter outside ASCII. One line a machine is added to
-docs/evidence/fresh-machines.md. `--folder` keeps the untouched machines and uses those that are there, whoever made them: debootstrap may be older than a
-distribution. Standard library only. Needs root, debootstrap, and minutes.
+docs/evidence/fresh-machines.md. `--folder` keeps the untouched machines and uses those that are there, whoever made them: debootstrap may be older than
+a distribution. Standard library only. Needs root, debootstrap, and minutes.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ PAGE_WITHIN_S, VERDICT_WITHIN_S = 1800, 600
 VERDICTS = "from optimizer.models import Evaluation as E; print(E.objects.filter(state='done').count())"
 
 
+# The process of a `make start`, and what it has printed so far.
+Started = tuple["subprocess.Popen[bytes]", Callable[[], str]]
+
+
 @dataclass
 class Result:
     """Hold what was measured on one machine."""
@@ -59,7 +63,8 @@ class Result:
         verdict = f"{self.verdict_s} s" if self.verdict_s is not None else "not tried"
         cells = [
             self.machine, self.python, self.torch, self.servers, f"{self.installed_s} s", f"{self.page_s} s",
-            f"{self.processor_s} s", verdict, f"{self.second_s} s", f"{self.megabytes:,} MB", f"{dt.datetime.now(dt.UTC):%Y-%m-%d}",
+            f"{self.processor_s} s", verdict, f"{self.second_s} s", f"{self.megabytes:,} MB",
+            f"{dt.datetime.now(dt.UTC):%Y-%m-%d}",
         ]  # fmt: skip
         return "| " + " | ".join(cells) + " |"
 
@@ -164,9 +169,7 @@ def start(here: Machine, options: argparse.Namespace, result: Result) -> int:
 
 
 @contextmanager
-def _starting(
-    here: Machine, options: argparse.Namespace
-) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
+def _starting(here: Machine, options: argparse.Namespace) -> Iterator[Started]:
     path = here.folder.parent / f"{here.folder.name}.out"
     with path.open("wb") as file:
         script = f"cd '{CLONE}' && exec make start {options.make} UP='--port 8970'"
