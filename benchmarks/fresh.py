@@ -7,8 +7,8 @@
 Each machine is a folder that is entered by chroot, in namespaces of its own. It begins with what debootstrap calls
 minbase, and make. The first `make start` must refuse, and its one command must mend everything; the second must end at
 a page, in a folder whose name has a space and a letter outside ASCII. One line a machine is added to
-docs/evidence/fresh-machines.md. `--folder` keeps the untouched machines and uses those that are there, whoever made them: debootstrap may be older than
-a distribution. Standard library only. Needs root, debootstrap, and minutes.
+docs/evidence/fresh-machines.md. `--folder` keeps the untouched machines and uses those that are there, whoever made
+them: debootstrap may be older than a distribution. Standard library only. Needs root, debootstrap, and minutes.
 """
 
 from __future__ import annotations
