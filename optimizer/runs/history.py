@@ -23,6 +23,7 @@ from optimizer.models import (
 )
 from optimizer.queries.earlier_runs import others_of_its_campaign
 from optimizer.queries.guidance import guidance_views
+from optimizer.runs.ahead import compiled_of
 from optimizer.runs.budget import evaluations_left
 from optimizer.runs.drift import Anchor, anchor_of
 from optimizer.runs.evidence import Evidence, evidence_of
@@ -57,6 +58,7 @@ def history_of(run: Run) -> History:
         findings=tuple(findings_for(run).filter(kind="finding", origin="agent").values_list("text", flat=True)),
         guidance=guidance_views(run),
         objective=Objective(run.objective),
+        compiled=compiled_of(run),
     )
 
 

@@ -23,7 +23,7 @@ def lock_run(run_id: int) -> Run:
 
 def lock_run_of(job_id: int) -> Run:
     """Lock the run of a job and return it, as `lock_run` does."""
-    owner = Coalesce("evaluation__kernel__run_id", "tool_call__run_id")
+    owner = Coalesce("evaluation__kernel__run_id", "tool_call__run_id", "ahead_batch__run_id")
     return Run.objects.select_for_update(of=("self",)).get(pk=Job.objects.filter(pk=job_id).values(run=owner)[:1])
 
 

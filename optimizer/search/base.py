@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from optimizer.search.compiled import CompileAhead, CompiledBatch
 from optimizer.search.ranking import leader_of
 from runners.job import JobResult, Objective, Source, Status
 
@@ -263,6 +264,7 @@ class History:
     objective: Objective = Objective.DEVICE
     recorded: Mapping[str, RecordedAsk] = field(default_factory=dict)
     recorded_tuning: Mapping[str, Sequence[Draft]] = field(default_factory=dict)
+    compiled: Sequence[CompiledBatch] = ()
 
     def rng(self, key: str) -> random.Random:
         """Return a random generator that depends only on the run's seed and `key`."""
@@ -364,7 +366,7 @@ class Finish:
     reason: str
 
 
-Step = Ask | Hypothesise | Draft | Note | Finish
+Step = Ask | Hypothesise | Draft | Note | CompileAhead | Finish
 
 
 @dataclass(frozen=True)

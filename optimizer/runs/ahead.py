@@ -1,0 +1,90 @@
+"""Compile variants of a kernel ahead of their measurement: request a batch, store what came back, cancel it.
+
+All of it happens under the run's lock. A batch costs neither evaluations nor device time.
+"""
+
+from __future__ import annotations
+
+from optimizer import queue
+from optimizer.enqueue import enqueue_run
+from optimizer.events.payloads import RunNoted
+from optimizer.events.record import record
+from optimizer.models import AheadBatch, Job, JobState, Run
+from optimizer.runs.dispatch import notify_on_commit
+from optimizer.search.compiled import CompileAhead, CompiledBatch
+from optimizer.text.storable import storable, storable_text
+from runners import wire
+from runners.dispatch.celery import BUILD_QUEUE, CeleryDispatcher
+from runners.job import AheadBuild, Effort, JobResult, JobSpec, Limits, Status, Variant
+
+# A variant that takes longer than this to compile is ruled out, and a batch that takes longer is given up.
+BUILD_S, BATCH_S = 60.0, 900.0
+CANCELLED = "cancelled"
+
+
+def request_ahead(run: Run, step: CompileAhead) -> bool:
+    """Queue a batch. Return False where the run knows its key already, or no longer its kernel."""
+    basis = run.kernels.filter(key=step.basis_key).first()
+    if basis is None or run.ahead_batches.filter(key=step.key).exists():
+        return False
+    batch = AheadBatch.objects.create(
+        run=run, basis=basis, key=step.key, variants=[wire.to_plain(variant) for variant in step.variants]
+    )
+    spec = JobSpec(
+        job_id=f"ahead-{batch.pk}",
+        problem=run.problem_version.as_bundle(),
+        target=run.target.key,
+        candidate=basis.as_source(),
+        effort=Effort.BUILD,
+        limits=Limits(build_s=BUILD_S, total_s=BATCH_S),
+        ahead=step.variants,
+    )
+    # Compiling needs no device, so it never waits in a queue outside.
+    batch.job = Job.objects.create(
+        queue=BUILD_QUEUE,
+        dispatcher=CeleryDispatcher.name,
+        priority=run.priority,
+        spec={**wire.to_plain(spec), "problem": run.problem_version_id},
+    )
+    batch.save(update_fields=["job"])
+    notify_on_commit(CeleryDispatcher.name, BUILD_QUEUE)
+    return True
+
+
+def do_finish_ahead(run: Run, batch: AheadBatch, result: JobResult) -> None:
+    """Store what a runner compiled, in the transaction that closes the job."""
+    error = "" if result.status == Status.CORRECT else "; ".join(result.reasons) or result.status.value
+    if not error and len(result.ahead) != len(batch.variants):
+        error = "the runner did not answer for every variant"
+    builds = [] if error else storable([wire.to_plain(build) for build in result.ahead])
+    batch.mark_finished(builds, storable_text(error)[:1000])
+    if error:
+        record(run, RunNoted(text=f"Nothing is compiled ahead: {batch.error[:300]}", tone="warn"))
+    enqueue_run(run.pk)
+
+
+def do_cancel_ahead(run: Run) -> None:
+    """Cancel the run's open batches and ask their runners to stop."""
+    for batch in open_batches(run):
+        queue.cancel(Job.objects.filter(pk=batch.job_id, state__in=[JobState.QUEUED, JobState.RUNNING]))
+        batch.mark_finished([], CANCELLED)
+
+
+def open_batches(run: Run) -> list[AheadBatch]:
+    """Return the batches that are being compiled."""
+    return list(run.ahead_batches.filter(finished_at=None))
+
+
+def compiled_of(run: Run) -> tuple[CompiledBatch, ...]:
+    """Return the run's batches as a strategy sees them, oldest first."""
+    return tuple(map(_view, run.ahead_batches.defer("job").order_by("pk")))
+
+
+def _view(batch: AheadBatch) -> CompiledBatch:
+    return CompiledBatch(
+        key=batch.key,
+        variants=tuple(wire.from_plain(Variant, one) for one in batch.variants),
+        finished=batch.finished_at is not None,
+        error=batch.error,
+        builds=tuple(wire.from_plain(AheadBuild, one) for one in batch.builds),
+    )
