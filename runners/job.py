@@ -17,7 +17,7 @@ from typing import Any
 
 # 2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it. 3:
 # jobs name an objective; results carry device time and call time, the noise floor, memory figures and the side that
-# failed. 4: the effort `check`. 5: device kernels carry static features. 6: builds of variants ahead of their measurement.
+# failed. 4: the effort `check`. 5: device kernels carry static features. 6: jobs may name variants to compile ahead.
 PROTOCOL_VERSION = 6
 
 TunableValue = int | float | str | bool

@@ -37,6 +37,7 @@ from optimizer.runs.dispatch import queue_job
 from optimizer.runs.evaluation import do_copy_outcome, do_share_outcome, do_store_result, finished
 from optimizer.runs.kernels import settle_duplicates
 from optimizer.runs.locking import lock_run, lock_run_of
+from optimizer.runs.turns import order_waiting
 from runners.job import Effort, Failure, JobResult, Status
 from runners.job_source import Receipt
 
@@ -178,7 +179,9 @@ def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
 def _locked(job_id: int) -> tuple[Run, Job]:
     """Lock the run of the job, then read the job in its present state."""
     run = lock_run_of(job_id)
-    job = Job.objects.select_related("evaluation__kernel__hypothesis", "tool_call__turn__call", "ahead_batch").get(pk=job_id)
+    job = Job.objects.select_related("evaluation__kernel__hypothesis", "tool_call__turn__call", "ahead_batch").get(
+        pk=job_id
+    )
     return run, job
 
 
@@ -221,6 +224,7 @@ def _store_evaluation(run: Run, evaluation: Evaluation, result: JobResult) -> No
         best.judge_confirmation(run, evaluation)
     # After the confirmation was judged: a refuted kernel must not lead.
     best.update_best(run)
+    order_waiting(run)
     budget.warn(run)
     enqueue_run(run.pk)
 

@@ -129,7 +129,7 @@ def _give_up(run: Run, reason: str) -> None:
 
 
 def _cancel_questions(run: Run) -> None:
-    """Cancel the questions that no model is answering at this moment, the tools that work for them, and builds ahead."""
+    """Cancel builds ahead, and the questions that no model is answering at this moment with their tools."""
     do_cancel_ahead(run)
     do_cancel_waiting_calls(run)
     do_cancel_tool_calls(run)
@@ -173,12 +173,18 @@ def _wind_down(run: Run, reason: str) -> None:
     settings = settings_of(run)
     if _may_measure(run) and measure_claims(run, settings.settle):
         return
-    if settings.confirm and _may_measure(run) and settling.settle(run, settings.settle):
+    if settings.confirm and _may_measure(run) and settling.settle(run, _contenders(run, settings.settle)):
         return
     settling.conclude(run)
     if note := replay_note(run):
         record(run, RunNoted(text=note, tone="warn"))
     enter(run, RunState.FINISHED, reason)
+
+
+def _contenders(run: Run, wanted: int) -> int:
+    """Return how many leaders to measure again: those for which device time is left, at least one."""
+    room = budget.device_room(run)
+    return wanted if room is None else max(1, min(wanted, room.confirmations))
 
 
 def _may_measure(run: Run) -> bool:

@@ -10,16 +10,16 @@ from optimizer.enqueue import enqueue_run
 from optimizer.events.payloads import RunNoted
 from optimizer.events.record import record
 from optimizer.models import AheadBatch, Job, JobState, Run
+from optimizer.queries.compiled_ahead import CANCELLED
 from optimizer.runs.dispatch import notify_on_commit
-from optimizer.search.compiled import CompileAhead, CompiledBatch
+from optimizer.search.compiled import CompileAhead
 from optimizer.text.storable import storable, storable_text
 from runners import wire
 from runners.dispatch.celery import BUILD_QUEUE, CeleryDispatcher
-from runners.job import AheadBuild, Effort, JobResult, JobSpec, Limits, Status, Variant
+from runners.job import Effort, JobResult, JobSpec, Limits, Status
 
-# A variant that takes longer than this to compile is ruled out, and a batch that takes longer is given up.
-BUILD_S, BATCH_S = 60.0, 900.0
-CANCELLED = "cancelled"
+# A batch that takes longer is given up; a variant has as long as every other build.
+BATCH_S = 1800.0
 
 
 def request_ahead(run: Run, step: CompileAhead) -> bool:
@@ -36,7 +36,7 @@ def request_ahead(run: Run, step: CompileAhead) -> bool:
         target=run.target.key,
         candidate=basis.as_source(),
         effort=Effort.BUILD,
-        limits=Limits(build_s=BUILD_S, total_s=BATCH_S),
+        limits=Limits(total_s=BATCH_S),
         ahead=step.variants,
     )
     # Compiling needs no device, so it never waits in a queue outside.
@@ -73,18 +73,3 @@ def do_cancel_ahead(run: Run) -> None:
 def open_batches(run: Run) -> list[AheadBatch]:
     """Return the batches that are being compiled."""
     return list(run.ahead_batches.filter(finished_at=None))
-
-
-def compiled_of(run: Run) -> tuple[CompiledBatch, ...]:
-    """Return the run's batches as a strategy sees them, oldest first."""
-    return tuple(map(_view, run.ahead_batches.defer("job").order_by("pk")))
-
-
-def _view(batch: AheadBatch) -> CompiledBatch:
-    return CompiledBatch(
-        key=batch.key,
-        variants=tuple(wire.from_plain(Variant, one) for one in batch.variants),
-        finished=batch.finished_at is not None,
-        error=batch.error,
-        builds=tuple(wire.from_plain(AheadBuild, one) for one in batch.builds),
-    )

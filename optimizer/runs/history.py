@@ -21,9 +21,9 @@ from optimizer.models import (
     ProblemVersion,
     Run,
 )
+from optimizer.queries.compiled_ahead import compiled_of
 from optimizer.queries.earlier_runs import others_of_its_campaign
 from optimizer.queries.guidance import guidance_views
-from optimizer.runs.ahead import compiled_of
 from optimizer.runs.budget import evaluations_left
 from optimizer.runs.drift import Anchor, anchor_of
 from optimizer.runs.evidence import Evidence, evidence_of

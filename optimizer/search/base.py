@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from optimizer.search.compiled import CompileAhead, CompiledBatch
+from optimizer.search.compiled import CompileAhead, CompiledBatch, Upcoming
 from optimizer.search.ranking import leader_of
 from runners.job import JobResult, Objective, Source, Status
 
@@ -60,9 +60,7 @@ class StrategySettings(BaseModel):
         1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."
     )
     confirm: bool = Field(True, description="Measure the leaders again in cold processes before the run ends.")
-    settle: int = Field(
-        3, ge=1, le=10, description="Leaders that are measured against each other before the run ends."
-    )
+    settle: int = Field(3, ge=1, le=10, description="Leaders measured against each other before the run ends.")
     profile: Literal["never", "on_gpus", "always"] = Field(
         "always",
         description="Look closer at kernels that pass: shares of the ceilings and, where tools are, counters. Agents "
@@ -395,3 +393,7 @@ class Strategy(ABC):
     @abstractmethod
     def decide(self, history: History) -> list[Step]:
         """Return the steps that should be taken next. An empty list means: wait for what is open."""
+
+    def preview(self, history: History, most: int) -> list[Upcoming]:
+        """Return what would be measured next, in order; empty where an agent's answer decides."""
+        return []

@@ -6,7 +6,8 @@ then costs no evaluation, and what can is chosen by its machine code too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from runners.job import AheadBuild, Language, Variant
 
@@ -36,6 +37,18 @@ class CompiledBatch:
     finished: bool = False
     error: str = ""
     builds: tuple[AheadBuild, ...] = ()
+
+
+@dataclass(frozen=True)
+class Upcoming:
+    """Describe a kernel that a strategy would have measured next if nothing new became known.
+
+    `figures` are the static features of its build, where it was compiled ahead.
+    """
+
+    title: str
+    why: str
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 def is_built_first(target: str, language: Language) -> bool:

@@ -15,6 +15,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from optimizer.search.base import Finish, History, KernelView, Step, Strategy, StrategySettings
+from optimizer.search.compiled import Upcoming
 from optimizer.search.machinery.tuning import Search, is_numbered, size_of
 from optimizer.search.samplers import DEFAULT, SAMPLERS
 
@@ -61,6 +62,12 @@ class Tune(Strategy):
         if drafts or batch or search.pending or search.is_compiling:
             return [*drafts, *([batch] if batch else [])]
         return [Finish(_ending(search))]
+
+    def preview(self, history: History, most: int) -> list[Upcoming]:
+        """Return the sampler's next configurations, as if each was measured at its expected time."""
+        settings = history.settings.narrow(TuneSettings)
+        basis = choose_basis(history, settings.kernel)
+        return Search(history, basis, PREFIX).upcoming(most, settings.sampler, settings.ahead) if basis else []
 
 
 def _ending(search: Search) -> str:

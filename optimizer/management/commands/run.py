@@ -21,8 +21,11 @@ from optimizer.models import Problem, ProblemVersion, Run, Target
 from optimizer.queries.budgets import Budget
 from optimizer.queries.run_table import as_json, closing_table, progress_line
 from optimizer.queries.runners import absence_of_runners
+from optimizer.reports.plan import plan_table
+from optimizer.runs.plan import plan_of
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
+from runners.dispatch.celery import CeleryDispatcher
 from runners.job import Objective
 
 POLL_S = 0.5
@@ -48,6 +51,9 @@ class Command(BaseCommand):
         )  # fmt: skip
         parser.add_argument("--evaluations", type=int, help="budget (default: the strategy's own)")
         parser.add_argument("--minutes", type=float, help="budget of active minutes")
+        parser.add_argument(
+            "--device-minutes", type=float, help="budget of device time, used on what is worth most"
+        )
         parser.add_argument("--usd", type=Decimal, help="budget of dollars")
         parser.add_argument("--seed", type=int, default=0)
         parser.add_argument(
@@ -65,6 +71,8 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         """Start the run, print its number, and follow it if requested."""
         run = self._start(options)
+        if not options["json"] and _is_scarce(run):
+            self.stdout.write(plan_table(plan_of(run)))
         if not options["wait"]:
             self.stdout.write(json.dumps(as_json(run)) if options["json"] else f"Started {run} (number {run.pk}).")
             return
@@ -92,7 +100,9 @@ class Command(BaseCommand):
             settings=_settings(options["set"]),
             providers=_providers(options["provider"], options["record"]),
             title=options["title"],
-            budget=Budget(evaluations, options["minutes"], options["usd"]),
+            budget=Budget(
+                evaluations, options["minutes"], options["usd"], device_minutes=options["device_minutes"]
+            ),
             seed=options["seed"],
         )
         try:
@@ -128,6 +138,11 @@ class Command(BaseCommand):
     def _warn_without_worker(self, run: Run) -> None:
         if absence := absence_of_runners(run.target.key, run.dispatcher):
             self.stderr.write(f"{absence}\nOr start everything on this machine: manage.py up")
+
+
+def _is_scarce(run: Run) -> bool:
+    """Return whether the run says in advance what it will send: its device time is limited, or others wait for it."""
+    return run.budget_device_minutes is not None or run.dispatcher != CeleryDispatcher.name
 
 
 def _version(slug: str) -> ProblemVersion:

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from optimizer.search.base import Draft, History, KernelView
+from optimizer.search.compiled import CompileAhead, Upcoming, is_built_first
 from optimizer.search.flow import Flow, Waiting
-from optimizer.search.compiled import CompileAhead, is_built_first
 from optimizer.search.machinery import ahead
 from optimizer.search.machinery.ahead import Compiled
 from optimizer.search.machinery.tuned_source import with_values
@@ -100,6 +100,16 @@ class Search:
         propose = self._propose_compiled if self.compiles_ahead(compiled) else self._propose
         return [self._draft(len(self.mine) + i, config) for i, config in enumerate(propose(free, sampler))]
 
+    def upcoming(self, most: int, sampler: str, compiled: int = 0) -> list[Upcoming]:
+        """Return what `drafts` would propose for so many free slots, with the machine code that is known of it."""
+        if self.history.evaluations_left is not None:
+            most = min(most, self.history.evaluations_left)
+        ahead_only = self.compiles_ahead(compiled)
+        configs = (self._propose_compiled if ahead_only else self._propose)(most, sampler) if most > 0 else []
+        why = f"chosen by the sampler {sampler}{' among what compiled' if ahead_only else ''}"
+        features = self.compiled.features
+        return [Upcoming(self._title(one), why, features.get(self.space.key(one), {})) for one in configs]
+
     def _propose(self, count: int, sampler: str) -> list[Config]:
         """Return the declared default first, then the sampler's suggestions; a pure function of seed and history."""
         sampling = SAMPLERS[sampler](self.space, [self.space.defaults()], self.compiled.features)
@@ -132,9 +142,12 @@ class Search:
             source=with_values(source) if self.written else source,
             parent_keys=(self.basis.key,),
             author_kind="tuner",
-            title=", ".join(f"{name}={value}" for name, value in self._changed(config).items())
-            or "declared defaults",
+            title=self._title(config),
         )
+
+    def _title(self, config: Config) -> str:
+        changed = self._changed(config).items()
+        return ", ".join(f"{name}={value}" for name, value in changed) or "declared defaults"
 
     def _values(self, config: Config) -> tuple[dict[str, TunableValue], tuple[str, ...]]:
         """Return the tunables and flags of a configuration."""

@@ -1,4 +1,4 @@
-"""Compile variants of a kernel in parallel, to know which can run and what their machine code tells before one is sent."""
+"""Compile variants of a kernel in parallel, to know which can run and what their machine code tells."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def _compiled(order: AheadOrder, number: int) -> AheadBuild:
         return AheadBuild(refused="; ".join(complaints)[:REASON_CHARS])
     artefact = backend.build(request)
     report = artefact.report
-    refused = _failure(report) if artefact.path is None else _exceeded(report, order.target)
+    # The folder of the build says nothing to a reader.
+    failure = _failure(report).replace(f"{request.folder}/", "")
+    refused = failure if artefact.path is None else _exceeded(report, order.target)
     return AheadBuild(
         report.seconds, report.cached, refused[:REASON_CHARS], report.artefact_hash, figures_of_build(report)
     )
