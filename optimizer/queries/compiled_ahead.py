@@ -73,7 +73,7 @@ def summarised(batches: Sequence[CompiledBatch]) -> AheadSummary:
         with_features=sum(bool(build.figures) for build in builds),
         seconds=sum(build.seconds for build in builds if not build.cached),
         is_compiling=any(not batch.finished for batch in batches),
-        error=next((batch.error for batch in batches if batch.error not in ("", CANCELLED)), ""),
+        error=next((batch.error for batch in batches if batch.error), ""),
     )
 
 
@@ -86,6 +86,7 @@ def _view(batch: AheadBatch) -> CompiledBatch:
         key=batch.key,
         variants=tuple(from_plain(Variant, one) for one in batch.variants),
         finished=batch.finished_at is not None,
-        error=batch.error,
+        # The run may go on after a batch was cancelled, and compile ahead again.
+        error="" if batch.error == CANCELLED else batch.error,
         builds=tuple(from_plain(AheadBuild, one) for one in batch.builds),
     )

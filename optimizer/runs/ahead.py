@@ -66,7 +66,7 @@ def do_finish_ahead(run: Run, batch: AheadBatch, result: JobResult) -> None:
 def do_cancel_ahead(run: Run) -> None:
     """Cancel the run's open batches and ask their runners to stop."""
     for batch in open_batches(run):
-        queue.cancel(Job.objects.filter(pk=batch.job_id, state__in=[JobState.QUEUED, JobState.RUNNING]))
+        queue.cancel(Job.objects.filter(ahead_batch=batch, state__in=[JobState.QUEUED, JobState.RUNNING]))
         batch.mark_finished([], CANCELLED)
 
 

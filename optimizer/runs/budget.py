@@ -32,8 +32,8 @@ def exhausted(run: Run) -> str | None:
     if room is None or room.evaluations > 0 or _open(run).exists():
         return None
     return (
-        f"The {room.left_s:.3g} s left of {run.budget_device_minutes:g} device minutes are kept for the confirmation: "
-        f"another evaluation takes {room.each_s:.3g} s."
+        f"{room.left_s:.3g} s of {run.budget_device_minutes:g} device minutes are left: not enough for another "
+        f"evaluation ({room.each_s:.3g} s) and the confirmation ({room.confirmation_s:.3g} s)."
     )
 
 
@@ -55,10 +55,14 @@ def evaluations_left(run: Run) -> int | None:
 
 @dataclass(frozen=True)
 class DeviceRoom:
-    """Hold how many more `evaluations` fit into the device time that is left, when each takes `each_s`."""
+    """Hold how many more `evaluations` fit into the device time that is left, when each takes `each_s`.
+
+    `confirmation_s` is kept back for the confirmation of the best kernel, 0 where there is none.
+    """
 
     left_s: float
     each_s: float
+    confirmation_s: float
     evaluations: int
     confirmations: int
 
@@ -71,10 +75,13 @@ def device_room(run: Run) -> DeviceRoom | None:
     kept_s = device.confirmation_s if settings_of(run).confirm else 0.0
     free_s = left_s - kept_s - device.typical_s * _open(run).count()
     # A hair more than a whole number is that number.
-    evaluations, confirmations = (math.floor(s / each + 1e-9) for s, each in (
-        (free_s, device.typical_s), (left_s, device.confirmation_s)
-    ))  # fmt: skip
-    return DeviceRoom(left_s, device.typical_s, max(0, evaluations), max(0, confirmations))
+    evaluations, confirmations = _times(free_s, device.typical_s), _times(left_s, device.confirmation_s)
+    return DeviceRoom(left_s, device.typical_s, kept_s, evaluations, confirmations)
+
+
+def _times(left_s: float, each_s: float) -> int:
+    """Return how often `each_s` fits; a hair less than a whole number is that number."""
+    return max(0, math.floor(left_s / each_s + 1e-9))
 
 
 def _open(run: Run) -> QuerySet[Evaluation]:

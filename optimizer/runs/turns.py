@@ -5,13 +5,14 @@ The run's jobs exchange their places in the queue among themselves, so that no o
 
 from __future__ import annotations
 
+import math
 from statistics import median
 
 from django.db.models.functions import Coalesce
 
 from optimizer.models import Job, JobState, Run
 from optimizer.queries.prediction import figures_before_measuring
-from optimizer.runs.plan import Forecast, Stage
+from optimizer.runs.plan import Forecast, PlannedLine, Stage
 
 
 def order_waiting(run: Run) -> None:
@@ -28,18 +29,23 @@ def order_waiting(run: Run) -> None:
     forecast = Forecast.of(run)
     if forecast.model is None:
         return
-    worth = [_worth(forecast, job) for job in jobs]
-    known = [one for one in worth if one is not None]
+    lines = [_line(forecast, job) for job in jobs]
+    known = [line.worth for line in lines if line.worth is not None]
     usual = median(known) if known else 0.0
-    order = sorted(range(len(jobs)), key=lambda at: -(usual if worth[at] is None else worth[at] or 0.0))
+    order = sorted(range(len(jobs)), key=lambda at: _rank(lines[at], usual))
     places = [job.place or job.pk for job in jobs]
     for place, at in zip(places, order, strict=True):
         # A runner may claim a job meanwhile, and then its place does not matter any more.
         Job.objects.filter(pk=jobs[at].pk, state=JobState.QUEUED).exclude(place=place).update(place=place)
 
 
-def _worth(forecast: Forecast, job: Job) -> float | None:
+def _line(forecast: Forecast, job: Job) -> PlannedLine:
     kernel = job.evaluation.kernel if job.evaluation else None
-    if kernel is None:
-        return None
-    return forecast.line("", kernel.number, Stage.QUEUED, "", figures_before_measuring(kernel)).worth
+    figures = figures_before_measuring(kernel) if kernel else {}
+    return forecast.line("", None, Stage.QUEUED, "", figures)
+
+
+def _rank(line: PlannedLine, usual: float) -> tuple[float, float]:
+    """Return the key by which candidates sort: worth, and of equals the faster one."""
+    worth = usual if line.worth is None else line.worth
+    return (-worth, line.predicted.time_us if line.predicted else math.inf)

@@ -78,7 +78,7 @@ def test_a_run_that_is_stopped_ends_its_builds(run: Run) -> None:
     batch = waiting_batch(run)
     do_stop_run(None, run)
     batch.refresh_from_db()
-    assert batch.job.state == JobState.CANCELLED and batch.finished_at is not None
+    assert batch.job is not None and batch.job.state == JobState.CANCELLED and batch.finished_at is not None
 
 
 def waiting_batch(run: Run) -> AheadBatch:

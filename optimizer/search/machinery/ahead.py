@@ -36,7 +36,8 @@ class Compiled:
         asked: set[Key] = set()
         for batch in batches:
             keys = [key_of(space, variant) for variant in batch.variants]
-            asked.update(key for key in keys if key is not None)
+            if batch.builds or not batch.finished:
+                asked.update(key for key in keys if key is not None)
             pairs = zip(keys, batch.builds, strict=False)
             builds |= {key: build for key, build in pairs if key is not None}
         return cls(space, builds, frozenset(asked))
