@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from optimizer.models import AheadBatch, Run
 from optimizer.search.compiled import CompiledBatch
@@ -51,8 +52,12 @@ class AheadSummary:
 
 
 def compiled_of(run: Run) -> tuple[CompiledBatch, ...]:
-    """Return the run's batches as a strategy sees them, oldest first."""
-    return tuple(map(_view, run.ahead_batches.order_by("pk")))
+    """Return the run's batches as a strategy sees them, oldest first.
+
+    A finished batch never changes, and every decision asks for all of them, so each is read once per process.
+    """
+    rows = run.ahead_batches.order_by("pk").values_list("pk", "finished_at")
+    return tuple(_finished(pk) if finished_at else _view(pk) for pk, finished_at in rows)
 
 
 def summary_of(run: Run) -> AheadSummary | None:
@@ -81,7 +86,13 @@ def _ruled_out(variant: Variant, build: AheadBuild) -> RuledOut:
     return RuledOut(dict(variant.tunables), variant.flags, build.refused)
 
 
-def _view(batch: AheadBatch) -> CompiledBatch:
+@lru_cache(maxsize=1024)
+def _finished(batch_id: int) -> CompiledBatch:
+    return _view(batch_id)
+
+
+def _view(batch_id: int) -> CompiledBatch:
+    batch = AheadBatch.objects.get(pk=batch_id)
     return CompiledBatch(
         key=batch.key,
         variants=tuple(from_plain(Variant, one) for one in batch.variants),
