@@ -7,7 +7,8 @@ benchmark hub of auto-tuning (github.com/AutoTuningAssociation/benchmark_hub) ha
 suggestion is looked up. Failed configurations count as evaluations, repeated ones are free, and a sampler is stopped
 at its limit (`_LIMITS`), after which a figure reads `>limit`. Samplers named `kt:…` are Kernel Tuner's strategies in
 its simulation mode, where `kernel_tuner` can be imported (`pip install kernel_tuner==1.5.0`). Samplers named
-`…+static` see the static features in `--features`, which `python -m benchmarks.landscape_features` compiles.
+`…+static` see all static features in `--features`, which `python -m benchmarks.landscape_features` compiles, and those
+named `…+ahead` only the ones of the configurations that `tune` would have compiled until then.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ from typing import Any
 
 import numpy as np
 
+from optimizer.search.machinery import ahead
+from optimizer.search.machinery.ahead import Compiled, propose, shortlist
 from optimizer.search.samplers import SAMPLERS, Trial
 from optimizer.search.space import Config, Key, Space
+from runners.job import AheadBuild
 
 PERCENT = (10, 5, 1)
 CURVE = (1, 5, 10, 15, 20, 25)
@@ -54,6 +58,7 @@ _QUICK = ("gp", "random", "tpe")
 _WORKERS = 2
 _PREFIX = "kt:"
 _STATIC = "+static"
+_AHEAD = "+ahead"
 
 
 @dataclass(frozen=True)
@@ -133,8 +138,10 @@ def search(path: Path, sampler: str, seed: int, features: Path | None = None) ->
     if sampler.startswith(_PREFIX):
         keys: Iterable[Key] = _tuned(path, sampler, seed)
     else:
-        known = landscape.features(features) if features and sampler.endswith(_STATIC) else {}
-        keys = _sampled(landscape, sampler.removesuffix(_STATIC), seed, known)
+        known = landscape.features(features) if features and sampler.endswith((_STATIC, _AHEAD)) else {}
+        name = sampler.removesuffix(_STATIC).removesuffix(_AHEAD)
+        search = _ahead if sampler.endswith(_AHEAD) else _sampled
+        keys = search(landscape, name, seed, known)
     return Search(sampler, landscape.name, tuple(_progress(landscape, keys, limit_of(sampler))))
 
 
@@ -156,6 +163,26 @@ def _sampled(
     sampler, history = SAMPLERS[name](landscape.space, features=features), list[Trial]()
     while suggested := sampler.ask(history, 1, np.random.default_rng([seed, len(history)])):
         key = landscape.space.key(suggested[0])
+        time = landscape.times[key]
+        history.append(Trial(suggested[0], None if time is None else time * 1000))
+        yield key
+
+
+def _ahead(
+    landscape: Landscape, name: str, seed: int, features: Mapping[Key, Mapping[str, float]]
+) -> Iterator[Key]:
+    """Yield what `tune` tries when it compiles ahead: the features of so many configurations are known at a time."""
+    space, history = landscape.space, list[Trial]()
+    builds: dict[Key, AheadBuild] = {}
+    while True:
+        rng, compiled = np.random.default_rng([seed, len(history)]), Compiled(space, builds, frozenset(builds))
+        asked = shortlist(name, compiled, history, ahead.COUNT, rng)
+        builds |= {key: AheadBuild(figures=dict(features.get(key, {}))) for key in map(space.key, asked)}
+        compiled = Compiled(space, builds, frozenset(builds))
+        suggested = propose(name, compiled, history, 1, rng)
+        if not suggested:
+            return
+        key = space.key(suggested[0])
         time = landscape.times[key]
         history.append(Trial(suggested[0], None if time is None else time * 1000))
         yield key

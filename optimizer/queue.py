@@ -41,7 +41,7 @@ WITH claimed AS (
      (SELECT id FROM optimizer_job
        WHERE queue = %(queue)s AND state = 'queued' AND (lease_until IS NULL OR lease_until < statement_timestamp())
          AND attempts < %(cap)s AND NOT cancel_requested
-       ORDER BY priority, id FOR UPDATE SKIP LOCKED LIMIT 1))
+       ORDER BY priority, coalesce(place, id) FOR UPDATE SKIP LOCKED LIMIT 1))
      AND NOT EXISTS (SELECT FROM optimizer_runner WHERE name = %(worker)s AND draining)
   RETURNING id, fence, spec, signature, external, evaluation_id
 ), taken AS (
@@ -55,7 +55,8 @@ SELECT claimed.id, claimed.fence, run.id, claimed.signature, claimed.spec, claim
   LEFT JOIN optimizer_evaluation evaluation ON evaluation.id = claimed.evaluation_id
   LEFT JOIN optimizer_kernel kernel ON kernel.id = evaluation.kernel_id
   LEFT JOIN optimizer_toolcall tool ON tool.job_id = claimed.id
-  JOIN optimizer_run run ON run.id = coalesce(kernel.run_id, tool.run_id)
+  LEFT JOIN optimizer_aheadbatch ahead ON ahead.job_id = claimed.id
+  JOIN optimizer_run run ON run.id = coalesce(kernel.run_id, tool.run_id, ahead.run_id)
 """
 
 
@@ -76,7 +77,7 @@ class Claimed:
 
 
 def claim(queue: str, worker: str, lease: dt.timedelta = LEASE, *, durable: bool = True) -> Claimed | None:
-    """Claim a job that a lost worker left behind, else the oldest waiting job of the lowest priority number, else
+    """Claim a job that a lost worker left behind, else the first waiting job of the lowest priority number, else
     None.
 
     Returns None also for a worker that is draining. With `durable` False, the claim reaches the disk only with the

@@ -17,8 +17,8 @@ from typing import Any
 
 # 2: jobs know the artefacts that their run has evaluated; a result may name one of them instead of measuring it. 3:
 # jobs name an objective; results carry device time and call time, the noise floor, memory figures and the side that
-# failed. 4: the effort `check`. 5: device kernels carry static features.
-PROTOCOL_VERSION = 5
+# failed. 4: the effort `check`. 5: device kernels carry static features. 6: jobs may name variants to compile ahead.
+PROTOCOL_VERSION = 6
 
 TunableValue = int | float | str | bool
 
@@ -170,6 +170,14 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """Choose the tunables and flags with which a text is built."""
+
+    tunables: dict[str, TunableValue] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ProblemBundle:
     """Hold a problem as it travels: every file it needs, by relative path.
 
@@ -207,6 +215,8 @@ class JobSpec:
 
     `known_artefacts` maps the digest of an artefact that was evaluated already to a name for that evaluation. A
     candidate that builds the same artefact is not executed, and its result names the evaluation in `duplicate_of`.
+    With `ahead`, which goes with the effort `build`, these variants of the candidate's text are compiled in place of
+    the candidate, and nothing is run.
     """
 
     job_id: str
@@ -221,6 +231,7 @@ class JobSpec:
     limits: Limits = field(default_factory=Limits)
     profile: bool = False
     objective: Objective = Objective.DEVICE
+    ahead: tuple[Variant, ...] = ()
     protocol_version: int = PROTOCOL_VERSION
 
 
@@ -325,6 +336,21 @@ class BuildReport:
 
 
 @dataclass(frozen=True)
+class AheadBuild:
+    """Report what the compiler made of a variant.
+
+    `refused` says why the variant cannot run: it does not compile, or exceeds a limit of the device. `figures` are the
+    static features and resources of its largest kernel, empty where nothing reads its machine code.
+    """
+
+    seconds: float = 0.0
+    cached: bool = False
+    refused: str = ""
+    artefact_hash: str | None = None
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class NoiseFloor:
     """Report how far comparisons of a program with itself stray from 1 on a machine, as a ratio ≥ 1.
 
@@ -372,7 +398,8 @@ class JobResult:
     nothing was executed: status and figures are those of the evaluation it names (`JobSpec.known_artefacts`).
     `sandbox` is the level at which the kernel ran, empty if it never ran. `speedup` and `versus_parent` compare the
     time that the job's objective names, `call_speedup` always call time. `failures` names the side and stage of
-    everything that failed; a parent or baseline that fails drops its comparison and not the candidate.
+    everything that failed; a parent or baseline that fails drops its comparison and not the candidate. `ahead` holds a
+    build for each of the job's variants, in their order.
     """
 
     job_id: str
@@ -391,6 +418,7 @@ class JobResult:
     build: BuildReport | None = None
     profile: dict[str, Any] = field(default_factory=dict)
     duplicate_of: str | None = None
+    ahead: list[AheadBuild] = field(default_factory=list)
     sandbox: str = ""
     environment: dict[str, Any] = field(default_factory=dict)
     harness_version: str = ""

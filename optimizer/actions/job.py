@@ -20,6 +20,7 @@ from optimizer.enqueue import enqueue_run
 from optimizer.events.payloads import EvaluationStarted, HypothesisMeasured
 from optimizer.events.record import record
 from optimizer.models import (
+    AheadBatch,
     Evaluation,
     EvaluationPurpose,
     EvaluationState,
@@ -31,11 +32,13 @@ from optimizer.models import (
 )
 from optimizer.queries.outcomes import UNCOUNTED
 from optimizer.runs import best, budget
+from optimizer.runs.ahead import do_cancel_ahead, do_finish_ahead
 from optimizer.runs.artefacts import is_sound, original_of
 from optimizer.runs.dispatch import queue_job
 from optimizer.runs.evaluation import do_copy_outcome, do_share_outcome, do_store_result, finished
 from optimizer.runs.kernels import settle_duplicates
 from optimizer.runs.locking import lock_run, lock_run_of
+from optimizer.runs.turns import order_waiting
 from runners.job import Effort, Failure, JobResult, Status
 from runners.job_source import Receipt
 
@@ -59,12 +62,18 @@ def do_start_job(job_id: int, fence: int) -> bool:
         mine = locked.select_related("evaluation__kernel__run").filter(pk=job_id, evaluation__kernel__gt=0)
         job = mine.only(*_TO_START).first()
         if job is None:
-            return ToolCall.objects.get(job=job_id).mark_started(fence)
+            return _start_without_evaluation(job_id, fence)
         evaluation = _evaluation_of(job)
         if not evaluation.mark_started(fence):
             return False
         record(evaluation.kernel.run, _started(job, evaluation))
     return True
+
+
+def _start_without_evaluation(job_id: int, fence: int) -> bool:
+    """Note the start of a tool call. A batch that is compiled ahead has nothing to note."""
+    call = ToolCall.objects.filter(job=job_id).first()
+    return call.mark_started(fence) if call else AheadBatch.objects.filter(job=job_id, job__fence=fence).exists()
 
 
 def do_finish_job(job_id: int, fence: int, result: JobResult) -> Receipt:
@@ -190,30 +199,36 @@ def _do_hand_back(job_id: int, fence: int, result: JobResult) -> Receipt:
 def _locked(job_id: int) -> tuple[Run, Job]:
     """Lock the run of the job, then read the job in its present state."""
     run = lock_run_of(job_id)
-    job = Job.objects.select_related("evaluation__kernel__hypothesis", "tool_call__turn__call").get(pk=job_id)
+    job = Job.objects.select_related("evaluation__kernel__hypothesis", "tool_call__turn__call", "ahead_batch").get(
+        pk=job_id
+    )
     return run, job
 
 
 def _evaluation_of(job: Job) -> Evaluation:
-    """Return the evaluation to which a job belongs. Raises ValueError for a tool's job."""
+    """Return the evaluation to which a job belongs. Raises ValueError for another job."""
     if job.evaluation is None:
-        raise ValueError(f"{job} belongs to a tool call")
+        raise ValueError(f"{job} belongs to no evaluation")
     return job.evaluation
 
 
 def _store(run: Run, job: Job, result: JobResult) -> None:
     """Apply everything that follows from a result, in the transaction that closes its job."""
-    if job.evaluation is None:
-        do_finish_tool_call(run, job.tool_call, result)
-    else:
+    if job.evaluation is not None:
         _store_evaluation(run, job.evaluation, result)
+    elif hasattr(job, "ahead_batch"):
+        do_finish_ahead(run, job.ahead_batch, result)
+    else:
+        do_finish_tool_call(run, job.tool_call, result)
 
 
 def _cancel(run: Run, job: Job) -> None:
-    if job.evaluation is None:
-        do_cancel_tool_call(run, job.tool_call)
-    else:
+    if job.evaluation is not None:
         _cancel_evaluation(run, job.evaluation)
+    elif hasattr(job, "ahead_batch"):
+        do_cancel_ahead(run)
+    else:
+        do_cancel_tool_call(run, job.tool_call)
 
 
 def _store_evaluation(run: Run, evaluation: Evaluation, result: JobResult) -> None:
@@ -229,6 +244,7 @@ def _store_evaluation(run: Run, evaluation: Evaluation, result: JobResult) -> No
         best.judge_confirmation(run, evaluation)
     # After the confirmation was judged: a refuted kernel must not lead.
     best.update_best(run)
+    order_waiting(run)
     budget.warn(run)
     enqueue_run(run.pk)
 

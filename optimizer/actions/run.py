@@ -25,6 +25,7 @@ from optimizer.loop.seeds import add_seeds
 from optimizer.models import AuditAction, ProblemVersion, Run, RunState, Target, Team, TeamRole, User
 from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import Budget, budget_of
+from optimizer.runs.ahead import do_cancel_ahead
 from optimizer.runs.budget import exhausted
 from optimizer.runs.languages import languages_for
 from optimizer.runs.locking import lock_run
@@ -165,6 +166,7 @@ def do_stop_run(user: User | None, run: Run) -> Run:
         enter(locked, RunState.STOPPING, f"Stopped by {_name(user)}.")
         do_cancel_calls(locked)
         do_cancel_tool_calls(locked)
+        do_cancel_ahead(locked)
         do_cancel_jobs(locked)
         log_action(AuditAction.RUN_STOPPED, user, locked)
 

@@ -29,6 +29,7 @@ from optimizer.queries.jobs import jobs_of
 from optimizer.queries.memory import shortage_of
 from optimizer.queries.runners import absence_of_runners
 from optimizer.runs import best, budget
+from optimizer.runs.ahead import do_cancel_ahead, open_batches
 from optimizer.runs.ceiling import ceiling_reached
 from optimizer.runs.history import history_of
 from optimizer.runs.locking import try_lock_run
@@ -128,7 +129,8 @@ def _give_up(run: Run, reason: str) -> None:
 
 
 def _cancel_questions(run: Run) -> None:
-    """Cancel the questions that no model is answering at this moment, and the tools that work for them."""
+    """Cancel builds ahead, and the questions that no model is answering at this moment with their tools."""
+    do_cancel_ahead(run)
     do_cancel_waiting_calls(run)
     do_cancel_tool_calls(run)
 
@@ -159,7 +161,7 @@ def _settle(run: Run, finish: Finish | None) -> None:
         _wind_down(run, finish.reason)
     elif strategy_of(run).waits_outside:
         return
-    elif not _is_open(run) and budget.evaluations_left(run) != 0:
+    elif not _is_open(run) and not open_batches(run) and budget.evaluations_left(run) != 0:
         enter(run, RunState.FAILED, f"Strategy {run.strategy} is stuck: nothing is open and it requests nothing.")
 
 
@@ -171,12 +173,18 @@ def _wind_down(run: Run, reason: str) -> None:
     settings = settings_of(run)
     if _may_measure(run) and measure_claims(run, settings.settle):
         return
-    if settings.confirm and _may_measure(run) and settling.settle(run, settings.settle):
+    if settings.confirm and _may_measure(run) and settling.settle(run, _contenders(run, settings.settle)):
         return
     settling.conclude(run)
     if note := replay_note(run):
         record(run, RunNoted(text=note, tone="warn"))
     enter(run, RunState.FINISHED, reason)
+
+
+def _contenders(run: Run, wanted: int) -> int:
+    """Return how many leaders to measure again: those for which device time is left, at least one."""
+    room = budget.device_room(run)
+    return wanted if room is None else max(1, min(wanted, room.confirmations))
 
 
 def _may_measure(run: Run) -> bool:

@@ -11,9 +11,11 @@ from optimizer.events.hypotheses import record_hypothesis
 from optimizer.events.payloads import FindingAdded
 from optimizer.events.record import record
 from optimizer.models import Finding, Hypothesis, Kernel, LlmCall, Run
+from optimizer.runs.ahead import request_ahead
 from optimizer.runs.budget import evaluations_left
 from optimizer.runs.kernels import add_kernel
 from optimizer.search.base import Ask, Draft, Hypothesise, Note, Step
+from optimizer.search.compiled import CompileAhead
 from optimizer.text.hostile_text import sanitized_line, sanitized_text
 
 KINDS_OF_NOTES = {"run": "note", "digest": "digest"}
@@ -36,6 +38,8 @@ def _take(run: Run, step: Step) -> bool:
             return _draft(run, step)
         case Note():
             return _note(run, step)
+        case CompileAhead():
+            return request_ahead(run, step)
     return False
 
 

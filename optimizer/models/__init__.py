@@ -1,5 +1,6 @@
 """Define the database schema, one noun per module."""
 
+from optimizer.models.ahead import AheadBatch
 from optimizer.models.api_token import ApiToken, TokenScope
 from optimizer.models.audit import AuditAction, AuditEntry
 from optimizer.models.campaign import (
@@ -52,6 +53,7 @@ from optimizer.models.tool_call import CallTurn, ToolCall
 from optimizer.models.webhook import DeliveryState, Webhook, WebhookDelivery, WebhookEvent
 
 __all__ = [
+    "AheadBatch",
     "ApiToken",
     "AuditAction",
     "AuditEntry",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Coalesce
 
 from optimizer.models.choices import JobState
 from optimizer.models.evaluation import Evaluation
@@ -13,8 +14,10 @@ class Job(models.Model):
     """Store one piece of work for a runner.
 
     A runner claims a job by a conditional update that sets a lease and a new fencing token. A result is accepted
-    once, and only from the holder of the current token. A job belongs to an evaluation, or to a tool call, which names
-    it (`ToolCall.job`). `signature` is the site's, over the complete job (`runners.signing.jobs`).
+    once, and only from the holder of the current token. A job belongs to an evaluation, or to a tool call or a batch
+    compiled ahead, which names it (`ToolCall.job`, `AheadBatch.job`). Jobs of one priority go in the order of their
+    `place`, or of their id where they have none. `signature` is the site's, over the complete job
+    (`runners.signing.jobs`).
     """
 
     evaluation = models.OneToOneField(
@@ -25,6 +28,7 @@ class Job(models.Model):
     spec = models.JSONField()
     signature = models.CharField(max_length=200, blank=True, default="", db_default="")
     priority = models.SmallIntegerField(default=0)
+    place = models.BigIntegerField(null=True, blank=True)
     state = models.CharField(max_length=14, choices=JobState.choices, default=JobState.QUEUED)
     worker = models.CharField(max_length=100, blank=True)
     fence = models.PositiveIntegerField(default=0)
@@ -41,7 +45,9 @@ class Job(models.Model):
         indexes = [
             # a claim takes what a lost worker left, or else the oldest of the lowest priority number; each is found
             # at the head of its own index, however many jobs wait or run
-            models.Index(fields=["queue", "priority", "id"], condition=Q(state="queued"), name="job_waiting"),
+            models.Index(
+                "queue", "priority", Coalesce("place", "id"), condition=Q(state="queued"), name="job_in_turn"
+            ),
             # the history of a runner, newest first
             models.Index(fields=["worker", "-id"], name="job_of_worker"),
             models.Index(fields=["queue", "lease_until"], condition=Q(state="running"), name="job_leased"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.db.models import Avg, F, Q, QuerySet
+from django.db.models.functions import Coalesce
 
 from optimizer.models import Job, JobState, Run
 
@@ -22,14 +23,14 @@ class QueuePlace:
 
 
 def jobs_of(run: Run) -> QuerySet[Job]:
-    """Return all jobs of a run, of evaluations and of tool calls."""
-    return Job.objects.filter(Q(evaluation__kernel__run=run) | Q(tool_call__run=run))
+    """Return all jobs of a run, of evaluations, tool calls and batches compiled ahead."""
+    return Job.objects.filter(Q(evaluation__kernel__run=run) | Q(tool_call__run=run) | Q(ahead_batch__run=run))
 
 
 def place_of(job: Job) -> QueuePlace:
     """Return the job's place in its queue, by the order in which jobs are claimed."""
-    same = Job.objects.filter(queue=job.queue)
-    earlier = Q(priority__lt=job.priority) | Q(priority=job.priority, pk__lt=job.pk)
+    same = Job.objects.filter(queue=job.queue).alias(turn=Coalesce("place", "pk"))
+    earlier = Q(priority__lt=job.priority) | Q(priority=job.priority, turn__lt=job.place or job.pk)
     ahead = same.filter(earlier, state=JobState.QUEUED).count()
     running = same.filter(state=JobState.RUNNING).count()
     done = same.filter(state=JobState.DONE, started_at__isnull=False, pk__gt=job.pk - SEARCHED_JOBS)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optimizer.models import Evaluation, EvaluationStatus, Kernel
+from django.db.models import QuerySet
+
+from optimizer.models import Evaluation, EvaluationStatus, Kernel, Run
+from optimizer.queries.device_time import on_the_same
 from optimizer.search.machinery.time_model import MOST, Prediction, TimeModel
 from runners.job import BuildReport, KernelResources
 from runners.static_features.figures import figures_of_build
@@ -65,13 +68,26 @@ def prediction_of(kernel: Kernel) -> KernelPrediction | None:
     return KernelPrediction(predicted, _time_of(kernel), _parent_time(kernel), spills)
 
 
+def model_of(run: Run) -> TimeModel | None:
+    """Return the model of the run's measured kernels, or where they are too few, of earlier runs' kernels too."""
+    return _fitted(Evaluation.objects.filter(first_of__run=run)) or _fitted(on_the_same(run).exclude(first_of=None))
+
+
+def figures_before_measuring(kernel: Kernel) -> dict[str, float]:
+    """Return the static features of a kernel's newest build, empty before it was built."""
+    return figures_of_build(_newest_build(kernel))
+
+
 def _model_before(kernel: Kernel) -> TimeModel | None:
     """Return the model of the run's kernels before this one."""
-    earlier = Evaluation.objects.filter(
-        first_of__run=kernel.run_id, first_of__number__lt=kernel.number, status=EvaluationStatus.CORRECT
-    ).exclude(time_us=None)
+    return _fitted(Evaluation.objects.filter(first_of__run=kernel.run_id, first_of__number__lt=kernel.number))
+
+
+def _fitted(found: QuerySet[Evaluation]) -> TimeModel | None:
+    """Return the model of the newest correct evaluations among these."""
+    correct = found.filter(status=EvaluationStatus.CORRECT, unconfirmed=False).exclude(time_us=None)
     # Only the resources are read: results hold assembly too, which is long.
-    rows = list(earlier.order_by("-first_of__number").values_list("result__build__kernels", "time_us")[:MOST])
+    rows = list(correct.order_by("-pk").values_list("result__build__kernels", "time_us")[:MOST])
     builds = [(figures_of_build(_report(kernels)), time_us) for kernels, time_us in reversed(rows) if time_us]
     return TimeModel.fit([figures for figures, _ in builds], [time_us for _, time_us in builds])
 

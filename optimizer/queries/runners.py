@@ -50,7 +50,12 @@ def absence_of_runners(target: str, dispatcher: str) -> str:
 
 def history_of(runner: Runner, most: int) -> list[Job]:
     """Return the runner's newest jobs with what they were about."""
-    about = ("evaluation__kernel__run__problem_version__problem", "tool_call__turn", "tool_call__run")
+    about = (
+        "evaluation__kernel__run__problem_version__problem",
+        "tool_call__turn",
+        "tool_call__run",
+        "ahead_batch__run",
+    )
     jobs = Job.objects.filter(worker=runner.name[:100]).select_related(*about)
     heavy = ("spec", "evaluation__result", "evaluation__kernel__source", "evaluation__kernel__report",
              "evaluation__kernel__meta", "evaluation__kernel__run__problem_version__bundle")  # fmt: skip

@@ -20,6 +20,7 @@ from optimizer.models import (
 from optimizer.queue import Claimed
 from optimizer.runs.artefacts import known_artefacts
 from optimizer.runs.strategies import settings_of
+from optimizer.search.compiled import is_built_first
 from runners import wire
 from runners.dispatch import DISPATCHERS
 from runners.dispatch.celery import CeleryDispatcher
@@ -30,8 +31,6 @@ from runners.signing.keyring import Keyring
 
 # Lower numbers go first. A confirmation ends a run, and somebody waits for it.
 PRIORITY_OF_CONFIRMATIONS = -10
-# Languages that can be compiled for a device on a machine without it.
-DEVICE_LANGUAGES = frozenset({Language.HIP, Language.CUDA, Language.TRITON})
 
 
 def begin_evaluation(run: Run, kernel: Kernel) -> Evaluation:
@@ -175,7 +174,7 @@ def _evaluation(
 
 
 def _is_built_first(run: Run, kernel: Kernel) -> bool:
-    return run.target.key != "cpu" and Language(kernel.language) in DEVICE_LANGUAGES
+    return is_built_first(run.target.key, Language(kernel.language))
 
 
 def _is_profiled(run: Run) -> bool:

@@ -16,7 +16,7 @@ from optimizer.models import Evaluation, EvaluationState, EvaluationStatus, Meas
 from optimizer.models.evaluation import CANDIDATE
 from optimizer.text.storable import storable
 from runners import wire
-from runners.job import CaseResult, Flag, JobResult, Speedup, Status
+from runners.job import CaseResult, Effort, Flag, JobResult, Speedup, Status
 
 MAX_SAMPLES = 10_000
 _COPIED = (
@@ -55,7 +55,8 @@ def do_store_result(evaluation: Evaluation, result: JobResult) -> None:
     evaluation.sandbox = result.sandbox[:20]
     evaluation.harness_version = result.harness_version[:20]
     evaluation.artefact_hash = _artefact_hash(result)
-    evaluation.device_s = device_s(result)
+    # What a build does beside compiling, such as emulation, happens on a processor.
+    evaluation.device_s = 0.0 if evaluation.effort == Effort.BUILD else device_s(result)
     evaluation.result = storable(wire.to_plain(_without_samples(result)))
     evaluation.mark_finished(EvaluationStatus(result.status.value))
     Measurement.objects.bulk_create(_measurements(evaluation, result.cases))

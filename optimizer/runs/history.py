@@ -21,6 +21,7 @@ from optimizer.models import (
     ProblemVersion,
     Run,
 )
+from optimizer.queries.compiled_ahead import compiled_of
 from optimizer.queries.earlier_runs import others_of_its_campaign
 from optimizer.queries.guidance import guidance_views
 from optimizer.runs.budget import evaluations_left
@@ -57,6 +58,7 @@ def history_of(run: Run) -> History:
         findings=tuple(findings_for(run).filter(kind="finding", origin="agent").values_list("text", flat=True)),
         guidance=guidance_views(run),
         objective=Objective(run.objective),
+        compiled=compiled_of(run),
     )
 
 

@@ -12,6 +12,9 @@ from django.db.models.functions import Coalesce
 
 from optimizer.models import Job, Run
 
+# The number of the run that a job works for, whatever it belongs to.
+RUN_OF_JOB = Coalesce("evaluation__kernel__run_id", "tool_call__run_id", "ahead_batch__run_id")
+
 PATIENCE_S = 0.5
 PAUSE_S = 0.02
 
@@ -23,8 +26,8 @@ def lock_run(run_id: int) -> Run:
 
 def lock_run_of(job_id: int) -> Run:
     """Lock the run of a job and return it, as `lock_run` does."""
-    owner = Coalesce("evaluation__kernel__run_id", "tool_call__run_id")
-    return Run.objects.select_for_update(of=("self",)).get(pk=Job.objects.filter(pk=job_id).values(run=owner)[:1])
+    owner = Job.objects.filter(pk=job_id).values(run=RUN_OF_JOB)[:1]
+    return Run.objects.select_for_update(of=("self",)).get(pk=owner)
 
 
 def try_lock_run(run_id: int, patience_s: float = PATIENCE_S) -> Run | None:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from optimizer.search.compiled import CompileAhead, CompiledBatch, Upcoming
 from optimizer.search.ranking import leader_of
 from runners.job import JobResult, Objective, Source, Status
 
@@ -59,9 +60,7 @@ class StrategySettings(BaseModel):
         1, ge=1, le=64, description="Kernels evaluated at the same time; 1 for external evaluators."
     )
     confirm: bool = Field(True, description="Measure the leaders again in cold processes before the run ends.")
-    settle: int = Field(
-        3, ge=1, le=10, description="Leaders that are measured against each other before the run ends."
-    )
+    settle: int = Field(3, ge=1, le=10, description="Leaders measured against each other before the run ends.")
     profile: Literal["never", "on_gpus", "always"] = Field(
         "always",
         description="Profile correct kernels: shares of the ceilings and, where tools exist, counters. Agents "
@@ -263,6 +262,7 @@ class History:
     objective: Objective = Objective.DEVICE
     recorded: Mapping[str, RecordedAsk] = field(default_factory=dict)
     recorded_tuning: Mapping[str, Sequence[Draft]] = field(default_factory=dict)
+    compiled: Sequence[CompiledBatch] = ()
 
     def rng(self, key: str) -> random.Random:
         """Return a random generator that depends only on the run's seed and `key`."""
@@ -364,7 +364,7 @@ class Finish:
     reason: str
 
 
-Step = Ask | Hypothesise | Draft | Note | Finish
+Step = Ask | Hypothesise | Draft | Note | CompileAhead | Finish
 
 
 @dataclass(frozen=True)
@@ -393,3 +393,7 @@ class Strategy(ABC):
     @abstractmethod
     def decide(self, history: History) -> list[Step]:
         """Return the steps that should be taken next. An empty list means: wait for what is open."""
+
+    def preview(self, history: History, most: int) -> list[Upcoming]:
+        """Return what would be measured next, in order; empty where an agent's answer decides."""
+        return []

@@ -8,7 +8,7 @@ application); `Space.declared` turns its result into a space in which the set of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -65,11 +65,15 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Space:
-    """Hold parameters and the constraints between them. Raises SpaceError when malformed."""
+    """Hold parameters and the constraints between them. Raises SpaceError when malformed.
+
+    Where rows were `chosen` (see `among`), nothing else is valid.
+    """
 
     parameters: tuple[Parameter, ...]
     constraints: tuple[Constraint, ...] = ()
     most_rows: int = field(default=MOST_ROWS, compare=False)
+    chosen: Rows | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         names = {parameter.name for parameter in self.parameters}
@@ -99,6 +103,10 @@ class Space:
             Constraint.expression(c) if isinstance(c, str) else Constraint(tuple(values), c) for c in constraints
         ]
         return cls(parameters, tuple(read), most_rows)
+
+    def among(self, rows: Rows) -> Space:
+        """Return the space whose valid configurations are these valid rows alone."""
+        return replace(self, chosen=rows)
 
     @staticmethod
     def declared(space: tunables.DeclaredSpace) -> Space:
@@ -149,7 +157,7 @@ class Space:
         kept = np.ones(len(rows), dtype=bool)
         for constraint in self.constraints:
             kept[kept] = constraint.keeps(self.parameters, rows[kept])
-        return kept
+        return kept if self.chosen is None else kept & rows_among(rows, self.chosen)
 
     @property
     def rows(self) -> Rows:
@@ -172,6 +180,8 @@ class Space:
     @cached_property
     def _grown(self) -> tuple[Rows, bool]:
         """Enumerate parameter by parameter, applying each constraint as soon as its last parameter is present."""
+        if self.chosen is not None:
+            return self.chosen, True
         rows, complete = np.zeros((1, 0), dtype=np.int32), True
         rng = np.random.default_rng(_GROWTH_SEED)
         for count, parameter in enumerate(self.parameters, start=1):
@@ -204,6 +214,18 @@ def _declared(space: tunables.DeclaredSpace) -> Space:
     sets = tuple(dict.fromkeys(" ".join(flags) for flags in space.flag_sets))
     flags = (Parameter(FLAGS, sets, sets[0]),) if len(sets) > 1 else ()
     return Space(space.parameters + flags, tuple(map(Constraint.expression, space.constraints)))
+
+
+def rows_among(rows: Rows, others: Rows) -> NDArray[np.bool_]:
+    """Return which rows are among the others, as a boolean array of shape (rows,)."""
+    if not len(others):
+        return np.zeros(len(rows), dtype=bool)
+    return np.isin(_as_bytes(rows), _as_bytes(others))
+
+
+def _as_bytes(rows: Rows) -> NDArray[np.void]:
+    # `np.isin` compares scalars: viewing each row as one opaque block of bytes makes whole rows comparable.
+    return np.ascontiguousarray(rows).view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1)
 
 
 def _thinned(rows: Rows, most: int, rng: np.random.Generator) -> tuple[Rows, bool]:

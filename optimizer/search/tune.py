@@ -3,6 +3,9 @@
 The kernel's `@tune`, `@constraint` and `@flags` lines define the space. The first draft is the declared default;
 after that a sampler proposes, given every outcome so far. No configuration is tried twice, and a failure is an
 observation like any other. The run ends when the space is exhausted.
+
+Where kernels for the target can be compiled on another machine, the sampler's best few dozen are compiled while one
+is being measured. The sampler then sees their machine code, and what does not build costs no evaluation.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from optimizer.search.base import Finish, History, KernelView, Step, Strategy, StrategySettings
+from optimizer.search.compiled import Upcoming
 from optimizer.search.machinery.tuning import Search, is_numbered, size_of
 from optimizer.search.samplers import DEFAULT, SAMPLERS
 
@@ -26,6 +30,13 @@ class TuneSettings(StrategySettings):
     """
 
     kernel: str = Field("", description="Key of the kernel to tune; empty: the most promising seed.")
+    ahead: int = Field(
+        24,
+        ge=0,
+        le=64,
+        description="Configurations compiled ahead for each one that is measured, where kernels for the target can be "
+        "compiled without it; 0: none.",
+    )
     sampler: str = Field(DEFAULT, pattern=f"^({'|'.join(SAMPLERS)})$", description="Who proposes configurations.")
 
 
@@ -46,10 +57,23 @@ class Tune(Strategy):
         if basis is None:
             return [Finish("No kernel with tunables is correct here.")]
         search = Search(history, basis, PREFIX)
-        drafts = search.drafts(settings.concurrency, settings.sampler)
-        if drafts or search.pending:
-            return list(drafts)
-        return [Finish(f"All {len(search.tried)} configurations were measured.")]
+        drafts = search.drafts(settings.concurrency, settings.sampler, settings.ahead)
+        batch = search.batch(settings.ahead, settings.sampler)
+        if drafts or batch or search.pending or search.is_compiling:
+            return [*drafts, *([batch] if batch else [])]
+        return [Finish(_ending(search))]
+
+    def preview(self, history: History, most: int) -> list[Upcoming]:
+        """Return the sampler's next configurations, as if each was measured at its expected time."""
+        settings = history.settings.narrow(TuneSettings)
+        basis = choose_basis(history, settings.kernel)
+        return Search(history, basis, PREFIX).upcoming(most, settings.sampler, settings.ahead) if basis else []
+
+
+def _ending(search: Search) -> str:
+    refused = len(search.compiled.refused)
+    ruled_out = f" {refused} more were ruled out by the compiler." if refused else ""
+    return f"All {len(search.tried)} configurations were measured.{ruled_out}"
 
 
 def choose_basis(history: History, key: str) -> KernelView | None:

@@ -68,8 +68,12 @@ def _prompts(before: dt.datetime) -> QuerySet[Any]:
 
 def _logs(before: dt.datetime) -> QuerySet[Any]:
     ended = Run.objects.filter(state__in=ENDED, finished_at__lt=before)
-    # A job belongs to an evaluation or to a tool call.
-    old = JobLog.objects.filter(Q(job__evaluation__kernel__run__in=ended) | Q(job__tool_call__run__in=ended))
+    # A job belongs to an evaluation, a tool call or a batch compiled ahead.
+    old = JobLog.objects.filter(
+        Q(job__evaluation__kernel__run__in=ended)
+        | Q(job__tool_call__run__in=ended)
+        | Q(job__ahead_batch__run__in=ended)
+    )
     kept = kept_kernels()
     return old.exclude(job__evaluation__kernel__in=kept).exclude(job__tool_call__turn__call__kernels__in=kept)
 

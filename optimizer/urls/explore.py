@@ -13,6 +13,7 @@ from optimizer.views import (
     library,
     lineage,
     parameters,
+    plan,
     search,
     tokens,
 )
@@ -25,6 +26,7 @@ urlpatterns = [
     path("runs/<int:run_id>/calls/<int:call_id>/", calls.call_page, name="call_page"),
     path("runs/<int:run_id>/calls/<int:call_id>/tools/", calls.call_transcript, name="call_transcript"),
     path("runs/<int:run_id>/calls/<int:call_id>/text/", calls.call_text, name="call_text"),
+    path("runs/<int:run_id>/plan/", plan.run_plan, name="run_plan"),
     path("runs/<int:run_id>/parameters/", parameters.tuned, name="tuned"),
     path("runs/<int:run_id>/parameters/<slug:name>/", parameters.tuned_chart, name="tuned_chart"),
     path("runs/<int:run_id>/export/", exports.run_export, name="run_export"),

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 from optimizer.access import access_run
 from optimizer.charts import parameters as charts
 from optimizer.models import Run
+from optimizer.queries.compiled_ahead import MOST_NAMED, summary_of
 from optimizer.queries.parameter_importance import ROWS, TrialGroup, fastest, importances, spaces_of
 from optimizer.views.signed_in import user_of
 
@@ -18,17 +19,20 @@ from optimizer.views.signed_in import user_of
 @login_required
 @require_safe
 def tuned(request: HttpRequest, run_id: int) -> HttpResponse:
-    """Show parallel coordinates and importances, each with its table."""
+    """Show parallel coordinates and importances, each with its table, and what was compiled ahead."""
     run = access_run(user_of(request), run_id, "view")
     spaces = spaces_of(run)
     space = _chosen(request, spaces)
     trials = fastest(space, ROWS) if space else []
+    ahead = summary_of(run)
     context = {
         "run": run,
         "spaces": spaces,
         "space": space,
         "trials": [(trial, [trial.values[name] for name in space.names]) for trial in trials] if space else [],
         "importances": importances(space) if space else [],
+        "ahead": ahead,
+        "ruled_out": ahead.ruled_out[:MOST_NAMED] if ahead else [],
     }
     return render(request, "runs/tuned.html", context)
 

@@ -18,6 +18,7 @@ TABS = (
     ("lineage", "Lineage"),
     ("calls", "Calls"),
     ("tuned", "Parameters"),
+    ("run_plan", "Plan"),
     ("discussion", "Discussion"),
 )
 
@@ -27,12 +28,19 @@ def head_context(run: Run, user: User, tab: str) -> dict[str, Any]:
     return {
         "run": run,
         "tab": tab,
-        "tabs": [(name, label) for name, label in TABS if name != "calls" or asks_models(run)],
+        "tabs": [(name, label) for name, label in TABS if _is_shown(run, name, tab)],
         "strategy_title": strategy_titles().get(run.strategy, run.strategy),
         "follows": Follow.objects.filter(user=user, run=run).exists(),
         "may_hide": run.created_by_id == user.pk or may(user, run, "own"),
         **actions_context(run, user),
     }
+
+
+def _is_shown(run: Run, name: str, tab: str) -> bool:
+    """Return whether a run has the tab: calls where models are asked, a plan while there is something to send."""
+    if name == "run_plan":
+        return name == tab or not run.state_choice.is_terminal
+    return name != "calls" or asks_models(run)
 
 
 def actions_context(run: Run, user: User) -> dict[str, Any]:

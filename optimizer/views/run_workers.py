@@ -49,10 +49,12 @@ def _held(run: Run) -> QuerySet[Job]:
         "evaluation__result",
         "tool_call__source",
         "tool_call__arguments",
+        "ahead_batch__variants",
+        "ahead_batch__builds",
         *(f"evaluation__kernel__{name}" for name in ("source", "report", "meta")),
     )
     return (
-        held.select_related("evaluation__kernel", "tool_call__turn__call")
+        held.select_related("evaluation__kernel", "tool_call__turn__call", "ahead_batch")
         .defer(*heavy)
         .order_by("started_at", "pk")
     )
@@ -78,6 +80,9 @@ def _card(job: Job, log: str) -> WorkerCard:
 def _subject(job: Job) -> dict[str, Any]:
     """Return what the job is about, for its card."""
     evaluation = job.evaluation
+    if evaluation is None and hasattr(job, "ahead_batch"):
+        return {"number": None, "call": None, "title": "Configurations compiled ahead", "effort": "build",
+                "stage": "building"}  # fmt: skip
     if evaluation is None:
         tool, call = job.tool_call, job.tool_call.turn.call
         return {"number": None, "call": call.pk, "title": f"{call.role} {call.key}", "effort": tool.name,

@@ -43,7 +43,7 @@ class QueueNow:
 def runners(request: HttpRequest) -> HttpResponse:
     """List all runners and queues."""
     user = user_of(request)
-    jobs = ("current_job__evaluation__kernel__run", "current_job__tool_call__turn")
+    jobs = ("current_job__evaluation__kernel__run", "current_job__tool_call__turn", "current_job__ahead_batch")
     listed = list(Runner.objects.select_related("target", *jobs).order_by("name"))
     for runner in listed:
         _add_noise(runner)
@@ -128,8 +128,8 @@ def _run_id(job: Job) -> int | None:
     """Return the run that a job belongs to."""
     if job.evaluation is not None:
         return job.evaluation.kernel.run_id
-    tool = getattr(job, "tool_call", None)
-    return tool.run_id if tool is not None else None
+    other = getattr(job, "tool_call", None) or getattr(job, "ahead_batch", None)
+    return other.run_id if other is not None else None
 
 
 def _operated(request: HttpRequest, runner_id: int) -> Runner:
@@ -167,6 +167,5 @@ def _age_s(since: dt.datetime | None, now: dt.datetime) -> float | None:
 def _visible_runs(user: User, listed: list[Runner]) -> set[int]:
     """Return which of the runs being measured the person may open."""
     jobs = [runner.current_job for runner in listed if runner.current_job]
-    measured = [job.evaluation.kernel.run_id for job in jobs if job.evaluation]
-    measured += [job.tool_call.run_id for job in jobs if not job.evaluation]
+    measured = [run_id for job in jobs if (run_id := _run_id(job)) is not None]
     return set(Run.objects.visible_to(user).filter(pk__in=measured).values_list("pk", flat=True))

@@ -14,7 +14,6 @@ from typing import Any
 
 from django.conf import settings
 from django.core.cache import cache
-from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.module_loading import import_string
 from django.views.decorators.csrf import csrf_exempt
@@ -23,6 +22,7 @@ from django.views.decorators.http import require_POST
 from optimizer.actions.problem_upload import do_claim_upload, do_finish_inspection
 from optimizer.actions.spool import UNRECORDABLE
 from optimizer.models import Job, ProblemUpload, Runner
+from optimizer.runs.locking import RUN_OF_JOB
 from optimizer.secrets.worker_tokens import queue_of
 from runners import wire
 from runners.dispatch.celery import BUILD_QUEUE, drop_messages
@@ -197,9 +197,7 @@ def _check_name(queue: str, worker: str) -> None:
 
 def _held(queue: str, holding: Holding) -> HeldJob:
     """Return the claim that a request is about, if the job is in the token's queue. Its fence is checked later."""
-    runs = Job.objects.filter(pk=holding.job_id, queue=queue).values_list(
-        Coalesce("evaluation__kernel__run_id", "tool_call__run_id"), flat=True
-    )
+    runs = Job.objects.filter(pk=holding.job_id, queue=queue).values_list(RUN_OF_JOB, flat=True)
     run_id = runs.first() or _refuse(404, f"{queue} has no such job.")
     return HeldJob(holding.job_id, holding.fence, run_id)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -19,31 +21,47 @@ BITCODE = (Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode"), Path("/usr/lib/aarc
 SYSTEM_HEADERS = Path("/usr/include/hip")
 # Debian has no library for gfx942; this is the nearest (see above).
 STAND_INS = {"oclc_isa_version_942.bc": "oclc_isa_version_940.bc"}
+VERSION_FILE = Path("share/hip/version")
 VERSION = "HIP_VERSION_MAJOR={}\nHIP_VERSION_MINOR={}\nHIP_VERSION_PATCH=0\n"
 
 
 @cache
 def rocm_directory() -> Path:
-    """Return a directory for `--rocm-path`, readable by everybody. Raises InfraFailure naming what to install."""
+    """Return a directory for `--rocm-path`, readable by everybody. Raises InfraFailure naming what to install.
+
+    Any number of threads and processes may ask for it at the same time.
+    """
     root = state_dir("rocm") / "device"
+    if not (root / VERSION_FILE).exists():
+        with tempfile.TemporaryDirectory(dir=root.parent, ignore_cleanup_errors=True) as made:
+            _fill(Path(made) / "device")
+            # What an interrupted process left lacks the file that is written last.
+            with suppress(OSError):
+                _take_away(root)
+                (Path(made) / "device").rename(root)
+    return root
+
+
+def _fill(root: Path) -> None:
+    """Write the directory, which nobody else sees yet."""
     headers, bitcode = _headers(), _bitcode()
-    _copy_tree(headers, root / "include" / "hip")
-    _copy_tree(bitcode, root / "amdgcn" / "bitcode")
+    shutil.copytree(headers, root / "include" / "hip", symlinks=False)
+    shutil.copytree(bitcode, root / "amdgcn" / "bitcode", symlinks=False)
     for missing, present in STAND_INS.items():
         if not (root / "amdgcn" / "bitcode" / missing).exists():
             shutil.copyfile(bitcode / present, root / "amdgcn" / "bitcode" / missing)
-    version = root / "share" / "hip" / "version"
-    version.parent.mkdir(parents=True, exist_ok=True)
+    version = root / VERSION_FILE
+    version.parent.mkdir(parents=True)
     version.write_text(VERSION.format(*_version(headers)))
     # The sandbox's user must be able to read the directory, which lies in a private state directory.
     for path in (root, *root.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    return root
 
 
-def _copy_tree(source: Path, target: Path) -> None:
-    if not target.exists():
-        shutil.copytree(source, target, symlinks=False)
+def _take_away(root: Path) -> None:
+    """Remove a directory that is not complete; one that another process completed meanwhile stays."""
+    if root.exists() and not (root / VERSION_FILE).exists():
+        shutil.rmtree(root)
 
 
 def _headers() -> Path:

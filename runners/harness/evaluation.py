@@ -21,6 +21,7 @@ from typing import Any
 from runners import emulation
 from runners.backends import Artefact, BuildRequest, backend_for
 from runners.errors import BASELINE, CANDIDATE, PARENT, Cancelled, CandidateFailure, InfraFailure, TooLarge
+from runners.harness.building.ahead import AheadOrder, compile_ahead
 from runners.harness.building.module_build import BuildFailure, ModuleBuilds, compiles, looks_compiled
 from runners.harness.building.sample_arguments import samples_of
 from runners.harness.devices.device import Device, device_for, why_absent
@@ -45,6 +46,7 @@ from runners.harness.verdict.checks import CaseOutcome, Checks
 from runners.harness.verdict.plausibility import failed_checks
 from runners.harness.verdict.report import case_results, speedup_of
 from runners.job import (
+    AheadBuild,
     Baseline,
     BuildReport,
     Effort,
@@ -93,6 +95,7 @@ class Evaluation:
         self._stages = Stages(spec.limits, cancel, on_progress)
         self._status, self._reasons, self._flags = Status.INFRA_ERROR, list[str](), list[str]()
         self._build: BuildReport | None = None
+        self._ahead: list[AheadBuild] = []
         self._outcomes: list[CaseOutcome] = []
         self._failed_case: tuple[str, str] | None = None
         self._timings: Timings | None = None
@@ -134,6 +137,9 @@ class Evaluation:
             self._flags += screen.screened(self.spec, problem)
         device = device_for(self._target.vendor, self._target.flush_bytes)
         with work_folder("job-") as folder:
+            if self.spec.ahead:
+                self._compile_ahead(problem, folder)
+                return
             if self.spec.effort is Effort.BUILD:
                 self._built(self.spec.candidate, problem, folder)
                 self._status = Status.CORRECT
@@ -145,6 +151,16 @@ class Evaluation:
             self._memory = MemoryWatch(device)
             with self._memory.watching():
                 self._execute(problem, device, folder)
+
+    def _compile_ahead(self, problem: Problem, folder: Path) -> None:
+        """Compile the variants of the candidate's text. Nothing of them runs, so that none of them is judged."""
+        with self._stages.stage("build") as logs:
+            order = AheadOrder(self._request(self.spec.candidate, problem, folder), self._target, self.spec.ahead)
+            self._ahead = compile_ahead(order, partial(self._stages.progress, "build"))
+            refused = sum(bool(build.refused) for build in self._ahead)
+            logs.append(f"{len(self._ahead)} variants compiled, {refused} of them cannot run")
+        self._status = Status.CORRECT
+        self._flags.append(Flag.NOT_EXECUTED)
 
     def _emulate(self, problem: Problem, folder: Path) -> None:
         """Check the candidate in emulation if its device is absent. Raises CandidateFailure.
@@ -576,6 +592,7 @@ class Evaluation:
             build=self._build,
             profile=self._summarised(),
             duplicate_of=self._duplicate_of,
+            ahead=self._ahead,
             sandbox=self._sandbox,
             environment=found,
             harness_version=HARNESS_VERSION,

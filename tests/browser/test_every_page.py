@@ -54,7 +54,7 @@ def about_runs(run: Run) -> list[str]:
     call = asking.calls.create(key="s", role="selector", provider="inbox", **waiting)
     return ["/runs/", "/runs/?q=nothing-fits", "/runs/?cols=tags&cols=notes&cols=by", "/runs/new/",
             f"/runs/new/?strategy=scientist&role.writer.provider=inbox&clone={run.pk}", one, f"/runs/{asking.pk}/",
-            f"{one}hypotheses/", f"{one}lineage/", f"{one}parameters/", f"{one}discussion/",
+            f"{one}hypotheses/", f"{one}lineage/", f"{one}parameters/", f"{one}plan/", f"{one}discussion/",
             f"{one}calls/", f"/runs/{asking.pk}/calls/{call.pk}/",
             f"/runs/{asking.pk}/budget/", f"/inbox/{call.pk}/", "/runs/compare/",
             f"/runs/compare/?run={run.pk}&run={asking.pk}"]  # fmt: skip

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 from pydantic import ValidationError
 
-from optimizer.search.base import Draft, Finish, History, KernelView
+from optimizer.search.base import Draft, Finish, History, KernelView, Step
+from optimizer.search.compiled import CompileAhead, CompiledBatch
 from optimizer.search.flow import Flow, Waiting
 from optimizer.search.machinery.tuning import is_numbered, tune_kernel
 from optimizer.search.tune import Tune, TuneSettings, choose_basis
-from runners.job import Language, Source, Status
+from runners.job import AheadBuild, Language, Source, Status, Variant
 
 SMALL = "// @tune A 1 2\n// @tune B 1 2 4\n// @constraint A * B <= 4\n// @flags -O2 | -O3\nint x;"
 LARGE = "// @tune A 1 2 4 8\n// @tune B 1 2 4 8\nint y;"
@@ -133,3 +137,89 @@ def test_a_kernel_without_tunables_is_not_tuned() -> None:
     flow = Flow(history([]))
     tune_kernel(flow, kernel("k1", "int x;"), "random", 3, prefix="k1.t")
     assert flow.steps == []
+
+
+# What is compiled ahead
+
+DEVICE = "// @tune A 1 2 4 8\n// @tune B 1 2 4 8\n__global__ void k() {}"
+
+
+def on_device(kernels: list[KernelView], batches: list[CompiledBatch], left: int | None = 9) -> History:
+    """Return the history of a run on an MI300, with what was compiled ahead for it."""
+    return replace(history(kernels, TuneSettings(ahead=4), left), target="gfx942", compiled=batches)
+
+
+def hip(key: str = "seed.a") -> KernelView:
+    plain = kernel(key)
+    return replace(plain, source=Source(Language.HIP, DEVICE))
+
+
+def compiled(step: CompileAhead, refused: Callable[[Variant], str] = lambda _: "") -> CompiledBatch:
+    """Answer a batch as a runner would; variants that are not refused have figures."""
+    builds = [
+        AheadBuild(refused=refused(one), figures={"vector": float(one.tunables["A"]), "store_bytes": 4.0})
+        for one in step.variants
+    ]
+    return CompiledBatch(step.key, step.variants, True, "", tuple(builds))
+
+
+def parts(steps: list[Step]) -> tuple[list[Draft], list[CompileAhead]]:
+    return [one for one in steps if isinstance(one, Draft)], [one for one in steps if isinstance(one, CompileAhead)]
+
+
+def test_the_default_is_measured_while_the_first_batch_is_compiled() -> None:
+    (default,), (batch,) = parts(Tune().decide(on_device([hip()], [])))
+    assert default.source.tunables == {"A": 1, "B": 1}
+    assert batch.key == "tune.ahead0" and len(batch.variants) == 4
+    assert len({tuple(one.tunables.items()) for one in batch.variants}) == 4
+
+
+def test_nothing_is_measured_that_the_compiler_ruled_out() -> None:
+    kernels, batches, sent = [hip()], list[CompiledBatch](), list[Draft]()
+    refused = {(a, b) for a in (4, 8) for b in (1, 2, 4, 8)}
+    for _ in range(40):
+        steps = Tune().decide(on_device(kernels, batches))
+        drafts, asked = parts(steps)
+        if any(isinstance(step, Finish) for step in steps):
+            break
+        batches += [
+            compiled(step, lambda one: "too many" if (one.tunables["A"], one.tunables["B"]) in refused else "")
+            for step in asked
+        ]
+        sent += drafts
+        kernels += [measured(draft, len(kernels) + n, 5.0 + n) for n, draft in enumerate(drafts)]
+    tried = {(draft.source.tunables["A"], draft.source.tunables["B"]) for draft in sent}
+    assert tried == {(a, b) for a in (1, 2) for b in (1, 2, 4, 8)}
+    (finish,) = steps
+    assert finish == Finish("All 8 configurations were measured. 8 more were ruled out by the compiler.")
+
+
+def test_a_batch_that_is_being_compiled_does_not_hold_up_what_is_ready() -> None:
+    _, (first,) = parts(Tune().decide(on_device([hip()], [])))
+    done = compiled(first)
+    default = measured(parts(Tune().decide(on_device([hip()], [])))[0][0], 1, 9.0)
+    _, (second,) = parts(Tune().decide(on_device([hip(), default], [done])))
+    open_batch = CompiledBatch(second.key, second.variants)
+    drafts, asked = parts(Tune().decide(on_device([hip(), default], [done, open_batch])))
+    assert not asked
+    assert Variant(dict(drafts[0].source.tunables), ()) in first.variants
+
+
+def test_where_nothing_compiles_the_search_goes_on_as_without() -> None:
+    default = measured(parts(Tune().decide(on_device([hip()], [])))[0][0], 1, 9.0)
+    failed = CompiledBatch("tune.ahead0", (), True, "no compiler for gfx942")
+    drafts, asked = parts(Tune().decide(on_device([hip(), default], [failed])))
+    plain = parts(Tune().decide(replace(on_device([hip(), default], []), settings=TuneSettings(ahead=0))))
+    assert not asked and drafts == plain[0] and not plain[1]
+
+
+def test_nothing_is_compiled_ahead_on_a_cpu_or_after_the_last_evaluation() -> None:
+    assert not parts(Tune().decide(history([kernel("seed.a")], TuneSettings(ahead=4))))[1]
+    assert not parts(Tune().decide(on_device([hip()], [], left=0)))[1]
+
+
+def test_what_a_cancelled_batch_named_may_be_compiled_later() -> None:
+    _, (first,) = parts(Tune().decide(on_device([hip()], [])))
+    cancelled = CompiledBatch(first.key, first.variants, finished=True)
+    _, (again,) = parts(Tune().decide(on_device([hip()], [cancelled])))
+    assert again.key == "tune.ahead1" and len(again.variants) == 4

@@ -27,8 +27,11 @@ from optimizer.models.run import RunTransitionError
 from optimizer.queries.budgets import Budget, budget_of
 from optimizer.queries.run_table import as_json, closing_table, progress_line
 from optimizer.queries.runners import absence_of_runners
+from optimizer.reports.plan import plan_table
+from optimizer.runs.plan import plan_of
 from optimizer.search import STRATEGIES
 from runners.dispatch import DISPATCHERS
+from runners.dispatch.celery import CeleryDispatcher
 from runners.job import Objective
 
 POLL_S = 0.5
@@ -59,6 +62,9 @@ class Command(BaseCommand):
         )  # fmt: skip
         parser.add_argument("--evaluations", type=int, help="budget (default: the strategy's own)")
         parser.add_argument("--minutes", type=float, help="budget of active minutes")
+        parser.add_argument(
+            "--device-minutes", type=float, help="budget of device time, used on what is worth most"
+        )
         parser.add_argument("--usd", type=Decimal, help="budget of dollars")
         parser.add_argument("--seed", type=int, default=0)
         parser.add_argument(
@@ -76,6 +82,8 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         """Start or continue the run, print its number, and follow it if requested."""
         run = self._start(options) if options["run"] is None else self._continue(options)
+        if not options["json"] and _is_scarce(run):
+            self.stdout.write(plan_table(plan_of(run)))
         if not options["wait"]:
             done = "Started" if options["run"] is None else "Continued"
             self.stdout.write(json.dumps(as_json(run)) if options["json"] else f"{done} {run} (number {run.pk}).")
@@ -104,7 +112,9 @@ class Command(BaseCommand):
             settings=_settings(options["set"]),
             providers=_providers(options["provider"], options["record"]),
             title=options["title"],
-            budget=Budget(evaluations, options["minutes"], options["usd"]),
+            budget=Budget(
+                evaluations, options["minutes"], options["usd"], device_minutes=options["device_minutes"]
+            ),
             seed=options["seed"],
         )
         try:
@@ -157,6 +167,11 @@ def _faults(error: ValidationError) -> str:
     if not hasattr(error, "error_dict"):
         return "\n".join(error.messages)
     return "\n".join(f"{name}: {'; '.join(texts)}" for name, texts in error.message_dict.items())
+
+
+def _is_scarce(run: Run) -> bool:
+    """Return whether the run says in advance what it will send: its device time is limited, or others wait for it."""
+    return run.budget_device_minutes is not None or run.dispatcher != CeleryDispatcher.name
 
 
 def _version(slug: str) -> ProblemVersion:

@@ -10,11 +10,14 @@ from functools import partial
 import numpy as np
 
 from optimizer.search.base import Draft, History, KernelView
+from optimizer.search.compiled import CompileAhead, Upcoming, is_built_first
 from optimizer.search.flow import Flow, Waiting
+from optimizer.search.machinery import ahead
+from optimizer.search.machinery.ahead import Compiled
 from optimizer.search.machinery.tuned_source import with_values
 from optimizer.search.samplers import SAMPLERS, Trial
 from optimizer.search.space import FLAGS, Config, Space
-from runners.job import Source, TunableValue
+from runners.job import Source, TunableValue, Variant
 from runners.tunables import TunablesError, parse
 
 
@@ -53,39 +56,103 @@ class Search:
         self.mine = [kernel for kernel in history.kernels if is_numbered(kernel.key, prefix)]
         self.pending = [kernel for kernel in self.mine if not kernel.finished]
         self.tried = [config_of(self.space, kernel.source) for kernel in self.mine]
+        self.batches = [batch for batch in history.compiled if is_numbered(batch.key, f"{prefix}ahead")]
+        self.compiled = Compiled.of(self.space, self.batches)
 
-    def drafts(self, concurrency: int, sampler: str) -> list[Draft]:
-        """Return one draft for every free slot, as long as something is untried."""
+    @property
+    def is_compiling(self) -> bool:
+        """Return whether a batch is being compiled ahead."""
+        return any(not batch.finished for batch in self.batches)
+
+    def compiles_ahead(self, count: int) -> bool:
+        """Return whether configurations are compiled before they are measured: `count` is how many at a time.
+
+        After a batch for which nothing was there to compile it, the search goes on without.
+        """
+        served = is_built_first(self.history.target, self.basis.source.language)
+        return count > 0 and served and not any(batch.error for batch in self.batches)
+
+    def batch(self, count: int, sampler: str) -> CompileAhead | None:
+        """Return what to compile next, or None while enough is compiled or nothing is left to compile.
+
+        `count` configurations are compiled for every one that is measured, and more where none of them can run.
+        """
+        if not self.compiles_ahead(count) or self.is_compiling or self.history.evaluations_left == 0:
+            return None
+        trials = self._trials()
+        if len(self.compiled.builds) >= count * (len(self.mine) + 1) and self.compiled.ready(trials):
+            return None
+        key = f"{self.prefix}ahead{len(self.batches)}"
+        configs = ahead.shortlist(sampler, self.compiled, trials, count, self._generator(key))
+        variants = tuple(Variant(*self._values(config)) for config in configs)
+        return CompileAhead(key, self.basis.key, variants) if variants else None
+
+    def drafts(self, concurrency: int, sampler: str, compiled: int = 0) -> list[Draft]:
+        """Return one draft for every free slot, as long as something is untried.
+
+        With `compiled`, the number of configurations that are compiled ahead at a time, only those are proposed.
+        """
         free = concurrency - len(self.pending)
         if self.history.evaluations_left is not None:
             free = min(free, self.history.evaluations_left)
         if free <= 0:
             return []
-        return [self._draft(len(self.mine) + i, config) for i, config in enumerate(self._propose(free, sampler))]
+        propose = self._propose_compiled if self.compiles_ahead(compiled) else self._propose
+        return [self._draft(len(self.mine) + i, config) for i, config in enumerate(propose(free, sampler))]
+
+    def upcoming(self, most: int, sampler: str, compiled: int = 0) -> list[Upcoming]:
+        """Return what `drafts` would propose for so many free slots, with the machine code that is known of it."""
+        if self.history.evaluations_left is not None:
+            most = min(most, self.history.evaluations_left)
+        ahead_only = self.compiles_ahead(compiled)
+        configs = (self._propose_compiled if ahead_only else self._propose)(most, sampler) if most > 0 else []
+        why = f"chosen by the sampler {sampler}{' among what compiled' if ahead_only else ''}"
+        features = self.compiled.features
+        return [Upcoming(self._title(one), why, features.get(self.space.key(one), {})) for one in configs]
 
     def _propose(self, count: int, sampler: str) -> list[Config]:
         """Return the declared default first, then the sampler's suggestions; a pure function of seed and history."""
+        sampling = SAMPLERS[sampler](self.space, [self.space.defaults()], self.compiled.features)
+        return sampling.ask([*self._trials(), *self.compiled.refused], count, self._next_generator())
+
+    def _propose_compiled(self, count: int, sampler: str) -> list[Config]:
+        """Return the declared default first, which needs no look, then suggestions among what compiled."""
+        trials, default = self._trials(), self.space.defaults()
+        if self.space.valid(default) and default not in [trial.config for trial in trials]:
+            return [default]
+        return ahead.propose(sampler, self.compiled, trials, count, self._next_generator())
+
+    def _next_generator(self) -> np.random.Generator:
         # The number of trials is part of the seed, so that a replay at any later time suggests the same
         # configurations.
-        rng = np.random.default_rng(self.history.rng(f"{self.prefix}{len(self.mine)}").getrandbits(64))
-        return SAMPLERS[sampler](self.space, [self.space.defaults()]).ask(self._trials(), count, rng)
+        return self._generator(f"{self.prefix}{len(self.mine)}")
+
+    def _generator(self, key: str) -> np.random.Generator:
+        return np.random.default_rng(self.history.rng(key).getrandbits(64))
 
     def _trials(self) -> list[Trial]:
         trials = [_trial(config, kernel) for config, kernel in zip(self.tried, self.mine, strict=True)]
         return [_trial(config_of(self.space, self.basis.source), self.basis), *trials] if self.written else trials
 
     def _draft(self, number: int, config: Config) -> Draft:
-        tunables = {name: value for name, value in config.items() if name != FLAGS}
-        flags = tuple(str(config[FLAGS]).split()) if FLAGS in config else self.basis.source.flags
+        tunables, flags = self._values(config)
         source = Source(self.basis.source.language, self.basis.source.text, tunables, flags)
         return Draft(
             key=f"{self.prefix}{number}",
             source=with_values(source) if self.written else source,
             parent_keys=(self.basis.key,),
             author_kind="tuner",
-            title=", ".join(f"{name}={value}" for name, value in self._changed(config).items())
-            or "declared defaults",
+            title=self._title(config),
         )
+
+    def _title(self, config: Config) -> str:
+        changed = self._changed(config).items()
+        return ", ".join(f"{name}={value}" for name, value in changed) or "declared defaults"
+
+    def _values(self, config: Config) -> tuple[dict[str, TunableValue], tuple[str, ...]]:
+        """Return the tunables and flags of a configuration."""
+        tunables = {name: value for name, value in config.items() if name != FLAGS}
+        return tunables, tuple(str(config[FLAGS]).split()) if FLAGS in config else self.basis.source.flags
 
     def _changed(self, config: Config) -> dict[str, TunableValue]:
         """Return the values that differ from the defaults."""

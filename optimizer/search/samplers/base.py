@@ -21,12 +21,14 @@ class Trial:
     """Describe a configuration that was suggested.
 
     `time_us` is None while the trial is `pending`, and permanently when it failed (did not build, was wrong,
-    crashed). Otherwise it is above 0, and smaller is better.
+    crashed). Otherwise it is above 0, and smaller is better. `ruled_out` marks a failure that cost no evaluation: the
+    compiler refused the configuration ahead.
     """
 
     config: Mapping[str, TunableValue]
     time_us: float | None = None
     pending: bool = False
+    ruled_out: bool = False
 
     def __post_init__(self) -> None:
         if self.time_us is not None and not 0 < self.time_us < float("inf"):

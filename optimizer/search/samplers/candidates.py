@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.search.samplers.base import Trial
-from optimizer.search.space import Rows, Space
+from optimizer.search.space import Rows, Space, rows_among
 
 _POOL = 50  # random rows from which each balanced one is chosen
 
@@ -76,15 +76,3 @@ def _neighbours(space: Space, around: Rows) -> Rows:
     # Each row appears among its own neighbours, once per parameter.
     rows = np.unique(np.vstack(changed), axis=0)
     return rows[space.keep(rows)]
-
-
-def rows_among(rows: Rows, others: Rows) -> NDArray[np.bool_]:
-    """Return which rows are among the others, as a boolean array of shape (rows,)."""
-    if not len(others):
-        return np.zeros(len(rows), dtype=bool)
-    return np.isin(_as_bytes(rows), _as_bytes(others))
-
-
-def _as_bytes(rows: Rows) -> NDArray[np.void]:
-    # `np.isin` compares scalars: viewing each row as one opaque block of bytes makes whole rows comparable.
-    return np.ascontiguousarray(rows).view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1)

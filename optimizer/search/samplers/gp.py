@@ -41,12 +41,12 @@ from scipy.special import log_ndtr, ndtr
 from threadpoolctl import ThreadpoolController
 
 from optimizer.search.samplers.base import Sampler, Trial
-from optimizer.search.samplers.candidates import candidate_rows, draw_balanced, rows_among, rows_of
+from optimizer.search.samplers.candidates import candidate_rows, draw_balanced, rows_of
 from optimizer.search.samplers.features import Features, Floats
 from optimizer.search.samplers.process import Process
 from optimizer.search.samplers.static import StaticTable
 from optimizer.search.samplers.targets import Targets, improvement_margin
-from optimizer.search.space import Config, Rows, Space
+from optimizer.search.space import Config, Rows, Space, rows_among
 
 STARTS = 8  # configurations before the first model, so chosen that every value is seen
 _FEWEST = 3  # measured configurations that a model needs
@@ -76,7 +76,8 @@ class GaussianProcessSampler(Sampler):
         tried = rows_of(self.space, history)
         rows = candidate_rows(self.space, tried, near, _MOST_SCORED, rng)
         # Failures do not help to fit a model of times, so starting goes on until enough were measured.
-        starts = n if len(measured) < _FEWEST else min(n, max(0, STARTS - len(history)))
+        begun = sum(not trial.ruled_out for trial in history)
+        starts = n if len(measured) < _FEWEST else min(n, max(0, STARTS - begun))
         chosen = self._starts(rows, tried, starts, rng)
         if n > starts:
             pending = np.vstack([rows_of(self.space, [trial for trial in history if trial.pending]), chosen])

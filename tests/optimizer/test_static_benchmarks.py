@@ -1,0 +1,97 @@
+"""Test the benchmarks of static features: what is compiled for a recorded space, and how predictions are judged."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from benchmarks import landscape_features, time_model
+from benchmarks.landscape_features import builds
+from benchmarks.search import Landscape, search
+
+VALUES = {"tile": [1, 2, 3, 4, 5, 6, 7, 8], "block": [16, 32, 64, 128], "cached": [0, 1], "amount": [7]}
+KERNEL = """
+#define kernel __attribute__((global))
+kernel void scaled(float* out) {
+  for (int at = 0; at < tile * amount + 64 * cached; ++at) out[at * block + cached] *= 2.0f;
+}
+"""
+
+
+def time_ms(tile: int, block: int, cached: int) -> float:
+    return 0.1 * tile + 0.001 * block / 16
+
+
+def features_of(tile: int) -> dict[str, float]:
+    return {"vector": 10.0 * tile, "store_bytes": 4.0, "instructions": 12.0 + tile}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Write a space of 64 configurations whose time follows from the tile, and return its folder."""
+    keys = [(t, b, c) for t in VALUES["tile"] for b in VALUES["block"] for c in VALUES["cached"]]
+    cache = {
+        f"{t},{b},{c}": {"tile": t, "block": b, "cached": c, "amount": 7, "time": time_ms(t, b, c)}
+        for t, b, c in keys
+    }
+    folder = tmp_path / "data"
+    folder.mkdir()
+    plain = {"tune_params_keys": list(VALUES), "tune_params": VALUES, "cache": cache}
+    (folder / "tiny-GPU.json").write_text(json.dumps(plain))
+    return folder
+
+
+@pytest.fixture
+def features(tmp_path: Path, data: Path) -> Path:
+    """Write the features of every configuration, and return their folder."""
+    folder = tmp_path / "features"
+    folder.mkdir()
+    known = {json.dumps(key): features_of(int(key[0])) for key in Landscape.read(data / "tiny-GPU.json").times}
+    (folder / "tiny-GPU.json").write_text(json.dumps({"seconds": 1.0, "features": known}))
+    return folder
+
+
+def test_configurations_with_the_same_code_share_a_build(data: Path) -> None:
+    landscape = Landscape.read(data / "tiny-GPU.json")
+    assert len(builds(landscape, [], [])) == 64
+    ignoring = builds(landscape, ["cached"], [])
+    assert len(ignoring) == 32 and all(len(keys) == 2 for keys in ignoring.values())
+    alike = builds(landscape, [], ["tile"])
+    assert len(alike) == 8 and sorted(key for keys in alike.values() for key in keys) == sorted(landscape.times)
+    assert list(alike) == list(builds(landscape, [], ["tile"])), "an interrupted run goes on in the same order"
+
+
+@pytest.mark.hip
+@pytest.mark.processes
+def test_features_are_compiled_once_and_shared_by_configurations_with_the_same_code(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = tmp_path / "scaled.hip"
+    kernel.write_text(KERNEL)
+    words = ["--landscape", str(data / "tiny-GPU.json"), "--kernel", str(kernel), "--arch", "gfx942",
+             "--out", str(tmp_path), "--alike", "cached"]  # fmt: skip
+    assert landscape_features.main(words) == 0
+    found = Landscape.read(data / "tiny-GPU.json").features(tmp_path)
+    assert len(found) == 64 and all(one["instructions"] > 5 for one in found.values())
+    assert found[(8, 16, 0)] == found[(1, 128, 0)]
+
+    kernel.write_text("#error nothing is built twice")
+    assert landscape_features.main(words) == 0
+    assert "0 to make" in capsys.readouterr().out
+
+
+def test_the_time_model_is_judged_on_configurations_that_it_was_not_fitted_to(data: Path, features: Path) -> None:
+    said = time_model.figures_of(data / "tiny-GPU.json", features, [20], 3)
+    assert "tiny-GPU: 64 with features; rank correlation of the rules alone 0.9" in said
+    rank = float(said.split("20 measured: rank correlation ")[1].split(",")[0])
+    error = float(said.split("median error ×")[1].split(",")[0])
+    assert rank > 0.95 and error < math.exp(0.05)
+
+
+def test_a_search_that_compiles_ahead_reaches_the_optimum_by_what_it_compiled(data: Path, features: Path) -> None:
+    found = search(data / "tiny-GPU.json", "gp+ahead", 1, features)
+    assert found.reached[-1] == 1.0
+    assert len(found.reached) <= 64
