@@ -23,7 +23,7 @@ from runners.job import Language, Source
 from runners.verbs.workbook import Reported
 from tests.factories import drive, make_run
 from tests.site.access_rows import API, OF_ANOTHER_KERNEL, PAGES, RANKS
-from tests.site.access_world import World, make_world
+from tests.site.access_world import World
 
 pytestmark = pytest.mark.django_db
 Prepared = tuple[str, dict[str, Any]]
@@ -122,8 +122,9 @@ def test_every_row_has_a_positive_control_in_the_matrix_or_here() -> None:
 
 
 @pytest.mark.parametrize("route", CONTROLS)
-def test_who_may_succeeds_and_who_may_not_does_not(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make_world()
+def test_who_may_succeeds_and_who_may_not_does_not(
+    route: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs, prepare = CONTROLS[route]
     # Reviews and second measurements are shown in tests/optimizer/test_releases.py.
     monkeypatch.setattr(releases, "conditions_of", lambda _: [])
@@ -147,8 +148,8 @@ def sent(world: World, address: str, data: dict[str, Any], person: str) -> int:
     return client.get(answer.headers["Location"]).status_code if answer.status_code == 302 else answer.status_code
 
 
-def test_whoever_is_signed_in_uploads_a_problem_that_nobody_else_finds() -> None:
-    world, address = make_world(), "api/v1/problem-uploads"
+def test_whoever_is_signed_in_uploads_a_problem_that_nobody_else_finds(world: World) -> None:
+    address = "api/v1/problem-uploads"
     data = {"name": "relu", "source": "class Model: ...\n"}
     assert sent(world, address, data, "anonymous") == 401
     assert sent(world, address, data, "outsider") == 202
@@ -158,8 +159,7 @@ def test_whoever_is_signed_in_uploads_a_problem_that_nobody_else_finds() -> None
         assert Client().get(f"/{address}/{upload.pk}", headers=headers).status_code == status, person
 
 
-def test_an_invitation_works_for_its_guest_and_once() -> None:
-    world = make_world()
+def test_an_invitation_works_for_its_guest_and_once(world: World) -> None:
     token = do_invite(starter(world), of(world).team, TeamRole.VIEWER, "", 7)[1]
     anonymous, guest = Client(), Client()
     assert anonymous.get(f"/join/{token}/").status_code == 200
@@ -172,8 +172,7 @@ def test_an_invitation_works_for_its_guest_and_once() -> None:
     assert anonymous.get(f"/join/{token}/").status_code == 404
 
 
-def test_releases_list_what_is_released_to_members_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make_world()
+def test_releases_list_what_is_released_to_members_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "conditions_of", lambda _: [])
     releases.do_release(starter(world), Release.objects.get(pk=world.places["release_id"]))
     assert Release.objects.get().state == ReleaseState.RELEASED
